@@ -26,7 +26,7 @@ import pyarrow as pa
 import lakebed
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
-from lakebed.metadata.store.small_files import HFILES, LOGS
+from lakebed.metadata.store.slices import HFILES, LOGS
 from lakebed.table import Table
 
 FILE_GROUPS = 8

@@ -30,8 +30,8 @@ from lakebed.format.hfile.entries import BLOCKS
 from lakebed.format.hfile.reader import open_hfile
 from lakebed.format.hfile.writer import write_hfile
 from lakebed.format.sources import FileSource
-from lakebed.metadata.kinds import record_index_records
-from lakebed.metadata.schemas import form_of_version, record_schema
+from lakebed.metadata.partitions import record_index
+from lakebed.metadata.records import form_of_version, record_schema
 from lakebed.storage.local import LocalStorage
 from lakebed.testing import CountingStorage
 
@@ -55,7 +55,7 @@ class Inputs:
                 "instant": pa.repeat("20261121113115110", len(keys)),
             }
         )
-        self.keys, self.values = record_index_records.encode(table, form)
+        self.keys, self.values = record_index.encode(table, form)
         self.schema = record_schema(form)
         self.block_size = block_size
         self.folder, self.file = work, f"{'even' if even else 'uneven'}.hfile"

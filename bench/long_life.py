@@ -29,8 +29,8 @@ from svg import Axis, Points, chart
 import lakebed
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
-from lakebed.metadata.kinds import files_records
-from lakebed.metadata.store import small_files
+from lakebed.metadata.partitions import files as files_module
+from lakebed.metadata.store import slices
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline import timeline
@@ -155,9 +155,9 @@ def caches() -> dict[str, float]:
     """What the process keeps of files, in MB by their own account."""
     held = {
         "blocks": BLOCKS,
-        "hfiles": small_files.HFILES._kept,  # pyright: ignore[reportPrivateUsage]
-        "logs": small_files.LOGS._kept,  # pyright: ignore[reportPrivateUsage]
-        "lists": files_records._LONG,  # pyright: ignore[reportPrivateUsage]
+        "hfiles": slices.HFILES._kept,  # pyright: ignore[reportPrivateUsage]
+        "logs": slices.LOGS._kept,  # pyright: ignore[reportPrivateUsage]
+        "lists": files_module._LONG,  # pyright: ignore[reportPrivateUsage]
         "bodies": timeline._BODIES,  # pyright: ignore[reportPrivateUsage]
         "timelines": timeline._LISTED,  # pyright: ignore[reportPrivateUsage]
         "footers": FOOTERS,

@@ -32,7 +32,7 @@ from lakebed.engine.base import Task
 from lakebed.handles import file_writer
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.stored_rows import put_file
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.slices.reader import SliceReader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lakebed.format.file_names import parse_base_file, parse_log_file
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Instant
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage

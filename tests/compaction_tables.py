@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Instant
 from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import write_context

@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakebed.metadata.keys import (
+from lakebed.metadata.definitions import IndexDefinition
+from lakebed.metadata.layout import (
     ALL_PARTITIONS,
     column_stats_keys,
     file_keys,
     partition_identifier,
     partition_stats_keys,
 )
-from lakebed.metadata.kinds import files_records, record_index_records, stats_records
-from lakebed.metadata.kinds.definitions import IndexDefinition
-from lakebed.metadata.kinds.stats_records import stats_schema
-from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
-from lakebed.metadata.record_values import RecordType
-from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.store.writer import GroupRecords, MetadataSettings, MetadataWriter, Records
+from lakebed.metadata.lookups import MetadataTable, open_metadata
+from lakebed.metadata.maintain import GroupRecords, MetadataSettings, MetadataWriter, Records
+from lakebed.metadata.partitions import files as files_module
+from lakebed.metadata.partitions import record_index, stats_codec
+from lakebed.metadata.partitions.stats_codec import stats_schema
+from lakebed.metadata.records import RecordType, form_of_version
 from lakebed.model import Action, CommitMetadata
 from lakebed.properties.file import create_table, load_table_config
 from lakebed.properties.new_table import new_table_properties
@@ -187,7 +187,7 @@ class Maintained:
         for p in partitions:
             rows += [_entry(partition_identifier(p), name, size) for name, size in change.added.get(p, {}).items()]
             rows += [_entry(partition_identifier(p), name, 0, gone=True) for name in change.removed.get(p, [])]
-        keys, values = files_records.encode(pa.Table.from_pylist(rows, files_records.SCHEMA), self.form)
+        keys, values = files_module.encode(pa.Table.from_pylist(rows, files_module.SCHEMA), self.form)
         return Records.upserts(keys, values)
 
     def _stats(self, change: Change) -> Records:
@@ -229,7 +229,7 @@ class Maintained:
         flags = {"is_deleted": [deleted] * n, "is_tight": [tight] * n}
         table = pa.table({**rows, **more, **flags}, schema=stats_schema(pa.int64()))
         version = 2 if self.version >= 9 else 1
-        return stats_records.encode({COLUMN: table}, self.form, index_version=version, record_type=kind)
+        return stats_codec.encode({COLUMN: table}, self.form, index_version=version, record_type=kind)
 
     def _keys(self, change: Change, instant: str) -> Records:
         deleted = pa.array(change.deleted, pa.string())
@@ -243,7 +243,7 @@ class Maintained:
                 "instant": [instant] * len(change.put),
             }
         )
-        keys, values = record_index_records.encode(table, self.form)
+        keys, values = record_index.encode(table, self.form)
         return Records(keys, values, deleted)
 
     # what it says

@@ -17,7 +17,7 @@ import lakebed
 from crash_tables import MOR, OPTIONS, Model, put, rows
 from lakebed.concurrency.lock import default_lock
 from lakebed.errors import CommitConflict, InvalidOption, LockTimeout, UnsupportedFeature
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.services import savepoint

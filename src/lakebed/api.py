@@ -18,6 +18,7 @@ from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, TableNotFound
 from lakebed.index.base import Index
 from lakebed.merge.mergers import Merger
+from lakebed.metadata.maintain import METADATA_OPTION
 from lakebed.operations import hudi_job, recreate
 from lakebed.operations.advice import Advice, advise_for_data
 from lakebed.operations.create import create as create_table
@@ -29,7 +30,6 @@ from lakebed.services.due import run_due_services
 from lakebed.services.repair import Part, RepairResult, repair_table
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.upkeep.metadata_upkeep import METADATA_OPTION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

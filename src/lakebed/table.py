@@ -21,7 +21,7 @@ from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import delete
 from lakebed.operations.hudi_job import (

@@ -15,7 +15,8 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import index_of
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.skew import reshard_index, shards, summed_up
 from lakebed.operations.advice import Advice, advise_for_table
 from lakebed.operations.context import WriteContext
 from lakebed.properties.file import load_table_config, update_table_config
@@ -31,12 +32,10 @@ from lakebed.services.create_index import (
     index_plans,
     list_indexes,
 )
-from lakebed.services.resharding import reshard_index
 from lakebed.services.verify import Verification, repair, verify
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import View
 from lakebed.timeline.index_changes import told_anew
-from lakebed.upkeep.skew import shards, summed_up
 
 if TYPE_CHECKING:
     from lakebed.table import Table

@@ -10,7 +10,7 @@ import lakebed
 from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from frozen import FrozenWriter
 from lakebed.errors import CommitConflict, InvalidRecord
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import Killed, Mutation, crash_at

@@ -18,8 +18,8 @@ from hashlib import md5
 import pytest
 
 from lakebed.errors import LakebedError
+from lakebed.metadata.maintain import MetadataSettings, Records
 from lakebed.metadata.store.creation import PARTITIONS
-from lakebed.metadata.store.writer import MetadataSettings, Records
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mode
 from metadata_models import Change, Content, Maintained, Random, new_table

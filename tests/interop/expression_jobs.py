@@ -14,11 +14,10 @@ import pyarrow as pa
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
-from lakebed.metadata.kinds.definitions import IndexDefinition
-from lakebed.metadata.kinds.expression_indexes import expression_index_definition, expression_partition
-from lakebed.metadata.read.lookup import whole_slice
-from lakebed.metadata.read.merge_records import newest
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.definitions import IndexDefinition
+from lakebed.metadata.lookups import open_snapshot, whole_slice
+from lakebed.metadata.merge_records import newest
+from lakebed.metadata.partitions.expression_results import expression_index_definition, expression_partition
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle

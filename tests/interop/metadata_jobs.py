@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakebed.config.settings import WriteSettings
+from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter
 from lakebed.metadata.store.store import MetadataSettings
-from lakebed.metadata.store.writer import MetadataWriter
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.timeline import load_timeline
-from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from oracle.client import HudiOracle
 
 # Options of a job, but for the partitions of the metadata table, which the oracle names as the table has them.

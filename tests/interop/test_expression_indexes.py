@@ -22,13 +22,12 @@ from interop.expression_jobs import (
     rows,
     stored_records,
 )
-from lakebed.metadata.kinds import bloom_filters
-from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
-from lakebed.metadata.read.metadata_table import open_snapshot
-from lakebed.metadata.schemas import form_of_version, record_schema
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.partitions import bloom_filters
+from lakebed.metadata.partitions.expression_results import ExpressionIndex, first_records
+from lakebed.metadata.records import form_of_version, record_schema
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.upkeep.expression_records import first_records
 from oracle.client import HudiOracle
 from property.model import DictTable
 from same_rows import assert_same_rows

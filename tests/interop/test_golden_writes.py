@@ -19,7 +19,7 @@ from golden_tables import (
 )
 from interop.golden_batches import batches_of
 from lakebed.errors import CommitConflict
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage import open_storage

@@ -23,8 +23,8 @@ import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata, with_indexes
 from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER
-from lakebed.metadata.read.metadata_table import open_snapshot
-from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.maintain import MetadataSettings, MetadataWriter
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.storage.opening import wrapping

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from golden_tables import golden
-from lakebed.metadata.kinds.record_index import data_partition_of
-from lakebed.metadata.read.metadata_table import open_metadata
-from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter
+from lakebed.metadata.lookups import open_metadata
+from lakebed.metadata.maintain import MetadataSettings, MetadataWriter
+from lakebed.metadata.partitions.record_index import data_partition_of
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline

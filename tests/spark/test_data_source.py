@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader
 
 import lakebed
 from golden_tables import golden
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
 from lakebed.storage import open_storage

@@ -21,7 +21,7 @@ from lakebed.index.bloom.known_files import SearchOptions
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.locations import BooleanLiteral, Case, Coalesce, FileIdOf, InstantOf, Moves, Promoted, delete_columns
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import DELETE, FILE_ID, INSTANT, MOVED, OPENED, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.storage import open_storage
 from tagged_rows import tagged_rows

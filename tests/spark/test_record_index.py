@@ -15,12 +15,13 @@ from lakebed.engine.spark import SparkEngine
 from lakebed.index import record
 from lakebed.index.record import RecordIndex
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.keys import file_group
-from lakebed.metadata.read.metadata_table import MetadataTable, open_snapshot
+from lakebed.metadata import maintain
+from lakebed.metadata.layout import file_group
+from lakebed.metadata.lookups import MetadataTable, open_snapshot
+from lakebed.metadata.partitions import expression_results
 from lakebed.model import DELETE, FILE_ID, INSTANT, MOVED, OPENED, PARTITION_PATH, RECORD_KEY
 from lakebed.services import create_index
 from lakebed.storage import open_storage
-from lakebed.upkeep import expression_records, key_jobs
 from tagged_rows import tagged_rows, with_rules
 
 SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
@@ -124,7 +125,7 @@ def test_the_plan_reads_no_data_file(spark: Any, tmp_path: Path) -> None:
 
 
 def test_many_keys_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_jobs, "LARGE_KEYS", 0)
+    monkeypatch.setattr(maintain, "LARGE_KEYS", 0)
     table = made(tmp_path, "record", spark, indexes=["v"])
     data = rows(0, 3000)
     table.upsert(spark.createDataFrame(data.to_pandas()))
@@ -143,7 +144,7 @@ def test_keys_that_inserts_store_again_are_noted(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str, large: int
 ) -> None:
     """By the tasks that write the index, and by this process where there are few."""
-    monkeypatch.setattr(key_jobs, "CHECKED_KEYS", large)
+    monkeypatch.setattr(maintain, "CHECKED_KEYS", large)
     table = made(tmp_path, index, spark)
     insert = {"hoodie.parquet.small.file.limit": 0}
     table.insert(spark.createDataFrame(rows(0, 30).to_pandas()), options=insert)
@@ -178,14 +179,14 @@ def test_indexes_built_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.M
 
 def test_expression_indexes_built_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
-    each = expression_records.each
+    each = expression_results.each
 
     def counted(engine: Any, work: Any, items: Any) -> Any:
         ran.append(len(items))
         return each(engine, work, items)
 
-    monkeypatch.setattr(expression_records, "LARGE_BYTES", 0)
-    monkeypatch.setattr(expression_records, "each", counted)
+    monkeypatch.setattr(expression_results, "LARGE_BYTES", 0)
+    monkeypatch.setattr(expression_results, "each", counted)
     table = made(tmp_path, "simple", spark)
     table.upsert(rows(0, 3000))
     table.indexes.create("shouted", column="v", function="upper")

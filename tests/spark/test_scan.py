@@ -15,7 +15,7 @@ import pytest
 import lakebed
 import lakebed.read.spark as spark_scan
 from golden_tables import golden
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice, LogFile
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.incremental import Changes

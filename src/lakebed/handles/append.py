@@ -48,7 +48,8 @@ from lakebed.merge.meta_columns import MetaOfGroups, constant
 from lakebed.merge.pairs import Side, merge_into, stacked
 from lakebed.merge.row_merge import refuse_known
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.kinds.key_changes import KeyChanges
+from lakebed.metadata.partitions.key_changes import KeyChanges, note_differences, report_changes
+from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import (
     FILE_NAME,
     IS_DELETED_COLUMN,
@@ -62,8 +63,6 @@ from lakebed.model import (
 from lakebed.schema.conversion import project
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.timeline.file_slices import in_merge_order
-from lakebed.upkeep.changed_keys import note_differences, report_changes
-from lakebed.upkeep.stored_rows import stored_rows
 from lakebed.write_status import WriteStatus
 
 

@@ -29,11 +29,10 @@ from lakebed.format.text import dump_properties
 from lakebed.handles.change_log import ChangeLogWriter
 from lakebed.merge.meta_columns import FreshMeta, constant
 from lakebed.merge.row_merge import Merged
-from lakebed.metadata.kinds.key_changes import KeyChanges
+from lakebed.metadata.partitions.key_changes import KeyChanges, report_changes
 from lakebed.model import FILE_NAME, RECORD_KEY, path_in
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage
-from lakebed.upkeep.changed_keys import report_changes
 from lakebed.write_status import WriteStatus
 
 # Shares of the maximum size of a file: less room is not worth filling, and so much is written without asking.

@@ -26,10 +26,10 @@ from lakebed.handles.log_writer import mark_all
 from lakebed.handles.merge import MergeHandle
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.row_merge import OnMatch
+from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import POSITION, RECORD_KEY
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
-from lakebed.upkeep.stored_rows import stored_rows
 from lakebed.write_status import WriteStatus, to_batch
 
 

@@ -23,10 +23,10 @@ from lakebed.expressions.base import Column
 from lakebed.format.hashes import plain_strings
 from lakebed.index.base import Index, KeyLookup, Tagged
 from lakebed.merge.locations import Coalesce, IsNotNull, IsNull
-from lakebed.metadata.kinds.record_index_updates import latest_places, located, places_of
+from lakebed.metadata.partitions.key_changes import group_changes, is_reported, on_their_slices, removed_changes
+from lakebed.metadata.partitions.record_index import latest_places, located, places_of
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileGroupId
 from lakebed.slices.snapshot import Snapshot
-from lakebed.upkeep.changed_keys import group_changes, is_reported, on_their_slices, removed_changes
 from lakebed.write_status import WriteStatus
 
 _KEY = [RECORD_KEY, PARTITION_PATH]

@@ -30,11 +30,10 @@ from lakebed.index.simple import (
 from lakebed.merge.combine import combine
 from lakebed.merge.locations import IsNotNull, ShardOf
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.kinds.definitions import IndexName
-from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.metadata.kinds.record_index import data_partition_of
-from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.metadata.read.sent import to_be_sent
+from lakebed.metadata.definitions import IndexName
+from lakebed.metadata.lookups import MetadataTable, to_be_sent
+from lakebed.metadata.partitions.key_changes import KeyIndexes
+from lakebed.metadata.partitions.record_index import data_partition_of
 from lakebed.model import DERIVED, FILE_ID, INSTANT, OLD_PARTITION, OPENED, PARTITION_PATH, RECORD_INDEX, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 

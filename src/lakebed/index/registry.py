@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
+import pyarrow as pa
+
 from lakebed.config.settings import HBaseSettings, IndexSettings
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions
@@ -19,6 +21,14 @@ from lakebed.index.hbase.index import HBaseIndex
 from lakebed.index.inference import infer_index
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
+from lakebed.metadata.definitions import (
+    IndexName,
+)
+from lakebed.metadata.partitions.base import NewIndex
+from lakebed.metadata.partitions.registry import (
+    kind_of,
+)
+from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 
 ENTRY_POINTS = "lakebed.indexes"
@@ -245,3 +255,13 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
         hint=f"{meant}lakebed has {known} and what is registered as {ENTRY_POINTS}",
         context={"index": name, "nearest": near[0] if near else None},
     )
+
+
+def check_new_indexes(names: Sequence[IndexName], config: TableConfig, schema: pa.Schema, index: Index) -> None:
+    """Raise `InvalidOption`, `SchemaConflict` or `UnsupportedFeature` for an index that the table cannot have, with
+    the ones it has and the others that are named. `index` is the one that writes use."""
+    partitions = {*config.metadata_partitions, *(name.partition for name in (*names, *index.metadata_indexes))}
+    for name in names:
+        kind_of(name.partition).check_new(
+            NewIndex(name, config, schema, partitions, index.name, has_unique_keys=index.is_global)
+        )

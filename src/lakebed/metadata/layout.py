@@ -1,20 +1,206 @@
-"""How the metadata table is laid out: names of Hudi's partitions, sizes of growing ones, files and properties.
+"""Keys of the metadata table's records, and the file group that a key lives in.
 
-What sets one kind of partition apart is in `kinds`."""
+How the metadata table is laid out: names of Hudi's partitions, sizes of growing ones, files and properties.
+
+What sets one kind of partition apart is in `kinds`.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
 
+from lakebed.errors import CorruptFile
 from lakebed.format.file_names import parse_log_file
+from lakebed.format.hashes import plain_strings, record_index_shard, value_buffer
 from lakebed.model import HOODIE, BaseFile, LogFile
 from lakebed.properties.file import table_checksum
 from lakebed.timeline.instants import INSTANT_DIGITS
+
+ALL_PARTITIONS = "__all_partitions__"
+UNPARTITIONED = "."
+PARTITION_STAT = "__partition_stat__"
+# A key of column stats: column, partition and file; without the file it is a partition's.
+FILE_KEY_LENGTH = 48
+_SEED = 0xFFFFFFFFDABADABA
+_NULL = "\0"
+_BACKSLASH, _DOLLAR = 0x5C, 0x24
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+
+def partition_identifier(partition: str) -> str:
+    """How keys name a partition path: itself, `.` for the root of a table without partitions."""
+    return partition or UNPARTITIONED
+
+
+def partition_of(identifier: str) -> str:
+    """The partition path behind an identifier."""
+    return "" if identifier == UNPARTITIONED else identifier
+
+
+@lru_cache(maxsize=1 << 16)
+def h64(text: str) -> str:
+    """The 12 characters that stand for a column or a partition in keys (XXH64, base64).
+
+    >>> h64("part=a"), h64(".")
+    ('yi5+vfp5LHI=', 'FXThHwelITM=')
+    """
+    return base64.b64encode(xxhash.xxh64_digest(text.encode(), seed=_SEED)).decode()
+
+
+def md5(text: str) -> str:
+    """The 24 characters that stand for a file in keys (MD5, base64)."""
+    return base64.b64encode(hashlib.md5(text.encode(), usedforsecurity=False).digest()).decode()
+
+
+def column_prefix(column: str, partition: str | None = None) -> str:
+    """The start of the column stats keys of a column (in one partition path)."""
+    return h64(column) + ("" if partition is None else h64(partition_identifier(partition)))
+
+
+def file_keys(partitions: Sequence[str], file_names: Sequence[str]) -> pa.StringArray:
+    """Keys of files in `bloom_filters`, one a (partition path, file name); a column's `h64` in front makes them keys of
+    `column_stats`.
+
+    >>> file_keys([""], ["f.parquet"])[0].as_py()
+    'FXThHwelITM=QXr1OuoMTENX8Qw34YLATA=='
+    """
+    pairs = zip(partitions, file_names, strict=True)
+    return pa.array([h64(partition_identifier(p)) + md5(name) for p, name in pairs], pa.string())
+
+
+def column_stats_keys(column: str, files: pa.StringArray) -> pa.StringArray:
+    """Keys of a column's records in `column_stats`, from the `file_keys` of the files."""
+    return pc.binary_join_element_wise(h64(column), files, "")
+
+
+def partition_stats_keys(column: str, partitions: Sequence[str], *, of_expression: bool = False) -> pa.StringArray:
+    """Keys of a column's records in `partition_stats`, or in an expression index for its partitions."""
+    start = h64(column) + (h64(PARTITION_STAT) if of_expression else "")
+    return pa.array([start + h64(partition_identifier(p)) for p in partitions], pa.string())
+
+
+def escape(values: Any) -> pa.StringArray:
+    r"""Secondary values or record keys as parts of a secondary key: `\`, `$` and NUL get a backslash, null is one NUL.
+
+    >>> escape(pa.array(["a$b", None])).to_pylist()
+    ['a\\$b', '\x00']
+    """
+    strings = _strings(values)
+    for special in ("\\", "$", "\0"):
+        strings = pc.replace_substring(strings, special, "\\" + special)
+    return pc.fill_null(strings, _NULL)
+
+
+def secondary_keys(values: Any, record_keys: Any) -> pa.StringArray:
+    r"""Keys of a secondary index, one a pair of secondary value (null too) and record key.
+
+    >>> secondary_keys(pa.array(["paris$x\\y"]), pa.array(["k0000"]))[0].as_py()
+    'paris\\$x\\\\y$k0000'
+    """
+    return pc.binary_join_element_wise(escape(values), escape(record_keys), "$")
+
+
+def secondary_prefixes(values: Any) -> pa.StringArray:
+    """The start of the keys of each secondary value, with the `$`."""
+    return pc.binary_join_element_wise(escape(values), "", "$")
+
+
+def split_secondary_keys(keys: Any) -> tuple[pa.StringArray, pa.StringArray]:
+    r"""Secondary values and record keys behind secondary keys.
+
+    >>> [part.to_pylist() for part in split_secondary_keys(pa.array(["a\\$b$k1", "\0$k2"]))]
+    [['a$b', None], ['k1', 'k2']]
+
+    Raises `CorruptFile` for a key without an unescaped `$`.
+    """
+    array = _strings(keys)
+    data, offsets = value_buffer(array)
+    starts, ends = offsets[:-1], offsets[1:]
+    at = _first_dollars(data, offsets)
+    if (at >= ends).any():
+        raise CorruptFile("a key of a secondary index has no $ between value and record key")
+    values = _unescape(_slices(array, starts, at))
+    is_null = pc.equal(values, _NULL)
+    # an escaped NUL is a value, a bare one is null
+    bare = pa.array((at - starts) == 1)
+    values = pc.if_else(pc.and_(is_null, bare), pa.scalar(None, pa.string()), values)
+    return values, _unescape(_slices(array, at + 1, ends))
+
+
+def secondary_file_groups(keys: Any, file_groups: int, *, version: int) -> Int32s:
+    """File group of every secondary key. Version 2 indexes (table version 9) hash the value with its `$`, older
+    ones the whole key."""
+    if version < 2 or file_groups == 1:
+        return file_group(keys, file_groups)
+    array = _strings(keys)
+    data, offsets = value_buffer(array)
+    ends = np.minimum(_first_dollars(data, offsets) + 1, offsets[1:])
+    return file_group(_slices(array, offsets[:-1], ends), file_groups)
+
+
+def file_group(keys: Any, file_groups: int) -> Int32s:
+    """Which of a partition's file groups, in the order of their ids, each key is in.
+
+    >>> file_group(pa.array(["k1", "k2"]), 10).tolist()
+    [6, 7]
+    """
+    if file_groups == 1:
+        return np.zeros(len(keys), np.int32)
+    return record_index_shard(keys, file_groups)
+
+
+def _strings(values: Any) -> pa.Array:
+    strings = plain_strings(values)
+    return strings if pa.types.is_string(strings.type) else strings.cast(pa.string())
+
+
+def _first_dollars(data: npt.NDArray[np.uint8], offsets: Int64s) -> Int64s:
+    """Where the first unescaped `$` of each row is; the row's end (or beyond) where it has none."""
+    first, last = int(offsets[0]), int(offsets[-1])
+    used = data[first:last]
+    dollars = np.flatnonzero(used == _DOLLAR)
+    if (used == _BACKSLASH).any():
+        dollars = dollars[_backslashes_before(used, dollars, offsets - first) % 2 == 0]
+    found = np.append(dollars + first, last)
+    return found[np.searchsorted(found[:-1], offsets[:-1])]
+
+
+def _backslashes_before(data: npt.NDArray[np.uint8], at: Int64s, offsets: Int64s) -> Int64s:
+    """Length of the run of backslashes in front of each position, within its row."""
+    others = np.where(data == _BACKSLASH, -1, np.arange(len(data)))
+    np.maximum.accumulate(others, out=others)
+    before = np.append(others, -1)[at - 1]
+    row_starts = offsets[np.searchsorted(offsets, at, side="right") - 1]
+    return at - 1 - np.maximum(np.where(at == 0, -1, before), row_starts - 1)
+
+
+def _slices(strings: pa.Array, starts: Int64s, ends: Int64s) -> pa.StringArray:
+    """A part of every row, given as positions in the rows' buffer."""
+    edges = np.empty(2 * len(starts), np.int64)
+    edges[::2], edges[1::2] = starts, ends
+    edges = np.append(edges, edges[-1:] if len(edges) else [0]).astype(np.int32)
+    both = pa.StringArray.from_buffers(len(edges) - 1, pa.py_buffer(edges), strings.buffers()[2])
+    return both.take(pa.array(np.arange(0, len(edges) - 1, 2)))
+
+
+def _unescape(strings: pa.StringArray) -> pa.StringArray:
+    if not pc.any(pc.match_substring(strings, "\\")).as_py():
+        return strings
+    return pc.replace_substring_regex(strings, r"(?s)\\(.)", r"\1")
+
 
 METADATA_FOLDER = f"{HOODIE}/metadata"
 FILES = "files"

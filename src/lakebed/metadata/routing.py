@@ -1,8 +1,11 @@
-"""To which file groups of a metadata partition the records of a commit go."""
+"""To which file groups of a metadata partition the records of a commit go.
+
+The records of a new metadata partition, by the file groups that they begin.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +16,9 @@ import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
 from lakebed.format.hashes import plain_strings
-from lakebed.metadata.kinds.kind import MetadataKind
-from lakebed.metadata.kinds.registry import kind_of
-from lakebed.metadata.records import Records
+from lakebed.metadata.partitions.base import PartitionKind
+from lakebed.metadata.partitions.registry import kind_of
+from lakebed.metadata.records import GroupRecords, Records
 
 Int64s = npt.NDArray[np.int64]
 
@@ -44,7 +47,7 @@ def split_by_group(
 @dataclass(frozen=True, slots=True)
 class _Router:
     partition: str
-    kind: MetadataKind
+    kind: PartitionKind
     file_ids: Sequence[str]
     index_version: int
     partitioned: bool
@@ -84,3 +87,23 @@ def _parts(groups: Int64s, count: int) -> dict[int, pa.Array]:
         for group in range(count)
         if edges[group + 1] > edges[group]
     }
+
+
+def grouped(
+    partition: str,
+    records: Records,
+    groups: Sequence[tuple[str | None, int]] | None = None,
+    index_version: int = 1,
+) -> list[GroupRecords]:
+    """Records by file group; the groups are (partition path of the data, number), or as many as the partition's kind
+    has."""
+    kind = kind_of(partition)
+    groups = [(None, number) for number in range(kind.file_groups)] if groups is None else groups
+    ids = {kind.file_id(partition, number, path): (path, number) for path, number in groups}
+    ordered = sorted(ids)
+    parts: Mapping[int, tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]] = {}
+    if len(records.keys):
+        parts = split_by_group(partition, records, ordered, index_version)
+    none = (pa.array([], pa.string()), pa.array([], pa.binary()), None)
+    filled = {id_: GroupRecords(*parts.get(at, none)[:2], ids[id_][0]) for at, id_ in enumerate(ordered)}
+    return [filled[kind.file_id(partition, number, path)] for path, number in groups]

@@ -25,7 +25,7 @@ from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN, has_completion_times
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import (

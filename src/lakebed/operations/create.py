@@ -22,12 +22,11 @@ from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import kind_of
 from lakebed.index.base import Index
 from lakebed.index.ranking import TableProfile, advise
-from lakebed.index.registry import make_index
+from lakebed.index.registry import check_new_indexes, make_index
 from lakebed.merge.mergers import ENTRY_POINTS, Merger, merger_named, register
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.kinds.index_names import parse_index_name, remembered_property
+from lakebed.metadata.partitions.registry import parse_index_name, remembered_property
 from lakebed.operations.context import incoming_schema
-from lakebed.operations.index_rules import check_new_indexes
 from lakebed.operations.recreate import settle
 from lakebed.operations.transaction import GIVES_WAY
 from lakebed.properties.file import create_table

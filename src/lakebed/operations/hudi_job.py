@@ -30,7 +30,7 @@ from lakebed.engine.spark import collect_within, most_collected_bytes
 from lakebed.engine.spark_session import has_exact_leaves, is_in_one_process, known_bytes, known_rows, session_of
 from lakebed.errors import CommitConflict, InvalidOption, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.index.registry import job_index, told_index
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import RECORD_KEY
 from lakebed.operations.context import WriteContext, incoming_rows
 from lakebed.operations.create import create, profile_of

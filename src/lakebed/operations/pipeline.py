@@ -20,7 +20,7 @@ from lakebed.engine.base import Rows
 from lakebed.errors import CommitConflict, InvalidOption, LakebedError
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.registry import check_partition_counts
-from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, FileGroupId, path_in
 from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write
 from lakebed.operations.placement import Placed, file_groups_in_clustering, placed

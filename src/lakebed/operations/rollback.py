@@ -20,10 +20,11 @@ from lakebed.concurrency.markers import TEMP_FOLDER, Marker, delete_markers, lis
 from lakebed.errors import CommitConflict
 from lakebed.format.file_names import is_written_by, log_file_name, parse_log_file
 from lakebed.format.log_file import block_bytes, rollback_block
-from lakebed.metadata.kinds.files_records import file_records
 from lakebed.metadata.layout import FILES, METADATA_FOLDER
-from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.metadata.maintain import MetadataWriter
+from lakebed.metadata.partitions.files import file_records
+from lakebed.metadata.partitions.stored import NewFile
+from lakebed.metadata.records import form_of_version
 from lakebed.model import Action, Instant, State, has_completion_times, path_in
 from lakebed.policies.rollback import files_of_instant, is_log_path, is_void, plan_rollback_by_paths
 from lakebed.properties.table_config import TableConfig
@@ -43,7 +44,6 @@ from lakebed.timeline.history import rollback_record
 from lakebed.timeline.instants import InstantClock, parse_instant_file
 from lakebed.timeline.timeline import Timeline, key_of, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.stored_files import NewFile
 
 # The write token of a log file that no task wrote.
 _NO_TOKEN = "1-0-1"

@@ -43,10 +43,11 @@ from lakebed.errors import (
 from lakebed.format.file_names import parse_log_file
 from lakebed.index.base import Index
 from lakebed.index.registry import recorded_index
-from lakebed.metadata.kinds.key_changes import GroupChanges
-from lakebed.metadata.kinds.record_index_updates import added_keys
-from lakebed.metadata.read.metadata_table import snapshot_of
-from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter
+from lakebed.metadata.partitions.key_changes import GroupChanges, group_changes
+from lakebed.metadata.partitions.record_index import added_keys
+from lakebed.metadata.partitions.stored import base_slice, stored_rows
 from lakebed.model import (
     RECORD_KEY,
     WRITER_ID,
@@ -85,9 +86,6 @@ from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.plain_keys import note_keys
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.changed_keys import group_changes
-from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
-from lakebed.upkeep.stored_rows import base_slice, stored_rows
 from lakebed.write_status import WriteStatus
 
 Uniqueness = Literal["nowhere", "partition", "table"]

@@ -21,13 +21,13 @@ from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
-from lakebed.metadata.kinds.key_indexes import KeyIndexes
+from lakebed.metadata.partitions.column_stats import columns_with_stats
+from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import TableSchema, WriteContext
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import avro_with_meta
 from lakebed.slices.snapshot import Snapshot
-from lakebed.upkeep.statistics import columns_with_stats
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
 

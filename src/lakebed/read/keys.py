@@ -25,12 +25,11 @@ from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal, Predicate
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.index.registry import recorded_index, recorded_settings
-from lakebed.metadata.kinds import record_index_records
-from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.metadata.kinds.record_index import data_partition_of
 from lakebed.metadata.layout import METADATA_FOLDER
-from lakebed.metadata.read.lookup import keys_by_group
-from lakebed.metadata.read.metadata_table import MetadataTable
+from lakebed.metadata.lookups import MetadataTable, keys_by_group
+from lakebed.metadata.partitions import record_index
+from lakebed.metadata.partitions.key_changes import KeyIndexes
+from lakebed.metadata.partitions.record_index import data_partition_of
 from lakebed.model import RECORD_INDEX, RECORD_KEY, BaseFile, FileSlice, has_completion_times
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.read.prune import MAX_KEYS, Alternative, BucketLayout, PartitionLayout, equalities, has_one_text, key_rows
@@ -258,7 +257,7 @@ def _is_partitioned(metadata: MetadataTable) -> bool:
 
 def _joined(tables: Iterable[pa.Table]) -> pa.Table:
     found = list(tables)
-    return pa.concat_tables(found).unify_dictionaries() if found else record_index_records.SCHEMA.empty_table()
+    return pa.concat_tables(found).unify_dictionaries() if found else record_index.SCHEMA.empty_table()
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lakebed.errors import CorruptFile, LakebedError, StorageError
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.slices.snapshot import CleanedView, Snapshot
 from lakebed.storage.base import Storage
 

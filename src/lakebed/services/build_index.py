@@ -17,25 +17,24 @@ from lakebed.concurrency.lock import Lock, default_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, IndexInconsistent, LakebedError
-from lakebed.metadata.kinds.definitions import IndexName
-from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
+from lakebed.metadata.build_jobs import can_build, file_group_counts, is_large, written_by_job, written_here
+from lakebed.metadata.definitions import IndexName
 from lakebed.metadata.layout import FILES, METADATA_FOLDER, GroupSizing
-from lakebed.metadata.read.metadata_table import snapshot_of
+from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter, NewPartition, kept_as
+from lakebed.metadata.partitions.base import FirstBuild
+from lakebed.metadata.partitions.expression_results import ExpressionIndex
+from lakebed.metadata.partitions.registry import kind_of
 from lakebed.metadata.store.group_files import WrittenBase
-from lakebed.metadata.store.writer import MetadataWriter, NewPartition
 from lakebed.model import Action, Instant, State
 from lakebed.properties.file import load_table_config
 from lakebed.services.create_index import named_indexes, note_zone, pending_indexings
-from lakebed.services.index_jobs import can_build, file_group_counts, is_large, written_by_job, written_here
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_metadata, planned_indexes
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.kind import FirstBuild
-from lakebed.upkeep.metadata_upkeep import MetadataUpkeep, kept_as
-from lakebed.upkeep.registry import upkeep_of
 
 # For so long a build waits for writers of other engines that began before it.
 PATIENCE_SECONDS = 900.0
@@ -206,7 +205,7 @@ class _Build:
             return []  # a write whose settings ask for it was faster
         snapshot = snapshot_of(self.storage, load_table_config(self.storage), timeline)
         counts = file_group_counts(snapshot, name, sizing)
-        definition = upkeep_of(name.partition).definition(name, snapshot, self.settings)
+        definition = kind_of(name.partition).definition(name, snapshot, self.settings)
         new = self._writer(timeline, lock).begin_building(name.partition, counts, definition, timeline.greatest_time)
         return [] if new is None else [_Part(name, new)]
 
@@ -236,7 +235,7 @@ class _Build:
         if can_build(part.name.partition) and is_large(view, self.engine):
             return written_by_job(view, part.name, new, self.engine)
         sizing = GroupSizing(minimum=1, maximum=1)
-        groups, definition = upkeep_of(part.name.partition).initial(
+        groups, definition = kind_of(part.name.partition).first_records(
             part.name, FirstBuild(view, self.settings, self.engine), sizing
         )
         return written_here(self.storage, new, groups, definition, self.seen.config.version)

@@ -19,25 +19,24 @@ from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, Uns
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.rebucket import BucketMover, BucketWriter, Move, SliceNumberer
 from lakebed.index.base import Index, KeyHash, Resizing
-from lakebed.index.registry import make_index
-from lakebed.metadata.kinds.definitions import IndexName
-from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.metadata.read.metadata_table import snapshot_of
+from lakebed.index.registry import check_new_indexes, make_index
+from lakebed.metadata.build_jobs import build_by_job, can_build, is_large
+from lakebed.metadata.definitions import IndexName
+from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata.partitions.key_changes import KeyIndexes
+from lakebed.metadata.partitions.record_index import repeated_keys
 from lakebed.model import RECORD_INDEX, Action, CommitMetadata, FileGroupId, FileSlice
 from lakebed.operations.context import WriteContext
-from lakebed.operations.index_rules import check_new_indexes
 from lakebed.operations.overwrite import match_partitions
 from lakebed.operations.transaction import Transaction
 from lakebed.properties.file import load_table_config
 from lakebed.services.change_index_plan import RescalePlan, plan_moves
 from lakebed.services.compaction import file_format, groups_in_plans
-from lakebed.services.index_jobs import build_by_job, can_build, is_large
 from lakebed.services.service import progress
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.rollback import encode_requested_replace
 from lakebed.timeline.timeline import Timeline
-from lakebed.upkeep.record_index import repeated_keys
 from lakebed.wording import count_text, size_text
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 

@@ -23,8 +23,8 @@ from lakebed.config.settings import ClusteringSettings
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.handles.cluster import BY_KEY, GroupClusterer, RowOrder, clustering_rows
 from lakebed.handles.file_writer import FileFormat
-from lakebed.metadata.kinds.key_indexes import KeyIndexes
-from lakebed.metadata.read.metadata_table import snapshot_of
+from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import files_named, roll_back

@@ -24,6 +24,7 @@ from lakebed.engine.base import GroupFunction, Task
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.handles.compact import COMPACTED_SCHEMA, Compacted, SliceCompactor, compacted, operation_rows
 from lakebed.handles.file_writer import FileFormat
+from lakebed.metadata.partitions.column_stats import columns_with_stats
 from lakebed.model import WRITER_ID, Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.policies.compaction import (
@@ -48,7 +49,6 @@ from lakebed.timeline.bodies.plans import (
 )
 from lakebed.timeline.instants import InstantClock, parse_time
 from lakebed.timeline.timeline import COMMITS, Timeline
-from lakebed.upkeep.statistics import columns_with_stats
 from lakebed.wording import count_text, size_text
 from lakebed.write_status import checked_statuses
 

@@ -12,11 +12,11 @@ from lakebed.config.option_table import options as known_options
 from lakebed.config.options import resolve_options, service_properties, service_settings
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.metadata.maintain import METADATA_OPTION
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.cdc import CDC_ENABLED
 from lakebed.storage.base import Storage
-from lakebed.upkeep.metadata_upkeep import METADATA_OPTION
 
 # What to do instead, by the beginning of a key or of the setting that it ends in.
 _INSTEAD = (

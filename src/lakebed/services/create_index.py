@@ -3,6 +3,8 @@
 The plan of an index that is to be built beside writers: an `indexing` on the timeline, as real Hudi has it.
 
 The indexes of a table's metadata table, with what is known of each without reading it.
+
+Which indexes a table can have in its metadata table: told before anything is written.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.expressions.index_functions import ZONE
 from lakebed.format.file_names import is_data_path
-from lakebed.index.registry import index_of, recorded_index
-from lakebed.metadata.kinds.definitions import (
+from lakebed.index.registry import check_new_indexes, index_of, recorded_index
+from lakebed.metadata.build_jobs import build_by_job, can_build, is_large
+from lakebed.metadata.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,
     IndexDefinition,
@@ -28,35 +31,36 @@ from lakebed.metadata.kinds.definitions import (
     dump_definitions,
     load_definitions,
 )
-from lakebed.metadata.kinds.expression_indexes import (
+from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing
+from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata.maintain import MetadataUpkeep
+from lakebed.metadata.partitions.expression_results import (
     KINDS,
     ExpressionIndex,
+    ZoneNote,
+    created_at,
     expression_index_definition,
     expression_partition,
+    noting,
+    zone_notes,
 )
-from lakebed.metadata.kinds.expression_zones import ZoneNote, created_at, noting, zone_notes
-from lakebed.metadata.kinds.index_names import (
+from lakebed.metadata.partitions.registry import (
     WANTED_PROPERTY,
+    find_kind,
+    kind_of,
     parse_index_name,
     remembered_indexes,
     remembered_property,
 )
-from lakebed.metadata.kinds.registry import kind_of
-from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing
-from lakebed.metadata.read.metadata_table import snapshot_of
 from lakebed.model import RECORD_INDEX, Action, Instant, State, has_completion_times
-from lakebed.operations.index_rules import check_new_indexes
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.services.index_jobs import build_by_job, can_build, is_large
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_plan, last_before_pending, planned_indexes
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
-from lakebed.upkeep.registry import find_upkeep, upkeep_of
 
 # How many file groups an index is to get, where its maker said so.
 _GROUPS = "lakebed.file_groups"
@@ -121,7 +125,7 @@ def plan_index(snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, 
             hint=f"Build {needed} first.",
             context={"index": name.partition},
         )
-    definition = upkeep_of(name.partition).definition(name, snapshot, settings)
+    definition = kind_of(name.partition).definition(name, snapshot, settings)
     if definition is not None:
         _define(storage, snapshot, definition)
     extra = {_GROUPS: str(sizing.minimum)} if sizing is not None else {}
@@ -159,7 +163,7 @@ def named_indexes(snapshot: Snapshot, planned: Sequence[PlannedIndex]) -> list[t
 
 def _named(one: PlannedIndex, definitions: Mapping[str, IndexDefinition]) -> tuple[IndexName, GroupSizing | None]:
     is_name = "/" not in one.partition and is_data_path(f"{one.partition}/-")
-    upkeep = find_upkeep(one.partition) if is_name else None
+    upkeep = find_kind(one.partition) if is_name else None
     if upkeep is None:
         raise UnsupportedFeature(
             f"an indexing plan names {one.partition!r}, which lakebed does not build",
@@ -355,7 +359,7 @@ def _check_free(storage: Storage, config: TableConfig, partition: str) -> None:
             f"writes to table {config.name!r} go by its {index.name} index",
             hint="Tell it another index first: t.indexes.adopt('global_simple').",
         )
-    upkeep = find_upkeep(partition)
+    upkeep = find_kind(partition)
     if upkeep is not None:
         upkeep.check_drop(storage, config)
 

@@ -18,7 +18,7 @@ from lakebed.concurrency.providers import ServicesLease
 from lakebed.config.arguments import checks_arguments
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption, LakebedError
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import session_engine, write_context
 from lakebed.properties.file import load_table_config

@@ -21,7 +21,8 @@ from lakebed.config.options import Options, service_settings
 from lakebed.config.settings import CompactionSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.model import Action, Instant, State
 from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import IN_PROCESS_BYTES, session_engine
@@ -51,7 +52,6 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import CleaningPolicy
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import load_timeline
-from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from lakebed.wording import count_text
 
 

@@ -10,7 +10,7 @@ from lakebed.config.settings import CompactionSettings
 from lakebed.errors import CommitConflict, UnsupportedFeature
 from lakebed.handles.compact import LogCompactor
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.policies.compaction import log_compaction_verdict, plan_log_compaction

@@ -34,7 +34,8 @@ from lakebed.format.sources import FileSource
 from lakebed.handles.file_writer import write_partition_metadata
 from lakebed.index.simple import positions_of
 from lakebed.merge.locations import STORED_LOCATION
-from lakebed.metadata.read.metadata_table import open_snapshot, snapshot_of
+from lakebed.metadata.lookups import open_snapshot, snapshot_of
+from lakebed.metadata.partitions.stored import DIFFERENCES
 from lakebed.model import (
     COMMIT_SEQNO,
     COMMIT_TIME,
@@ -64,7 +65,6 @@ from lakebed.slices.snapshot import Snapshot, naming_metadata, table_features
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.timeline.history import has_unchecked_inserts
 from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
-from lakebed.upkeep.comparison import DIFFERENCES
 from lakebed.wording import count_text
 
 _DELETES = RowMatch("keys", deletes=True)

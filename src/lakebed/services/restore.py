@@ -18,10 +18,11 @@ from typing import Any
 from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import parse_log_file
-from lakebed.metadata.kinds.files_records import file_records
 from lakebed.metadata.layout import FILES
-from lakebed.metadata.read.metadata_table import snapshot_of
-from lakebed.metadata.schemas import form_of_version
+from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata.maintain import MetadataUpkeep
+from lakebed.metadata.partitions.files import file_records
+from lakebed.metadata.records import form_of_version
 from lakebed.model import Action, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import plan_rollback
@@ -47,7 +48,6 @@ from lakebed.timeline.bodies.rollback import (
 from lakebed.timeline.history import rollback_record
 from lakebed.timeline.timeline import Timeline, completed_at
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
 from lakebed.wording import count_text
 
 

@@ -21,7 +21,7 @@ from lakebed.concurrency.conflicts import is_requested, is_rolled_back
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.index.base import Index
-from lakebed.metadata.read.metadata_table import snapshot_of
+from lakebed.metadata.lookups import snapshot_of
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import delete_data_files, remove_unfinished, roll_back

@@ -15,8 +15,8 @@ from lakebed.config.features import check_write
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.index.base import Index
-from lakebed.metadata.read.metadata_table import snapshot_of
-from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata.maintain import MetadataWriter, kept_as
 from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import roll_back
@@ -27,7 +27,6 @@ from lakebed.timeline.bodies.plans import clean_files
 from lakebed.timeline.file_slices import all_slices, latest_slices
 from lakebed.timeline.instants import InstantClock, completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline, completed_at, load_timeline
-from lakebed.upkeep.metadata_upkeep import kept_as
 
 
 class EarlierState:

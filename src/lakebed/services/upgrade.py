@@ -19,18 +19,18 @@ from lakebed.concurrency.heartbeat import is_dead
 from lakebed.config.features import check_write
 from lakebed.config.options import resolve_options
 from lakebed.errors import CommitConflict, CommitStateUnknown, InvalidOption, LakebedError, UnsupportedFeature
-from lakebed.metadata.kinds.definitions import (
+from lakebed.metadata.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,
     IndexDefinition,
     dump_definitions,
     load_definitions,
 )
-from lakebed.metadata.kinds.expression_zones import noting
-from lakebed.metadata.kinds.index_names import WANTED_PROPERTY, remembered_indexes, remembered_property
-from lakebed.metadata.kinds.key_indexes import is_partitioned, record_index_definition
 from lakebed.metadata.layout import BLOOM_FILTERS, FILES, METADATA_FOLDER, PARTITION_STATS, GroupSizing
-from lakebed.metadata.read.metadata_table import open_snapshot, snapshot_of
+from lakebed.metadata.lookups import open_snapshot, snapshot_of
+from lakebed.metadata.partitions.expression_results import noting
+from lakebed.metadata.partitions.key_changes import is_partitioned, record_index_definition
+from lakebed.metadata.partitions.registry import WANTED_PROPERTY, find_kind, remembered_indexes, remembered_property
 from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT
 from lakebed.model import RECORD_INDEX, Action, LogFile, State, has_completion_times
 from lakebed.operations.context import WriteContext
@@ -48,7 +48,6 @@ from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.timeline.timeline import Timeline, load_timeline
-from lakebed.upkeep.registry import find_upkeep
 from lakebed.wording import count_text
 
 # Indexes that are to be built again, noted from before the first one goes until all are there: whoever runs the change
@@ -178,7 +177,7 @@ def noted_indexes(config: TableConfig) -> list[str]:
 
 
 def _reason_to_drop(name: str, definition: IndexDefinition | None, to: int) -> str | None:
-    if find_upkeep(name) is None:
+    if find_kind(name) is None:
         return "lakebed does not know it"
     if name.startswith("expr_index_"):
         return "expression indexes are bound to the version that they were made in"

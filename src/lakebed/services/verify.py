@@ -19,16 +19,17 @@ from lakebed.concurrency.lock import default_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, CorruptFile
 from lakebed.index.registry import recorded_index
-from lakebed.metadata.kinds.definitions import IndexDefinition, IndexName, load_definitions
-from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing, group_number, parse_files
-from lakebed.metadata.read.lookup import whole_slice
-from lakebed.metadata.read.metadata_table import MetadataTable, open_snapshot, snapshot_of
+from lakebed.metadata.lookups import MetadataTable, open_snapshot, snapshot_of, whole_slice
+from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter
+from lakebed.metadata.partitions.base import PartitionKind, StoredTable
+from lakebed.metadata.partitions.record_index import repeated_keys
+from lakebed.metadata.partitions.registry import find_kind, kind_of
+from lakebed.metadata.partitions.stored import COMPARED, DIFFERENCES, joined
 from lakebed.metadata.records import Records
 from lakebed.metadata.store.slices import open_slices
-from lakebed.metadata.store.store import MetadataStore
-from lakebed.metadata.store.suffixes import REPAIRS, Suffix
-from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.metadata.store.store import REPAIRS, MetadataStore, Suffix
 from lakebed.model import META_COLUMNS, Action
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
@@ -36,11 +37,6 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.instants import INSTANT_DIGITS, InstantClock, without_suffix
 from lakebed.timeline.timeline import Timeline, load_timeline
-from lakebed.upkeep.comparison import COMPARED, DIFFERENCES, joined
-from lakebed.upkeep.kind import KindUpkeep, StoredTable
-from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
-from lakebed.upkeep.record_index import repeated_keys
-from lakebed.upkeep.registry import find_upkeep, upkeep_of
 
 RECORD_KEYS = "record keys"
 _SHOWN = 20
@@ -114,16 +110,16 @@ def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: S
     """The same for some partitions and a snapshot that is there already."""
     table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
     has_logs = any(file_slice.log_files for file_slice in table.snapshot.file_slices())
-    known: dict[str, KindUpkeep] = {}
+    known: dict[str, PartitionKind] = {}
     for partition in partitions:
-        upkeep = find_upkeep(partition)
+        upkeep = find_kind(partition)
         readable = upkeep is not None and not (has_logs and upkeep.needs_log_rows)
         if upkeep is not None and readable and upkeep.is_comparable(partition, table):
             known[partition] = upkeep
 
-    def both(partition: str, upkeep: KindUpkeep) -> tuple[pa.Table, pa.Table]:
+    def both(partition: str, upkeep: PartitionKind) -> tuple[pa.Table, pa.Table]:
         expected, found = upkeep.compared(partition, metadata, table)
-        for right in upkeep.right_as_well(partition, table):
+        for right in upkeep.acceptable_alternatives(partition, table):
             expected, found = _without_right(expected, found, right)
         return expected, found
 
@@ -247,7 +243,7 @@ def sizings_of(
 
 
 def _names(partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]) -> list[IndexName]:
-    kept = {p: upkeep for p in partitions if p != FILES and (upkeep := find_upkeep(p)) is not None}
+    kept = {p: upkeep for p in partitions if p != FILES and (upkeep := find_kind(p)) is not None}
     return [upkeep.index_name(p, definitions.get(p)) for p, upkeep in kept.items()]
 
 
@@ -279,14 +275,14 @@ def _reason(error: CorruptFile | FileNotFoundError) -> str:
 def _read(metadata: MetadataTable, table: StoredTable, partition: str) -> None:
     for file_slice in metadata.slices.file_slices(partition):
         whole_slice(metadata.slices, file_slice)
-    upkeep = find_upkeep(partition)
+    upkeep = find_kind(partition)
     if upkeep is not None and upkeep.is_comparable(partition, table):
         upkeep.found(partition, metadata, table)
 
 
 def _check_rows(table: StoredTable, partitions: Sequence[str]) -> None:
     for partition in partitions:  # before anything is dropped
-        upkeep = find_upkeep(partition)
+        upkeep = find_kind(partition)
         if upkeep is not None and upkeep.is_comparable(partition, table):
             upkeep.expected(partition, table)
 
@@ -367,9 +363,9 @@ def _corrections(snapshot: Snapshot, found: Verification) -> Iterator[dict[str, 
     what is missing or was wrong."""
     table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
     extra = {partition: _repair_rows(found, partition, "extra", "wrong") for partition in found.checked}
-    yield {p: upkeep_of(p).extra_records(p, rows, table) for p, rows in extra.items() if rows.num_rows}
+    yield {p: kind_of(p).repair_extra(p, rows, table) for p, rows in extra.items() if rows.num_rows}
     missing = {partition: _repair_rows(found, partition, "missing", "wrong") for partition in found.checked}
-    yield {p: upkeep_of(p).missing_records(p, rows, table) for p, rows in missing.items() if rows.num_rows}
+    yield {p: kind_of(p).repair_missing(p, rows, table) for p, rows in missing.items() if rows.num_rows}
 
 
 def _repair_rows(found: Verification, partition: str, *problems: str) -> pa.Table:

@@ -23,7 +23,7 @@ from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
-    from lakebed.metadata.read.metadata_table import MetadataTable
+    from lakebed.metadata.lookups import MetadataTable
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 # What releases before 1.0 note as the size of the log files of a rollback.

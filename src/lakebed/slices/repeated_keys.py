@@ -15,7 +15,7 @@ from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
-    from lakebed.metadata.read.metadata_table import MetadataTable
+    from lakebed.metadata.lookups import MetadataTable
 
 # So many bytes of a record index, and of file slices whose rows no commit tells, are read to count: about a second.
 COUNTED_BYTES = 32 << 20

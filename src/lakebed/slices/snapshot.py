@@ -48,7 +48,7 @@ from lakebed.timeline.index_changes import settings_at
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 if TYPE_CHECKING:
-    from lakebed.metadata.read.metadata_table import MetadataTable
+    from lakebed.metadata.lookups import MetadataTable
 
 
 class CleanedView(StorageError):

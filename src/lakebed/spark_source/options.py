@@ -10,7 +10,7 @@ from typing import cast
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.properties.file import load_table_config
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes, resolve_as_of

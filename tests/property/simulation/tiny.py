@@ -22,7 +22,7 @@ from lakebed.concurrency.markers import write_marker
 from lakebed.config.settings import WriteSettings
 from lakebed.format.file_names import base_file_name, log_file_name, new_file_id
 from lakebed.index.base import Index
-from lakebed.metadata.read.metadata_table import snapshot_of
+from lakebed.metadata.lookups import snapshot_of
 from lakebed.model import RECORD_KEY, WRITER_ID, Action, CommitMetadata, FileSlice
 from lakebed.operations.transaction import Transaction
 from lakebed.properties.file import load_table_config

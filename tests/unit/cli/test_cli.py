@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import lakebed
 from lakebed.cli.main import app, invoke
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 
 TRIPS = pa.table(

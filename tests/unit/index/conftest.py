@@ -14,7 +14,7 @@ import pytest
 
 import golden_tables
 from lakebed.format.file_names import base_file_name, new_file_id
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import FileGroups

@@ -22,7 +22,7 @@ from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bloom.known_files import SearchOptions
 from lakebed.index.registry import make_index, recorded_index
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage

@@ -16,7 +16,7 @@ from lakebed.index.consistent import index as index_module
 from lakebed.index.consistent.index import ConsistentIndex
 from lakebed.index.consistent.ring import default_ring
 from lakebed.index.consistent.ring_files import FOLDER
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from golden_tables import GoldenTable, golden, golden_tables
-from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
+from lakebed.metadata.lookups import MetadataTable, open_metadata
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.memory import MemoryStorage

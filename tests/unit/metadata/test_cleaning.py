@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.metadata.store import cleaning
+from lakebed.metadata.store import services
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 
@@ -28,7 +28,7 @@ def files_after_each_commit(version: int) -> tuple[list[Counter[tuple[str, str]]
     table = lakebed.create(uri, rows, key="id", ordering="ts", index="bucket", buckets=1, table_version=version)
     storage = open_storage(uri)
     seen: list[Counter[tuple[str, str]]] = []
-    plan, looks = cleaning._plan, 0  # pyright: ignore[reportPrivateUsage]
+    plan, looks = services._plan, 0  # pyright: ignore[reportPrivateUsage]
 
     def counted(*given: object) -> object:
         nonlocal looks
@@ -36,7 +36,7 @@ def files_after_each_commit(version: int) -> tuple[list[Counter[tuple[str, str]]
         return plan(*given)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cleaning, "_plan", counted)
+        patch.setattr(services, "_plan", counted)
         for number in range(COMMITS):
             table.upsert(rows.set_column(1, "ts", pa.array([number + 2] * 2)))
             paths = [info.path.removeprefix(f"{FOLDER}/") for info in storage.list(FOLDER)]
@@ -51,7 +51,7 @@ def test_what_is_cleaned_does_not_depend_on_how_often_it_is_looked_for(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, looks = files_after_each_commit(version)
-    monkeypatch.setattr(cleaning, "has_expired_since", lambda *_: True)
+    monkeypatch.setattr(services, "has_expired_since", lambda *_: True)
     expected, every = files_after_each_commit(version)
     assert seen == expected
     assert any(after["files", "base"] < before["files", "base"] for before, after in pairwise(seen))

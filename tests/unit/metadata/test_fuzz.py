@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.metadata.kinds import bloom_filters, files_records, record_index_records, secondary_index, stats_records
+from lakebed.metadata.partitions import bloom_filters, files, record_index, secondary_index, stats_codec
 from outcomes import Outcomes
 from sampling import FUZZ, whole
 
@@ -18,12 +18,12 @@ from .metadata_hfiles import HFile, hfiles
 ROUNDS = 4000 if whole(FUZZ) else 200
 Decode = Callable[[pa.Array, Any, str], Any]
 FORMS: list[tuple[str, Decode]] = [
-    ("files", files_records.decode),
-    ("column_stats", stats_records.decode),
+    ("files", files.decode),
+    ("column_stats", stats_codec.decode),
     ("bloom_filters", bloom_filters.decode),
-    ("record_index", record_index_records.decode),
+    ("record_index", record_index.decode),
     ("secondary_index_idx_name", secondary_index.decode),
-    ("expr_index_idx_at", stats_records.decode),
+    ("expr_index_idx_at", stats_codec.decode),
 ]
 
 
@@ -72,7 +72,7 @@ def test_damaged_schemas_decode_or_are_refused() -> None:
     for _ in range(40):
         schema = damaged(file.schema.encode()).decode("utf-8", "replace")
         with outcomes.counted():
-            files_records.decode(file.keys, file.values, schema)
+            files.decode(file.keys, file.values, schema)
     outcomes.assert_both()
 
 

@@ -15,9 +15,8 @@ import pytest
 from golden_tables import HudiRsTable, hudi_rs_tables
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.format.bloom import BloomFilter
-from lakebed.metadata.keys import partition_of
-from lakebed.metadata.layout import parse_files
-from lakebed.metadata.read.metadata_table import open_metadata
+from lakebed.metadata.layout import parse_files, partition_of
+from lakebed.metadata.lookups import open_metadata
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline

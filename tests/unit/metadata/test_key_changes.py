@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.metadata.kinds import record_index_records
-from lakebed.metadata.kinds.index_names import parse_index_name, remembered_indexes, remembered_property
-from lakebed.metadata.kinds.key_changes import GroupChanges, KeyChanges, as_bytes, from_bytes, secondary_text
-from lakebed.metadata.kinds.record_index_updates import key_records
-from lakebed.metadata.kinds.secondary_index import secondary_index_records
-from lakebed.metadata.schemas import form_of_version, record_schema
+from lakebed.metadata.partitions import record_index
+from lakebed.metadata.partitions.key_changes import GroupChanges, KeyChanges, as_bytes, from_bytes, secondary_text
+from lakebed.metadata.partitions.record_index import key_records
+from lakebed.metadata.partitions.registry import parse_index_name, remembered_indexes, remembered_property
+from lakebed.metadata.partitions.secondary_index import secondary_index_records
+from lakebed.metadata.records import form_of_version, record_schema
 
 FILE = "30c43baa-ebd7-4580-87eb-21a41128c073-{}"
 INSTANT = "20261121024324315"
@@ -80,7 +80,7 @@ def test_an_insert_wins_over_a_delete_and_the_last_of_two_inserts() -> None:
     said = key_records(
         [group("p", 0, ["a", "b"], ["c"]), group("q", 1, ["b", "c"], ["d"])], INSTANT, FORM, partitioned=False
     )
-    decoded = record_index_records.decode(said.keys, said.values, record_schema(FORM)).to_pylist()
+    decoded = record_index.decode(said.keys, said.values, record_schema(FORM)).to_pylist()
     assert {(r["key"], r["partition"], r["file_id"][-1]) for r in decoded} == {
         ("a", "p", "0"),
         ("b", "q", "1"),

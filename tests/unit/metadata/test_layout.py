@@ -7,26 +7,24 @@ import pytest
 
 from lakebed.errors import CorruptFile
 from lakebed.format.text import parse_properties
-from lakebed.metadata.keys import (
+from lakebed.metadata.definitions import DEFINITIONS_PATH, dump_definitions, load_definitions
+from lakebed.metadata.layout import (
+    PARTITIONED_SIZING,
+    GroupSizing,
     column_prefix,
     column_stats_keys,
     file_group,
     file_keys,
+    group_number,
     h64,
+    metadata_properties,
+    parse_files,
     partition_stats_keys,
     secondary_file_groups,
     secondary_keys,
     split_secondary_keys,
 )
-from lakebed.metadata.kinds.definitions import DEFINITIONS_PATH, dump_definitions, load_definitions
-from lakebed.metadata.kinds.registry import in_build_order, kind_of
-from lakebed.metadata.layout import (
-    PARTITIONED_SIZING,
-    GroupSizing,
-    group_number,
-    metadata_properties,
-    parse_files,
-)
+from lakebed.metadata.partitions.registry import in_build_order, kind_of
 
 from .opened_tables import WITH_INDEXES, WITH_METADATA, opened
 

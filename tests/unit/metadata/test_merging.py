@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.metadata.kinds import files_records
-from lakebed.metadata.kinds.files import newest_files
-from lakebed.metadata.kinds.stats_merge import newest_stats
-from lakebed.metadata.kinds.stats_records import stats_schema
-from lakebed.metadata.read.merge_records import Layer, alive, newest
+from lakebed.metadata.merge_records import Layer, alive, newest
+from lakebed.metadata.partitions import files
+from lakebed.metadata.partitions.files import newest_files
+from lakebed.metadata.partitions.stats_codec import stats_schema
+from lakebed.metadata.partitions.stats_values import newest_stats
 
 
 def deletes(keys: list[str]) -> Layer:
@@ -75,7 +75,7 @@ def test_files_records_unite_names_and_drop_deleted_ones(seed: int) -> None:
             model[key] = united(model.get(key, {}), entries)
             rows += [{"key": key, "name": n, "size": s, "is_deleted": d} for n, (s, d) in entries.items()]
             rows += [] if entries else [{"key": key, "name": None, "size": None, "is_deleted": None}]
-        layers.append(Layer(pa.Table.from_pylist(rows, files_records.SCHEMA)))
+        layers.append(Layer(pa.Table.from_pylist(rows, files.SCHEMA)))
     records = alive(layers)
     found = None if records is None else newest_files(records)
     shown: dict[str, dict[str, Entry]] = {}

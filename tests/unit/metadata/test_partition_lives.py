@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from lakebed.errors import CorruptFile
 from lakebed.metadata.layout import INITIAL_INSTANT
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.storage.folder import FolderStorage

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pytest
 
 from golden_tables import golden_tables
-from lakebed.metadata.kinds import files_records, record_index_records, stats_records
-from lakebed.metadata.kinds.stats_types import as_type
-from lakebed.metadata.schemas import V8, V9, known_form, record_schema
+from lakebed.metadata.partitions import files, record_index, stats_codec
+from lakebed.metadata.partitions.stats_codec import as_type
+from lakebed.metadata.records import V8, V9, known_form, record_schema
 
 from .metadata_hfiles import HFile, hfiles
 
@@ -76,14 +76,14 @@ def test_schemas_are_those_of_real_hudi_but_for_their_docs(table: str) -> None:
 @by_table
 def test_files_records_are_decoded_and_encoded_as_hudi_has_them(table: str) -> None:
     for file in of_partition(table, "files"):
-        decoded = files_records.decode(file.keys, file.values, file.schema)
+        decoded = files.decode(file.keys, file.values, file.schema)
         expected = []
         for key, record in zip(file.keys.to_pylist(), records(file), strict=True):
             entries = record["filesystemMetadata"]
             expected += [(key, name, info["size"], info["isDeleted"]) for name, info in entries.items()]
             expected += [] if entries else [(key, None, None, None)]
         assert [tuple(row.values()) for row in decoded.to_pylist()] == expected
-        keys, values = files_records.encode(decoded, known_form(file.schema))
+        keys, values = files.encode(decoded, known_form(file.schema))
         assert keys.equals(file.keys)
         assert not plain_values(file) or values.equals(file.values)
 
@@ -101,20 +101,20 @@ def test_long_lists_of_files_are_told_apart_by_their_bytes() -> None:
         [*rows("p", 399, 5), *rows("q", 400, 5)],
         rows("p", 400, 5),
     ):
-        keys, values = files_records.encode(pa.Table.from_pylist(asked, files_records.SCHEMA), V9)
-        assert files_records.decode(keys, values, record_schema(V9)).to_pylist() == asked
+        keys, values = files.encode(pa.Table.from_pylist(asked, files.SCHEMA), V9)
+        assert files.decode(keys, values, record_schema(V9)).to_pylist() == asked
 
 
 @by_table
 def test_record_index_entries_are_decoded_and_encoded_as_hudi_has_them(table: str) -> None:
     for file in of_partition(table, "record_index"):
-        decoded = record_index_records.decode(file.keys, file.values, file.schema)
+        decoded = record_index.decode(file.keys, file.values, file.schema)
         rows = zip(decoded.to_pylist(), records(file), strict=True)
         for row, record in rows:
             info = record["recordIndexMetadata"]
             assert row["partition"] == info["partitionName"]
             assert row["file_id"] == file_id(info)
-        keys, values = record_index_records.encode(decoded, known_form(file.schema))
+        keys, values = record_index.encode(decoded, known_form(file.schema))
         assert keys.equals(file.keys)
         assert not plain_values(file) or values.equals(file.values)
 
@@ -143,7 +143,7 @@ def test_statistics_are_decoded_and_encoded_as_hudi_has_them(table: str) -> None
         rows = list(zip(file.keys.to_pylist(), infos, strict=True))
         if not rows[0][1]:
             continue
-        decoded = stats_records.decode(file.keys, file.values, file.schema)
+        decoded = stats_codec.decode(file.keys, file.values, file.schema)
         assert sum(map(len, decoded.values())) == len(rows)
         for column, stats in decoded.items():
             own = [(key, info) for key, info in rows if info["columnName"] == column]
@@ -175,7 +175,7 @@ def assert_encoded_again(file: HFile, decoded: dict[str, pa.Table], infos: dict[
     original = dict(zip(file.keys.to_pylist(), file.values.to_pylist(), strict=True))
     for column, stats in decoded.items():
         version = 2 if any(infos[key].get("valueType") for key in stats["key"].to_pylist()) else 1
-        keys, values = stats_records.encode({column: stats}, form, index_version=version)
+        keys, values = stats_codec.encode({column: stats}, form, index_version=version)
         for key, value in zip(keys.to_pylist(), values.to_pylist(), strict=True):
             wrapped = infos[key]["minValue"] or infos[key]["maxValue"] or infos[key].get("valueType")
             if not original[key].startswith(bytes(6)) or (not wrapped and form.has_value_type):
@@ -204,27 +204,27 @@ def test_decimals_take_as_few_bytes_as_hold_them(number: int, version: int) -> N
     kind = pa.decimal128(38, scale) if version == 2 else pa.decimal128(22, 2)
     value = Decimal(number).scaleb(-scale)
     row = {"key": "k", "file_name": "f", "min": value, "max": None, "is_deleted": False, "is_tight": True}
-    table = pa.Table.from_pylist([row], stats_records.stats_schema(kind))
-    keys, values = stats_records.encode({"c": table}, form, index_version=version)
+    table = pa.Table.from_pylist([row], stats_codec.stats_schema(kind))
+    keys, values = stats_codec.encode({"c": table}, form, index_version=version)
     record = fastavro.schemaless_reader(io.BytesIO(values[0].as_py()), parsed(record_schema(form)), None)
     stored = record["ColumnStatsMetadata"]["minValue"]["value"]
     if version == 2:
         assert stored == number.to_bytes(max(1, (number + (number < 0)).bit_length() // 8 + 1), "big", signed=True)
     else:
         assert stored == value
-    decoded = stats_records.decode(keys, values, record_schema(form), {"c": kind})["c"]
+    decoded = stats_codec.decode(keys, values, record_schema(form), {"c": kind})["c"]
     assert decoded["min"].to_pylist() == [value]
     assert decoded["max"].to_pylist() == [None]
 
 
 def test_stats_of_many_columns_are_encoded_together() -> None:
     file = next(f for f in hfiles("v9_cow_mdt_all") if f.partition == "column_stats" and len(f.keys))
-    decoded = stats_records.decode(file.keys, file.values, file.schema)
-    keys, values = stats_records.encode(decoded, V9, index_version=2)
+    decoded = stats_codec.decode(file.keys, file.values, file.schema)
+    keys, values = stats_codec.encode(decoded, V9, index_version=2)
     original = dict(zip(file.keys.to_pylist(), file.values.to_pylist(), strict=True))
     again = dict(zip(keys.to_pylist(), values.to_pylist(), strict=True))
     assert len(keys) == len(again)
     assert again.keys() == original.keys()
     plain = {key: value for key, value in original.items() if value.startswith(bytes(6))}
     assert plain == {key: again[key] for key in plain}
-    assert stats_records.encode({}, V9, index_version=2)[0].to_pylist() == []
+    assert stats_codec.encode({}, V9, index_version=2)[0].to_pylist() == []

@@ -12,8 +12,8 @@ from golden_tables import golden
 from lakebed.errors import CorruptFile
 from lakebed.format.sources import BytesSource, SliceSource
 from lakebed.metadata.layout import METADATA_FOLDER
-from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
-from lakebed.metadata.store.small_files import HFILES, LOGS, SmallFiles
+from lakebed.metadata.lookups import MetadataTable, open_metadata
+from lakebed.metadata.store.slices import HFILES, LOGS, SmallFiles
 from lakebed.model import HOODIE, Action
 from lakebed.properties.file import load_table_config
 from lakebed.testing import CountingStorage

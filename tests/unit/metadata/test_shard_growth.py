@@ -7,8 +7,8 @@ from hashlib import md5
 
 import pytest
 
-from lakebed.metadata.store.shard_growth import grown
-from lakebed.metadata.store.writer import MetadataSettings
+from lakebed.metadata.maintain import MetadataSettings
+from lakebed.metadata.store.services import grown
 from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.memory import MemoryStorage
 from metadata_models import Change, Content, Maintained, lookups, new_table

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakebed.metadata.keys import column_prefix
-from lakebed.metadata.kinds.stats_types import widest_bounds
-from lakebed.metadata.kinds.updates import Kinds, merged_partition_stats, stats_of
-from lakebed.upkeep.stored_files import NewFile
+from lakebed.metadata.layout import column_prefix
+from lakebed.metadata.partitions.stats_codec import widest_bounds
+from lakebed.metadata.partitions.stats_values import Kinds, merged_partition_stats, stats_of
+from lakebed.metadata.partitions.stored import NewFile
 
 NAN, INF = float("nan"), float("inf")
 KINDS: Kinds = {"x": pa.float64(), "n": pa.int64()}

@@ -13,9 +13,9 @@ from lakebed.errors import CorruptFile
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, block_bytes, rollback_block, scan_blocks
 from lakebed.format.sources import BytesSource
 from lakebed.merge.log_entries import blocks_in_merge_order
-from lakebed.metadata.kinds import record_index_records, stats_records
-from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
-from lakebed.metadata.schemas import V9, known_form, record_schema
+from lakebed.metadata.lookups import MetadataTable, open_metadata
+from lakebed.metadata.partitions import record_index, stats_codec
+from lakebed.metadata.records import V9, known_form, record_schema
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.testing import CountingStorage
@@ -170,7 +170,7 @@ def test_a_schema_that_was_not_met_before_is_read_by_its_own_names() -> None:
     schema["fields"].append({"name": "more", "type": ["null", "long"], "default": None})
     text = json.dumps(schema)
     assert known_form(text) is None
-    for partition, decode in (("record_index", record_index_records.decode), ("column_stats", stats_records.decode)):
+    for partition, decode in (("record_index", record_index.decode), ("column_stats", stats_codec.decode)):
         file = next(f for f in hfiles("v9_cow_mdt_all") if f.partition == partition and len(f.keys))
         written, later = (fastavro.parse_schema(json.loads(s)) for s in (file.schema, text))
         values: list[bytes] = []

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import CommitConflict
-from lakebed.metadata.kinds import record_index_records
-from lakebed.metadata.kinds.definitions import IndexDefinition
+from lakebed.metadata.definitions import IndexDefinition
+from lakebed.metadata.maintain import GroupRecords, MetadataSettings, MetadataWriter, Records
+from lakebed.metadata.partitions import record_index
 from lakebed.metadata.routing import split_by_group
 from lakebed.metadata.store.group_files import write_log
-from lakebed.metadata.store.writer import GroupRecords, MetadataSettings, MetadataWriter, Records
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
 from metadata_models import Change, Content, Maintained, Random, lookups, new_table
@@ -220,7 +220,7 @@ def _located(places: dict[tuple[str, str], str], table: Maintained) -> tuple[pa.
         "file_id": list(places.values()),
         "instant": ["20200101000000000"] * len(places),
     }
-    return record_index_records.encode(pa.table(rows), table.form)
+    return record_index.encode(pa.table(rows), table.form)
 
 
 def _locations(table: Maintained) -> dict[tuple[str, str], str]:

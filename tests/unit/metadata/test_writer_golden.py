@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from golden_tables import golden
-from lakebed.metadata.keys import ALL_PARTITIONS, partition_identifier
-from lakebed.metadata.kinds import files_records, record_index_records
-from lakebed.metadata.kinds.record_index import data_partition_of
-from lakebed.metadata.layout import FILES, SECONDARY_INDEX
-from lakebed.metadata.read.metadata_table import MetadataTable, open_metadata
-from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.store.writer import MetadataSettings, MetadataWriter, Records
+from lakebed.metadata.layout import ALL_PARTITIONS, FILES, SECONDARY_INDEX, partition_identifier
+from lakebed.metadata.lookups import MetadataTable, open_metadata
+from lakebed.metadata.maintain import MetadataSettings, MetadataWriter, Records
+from lakebed.metadata.partitions import files as files_module
+from lakebed.metadata.partitions import record_index
+from lakebed.metadata.partitions.record_index import data_partition_of
+from lakebed.metadata.records import form_of_version
 from lakebed.model import RECORD_INDEX, Action, CommitMetadata
 from lakebed.properties.file import load_table_config
 from lakebed.testing import CountingStorage
@@ -91,13 +91,13 @@ def delta(table: Table, before: dict[str, list[str]], instant: str) -> tuple[dic
         {"key": ALL_PARTITIONS, "name": partition_identifier(path), "size": 0, "is_deleted": False},
         {"key": partition_identifier(path), "name": NEW_FILE, "size": 77, "is_deleted": False},
     ]
-    records = {FILES: Records.upserts(*files_records.encode(pa.Table.from_pylist(rows, files_records.SCHEMA), form))}
+    records = {FILES: Records.upserts(*files_module.encode(pa.Table.from_pylist(rows, files_module.SCHEMA), form))}
     after[FILES] = sorted([*before[FILES], str(rows[1])])
     if RECORD_INDEX in before:
         old = next(metadata.entries(RECORD_INDEX)).slice(0, 1).to_pylist()[0]
         new = pa.table({"key": ["new-key"], "partition": [path], "file_id": [FILE_ID], "instant": [instant]})
         parts = (pa.array([path]), pa.array([old["partition"]])) if is_partitioned(metadata) else (None, None)
-        keys, values = record_index_records.encode(new, form)
+        keys, values = record_index.encode(new, form)
         records[RECORD_INDEX] = Records(keys, values, pa.array([old["key"]]), *parts)
         kept = [text for text in before[RECORD_INDEX] if text != str(old)]
         after[RECORD_INDEX] = sorted([*kept, str(new.to_pylist()[0])])

@@ -11,7 +11,7 @@ import lakebed
 from lakebed.errors import CorruptFile
 from lakebed.filters.sql import parse_filter
 from lakebed.metadata.layout import METADATA_FOLDER
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.read.keys import find_keys
 from lakebed.read.skip import skip_slices
 from lakebed.slices.snapshot import Snapshot

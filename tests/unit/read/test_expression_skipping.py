@@ -13,7 +13,7 @@ import pytest
 
 import lakebed
 from lakebed.filters.sql import parse_filter
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table

@@ -10,7 +10,7 @@ import pytest
 
 from golden_tables import GoldenTable, golden_mor_tables, some_tables
 from lakebed.config.settings import ReadSettings
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import META_COLUMNS
 from lakebed.read.incremental import Changes, resolve_as_of
 from lakebed.read.lookup import KeyText, exists, get

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from golden_tables import GoldenTable, golden, golden_cow_tables, some_tables
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.read.incremental import Changes, resolve_as_of
 from lakebed.read.scan import Scan
 from lakebed.schema.spark import spark_type

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed.metadata.kinds.file_ranges import ranges_of_file
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.partitions.stats_values import ranges_of_file
 from lakebed.read.lookup import get
 from lakebed.storage import open_storage
 from lakebed.table import Table

@@ -13,7 +13,7 @@ import pytest
 from golden_tables import golden
 from lakebed.errors import InvalidOption
 from lakebed.format.file_names import bucket_of_file_id
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.lookup import KeyText, exists, get, locate

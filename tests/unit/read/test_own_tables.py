@@ -14,7 +14,7 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.filters.sql import parse_filter
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import HOODIE
 from lakebed.read.lookup import get
 from lakebed.storage import open_storage

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.storage import open_storage
 from lakebed.table import Table

@@ -15,7 +15,7 @@ from lakebed.errors import InvalidOption
 from lakebed.expressions.plain_keys import PLAIN_KEYS
 from lakebed.filters.sql import parse_filter
 from lakebed.format.base_file import read_footer
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import CommitMetadata
 from lakebed.operations.context import WriteContext
 from lakebed.read import keys

@@ -10,7 +10,7 @@ import pytest
 
 from lakebed.filters.sql import parse_filter
 from lakebed.format.hashes import bucket_ids
-from lakebed.metadata.read.metadata_table import snapshot_of
+from lakebed.metadata.lookups import snapshot_of
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.keys import bucket_layout, partition_layout, rows_may_stay
 from lakebed.read.prune import BucketLayout, PartitionLayout, prune_buckets, prune_partitions

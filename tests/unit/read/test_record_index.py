@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from golden_tables import golden
 from lakebed.format.footer_cache import FOOTERS
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import HOODIE
 from lakebed.read import keys as keys_module
 from lakebed.read.keys import FoundKeys

@@ -15,7 +15,7 @@ import lakebed
 from golden_tables import golden
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
-from lakebed.metadata.read.metadata_table import open_snapshot, snapshot_of
+from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.model import META_COLUMNS
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig

@@ -19,7 +19,7 @@ from lakebed.filters.predicates import Predicate
 from lakebed.filters.ranges import Bounds, may_match
 from lakebed.filters.sql import parse_filter
 from lakebed.format.file_names import parse_base_file
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import FileSlice
 from lakebed.read.plan import plan_scan, table_columns
 from lakebed.read.scan import Scan

@@ -13,8 +13,8 @@ import pytest
 import lakebed
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyPositions
-from lakebed.metadata.read.metadata_table import open_snapshot
-from lakebed.metadata.store.writer import MetadataWriter, Records
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.maintain import MetadataWriter, Records
 from lakebed.model import HOODIE
 from lakebed.properties.file import load_table_config
 from lakebed.read.lookup import exists, get

@@ -20,7 +20,7 @@ from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.config.settings import CleaningSettings
 from lakebed.errors import InvalidOption
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Action, State
 from lakebed.services.cleaning import CleanTransaction, find_cleanable, run_clean
 from lakebed.storage import open_storage

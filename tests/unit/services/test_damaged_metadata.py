@@ -15,7 +15,7 @@ import pytest
 import lakebed
 from lakebed.errors import CorruptFile
 from lakebed.metadata.layout import METADATA_FOLDER
-from lakebed.metadata.store.small_files import HFILES, LOGS
+from lakebed.metadata.store.slices import HFILES, LOGS
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from sampling import FUZZ, is_todays

@@ -14,20 +14,22 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.metadata.kinds.expression_indexes import ExpressionIndex
-from lakebed.metadata.kinds.expression_results import filter_records_of, stats_of_results
-from lakebed.metadata.kinds.expression_zones import zone_notes
-from lakebed.metadata.read.metadata_table import open_snapshot, snapshot_of
-from lakebed.metadata.records import Records
-from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.metadata.lookups import open_snapshot, snapshot_of
+from lakebed.metadata.maintain import MetadataWriter
+from lakebed.metadata.partitions.expression_results import (
+    ExpressionIndex,
+    filter_records_of,
+    results_of_files,
+    stats_of_results,
+    zone_notes,
+)
+from lakebed.metadata.records import Records, form_of_version
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.slices.listing import list_table
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.table import Table
 from lakebed.timeline.timeline import load_timeline
-from lakebed.upkeep.expression_records import results_of_files
 from tables_in_memory import in_memory
 
 SCHEMA = pa.schema(

@@ -16,9 +16,10 @@ from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.text import parse_properties
-from lakebed.metadata.kinds.files_records import file_records
-from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.metadata.maintain import MetadataWriter
+from lakebed.metadata.partitions.files import file_records
+from lakebed.metadata.partitions.stored import NewFile
+from lakebed.metadata.records import form_of_version
 from lakebed.model import Action
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
 from lakebed.services.repair import PARTS
@@ -26,7 +27,6 @@ from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.stored_files import NewFile
 from sampling import HISTORIES, todays
 from write_tables import content, files, rows
 

@@ -13,15 +13,14 @@ import pytest
 
 import lakebed
 from lakebed.errors import CommitConflict, InvalidOption
-from lakebed.metadata.keys import file_group
-from lakebed.metadata.kinds.record_index import data_partition_of
-from lakebed.metadata.layout import group_number
+from lakebed.metadata.layout import file_group, group_number
+from lakebed.metadata.partitions.record_index import data_partition_of
+from lakebed.metadata.skew import SHARDS, summed_up
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.upkeep.skew import SHARDS, summed_up
 from write_tables import content, files, rows
 
 Make = Callable[..., Table]

@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from golden_tables import golden
 from lakebed.metadata.layout import FILES
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.timeline.instants import suffix_of
 from same_rows import assert_same_rows

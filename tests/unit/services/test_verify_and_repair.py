@@ -11,16 +11,16 @@ import pytest
 import lakebed
 from golden_tables import golden_tables
 from lakebed.errors import InvalidOption
-from lakebed.metadata.kinds.bloom_filters import bloom_records_of
-from lakebed.metadata.kinds.files_records import file_records
-from lakebed.metadata.kinds.key_changes import GroupChanges, KeyChanges
-from lakebed.metadata.kinds.record_index_updates import key_records
-from lakebed.metadata.kinds.secondary_index import entries
-from lakebed.metadata.kinds.updates import column_stats_records
-from lakebed.metadata.read.metadata_table import open_snapshot
-from lakebed.metadata.records import Records
-from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.maintain import MetadataWriter
+from lakebed.metadata.partitions.bloom_filters import bloom_records_of
+from lakebed.metadata.partitions.files import file_records
+from lakebed.metadata.partitions.key_changes import GroupChanges, KeyChanges
+from lakebed.metadata.partitions.record_index import key_records
+from lakebed.metadata.partitions.secondary_index import entries
+from lakebed.metadata.partitions.stats_values import column_stats_records
+from lakebed.metadata.partitions.stored import NewFile
+from lakebed.metadata.records import Records, form_of_version
 from lakebed.properties.file import load_table_config
 from lakebed.services.verify import verify
 from lakebed.storage import open_storage
@@ -28,7 +28,6 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.testing import CountingStorage
 from lakebed.timeline.timeline import load_timeline
-from lakebed.upkeep.stored_files import NewFile
 from tables_in_memory import in_memory
 from write_tables import rows
 

@@ -14,7 +14,7 @@ import pytest
 
 from lakebed.errors import CorruptFile
 from lakebed.metadata.layout import METADATA_FOLDER
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import HOODIE, Action
 from lakebed.slices.listing import groups_of_ids, list_table, newest_base_files
 from lakebed.slices.snapshot import Snapshot

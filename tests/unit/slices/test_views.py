@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import lakebed
-from lakebed.metadata.read.metadata_table import open_snapshot, snapshot_of
+from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage

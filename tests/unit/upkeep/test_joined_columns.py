@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 

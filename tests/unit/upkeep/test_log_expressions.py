@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import lakebed
-from lakebed.metadata.read.metadata_table import MetadataTable, open_snapshot
+from lakebed.metadata.lookups import MetadataTable, open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table

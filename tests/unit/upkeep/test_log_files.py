@@ -11,20 +11,20 @@ import pytest
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CorruptFile
 from lakebed.format.column_ranges import COUNTS
-from lakebed.metadata.kinds import stats_records
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
-from lakebed.metadata.read.metadata_table import open_snapshot
-from lakebed.metadata.schemas import record_schema
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.partitions import stats_codec
+from lakebed.metadata.partitions.base import TableAction
+from lakebed.metadata.partitions.key_changes import compared
+from lakebed.metadata.partitions.registry import kind_of
+from lakebed.metadata.partitions.stored import live_after, live_files
+from lakebed.metadata.records import record_schema
 from lakebed.model import BaseFile, CommitMetadata, FileSlice, LogFile, WriteStat
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.upkeep.changed_keys import compared
-from lakebed.upkeep.kind import TableAction
-from lakebed.upkeep.registry import upkeep_of
-from lakebed.upkeep.stored_files import live_after, live_files
 from lakebed.write_status import WriteStatus, from_table, of_slice, to_batch
 from write_tables import last_commit, rows
 
@@ -67,7 +67,7 @@ def test_a_log_file_leaves_its_base_file_live(make: Make) -> None:
 
 def test_ranges_that_nobody_reported_are_not_known(make: Make) -> None:
     action = action_of(make(indexes=["bloom_filters"]))
-    records = {p: upkeep_of(p).of_action(p, action) for p in PARTITIONS}
+    records = {p: kind_of(p).records_of_action(p, action) for p in PARTITIONS}
     blooms = records[BLOOM_FILTERS]
     assert blooms is not None
     assert len(blooms.keys) == 0
@@ -94,9 +94,9 @@ def test_reported_ranges_widen_those_of_the_partition_path(make: Make) -> None:
 
 def column_ranges(action: TableAction, partition: str) -> dict[str, dict[str, int]]:
     """The ranges by column of the one record each that an action says to a partition of statistics."""
-    records = upkeep_of(partition).of_action(partition, action)
+    records = kind_of(partition).records_of_action(partition, action)
     assert records is not None
-    tables = stats_records.decode(records.keys, records.values, record_schema(action.form))
+    tables = stats_codec.decode(records.keys, records.values, record_schema(action.form))
     return {column: table.to_pylist()[0] for column, table in tables.items() if len(table)}
 
 

@@ -12,15 +12,15 @@ import pytest
 import lakebed
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
-from lakebed.metadata.kinds.definitions import IndexName
-from lakebed.metadata.kinds.stats_records import Stats
-from lakebed.metadata.kinds.updates import merged_partition_stats
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.definitions import IndexName
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.maintain import MetadataUpkeep
+from lakebed.metadata.partitions.stats_codec import Stats
+from lakebed.metadata.partitions.stats_values import merged_partition_stats
+from lakebed.metadata.partitions.stored import live_files
 from lakebed.services import build_index
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.upkeep.metadata_upkeep import MetadataUpkeep
-from lakebed.upkeep.stored_files import live_files
 from write_tables import rows
 
 Make = Callable[..., Table]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.metadata.kinds.stats_records import stats_schema
-from lakebed.upkeep.statistics import comparable_stats
+from lakebed.metadata.partitions.column_stats import comparable_stats
+from lakebed.metadata.partitions.stats_codec import stats_schema
 
 
 def stats(low: bool | None, high: bool | None, *, nulls: int, values: int) -> pa.Table:

@@ -11,15 +11,22 @@ import pytest
 import lakebed
 from lakebed.errors import UnsupportedFeature
 from lakebed.format.base_file import read_footer
-from lakebed.metadata.keys import partition_identifier, partition_of
-from lakebed.metadata.kinds import files_records
-from lakebed.metadata.kinds.definitions import IndexName
-from lakebed.metadata.kinds.kind import MetadataKind
-from lakebed.metadata.layout import GroupSizing
-from lakebed.metadata.read.metadata_table import MetadataTable, open_snapshot
-from lakebed.metadata.records import Records
-from lakebed.metadata.schemas import RecordForm, form_of_version
-from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.metadata.definitions import IndexName
+from lakebed.metadata.layout import GroupSizing, partition_identifier, partition_of
+from lakebed.metadata.lookups import MetadataTable, open_snapshot
+from lakebed.metadata.maintain import MetadataWriter
+from lakebed.metadata.partitions import files
+from lakebed.metadata.partitions.base import (
+    FirstBuild,
+    NewPartition,
+    PartitionKind,
+    StoredTable,
+    TableAction,
+)
+from lakebed.metadata.partitions.registry import register, unregister
+from lakebed.metadata.partitions.stored import comparable, joined, live_after
+from lakebed.metadata.records import RecordForm, Records, form_of_version
+from lakebed.metadata.routing import grouped
 from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
@@ -27,11 +34,6 @@ from lakebed.storage.opening import wrapping
 from lakebed.table import Table
 from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed
 from lakebed.timeline.timeline import load_timeline
-from lakebed.upkeep.comparison import comparable, joined
-from lakebed.upkeep.grouping import grouped
-from lakebed.upkeep.kind import FirstBuild, KindUpkeep, NewPartition, StoredTable, TableAction
-from lakebed.upkeep.registry import register, unregister
-from lakebed.upkeep.stored_files import live_after
 from write_tables import rows
 
 Make = Callable[..., Table]
@@ -40,12 +42,10 @@ TOY = "toy_row_counts"
 FIRST = [(n, f"c{n % 3}", "a", 10) for n in range(30)]
 
 
-class ToyUpkeep(KindUpkeep):
+class ToyKind(PartitionKind):
     """A record is a list of files in form: its one name is the instant, the size the number of rows."""
 
-    kind = MetadataKind(TOY, decode=files_records.decode, build_position=70)
-
-    def of_action(self, partition: str, action: TableAction) -> Records:
+    def records_of_action(self, partition: str, action: TableAction) -> Records:
         storage, live = action.snapshot.storage, live_after(action.snapshot, action.commit)
         counts = {
             path: (action.instant, sum(read_footer(storage, f"{path}/{name}").rows for name in names))
@@ -55,7 +55,7 @@ class ToyUpkeep(KindUpkeep):
         keys, values = encoded(counts, action.form)
         return Records(keys, values, pa.array([partition_identifier(p) for p in live if p not in counts], pa.string()))
 
-    def initial(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
+    def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         return grouped(name.partition, Records.upserts(*encoded(stored(build.snapshot), build.form))), None
 
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
@@ -64,7 +64,7 @@ class ToyUpkeep(KindUpkeep):
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
         return joined([shown(counts_of(entries)) for entries in metadata.entries(partition)])
 
-    def missing_records(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
+    def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         missing = set(map(partition_of, rows["key"].to_pylist()))
         counts = {path: one for path, one in stored(table.snapshot).items() if path in missing}
         return Records.upserts(*encoded(counts, table.form))
@@ -73,8 +73,8 @@ class ToyUpkeep(KindUpkeep):
 def encoded(counts: Counts, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
     rows = [(partition_identifier(path), instant, count, False) for path, (instant, count) in counts.items()]
     columns = [[row[at] for row in rows] for at in range(4)]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, files_records.SCHEMA, strict=True)]
-    return files_records.encode(pa.Table.from_arrays(arrays, schema=files_records.SCHEMA), form)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, files.SCHEMA, strict=True)]
+    return files.encode(pa.Table.from_arrays(arrays, schema=files.SCHEMA), form)
 
 
 def counts_of(entries: pa.Table) -> Counts:
@@ -98,7 +98,7 @@ def shown(counts: Counts) -> pa.Table:
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    register(ToyUpkeep())
+    register(ToyKind(TOY, decode=files.decode, build_position=70))
     yield
     unregister(TOY)
 

@@ -13,7 +13,7 @@ import lakebed
 from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import bucket_ids
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import CountingStorage

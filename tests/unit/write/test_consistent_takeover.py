@@ -12,7 +12,7 @@ from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.index.consistent.ring import INITIAL, Children, Ring, default_ring, split
 from lakebed.index.consistent.ring_files import FOLDER
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Action
 from lakebed.storage import open_storage
 from lakebed.timeline.bodies.plans import planned_clustering

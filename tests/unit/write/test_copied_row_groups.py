@@ -14,7 +14,7 @@ import pytest
 import lakebed
 from lakebed.format.row_groups.assembled import AssembledFile
 from lakebed.handles import file_writer, stored_rows
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import META_COLUMNS, WriteStat
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage

@@ -12,11 +12,11 @@ import pytest
 
 import lakebed
 from lakebed.errors import CommitConflict, InvalidRecord
-from lakebed.metadata.kinds.files_records import file_records
 from lakebed.metadata.layout import FILES
-from lakebed.metadata.read.metadata_table import open_snapshot
-from lakebed.metadata.schemas import form_of_version
-from lakebed.metadata.store.writer import MetadataWriter
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.maintain import MetadataWriter
+from lakebed.metadata.partitions.files import file_records
+from lakebed.metadata.records import form_of_version
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping

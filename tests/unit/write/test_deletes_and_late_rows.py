@@ -15,7 +15,7 @@ import lakebed
 from lakebed.format.avro.wrappers import INT, Wrapped
 from lakebed.format.delete_block import decode_deletes
 from lakebed.format.log_file import BlockType, read_blocks
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table

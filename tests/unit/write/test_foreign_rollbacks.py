@@ -12,8 +12,8 @@ import lakebed
 from lakebed.errors import CorruptFile, StorageError
 from lakebed.format.avro.encoder import read_avro_file
 from lakebed.format.log_file import block_bytes, rollback_block
-from lakebed.metadata.kinds.definitions import load_definitions
-from lakebed.metadata.read.metadata_table import MetadataTable, open_snapshot
+from lakebed.metadata.definitions import load_definitions
+from lakebed.metadata.lookups import MetadataTable, open_snapshot
 from lakebed.model import Action, Instant, State
 from lakebed.properties.file import load_table_config
 from lakebed.storage import Storage, open_storage

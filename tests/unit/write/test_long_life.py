@@ -11,7 +11,7 @@ import pytest
 
 import lakebed
 from lakebed.format.hfile.entries import BLOCKS
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import BaseFile, FileSlice
 from lakebed.slices.listing import Listing, groups_of_ids
 from lakebed.slices.snapshot import Snapshot

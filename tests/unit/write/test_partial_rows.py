@@ -13,7 +13,7 @@ import lakebed
 from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
 from lakebed.format.log_file import HeaderKey, scan_blocks
 from lakebed.format.sources import FileSource
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import META_COLUMNS
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage

@@ -12,13 +12,13 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.handles import group_writer, stored_rows
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.partitions import key_changes
 from lakebed.model import RECORD_KEY
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import CountingStorage
-from lakebed.upkeep import changed_keys
 from write_tables import content, files, refused, rows
 
 Make = Callable[..., Table]
@@ -127,15 +127,15 @@ def test_tagging_reads_no_data_file(make: Make, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_many_keys_go_by_side_files(make: Make, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changed_keys, "INLINE_BYTES", 0)
+    monkeypatch.setattr(key_changes, "INLINE_BYTES", 0)
     seen: list[str] = []
-    written = changed_keys.as_bytes
+    written = key_changes.as_bytes
 
     def noted(table: pa.Table, *, compressed: bool = False) -> bytes:
         seen.append("file" if compressed else "inline")
         return written(table, compressed=compressed)
 
-    monkeypatch.setattr(changed_keys, "as_bytes", noted)
+    monkeypatch.setattr(key_changes, "as_bytes", noted)
     table = make(index="record")
     table.upsert(rows(*FIRST))
     table.delete([1, 2])

@@ -10,9 +10,9 @@ import pytest
 from lakebed.engine.base import each
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import CorruptFile, IndexInconsistent
-from lakebed.services import build_index, create_index, index_jobs
+from lakebed.metadata import build_jobs, maintain
+from lakebed.services import build_index, create_index
 from lakebed.table import Table
-from lakebed.upkeep import metadata_upkeep
 from write_tables import rows
 
 Make = Callable[..., Table]
@@ -23,17 +23,17 @@ FIRST = [(n, f"c{n % 3}", f"v{n % 4}", 10) for n in range(60)]
 def by_jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every write's keys and every index go through jobs, on the in-process engine."""
     ran: list[int] = []
-    monkeypatch.setattr(metadata_upkeep, "is_large", lambda *_, **__: True)
+    monkeypatch.setattr(maintain, "is_large", lambda *_, **__: True)
     monkeypatch.setattr(create_index, "is_large", lambda *_, **__: True)
     monkeypatch.setattr(build_index, "is_large", lambda *_, **__: True)
-    run = metadata_upkeep.KeyJobs.run
+    run = maintain.KeyJobs.run
 
     def counted(self: Any, *given: Any) -> Any:
         written = run(self, *given)
         ran.append(len(written))
         return written
 
-    monkeypatch.setattr(metadata_upkeep.KeyJobs, "run", counted)
+    monkeypatch.setattr(maintain.KeyJobs, "run", counted)
     return ran
 
 
@@ -96,8 +96,8 @@ def test_keys_that_are_not_unique(make: Make, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_local_engine_never_builds_indexes_by_jobs() -> None:
-    assert not metadata_upkeep.is_large([], LocalEngine())
-    assert index_jobs.LARGE_ROWS > 0
+    assert not maintain.is_large([], LocalEngine())
+    assert build_jobs.LARGE_ROWS > 0
 
 
 def test_each_runs_a_function_over_things_in_order() -> None:

@@ -17,7 +17,7 @@ from lakebed.format.data_block import open_data_block
 from lakebed.format.delete_block import decode_deletes
 from lakebed.format.log_file import BlockType, HeaderKey, decode_positions, scan_blocks
 from lakebed.format.sources import FileSource
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import FILE_NAME, POSITION, RECORD_KEY, FileSlice
 from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import Snapshot

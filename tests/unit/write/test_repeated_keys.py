@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
-from lakebed.metadata.read.metadata_table import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.operations.hudi_job import write_context
 from lakebed.operations.upsert import insert
 from lakebed.properties.file import load_table_config, update_table_config

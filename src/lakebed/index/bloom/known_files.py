@@ -22,8 +22,7 @@ from lakebed.format.bloom import BloomFilter
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.key_order import orders_agree
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS
-from lakebed.metadata.read.metadata_table import MetadataTable
-from lakebed.metadata.read.sent import to_be_sent
+from lakebed.metadata.lookups import MetadataTable, to_be_sent
 from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile, FileGroupId, FileSlice
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, naming_metadata

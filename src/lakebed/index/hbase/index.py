@@ -47,7 +47,8 @@ from lakebed.index.simple import (
     with_slices,
 )
 from lakebed.merge.locations import NO_LOCATION, STORED_LOCATION, BooleanLiteral, Case, IsNotNull
-from lakebed.metadata.read.metadata_table import snapshot_of
+from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import (
     DELETE,
     DERIVED,
@@ -64,7 +65,6 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.rollback import rollback_target
 from lakebed.timeline.history import rollback_record
 from lakebed.timeline.timeline import Timeline, load_timeline
-from lakebed.upkeep.stored_rows import stored_rows
 from lakebed.write_status import WriteStatus
 
 _SIDE_FILE = "hbase.rows"

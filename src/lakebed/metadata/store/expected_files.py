@@ -12,8 +12,8 @@ from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.log_file import BlockHead, BlockType
 from lakebed.format.text import parse_properties
-from lakebed.metadata.kinds.registry import kind_of
 from lakebed.metadata.layout import INITIAL_INSTANT, LOGGED_SINCE, group_number, parse_files
+from lakebed.metadata.partitions.registry import kind_of
 from lakebed.metadata.store.group_files import CREATION_TOKEN
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
 from lakebed.slices.snapshot import WAY_OUT

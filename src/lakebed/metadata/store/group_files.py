@@ -18,7 +18,7 @@ from lakebed.format.hashes import plain_strings
 from lakebed.format.hfile.writer import HFileWriter, write_hfile
 from lakebed.format.log_file import LogBlock, block_bytes, delete_block, hfile_data_block
 from lakebed.metadata.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
-from lakebed.metadata.schemas import form_of_version, record_schema
+from lakebed.metadata.records import form_of_version, record_schema
 from lakebed.model import WriteStat
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import NEW_FILE, stat_record

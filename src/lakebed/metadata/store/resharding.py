@@ -13,17 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.errors import CommitConflict, InvalidOption
-from lakebed.metadata.kinds.definitions import index_version
-from lakebed.metadata.kinds.registry import kind_of
+from lakebed.metadata.definitions import index_version
 from lakebed.metadata.layout import group_number
-from lakebed.metadata.record_values import into_form
-from lakebed.metadata.schemas import record_schema
+from lakebed.metadata.partitions.registry import kind_of
+from lakebed.metadata.records import into_form, record_schema
 from lakebed.metadata.store.creation import first_free_number
 from lakebed.metadata.store.group_files import Entries, FileGroup, WrittenBase, sorted_by_key, write_base
 from lakebed.metadata.store.rollback import finish_rollbacks, roll_back
 from lakebed.metadata.store.slice_merge import open_slice
-from lakebed.metadata.store.store import MetadataStore
-from lakebed.metadata.store.suffixes import Suffix
+from lakebed.metadata.store.store import MetadataStore, Suffix
 from lakebed.model import Action, FileSlice, State
 
 _OPERATION = "UPSERT_PREPPED"

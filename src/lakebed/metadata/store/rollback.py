@@ -11,8 +11,7 @@ from lakebed.format.log_file import BlockHead, block_bytes, rollback_block, scan
 from lakebed.format.sources import FileSource
 from lakebed.metadata.layout import is_of_data, parse_files
 from lakebed.metadata.store.group_files import new_token
-from lakebed.metadata.store.store import MetadataStore
-from lakebed.metadata.store.suffixes import Suffix
+from lakebed.metadata.store.store import MetadataStore, Suffix
 from lakebed.model import HOODIE, Action, Instant, LogFile, State
 from lakebed.policies.rollback import files_of_instant, is_void
 from lakebed.timeline.bodies.rollback import (

@@ -19,12 +19,11 @@ from lakebed.format.delete_block import decode_deletes
 from lakebed.format.hfile.entries import Entries
 from lakebed.format.hfile.reader import HFileReader
 from lakebed.format.log_file import BlockType
-from lakebed.metadata.kinds.definitions import index_version
-from lakebed.metadata.kinds.kind import Union
-from lakebed.metadata.kinds.registry import kind_of
-from lakebed.metadata.read.merge_records import Layer, alive, newest
-from lakebed.metadata.record_values import into_form
-from lakebed.metadata.schemas import RecordForm, form_of_version, known_form, record_schema
+from lakebed.metadata.definitions import index_version
+from lakebed.metadata.merge_records import Layer, alive, newest
+from lakebed.metadata.partitions.base import Union
+from lakebed.metadata.partitions.registry import kind_of
+from lakebed.metadata.records import RecordForm, form_of_version, into_form, known_form, record_schema
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import FileSlice
 

@@ -1,17 +1,23 @@
-"""`MetadataStore`: the metadata table as a table with a timeline of its own, as those who write to it see it."""
+"""`MetadataStore`: the metadata table as a table with a timeline of its own, as those who write to it see it.
+
+Version 6: the digits behind the instants at which the metadata table does something on its own.
+
+From version 8 on each of them has an instant of its own; before, they follow the last delta commit, each kind with
+digits that no other has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, StorageError, TableNotFound
 from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, parse_files
-from lakebed.metadata.schemas import RecordForm, form_of_version, record_schema
+from lakebed.metadata.records import RecordForm, form_of_version, record_schema
 from lakebed.metadata.store.group_files import FileGroup
 from lakebed.metadata.store.slices import MetadataSlices
-from lakebed.metadata.store.suffixes import Suffix
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
@@ -23,6 +29,24 @@ from lakebed.timeline.bodies.commit import commit_from_record, encode_commit
 from lakebed.timeline.instants import InstantClock, without_suffix
 from lakebed.timeline.timeline import Timeline, load_timeline, remember_commit
 from lakebed.timeline.transitions import TimelineWriter
+
+
+class Suffix(StrEnum):
+    """What goes behind the instant of a delta commit."""
+
+    RESHARDING = "000"
+    COMPACTION = "001"
+    CLEAN = "002"
+    RESTORE = "003"
+    LOG_COMPACTION = "005"
+    ROLLBACK = "006"
+
+
+# A repair takes the first that is free and that no later instant sorts before; 007 to 009 are none of Hudi's.
+REPAIRS = (Suffix.RESHARDING, "007", "008", "009")
+# The building of a partition: this one, or the next that is free.
+FIRST_BUILD = 10
+
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -19,10 +19,9 @@ from lakebed.handles.base import GroupWrite
 from lakebed.handles.create import CreateHandle
 from lakebed.index.base import Index, Tagged
 from lakebed.merge.incoming import Incoming
-from lakebed.metadata.kinds.key_changes import AFTER, KEY
+from lakebed.metadata.partitions.key_changes import AFTER, KEY, group_changes
 from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
-from lakebed.upkeep.changed_keys import group_changes
 from lakebed.write_status import WriteStatus
 
 _TABLES = """

@@ -1,0 +1,520 @@
+"""`MetadataTable`: what the metadata table knows about its table: files, statistics, where records are.
+
+Reading file slices of the metadata table: whole, by keys, by prefixes; base file and log blocks as layers.
+
+Reading stats: records of all columns lie side by side in a file slice, and come back as one table a column.
+
+The metadata table as it goes to tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
+from lakebed.format.delete_block import decode_deletes
+from lakebed.format.hashes import plain_strings
+from lakebed.format.hfile.entries import Entries
+from lakebed.format.hfile.reader import HFileReader
+from lakebed.format.log_file import BlockType
+from lakebed.metadata.definitions import index_version
+from lakebed.metadata.layout import (
+    ALL_PARTITIONS,
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILE_KEY_LENGTH,
+    FILES,
+    PARTITION_STATS,
+    column_prefix,
+    file_group,
+    file_keys,
+    is_of_data,
+    partition_identifier,
+    partition_of,
+    secondary_prefixes,
+)
+from lakebed.metadata.merge_records import Decode, Layer, alive, decoded, newest
+from lakebed.metadata.partitions import bloom_filters, record_index, secondary_index, stats_codec
+from lakebed.metadata.partitions import files as files_module
+from lakebed.metadata.partitions.files import newest_files
+from lakebed.metadata.partitions.registry import kind_of
+from lakebed.metadata.partitions.stats_codec import Stats, Types
+from lakebed.metadata.partitions.stats_values import newest_stats
+from lakebed.metadata.store.slices import MetadataSlices, open_slices
+from lakebed.model import RECORD_INDEX, Action, FileSlice
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
+from lakebed.slices.snapshot import Snapshot, naming_metadata
+from lakebed.storage.base import Storage
+from lakebed.storage.parallel import is_remote, parallel_map
+from lakebed.timeline.instants import without_suffix
+from lakebed.timeline.timeline import Timeline, load_timeline
+
+# A file with so many entries a key that is asked for is read whole: sorting keys costs more.
+_DENSE = 4
+
+
+def whole_slice(view: MetadataSlices, file_slice: FileSlice) -> list[Layer]:
+    """All that a slice holds, oldest first, as `key`, `value` and `schema` (see `merge_records.decoded`)."""
+    return _layers(view, file_slice, lambda file: file.read())
+
+
+def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, behind: str = "") -> list[Layer]:
+    """What a slice holds under these keys, oldest first, and maybe more: of a file with few entries for the number of
+    keys all are given. With `behind` only what log blocks of later requested instants hold."""
+    in_order: list[pa.Array] = []
+
+    def ask(file: HFileReader) -> Entries:
+        if len(keys) * _DENSE >= file.entry_count:
+            return file.read()
+        if not in_order:
+            in_order.append(keys.take(pc.sort_indices(keys)) if len(keys) > 1 else keys)
+        return file.lookup(in_order[0]).entries
+
+    return _layers(view, file_slice, ask, behind)
+
+
+def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.Array) -> list[Layer]:
+    """What a slice holds under keys that begin with one of these texts, oldest first."""
+    return _layers(view, file_slice, lambda file: file.prefix(prefixes).entries)
+
+
+def keys_by_group(keys: pa.Array, groups: npt.NDArray[np.integer[Any]], count: int) -> list[pa.Array]:
+    """The keys of each of `count` file groups, in their order."""
+    order = np.argsort(groups, kind="stable")
+    edges = np.searchsorted(groups[order], np.arange(count + 1))
+    sorted_keys = keys.take(pa.array(order))
+    return [sorted_keys.slice(edges[i], edges[i + 1] - edges[i]) for i in range(count)]
+
+
+def distinct_texts(values: Any) -> pa.StringArray:
+    """Each text once, nulls left out."""
+    return pc.drop_null(pc.unique(plain_strings(values).cast(pa.string())))
+
+
+def _layers(
+    view: MetadataSlices,
+    file_slice: FileSlice,
+    ask: Callable[[HFileReader], Entries],
+    behind: str = "",
+) -> list[Layer]:
+    found: list[Layer] = []
+
+    def add(file: HFileReader) -> None:
+        entries = ask(file)
+        if len(entries):
+            schema = pa.DictionaryArray.from_arrays(np.zeros(len(entries), np.int32), pa.array([file.schema_json]))
+            found.append(Layer(pa.table({"key": entries.strings(), "value": entries.values, "schema": schema})))
+
+    base = view.base_file(file_slice)
+    if base is not None and not behind:
+        add(base)
+    for block in view.log_blocks(file_slice):
+        if block.instant <= behind:
+            continue
+        if block.type is BlockType.DELETE:
+            deleted = decode_deletes(block.read(), block.source.name, block.offset).keys
+            if len(deleted):
+                found.append(Layer(deleted=deleted))
+        else:
+            add(view.data_block(block))
+    return found
+
+
+def read_stats(
+    view: MetadataSlices, slices: Sequence[FileSlice], prefixes: pa.Array | None, types: Types | None
+) -> Stats:
+    """The stats in these slices, whose keys begin with one of the prefixes or all, one table a column.
+
+    Records are sorted out by key while they are bytes yet, so that each slice is decoded once.
+    """
+
+    def read(file_slice: FileSlice) -> pa.Table | None:
+        return alive(
+            whole_slice(view, file_slice) if prefixes is None else slice_by_prefixes(view, file_slice, prefixes)
+        )
+
+    def decode(keys: pa.Array, values: Any, schema_json: str) -> Stats:
+        return stats_codec.decode(keys, values, schema_json, types)
+
+    found: dict[str, list[pa.Table]] = {}
+    for rows in parallel_map(read, slices):
+        for stats in decoded(rows, decode):
+            for column, table in stats.items():
+                found.setdefault(column, []).append(table)
+    merged = {column: newest_stats(tables) for column, tables in found.items()}
+    return {column: table for column, table in merged.items() if len(table)}
+
+
+FILES_LISTED = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size", pa.int64())])
+_BLOOMS_FOUND = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_filters.SCHEMA)[1:4]])
+_SECONDARY_FOUND = pa.schema(list(secondary_index.SCHEMA)[:2])
+_DECODED_TOGETHER = 1 << 18
+# The files of up to so many partition paths are looked up; for more of them all are read.
+_FEW_PARTITIONS = 16
+# So many keys are looked up by one thread where storage answers at once.
+_FEW_KEYS = 1_000
+_READERS = 8
+# Answers for different partition paths that are kept.
+_KEPT_LISTINGS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class MetadataTable:
+    """One table's metadata table at one moment. Ask `has` before a lookup: of a partition that the table does not keep
+    complete it raises `InvalidOption`.
+
+    Everything is read when asked for: a partition is listed once, `files` is read whole and kept, of the others only
+    the blocks that may hold what is asked.
+    """
+
+    slices: MetadataSlices
+    _listed: dict[frozenset[str], pa.Table] = field(default_factory=dict[frozenset[str], pa.Table], repr=False)
+
+    def has(self, partition: str) -> bool:
+        """Whether the metadata table has this partition, complete."""
+        return partition in self.slices.partitions
+
+    def is_ahead_of(self, timeline: Timeline) -> bool:
+        """Whether the metadata table holds records of data commits that this timeline does not show as completed.
+
+        Both are listed one after the other, so a commit may come in between. What a deltacommit logged for an instant
+        that is pending here is hidden, until a compaction puts it into a base file.
+        """
+        own = self.slices.timeline.commits
+        # version 6 puts digits behind the instant for what the metadata table does on its own
+        logged = {without_suffix(i.time) for i in own if i.action is Action.DELTACOMMIT}
+        compacted = max((i.time for i in own if i.action is Action.COMMIT), default="")
+        if any(i.time in logged and i.time < compacted for i in timeline.pending):
+            return True
+        later = {time for time in logged if time > timeline.greatest_known}
+        if not later:
+            return False
+        # a repair of the metadata table alone has an instant that the table itself never had
+        return any(i.time in later for i in load_timeline(timeline.storage, timeline.config).instants)
+
+    def is_later_than(self, timeline: Timeline) -> bool:
+        """Whether the metadata table has completed an action that is later than all of this timeline."""
+        completed = self.slices.timeline.completed
+        newest = next((i.time for i in reversed(completed) if is_of_data(i.time)), "")
+        return newest > timeline.greatest_known
+
+    def shows_same(self, other: MetadataTable) -> bool:
+        """Whether the other one, which was just opened, shows nothing new."""
+        return self.slices.shows_same(other.slices)
+
+    def partitions(self) -> tuple[str, ...]:
+        """Partition paths of the data table, sorted ("" for a table without partitions)."""
+        rows = self._all_files
+        listed = rows.filter(pc.and_(pc.equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
+        return tuple(sorted(map(partition_of, listed["name"].to_pylist())))
+
+    def files(self, partitions: Collection[str] | None = None) -> pa.Table:
+        """`partition`, `name` and `size` of the files (base, log and CDC files) of some partition paths, or of all.
+        Those of replaced file groups are among them until they are cleaned away. On version 6 a size of 1 is no size:
+        releases before 1.0 note the log files of a rollback with it."""
+        few = partitions is not None and len(partitions) <= _FEW_PARTITIONS and "_all_files" not in self.__dict__
+        rows = self._files_of(partitions) if few and partitions is not None else self._all_files
+        rows = rows.filter(pc.and_(pc.not_equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
+        if partitions is not None:
+            identifiers = pa.array([partition_identifier(p) for p in partitions], pa.string())
+            rows = rows.filter(pc.is_in(rows["key"], value_set=identifiers))
+        paths = rows["key"].combine_chunks().dictionary_encode()
+        names = pa.array([partition_of(text) for text in paths.dictionary.to_pylist()], pa.string())
+        return pa.Table.from_arrays([names.take(paths.indices), rows["name"], rows["size"]], schema=FILES_LISTED)
+
+    def column_stats(
+        self,
+        columns: Sequence[str] | None = None,
+        partitions: Collection[str] | None = None,
+        types: Types | None = None,
+    ) -> Stats:
+        """Stats of files, one table of `stats_schema` a column that has some, for some columns (dotted paths) and
+        partition paths, or all. `types` says the columns' types (see `stats_records.decode`)."""
+        prefixes = None if columns is None else _stats_prefixes(columns, partitions)
+        found = self._stats(COLUMN_STATS, prefixes, types)
+        if columns is None and partitions is not None:
+            named = pa.array([column_prefix(column, p) for column in found for p in partitions], pa.string())
+            starts = {c: pc.utf8_slice_codeunits(table["key"], 0, 24) for c, table in found.items()}
+            found = {c: table.filter(pc.is_in(starts[c], value_set=named)) for c, table in found.items()}
+        return found
+
+    def partition_stats(
+        self,
+        columns: Sequence[str] | None = None,
+        types: Types | None = None,
+        partitions: Collection[str] | None = None,
+    ) -> Stats:
+        """Stats of partition paths (in `file_name`), one table a column that has some. Of some `partitions` alone only
+        where the columns are named as well."""
+        if columns is None:
+            return self._stats(PARTITION_STATS, None, types)
+        return self._stats(PARTITION_STATS, _stats_prefixes(columns, partitions), types)
+
+    def bloom_filters(self, files: Iterable[tuple[str, str]]) -> pa.Table:
+        """`partition`, `file_name`, `type`, `timestamp` and `bloom` (the filter's text) of the base files, given as
+        (partition path, file name), that have a filter."""
+        return self._blooms(BLOOM_FILTERS, files)
+
+    def record_locations(self, keys: Any, partition: str | None = None) -> pa.Table:
+        """`key`, `partition`, `file_id` and `instant` of those record keys that are in the record index.
+
+        A partitioned record index is asked for one partition path, or for all of them (None); a key may then have
+        several locations. Keys asked for twice are answered once.
+        """
+        return self.counted_locations(keys, partition)[0]
+
+    def counted_locations(self, keys: Any, partition: str | None = None) -> tuple[pa.Table, int]:
+        """As `record_locations`, and how many base and log files of the record index were asked."""
+        requested = self._requested(RECORD_INDEX, keys, partition)
+        found = self._merged(requested, slice_by_keys, self._decoder(RECORD_INDEX))
+        files = sum(len(one.files) for one, _ in requested)
+        return found if found is not None else record_index.SCHEMA.empty_table(), files
+
+    def record_keys_of_secondary(self, name: str, values: Any) -> pa.Table:
+        """`value` and `record_key` of the records whose indexed field has one of these values (Java's texts, null too);
+        `name` is the index's partition."""
+        self._check(name)
+        slices = self._file_slices(name)
+        prefixes = pc.unique(secondary_prefixes(values))
+        if self._index_version(name) < 2 or self._is_polluted(name):
+            requested = [(file_slice, prefixes) for file_slice in slices]
+        else:
+            requested = self._routed(slices, prefixes, kind_of(name).shard(prefixes, len(slices), 2))
+        found = self._merged(requested, slice_by_prefixes, secondary_index.decode)
+        if found is None:
+            return _SECONDARY_FOUND.empty_table()
+        return found.filter(pc.invert(found["is_deleted"])).select(_SECONDARY_FOUND.names)
+
+    def expression_stats(
+        self, name: str, types: Types | None = None, partitions: Collection[str] | None = None
+    ) -> tuple[Stats, Stats]:
+        """Stats of an expression index of that kind, of files and of partition paths, by source column; `name` is the
+        index's partition. With `partitions` those of files in these partition paths, of the columns in `types`."""
+        prefixes = None if partitions is None else _stats_prefixes(types or {}, partitions)
+        found = self._stats(name, prefixes, types)
+        of_files = {c: pc.equal(pc.utf8_length(table["key"]), FILE_KEY_LENGTH) for c, table in found.items()}
+        files = {c: table.filter(of_files[c]) for c, table in found.items()}
+        return files, {c: table.filter(pc.invert(of_files[c])) for c, table in found.items()}
+
+    def expression_bloom_filters(self, name: str, files: Iterable[tuple[str, str]]) -> pa.Table:
+        """As `bloom_filters`, from an expression index of that kind."""
+        return self._blooms(name, files)
+
+    def lookup(self, partition: str, keys: Any, data_partition: str | None = None) -> pa.Table | None:
+        """The newest records under these keys, decoded as the partition's kind does, each key asked for once; None for
+        none. Of file groups that belong to partition paths of the data only those of `data_partition` are asked, or all
+        of them (None)."""
+        return self._merged(self._requested(partition, keys, data_partition), slice_by_keys, self._decoder(partition))
+
+    def _requested(
+        self, partition: str, keys: Any, data_partition: str | None
+    ) -> list[tuple[FileSlice, pa.StringArray]]:
+        """The slices that these keys go to, with their keys."""
+        self._check(partition)
+        kind = kind_of(partition)
+        by_path: dict[str | None, list[FileSlice]] = {}
+        for file_slice in self._file_slices(partition):
+            by_path.setdefault(kind.data_partition_of(file_slice.file_id), []).append(file_slice)
+        requested: list[tuple[FileSlice, pa.StringArray]] = []
+        texts = distinct_texts(keys)
+        version = self._index_version(partition) if kind.shard_by_version else 1
+        for path, slices in by_path.items():
+            if path is None or data_partition is None or path == data_partition:
+                requested += self._routed(slices, texts, kind.shard(texts, len(slices), version))
+        return requested
+
+    def entries(self, partition: str) -> Iterator[pa.Table]:
+        """Every live entry of a partition whose kind decodes them (not of statistics), one table a file group."""
+        self._check(partition)
+        decode, union = self._decoder(partition), kind_of(partition).union
+        for file_slice in self._file_slices(partition):
+            layers = whole_slice(self.slices, file_slice)
+            found = decoded(alive(layers) if union else newest(layers), decode)
+            if found:
+                table = pa.concat_tables(found)
+                yield union.decoded(table) if union else table
+
+    def _decoder(self, partition: str) -> Decode[pa.Table]:
+        decode = kind_of(partition).decode
+        if decode is None:
+            raise InvalidOption(
+                f"the records of {partition!r} are not read key by key",
+                hint="Statistics are read by column.",
+                context={"partition": partition},
+            )
+        return decode
+
+    @cached_property
+    def _all_files(self) -> pa.Table:
+        found = list(self.entries(FILES))
+        return pa.concat_tables(found).combine_chunks() if found else files_module.SCHEMA.empty_table()
+
+    def _files_of(self, partitions: Collection[str]) -> pa.Table:
+        """The records of some partition paths alone: of a table with many files most are not decoded."""
+        known = self._listed.get(frozenset(partitions))
+        if known is not None:
+            return known
+        keys = pa.array(sorted({partition_identifier(p) for p in partitions}), pa.string())
+        found: list[pa.Table] = []
+        for file_slice in self._file_slices(FILES):
+            rows = alive(slice_by_keys(self.slices, file_slice, keys))
+            if rows is not None:
+                tables = decoded(rows.filter(pc.is_in(rows["key"], value_set=keys)), files_module.decode)
+                found += [newest_files(pa.concat_tables(tables))] if tables else []
+        rows = pa.concat_tables(found).combine_chunks() if found else files_module.SCHEMA.empty_table()
+        if len(self._listed) >= _KEPT_LISTINGS:
+            self._listed.clear()
+        self._listed[frozenset(partitions)] = rows
+        return rows
+
+    @staticmethod
+    def _is_live(rows: pa.Table) -> pa.ChunkedArray:
+        """Deletes without a file that they delete are no news to a reader."""
+        return pc.and_(rows["name"].is_valid(), pc.invert(pc.fill_null(rows["is_deleted"], True)))
+
+    def _stats(self, partition: str, prefixes: Sequence[str] | None, types: Types | None) -> Stats:
+        self._check(partition)
+        starts = None if prefixes is None else pa.array(prefixes, pa.string())
+        return read_stats(self.slices, self._file_slices(partition), starts, types)
+
+    def _blooms(self, partition: str, files: Iterable[tuple[str, str]]) -> pa.Table:
+        self._check(partition)
+        distinct_files = list(dict.fromkeys(files))
+        paths, names = [path for path, _ in distinct_files], [name for _, name in distinct_files]
+        keys = file_keys(paths, names)
+        slices = self._file_slices(partition)
+        if self._is_polluted(partition):
+            requested = [(file_slice, keys) for file_slice in slices]
+        else:
+            requested = self._routed(slices, keys, file_group(keys, len(slices)))
+        found = self._merged(requested, slice_by_keys, bloom_filters.decode)
+        if found is None:
+            return _BLOOMS_FOUND.empty_table()
+        found = found.filter(pc.invert(found["is_deleted"]))
+        at = pc.index_in(found["key"], value_set=keys)
+        columns = [pa.array(paths, pa.string()).take(at), pa.array(names, pa.string()).take(at)]
+        columns += [found[name] for name in _BLOOMS_FOUND.names[2:]]
+        return pa.Table.from_arrays(columns, schema=_BLOOMS_FOUND)
+
+    def _merged(
+        self,
+        requested: Sequence[tuple[FileSlice, pa.Array]],
+        read: Callable[[MetadataSlices, FileSlice, pa.Array], list[Layer]],
+        decode: Decode[pa.Table],
+    ) -> pa.Table | None:
+        def ask(one: tuple[FileSlice, pa.Array]) -> pa.Table | None:
+            rows = newest(read(self.slices, *one))
+            if rows is None or read is not slice_by_keys:
+                return rows
+            return rows.filter(pc.is_in(rows["key"], value_set=one[1]))
+
+        few = sum(len(keys) for _, keys in requested) <= _FEW_KEYS and not is_remote(self.slices.storage)
+        answers = [rows for rows in parallel_map(ask, requested, 1 if few else _READERS) if rows is not None]
+        # a decoding costs more than a few records: those of all slices are decoded together, many by the slice
+        together = sum(map(len, answers)) <= _DECODED_TOGETHER
+        parts = [pa.concat_tables(answers)] if answers and together else answers
+        found = [table for rows in parts for table in decoded(rows, decode)]
+        return pa.concat_tables(found).unify_dictionaries() if found else None
+
+    def _routed(
+        self, slices: Sequence[FileSlice], keys: pa.Array, groups: np.ndarray[Any, Any]
+    ) -> list[tuple[FileSlice, pa.Array]]:
+        """The slices that keys go to, with their keys."""
+        by_group = keys_by_group(keys, groups, len(slices))
+        return [(s, own) for s, own in zip(slices, by_group, strict=True) if len(own)]
+
+    def _is_polluted(self, partition: str) -> bool:
+        """Whether file groups of another index lie in the partition: then a key may be in any group."""
+        kind = kind_of(partition)
+        return any(not kind.is_own_file_id(partition, s.file_id) for s in self._file_slices(partition))
+
+    def _index_version(self, partition: str) -> int:
+        return index_version(self.slices.definitions.get(partition), self.slices.data_config.version)
+
+    def _file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """The partition's slices. None at all is damage, not an empty index: only a partitioned record index begins
+        without file groups."""
+        found = self.slices.file_slices(partition)
+        definition = self.slices.definitions.get(partition) if not found else None
+        if found or (definition and definition.options.get("isPartitioned") == "true"):
+            return found
+        raise CorruptFile(
+            f"partition {partition!r} of the metadata table at {self.slices.storage.url()} has no file groups",
+            hint="Its folder was lost: drop the index and create it again.",
+            context={"path": partition},
+        )
+
+    def _check(self, partition: str) -> None:
+        if not self.has(partition):
+            raise InvalidOption(
+                f"the metadata table has no partition {partition!r}",
+                hint=f"It has {', '.join(self.slices.partitions)}.",
+                context={"partition": partition},
+            )
+
+
+def _stats_prefixes(columns: Iterable[str], partitions: Collection[str] | None) -> list[str]:
+    paths = [None] if partitions is None else partitions
+    return [column_prefix(column, path) for column in columns for path in paths]
+
+
+def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable | None:
+    """The metadata table of the table with this storage, properties and timeline; None where it has none.
+
+    Reads its properties and lists its timeline, nothing else. Raises `CorruptFile` where the properties name a metadata
+    table that is not there.
+    """
+    with naming_metadata(storage):
+        slices = open_slices(storage, config, timeline)
+    return None if slices is None else MetadataTable(slices)
+
+
+def snapshot_of(
+    storage: Storage, config: TableConfig, timeline: Timeline, as_of: str | None = None, *, use_metadata: bool = True
+) -> Snapshot:
+    """The view of a table with these properties and this timeline, which opens its metadata table when asked for it."""
+    return Snapshot(storage, config, timeline, open_metadata, as_of, use_metadata)
+
+
+def open_snapshot(
+    storage: Storage, config: TableConfig | None = None, as_of: str | None = None, *, use_metadata: bool = True
+) -> Snapshot:
+    """Read properties and timeline, and give the view of all completed instants (up to `as_of`)."""
+    config = config or load_table_config(storage)
+    if config.base_format.upper() != "PARQUET":
+        raise UnsupportedFeature(
+            f"table {config.name!r} keeps its base files as {config.base_format}",
+            hint="lakebed reads and writes Parquet base files; rewrite the table as Parquet with Hudi",
+            context={"feature": "base file format", "format": config.base_format},
+        )
+    return snapshot_of(storage, config, load_timeline(storage, config), as_of, use_metadata=use_metadata)
+
+
+def to_be_sent(metadata: MetadataTable, partition: str) -> MetadataTable:
+    """The metadata table with no more than looking into one partition takes: timelines and its file slices."""
+    slices = metadata.slices
+    listed = slices.file_slices(partition)
+    bare = MetadataSlices(
+        slices.storage,
+        slices.config,
+        _bare(slices.timeline),
+        slices.data_storage,
+        slices.data_config,
+        _bare(slices.data_timeline),
+        {partition: listed},
+    )
+    return MetadataTable(bare)
+
+
+def _bare(timeline: Timeline) -> Timeline:
+    """A timeline without what it has read and listed: its instants alone."""
+    return replace(timeline, listed=timeline.listed.without_files())

@@ -1,0 +1,566 @@
+"""The metadata table in a write: made at the first one, written with every action before that completes, kept in shape.
+
+Everything here runs under the table lock, on settings that were read under it.
+
+`MetadataWriter`: all that is written to the metadata table, by whoever holds the data table's lock.
+
+Many key changes of one action: tasks read what the writers reported, a shuffle by file group, tasks write the log
+files.
+
+The same as `records_of_action` of their kinds does in one process for few.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Engine, Rows, Task
+from lakebed.errors import CommitConflict, UnsupportedFeature
+from lakebed.metadata.definitions import (
+    DEFINITIONS_PATH,
+    IndexDefinition,
+    IndexName,
+    dump_definitions,
+    load_definitions,
+)
+from lakebed.metadata.layout import FILES, GroupSizing
+from lakebed.metadata.lookups import MetadataTable, snapshot_of
+from lakebed.metadata.partitions.base import FirstBuild, Removal, StoredTable, TableAction
+from lakebed.metadata.partitions.key_changes import (
+    GROUPED,
+    ActionKeys,
+    KeyIndexes,
+    KeyIndexKind,
+    group_changes,
+    key_kind_of,
+    removed_changes,
+)
+from lakebed.metadata.partitions.registry import (
+    find_kind,
+    in_build_order,
+    in_write_order,
+    kind_of,
+    kinds,
+    parse_index_name,
+    remembered_indexes,
+)
+from lakebed.metadata.records import GroupRecords, Records, form_of_version
+from lakebed.metadata.repeated_keys import KeyCheck, RepeatedKeys
+from lakebed.metadata.store import commit as commit_module
+from lakebed.metadata.store import creation, resharding, rollback
+from lakebed.metadata.store.commit import overruled
+from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT, NewPartition
+from lakebed.metadata.store.group_files import FileGroup, WrittenBase, WrittenLog, write_log
+from lakebed.metadata.store.services import finish_services, run_services
+from lakebed.metadata.store.store import MetadataSettings, MetadataStore
+from lakebed.model import CommitMetadata, FileSlice
+from lakebed.properties.file import update_table_config
+from lakebed.properties.table_config import INDEX_REPEATED, TableConfig
+from lakebed.slices.reader import SliceReader
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.timeline import Timeline
+from lakebed.write_status import STATUS_SCHEMA, WriteStatus, from_table, of_slice
+
+__all__ = ["GroupRecords", "MetadataSettings", "MetadataWriter", "NewPartition", "Records"]
+
+
+class MetadataWriter:
+    """Writes the metadata table of one table. `timeline` is the data table's, loaded under its lock, which the caller
+    holds throughout; `still_mine` says whether that is so.
+
+    What a dead writer left half done is undone or finished by the first call that finds it.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        timeline: Timeline,
+        settings: MetadataSettings | None = None,
+        still_mine: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._store = MetadataStore(storage, config, timeline, settings, still_mine)
+
+    @property
+    def config(self) -> TableConfig:
+        """The data table's settings, with the changes that this writer made."""
+        return self._store.data_config
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that every write must maintain: the complete ones and those that are being built."""
+        return self._store.partitions
+
+    def view(self) -> MetadataTable:
+        """The metadata table as this writer has read it."""
+        return MetadataTable(self._store.slices)
+
+    # its partitions
+
+    def create(self) -> None:
+        """Make the metadata table where there is none, without partitions. One in which nothing ever completed is made
+        anew."""
+        creation.create(self._store)
+
+    def initialise(
+        self, partition: str, groups: Sequence[GroupRecords], definition: IndexDefinition | None = None
+    ) -> TableConfig:
+        """Build a partition from records in memory, one entry of `groups` for each file group; readers use it when this
+        returns. `definition` goes to the table's index definitions. Gives the data table's new settings."""
+        return creation.initialise(self._store, partition, groups, definition)
+
+    def begin_partition(self, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
+        """Begin to build a partition whose base files tasks write with `write_base`: so many file groups, or so many
+        for each partition path of the data."""
+        return creation.begin_partition(self._store, partition, counts)
+
+    def complete_partition(
+        self, new: NewPartition, written: Sequence[WrittenBase], definition: IndexDefinition | None = None
+    ) -> TableConfig:
+        """Complete what `begin_partition` began with the base files of the groups that have records."""
+        return creation.complete_partition(self._store, new, written, definition)
+
+    def begin_building(
+        self, partition: str, counts: int | Mapping[str, int], definition: IndexDefinition | None, since: str
+    ) -> NewPartition | None:
+        """Begin to build a partition beside writers, which log to it from now on: what completes after the instant
+        `since`. None where it is complete. What another builder began that died is taken up."""
+        return creation.begin(self._store, partition, counts, definition, since)
+
+    def groups_now(self, new: NewPartition) -> NewPartition:
+        """What is being built beside writers with the file groups that there are now."""
+        return creation.groups_now(self._store, new)
+
+    def complete_building(self, new: NewPartition, written: Sequence[WrittenBase]) -> TableConfig:
+        """Complete what `begin_building` began with the base files of the groups that have records. Raises
+        `CommitConflict` where others changed or dropped it meanwhile."""
+        return creation.complete(self._store, new, written)
+
+    def drop(self, partitions: Sequence[str]) -> TableConfig:
+        """Take partitions off, their definitions too; with `files` the whole metadata table."""
+        return creation.drop(self._store, partitions)
+
+    def drop_all(self) -> TableConfig:
+        """Take the metadata table off."""
+        return creation.drop_all(self._store)
+
+    # delta commits
+
+    def apply(self, instant: str, records: Mapping[str, Records], written: Sequence[WrittenLog] = ()) -> None:
+        """Write a delta commit of the data table's instant: a log file for each file group that gets records, then the
+        completed instant. Visible once the data table's instant is completed.
+
+        If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks
+        wrote since `begin`; they are taken into the same delta commit. Raises `InvalidOption` for a partition that the
+        table does not have, `CommitConflict` where `written` do not fit any more.
+        """
+        commit_module.apply_delta(self._store, instant, records, written)
+
+    def begin(self, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
+        """Begin a delta commit to which tasks write log files with `write_log`; gives the file groups of these
+        partitions. `apply` with what they wrote ends it."""
+        return commit_module.begin_delta(self._store, instant, partitions)
+
+    def file_groups(self, partition: str) -> tuple[FileGroup, ...]:
+        """The file groups of a partition, in the order of their ids."""
+        return commit_module.file_groups(self._store, partition)
+
+    def roll_back(self, instant: str, rollback_instant: str) -> bool:
+        """Undo the delta commit of an instant of the data table, which is rolled back at `rollback_instant`; False
+        where there is none."""
+        has_any = bool(self._store.partitions) and self._store.exists()
+        return has_any and rollback.roll_back(self._store, instant, rollback_instant)
+
+    def take_off(self, instant: str) -> None:
+        """Remove all that an instant left here whose data another writer has rolled back meanwhile."""
+        if self._store.partitions and self._store.exists():
+            rollback.take_off(self._store, instant)
+
+    def take_off_strays(self) -> None:
+        """The same for every delta commit of a writer that went on after it was rolled back."""
+        if self._store.partitions and self._store.exists():
+            rollback.take_off_strays(self._store)
+
+    def is_folded(self, instant: str) -> bool:
+        """Whether taking off the delta commit of an instant would leave records of it: see `rollback.is_folded`."""
+        return bool(self._store.partitions) and self._store.exists() and rollback.is_folded(self._store, instant)
+
+    # services
+
+    def settle(self) -> None:
+        """Finish what writers that died left half done, and nothing else."""
+        if self._store.partitions and self._store.exists():
+            finish_services(self._store)
+
+    def run_services(self) -> list[str]:
+        """Compact, clean and archive the metadata table as far as it is due; gives a line about each."""
+        return run_services(self._store)
+
+    def reshard(self, partition: str, counts: int | Mapping[str, int]) -> str | None:
+        """Give the record index or a secondary index another number of file groups, a partitioned record index other
+        numbers for these partition paths; gives the replacecommit's instant, None where nothing changes.
+
+        Raises `CommitConflict` while a write to the table is pending, `InvalidOption` for other partitions.
+        """
+        return resharding.reshard(self._store, partition, counts)
+
+
+# Changed keys of an action from which on jobs make their records: this process makes a million in 1.5 s.
+LARGE_KEYS = 2_000_000
+# The same where they are looked for in the record index as well.
+CHECKED_KEYS = 50_000
+# What is known of a file group: its status, or its slice where it is replaced.
+_REPORTED = pa.schema([*STATUS_SCHEMA, ("replaced", pa.bool_()), *GROUPED])
+_LOGS = pa.schema(
+    [
+        ("file_id", pa.string()),
+        ("name", pa.string()),
+        ("size", pa.int64()),
+        ("writes", pa.int64()),
+        ("deletes", pa.int64()),
+        ("millis", pa.int64()),
+        ("repeats", pa.bool_()),
+    ]
+)
+
+
+def is_large(statuses: Sequence[WriteStatus], engine: Engine | None, *, looks: bool = False) -> bool:
+    """Whether an action changed so many keys that jobs are worth while: fewer, where keys are looked for (`looks`)."""
+    least = CHECKED_KEYS if looks else LARGE_KEYS
+    return engine is not None and engine.is_distributed and sum(s.changed_keys for s in statuses) >= least
+
+
+@dataclass(frozen=True)
+class KeyJobs:
+    """Writes the log files of one action to the indexes of record keys."""
+
+    engine: Engine
+    reader: SliceReader
+    instant: str
+    indexes: KeyIndexes
+
+    def run(
+        self,
+        writer: MetadataWriter,
+        statuses: Sequence[WriteStatus],
+        replaced: Sequence[FileSlice],
+        repeats: RepeatedKeys,
+    ) -> list[WrittenLog]:
+        """Begin the delta commit and write the log files of all file groups that get records; note whether one of the
+        keys `repeats`.
+
+        None where an index by partition path has no file groups yet for some of the partition paths.
+        """
+        paths = {s.partition for s in statuses if s.path is not None}
+        by_path = [p for p in self.indexes.partitions if self.indexes.partitioned and kind_of(p).by_data_partition]
+        for partition in by_path:
+            data_partition_of = kind_of(partition).data_partition_of
+            if not paths <= {data_partition_of(group.file_id) for group in writer.file_groups(partition)}:
+                return []
+        groups = writer.begin(self.instant, self.indexes.partitions)
+        reported = self._reported(statuses, replaced)
+        return [
+            log for partition, its in groups.items() for log in self._written(partition, tuple(its), reported, repeats)
+        ]
+
+    def _reported(self, statuses: Sequence[WriteStatus], replaced: Sequence[FileSlice]) -> pa.Table:
+        removed = [of_slice(file_slice) for file_slice in replaced]
+        listed = [*removed, *(s for s in statuses if s.path is not None)]
+        columns = [pa.array([getattr(s, f.name) for s in listed], f.type) for f in STATUS_SCHEMA]
+        columns.append(pa.array([i < len(removed) for i in range(len(listed))]))
+        columns.append(pa.repeat(pa.scalar(""), len(listed)))
+        return pa.Table.from_arrays([*columns, pa.array(range(len(listed)), pa.int32())], schema=_REPORTED)
+
+    def _written(
+        self, partition: str, groups: tuple[FileGroup, ...], reported: pa.Table, repeats: RepeatedKeys
+    ) -> list[WrittenLog]:
+        upkeep = key_kind_of(partition)
+        read = ChangeReader(self.reader, self.indexes, partition, groups, upkeep)
+        changes = self._by_group(self.engine.from_arrow(reported), read, upkeep.changes_schema, reported.num_rows)
+        check = repeats.in_tasks(partition)
+        write = LogWriter(self.reader.storage, self.instant, groups, upkeep, check)
+        done = self.engine.collect(self._by_group(changes, write, _LOGS, len(groups)))
+        if check is not None:
+            repeats.checked(any(done["repeats"].to_pylist()))
+        known = {group.file_id: group for group in groups}
+        return [
+            WrittenLog(known[row["file_id"]], self.instant, *(row[name] for name in _LOGS.names[1:-1]))
+            for row in done.to_pylist()  # one a file group
+        ]
+
+    def _by_group(self, rows: Rows, fn: ChangeReader | LogWriter, schema: pa.Schema, groups: int) -> Rows:
+        return self.engine.group_map(rows, fn, schema, groups=max(1, groups), one_group_per_task=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeReader:
+    """Sent to the tasks: key changes of file groups, with the file group of the index that each goes to."""
+
+    reader: SliceReader
+    indexes: KeyIndexes
+    partition: str
+    groups: tuple[FileGroup, ...]
+    upkeep: KeyIndexKind
+
+    def __call__(
+        self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            removed, written = (table.filter(m) for m in (table["replaced"], pc.invert(table["replaced"])))
+            slices = [status.slices()[1] for status in from_table(removed)]
+            changes = removed_changes(self.reader, slices, self.indexes.fields) if slices else []
+            changes += group_changes(self.reader, list(from_table(written)), self.indexes.fields)
+            for part in changes:
+                rows = self.upkeep.grouped_changes(self.partition, part, self.indexes, self.groups)
+                yield from rows.to_batches()
+
+
+@dataclass(frozen=True, slots=True)
+class LogWriter:
+    """Sent to the tasks: writes the log file of one file group from all that goes to it."""
+
+    storage: Storage
+    instant: str
+    groups: tuple[FileGroup, ...]
+    upkeep: KeyIndexKind
+    check: KeyCheck | None = None
+
+    def __call__(
+        self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
+    ) -> Iterator[pa.RecordBatch]:
+        group = self.groups[number]
+        rows = pa.Table.from_batches(list(batches))
+        records = self.upkeep.group_records(rows, self.instant, form_of_version(group.version))
+        deleted = records.deleted.filter(pc.invert(pc.is_in(records.deleted, value_set=records.keys)))
+        if not len(records.keys) and not len(deleted):
+            return
+        log = write_log(
+            self.storage, group, self.instant, records.keys, records.values, deleted, token=task.write_token
+        )
+        repeats = self.check is not None and self.check.of_group(rows, group.file_id)
+        row = [group.file_id, log.name, log.size, log.writes, log.deletes, log.millis, repeats]
+        columns = [pa.array([value], field.type) for value, field in zip(row, _LOGS, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=_LOGS)
+
+
+_log = logging.getLogger("lakebed")
+# As a job's option, and as a property of a table that is to have none.
+METADATA_OPTION = "hoodie.metadata.enable"
+
+
+@dataclass(frozen=True)
+class MetadataUpkeep:
+    """The metadata table of one table, as a write keeps it; `config` and `timeline` were read under the lock. `engine`
+    runs jobs for many keys at a time. `still_mine` says whether the lock is held yet."""
+
+    storage: Storage
+    config: TableConfig
+    timeline: Timeline
+    settings: WriteSettings
+    engine: Engine | None = None
+    still_mine: Callable[[], bool] = lambda: True
+
+    @property
+    def writer(self) -> MetadataWriter:
+        return MetadataWriter(self.storage, self.config, self.timeline, kept_as(self.settings), self.still_mine)
+
+    def prepare(self) -> Snapshot:
+        """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean
+        what is due. Gives the table as it is after that, read under the lock: no later commit is in it."""
+        config = self.without_unknown()
+        ready = replace(self, config=config)
+        missing = ready.missing()
+        writer = ready._build(missing, ready.requested()) if missing else ready.writer
+        if config.metadata_partitions:
+            writer.take_off_strays()
+            writer.run_services()
+        snapshot = snapshot_of(self.storage, writer.config, self.timeline)
+        return snapshot.seeing(writer.view()) if writer.config.metadata_partitions else snapshot
+
+    def record_action(
+        self,
+        instant: str,
+        commit: CommitMetadata,
+        statuses: Sequence[WriteStatus],
+        *,
+        rows_stay: bool = False,
+        looks_up: bool = True,
+    ) -> None:
+        """Write what this action changes, in a delta commit that becomes visible when the action completes.
+
+        Where the table's `rows_stay` as they are, whoever wrote ranges of partition paths since it was requested has
+        them in there: real Hudi's stand for all files that there were. An action that does not look keys up may store
+        one again, which the table's properties say from then on.
+        """
+        writer = self.writer
+        if not writer.partitions:
+            return
+        snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(writer.view())
+        action = TableAction(snapshot, self.settings, instant, commit, statuses, writer.partitions)
+        repeats = RepeatedKeys.of(action, looks_up=looks_up)
+        written = self._by_jobs(writer, action, repeats)
+        if repeats.found(action):
+            self._note_repeated_keys()
+        partitions = {log.group.partition for log in written}
+        records: dict[str, Records] = {}
+        for partition in in_write_order(p for p in writer.partitions if p not in partitions):
+            upkeep = find_kind(partition)
+            found = upkeep.records_of_action(partition, action) if upkeep is not None else None
+            if found is not None:
+                records[partition] = found
+        checked = {p: r for p, r in records.items() if p == FILES or not rows_stay}
+        wrong = overruled(writer.view().slices, instant, checked, form_of_version(self.config.version))
+        if wrong is not None:
+            raise CommitConflict(
+                f"what instant {instant} changes would not be found by {wrong}: instants that were requested after it"
+                " have committed to the same partition paths by now",
+                hint="Run the write again: it then comes last.",
+                context={"instant": instant, "metadata_partition": wrong},
+            )
+        writer.apply(instant, records, written)
+
+    def _note_repeated_keys(self) -> None:
+        if not self.still_mine():
+            raise CommitConflict(
+                f"the table lock was lost before {self.config.name!r} could note that it holds keys several times",
+                hint="Another process took it after it expired; try again.",
+            )
+        update_table_config(self.storage, {INDEX_REPEATED: "true"})
+
+    def record_removal(self, instant: str, files: Mapping[str, Sequence[str]], gone: Collection[str]) -> None:
+        """Write that a clean has deleted these files, by partition path, and that partition paths are `gone`."""
+        writer = self.writer
+        if not writer.partitions:
+            return
+        snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(writer.view())
+        removal = Removal(snapshot, files, gone, self.settings)
+        records: dict[str, Records] = {}
+        for partition in in_write_order(writer.partitions):
+            upkeep = find_kind(partition)
+            found = upkeep.records_of_clean(partition, removal) if upkeep is not None else None
+            if found is not None:
+                records[partition] = found
+        writer.apply(instant, records)
+
+    def _by_jobs(self, writer: MetadataWriter, action: TableAction, repeats: RepeatedKeys) -> list[WrittenLog]:
+        """The log files of indexes of record keys where an action changed many keys; else none."""
+        if self.engine is None or not is_large(action.statuses, self.engine, looks=repeats.looks):
+            return []
+        keys = action.shared(ActionKeys)
+        if not keys.indexes:
+            return []
+        return KeyJobs(self.engine, action.snapshot.reader, action.instant, keys.indexes).run(
+            writer, action.statuses, keys.replaced, repeats
+        )
+
+    # what it consists of
+
+    def _cannot_keep(self) -> list[str]:
+        """Partitions that lakebed does not know, and those of a kind that it knows but cannot compute."""
+        table = StoredTable(snapshot_of(self.storage, self.config, self.timeline, use_metadata=False))
+        refused: list[str] = []
+        for partition in self.writer.partitions:
+            upkeep = find_kind(partition)
+            reason = upkeep.reason_not_kept(partition, table) if upkeep is not None else None
+            if reason is not None:
+                _log.warning("%s of the metadata table cannot be kept up to date: %s", partition, reason)
+            if upkeep is None or reason is not None:
+                refused.append(partition)
+        return refused
+
+    def without_unknown(self) -> TableConfig:
+        """Take partitions off that lakebed cannot keep, or refuse them; gives the settings that are left."""
+        unknown = self._cannot_keep()
+        if not unknown:
+            return self.config
+        names = ", ".join(unknown)
+        if self.settings.on_unknown_metadata == "refuse":
+            raise UnsupportedFeature(
+                f"the metadata table of {self.storage.url()} has partitions that lakebed does not know: {names}",
+                hint="write with lakebed.metadata.on_unknown=drop to take them off, or with the engine that made them",
+                context={"feature": "metadata partition", "partitions": unknown},
+            )
+        _log.warning("taking the metadata partition(s) %s off: lakebed cannot keep them up to date", names)
+        kept = {
+            PARTITIONS: self.config.metadata_partitions,
+            PARTITIONS_INFLIGHT: self.config.metadata_partitions_inflight,
+        }
+        changes = {key: ",".join(p for p in names if p not in unknown) for key, names in kept.items()}
+        config = update_table_config(self.storage, changes)
+        definitions = load_definitions(self.storage, config)
+        if definitions.keys() & set(unknown):
+            body = dump_definitions((d for n, d in definitions.items() if n not in unknown), config.version)
+            self.storage.write(DEFINITIONS_PATH, body)
+        return config
+
+    def missing(self) -> list[str]:
+        """The partitions to build now: at the table's first write those that every table gets, and what was asked."""
+        have = set(self.writer.partitions)
+        enabled = self.settings.metadata
+        if enabled is None and self.config.properties.get(METADATA_OPTION, "").lower() == "false":
+            enabled = False
+        requested = self.requested()
+        if enabled is False or (not have and enabled is None and self.timeline.commits and not requested):
+            return []
+        missing = [] if have else self._every()
+        missing += [p for p in requested if p not in (*have, *missing)]
+        if missing and self.config.version == 6 and self.timeline.pending:
+            return []  # as real Hudi: the instant it is built at must not be behind a pending one
+        return in_build_order(missing)
+
+    def requested(self) -> dict[str, IndexName]:
+        """The indexes that the table or the job asks for, by partition; those of keys need stored keys."""
+        config, settings = self.config, self.settings
+        names = [*remembered_indexes(config.properties), *map(parse_index_name, settings.metadata_indexes)]
+        names += [name for one in kinds() if (name := one.requested(settings, config)) is not None]
+        found = {name.partition: name for name in names}
+        stored = config.populate_meta_fields
+        return {name: one for name, one in found.items() if stored or not kind_of(name).grows}
+
+    def _every(self) -> list[str]:
+        """What every metadata table has."""
+        return [one.name for one in kinds() if one.is_in_every_table(self.settings, self.config)]
+
+    def add(self, *names: IndexName, sizing: GroupSizing | None = None) -> MetadataWriter:
+        """Build indexes on a table that may have rows, and the metadata table where there is none."""
+        chosen = {name.partition: name for name in names}
+        every = [] if self.writer.partitions else self._every()
+        return self._build(in_build_order({*every, *chosen}), chosen, sizing)
+
+    def _build(
+        self, partitions: Sequence[str], names: Mapping[str, IndexName], sizing: GroupSizing | None = None
+    ) -> MetadataWriter:
+        writer = self.writer
+        writer.create()
+        files = snapshot_of(self.storage, self.config, self.timeline, use_metadata=False)
+        build = FirstBuild(files, self.settings, self.engine)
+        kept = kept_as(self.settings)
+        for partition in partitions:
+            name = names.get(partition) or IndexName(partition)
+            usual = kept.partitioned_sizing if name.partitioned else kept.sizing
+            groups, definition = kind_of(partition).first_records(name, build, sizing or usual)
+            writer.initialise(partition, groups, definition)
+        return writer
+
+
+def kept_as(settings: WriteSettings) -> MetadataSettings:
+    """How the metadata table is kept, by the settings of a write."""
+    growth, size = settings.index_growth, settings.index_group_bytes
+    return MetadataSettings(
+        compact_after=settings.metadata_compact_after,
+        log_compaction=settings.metadata_log_compaction,
+        log_compact_after=settings.metadata_log_compact_after,
+        sizing=GroupSizing(settings.index_groups_least, settings.index_groups_most, growth, size),
+        partitioned_sizing=GroupSizing(
+            settings.partitioned_groups_least, settings.partitioned_groups_most, growth, size
+        ),
+        shard_max_bytes=settings.max_filegroup_size,
+    )

@@ -1,0 +1,521 @@
+"""What the data says of ranges: the columns that have statistics, and the files with theirs, read once for column and
+partition statistics.
+
+Keeps `partition_stats` right: ranges and counts of columns in partition paths.
+
+Keeps `column_stats` right: ranges and counts of columns in files.
+
+The kind `partition_stats`: ranges and counts of columns in partition paths.
+
+The kind `column_stats`: ranges and counts of columns in files.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakebed.config.settings import WriteSettings
+from lakebed.errors import InvalidOption
+from lakebed.format.base_file import read_footer
+from lakebed.format.column_ranges import from_stream
+from lakebed.metadata.definitions import IndexDefinition, IndexName, load_definitions
+from lakebed.metadata.layout import (
+    COLUMN_STATS,
+    FILE_KEY_LENGTH,
+    PARTITION_STATS,
+    GroupSizing,
+    column_stats_keys,
+    file_keys,
+    partition_stats_keys,
+)
+from lakebed.metadata.merge_records import decoded
+from lakebed.metadata.partitions import stats_codec
+from lakebed.metadata.partitions.base import (
+    FirstBuild,
+    LaterLayers,
+    NewIndex,
+    NewPartition,
+    PartitionKind,
+    Removal,
+    StoredTable,
+    TableAction,
+)
+from lakebed.metadata.partitions.stats_codec import Stats
+from lakebed.metadata.partitions.stats_values import (
+    Kinds,
+    StatsUnion,
+    column_stats_records,
+    index_version_of,
+    merged_partition_stats,
+    partition_stats_records,
+    ranges_of_file,
+    ranges_of_log,
+    stats_columns,
+    stats_definitions,
+    stats_of,
+    unknown_ranges,
+)
+from lakebed.metadata.partitions.stored import (
+    COMPARED,
+    LiveFiles,
+    NewFile,
+    StoredFiles,
+    completed_files,
+    completed_logs,
+    has_earlier_neighbour,
+    is_base_file,
+    joined,
+    live_around,
+    live_files,
+)
+from lakebed.metadata.records import RecordForm, Records, RecordType
+from lakebed.metadata.routing import grouped
+from lakebed.model import META_COLUMNS, BaseFile, LogFile, path_in
+from lakebed.properties.table_config import TableConfig
+from lakebed.schema.arrow import leaf_paths, without_meta
+from lakebed.schema.avro import avro_to_arrow
+from lakebed.schema.java_text import to_java_text
+from lakebed.slices.listing import list_table
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.storage.parallel import parallel_map
+
+if TYPE_CHECKING:
+    from lakebed.metadata.lookups import MetadataTable
+
+
+class ActionStatistics:
+    """The ranges of the files that an action wrote."""
+
+    def __init__(self, action: TableAction) -> None:
+        self._action = action
+        self.index_version = index_version_of(action.snapshot.config.version)
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """The columns with statistics, with their types."""
+        action = self._action
+        schema = without_meta(avro_to_arrow(action.commit.schema))
+        return columns_with_stats(action.snapshot.storage, action.snapshot.config, schema, action.settings)
+
+    @cached_property
+    def dropped(self) -> Sequence[str]:
+        """The columns that leave the table's schema with this action."""
+        before, after = self._action.snapshot.avro_schema, self._action.commit.table_schema
+        if not before or not after or before == after:
+            return ()
+        stay = {path for path, _ in leaf_paths(without_meta(avro_to_arrow(after)))}
+        return [path for path, _ in leaf_paths(without_meta(avro_to_arrow(before))) if path not in stay]
+
+    @cached_property
+    def files(self) -> list[NewFile]:
+        """The files with their ranges. A base file whose task did not report them is read; those of a log file are not
+        known then."""
+        action = self._action
+        reported = {s.path: s.ranges for s in action.statuses if s.path is not None}
+        found: list[NewFile] = []
+        for partition, stats in action.commit.stats.items():
+            for stat in stats:
+                stream = reported.get(stat.path)
+                ranges = from_stream(stream) if stream is not None else None
+                if self.kinds and ranges is None:
+                    is_base = is_base_file(stat.path)
+                    ranges = unknown_ranges(self.kinds)
+                    if is_base:
+                        ranges = ranges_of_file(action.snapshot.storage, stat.path, stat.file_size, self.kinds)
+                found.append(NewFile(partition, stat.path.rpartition("/")[2], stat.file_size, ranges))
+        return found
+
+    @cached_property
+    def stats(self) -> Stats:
+        return stats_of(self.files, self.kinds, self.index_version)
+
+
+class FirstStatistics:
+    """The ranges of all base and log files of completed actions, for a first build."""
+
+    def __init__(self, build: FirstBuild) -> None:
+        snapshot = build.snapshot
+        self.index_version = index_version_of(snapshot.config.version)
+        self.kinds = wanted_stats(snapshot.storage, snapshot.config, snapshot.schema, build.settings)
+        listing = list_table(snapshot.storage)
+        bases = completed_files(snapshot, listing.base_files)
+        logs = completed_logs(snapshot, [f for f in listing.log_files if not f.is_cdc])
+
+        def ranges(file: BaseFile | LogFile) -> pa.RecordBatch | None:
+            read = ranges_of_log if isinstance(file, LogFile) else ranges_of_file
+            return read(snapshot.storage, file.path, file.size, self.kinds)
+
+        files = [*bases, *logs]
+        found = zip(files, parallel_map(ranges, files), strict=True)
+        self.files = [NewFile(f.partition, f.name, f.size, r) for f, r in found if r is not None]
+
+    @property
+    def stats(self) -> Stats:
+        return stats_of(self.files, self.kinds, self.index_version)
+
+
+class StoredStatistics:
+    """The ranges of all base files of completed actions, to be compared with those of the metadata table."""
+
+    def __init__(self, table: StoredTable) -> None:
+        self._snapshot = table.snapshot
+        self._stored = table.shared(StoredFiles)
+        self.index_version = index_version_of(table.snapshot.config.version)
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """The columns with statistics; on version 6 without meta columns, which some releases give statistics there and
+        others not."""
+        config = self._snapshot.config
+        definition = load_definitions(self._snapshot.storage, config).get(COLUMN_STATS)
+        if COLUMN_STATS not in config.metadata_partitions:
+            return {}
+        kinds = stats_columns(
+            self._snapshot.schema, definition, version=config.version, populate_meta=config.populate_meta_fields
+        )
+        return {c: kind for c, kind in kinds.items() if config.version >= 8 or c not in META_COLUMNS}
+
+    @cached_property
+    def files(self) -> list[NewFile]:
+        """The base files with their ranges."""
+
+        def read(file: NewFile) -> NewFile:
+            path = path_in(file.partition, file.name)
+            ranges = ranges_of_file(self._snapshot.storage, path, file.size, self.kinds) if self.kinds else None
+            return replace(file, ranges=ranges)
+
+        return parallel_map(read, self._stored.base_files)
+
+    @cached_property
+    def stats(self) -> Stats:
+        return stats_of(self.files, self.kinds, self.index_version)
+
+    @cached_property
+    def of_partitions(self) -> Stats:
+        """Statistics of partition paths, of all live files of each."""
+        return self.merged(self.stats)
+
+    def merged(self, stats: Stats, *, zero_is_known: bool = False) -> Stats:
+        """Statistics of partition paths from those of files."""
+        return merged_partition_stats({}, stats, self._stored.live, self.kinds, zero_is_known=zero_is_known)[0]
+
+    @cached_property
+    def as_written(self) -> Stats | None:
+        """Statistics with the ranges in the types that they are stored in, which may have another order than the
+        columns of today have; None where all types are those of today."""
+
+        def read(file: NewFile) -> NewFile:
+            storage, path = self._snapshot.storage, path_in(file.partition, file.name)
+            stored = dict(leaf_paths(read_footer(storage, path, file.size).schema))
+            kinds = {column: stored.get(column, kind) for column, kind in self.kinds.items()}
+            if kinds == dict(self.kinds):
+                return file
+            return replace(file, ranges=ranges_of_file(storage, path, file.size, kinds))
+
+        found = parallel_map(read, self.files)
+        if all(a is b for a, b in zip(found, self.files, strict=True)):
+            return None
+        return stats_of(found, self.kinds, self.index_version, with_unknown=True)
+
+
+def columns_with_stats(storage: Storage, config: TableConfig, schema: pa.Schema, settings: WriteSettings) -> Kinds:
+    """The columns whose ranges a file of this schema (without meta columns) must tell; none where the table keeps no
+    stats."""
+    kept = {*config.metadata_partitions, *config.metadata_partitions_inflight}
+    return wanted_stats(storage, config, schema, settings) if COLUMN_STATS in kept else {}
+
+
+def wanted_stats(storage: Storage, config: TableConfig, schema: pa.Schema, settings: WriteSettings) -> Kinds:
+    """The columns that column stats have, or would have, for files of this schema."""
+    definition = load_definitions(storage, config).get(COLUMN_STATS)
+    return stats_columns(
+        schema,
+        definition,
+        version=config.version,
+        populate_meta=config.populate_meta_fields,
+        named=settings.stats_columns,
+        most=settings.stats_most_columns,
+    )
+
+
+def has_statistics(settings: WriteSettings, config: TableConfig) -> bool:
+    """Whether a metadata table that is made begins with statistics: as asked for, else from version 9 on."""
+    return bool(settings.column_stats or (settings.column_stats is None and config.version >= 9))
+
+
+def stats_under_keys(stats: Stats, keys: pa.Array) -> Stats:
+    """Those with these keys, of the columns that have any."""
+    chosen = {column: table.filter(pc.is_in(table["key"], value_set=keys)) for column, table in stats.items()}
+    return {column: table for column, table in chosen.items() if len(table)}
+
+
+def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expression: bool = False) -> pa.Table:
+    """Statistics of known bounds; `partitions` has the partition path of each file name, for labels. Where all values
+    are null the bounds count for nothing: real Hudi notes 0 to 0 there. (`of_expression`: nulls are not among the
+    values of an expression index.)"""
+    tables: list[pa.Table] = []
+    for column, table in stats.items():
+        known = table.filter(pc.invert(table["is_deleted"]))
+        has_none = pc.fill_null(pc.equal(known["value_count"], 0 if of_expression else known["null_count"]), False)
+        bounds = [pc.if_else(has_none, None, _bound_text(known[side])).combine_chunks() for side in ("min", "max")]
+        counts = [known[name].cast(pa.string()) for name in ("null_count", "value_count")]
+        text = pc.binary_join_element_wise(*bounds, *counts, " ", null_handling="replace", null_replacement="-")
+        names = known["file_name"].combine_chunks().cast(pa.string())
+        whole = [partitions.get(name) for name in names.to_pylist()]
+        paths = [f"{p}/{n}" if p else str(n) for p, n in zip(whole, names.to_pylist(), strict=True)]
+        labels = pa.array([f"{column} of {path}" for path in paths], pa.string())
+        empty = pa.repeat(pa.scalar(""), len(known))
+        tables.append(pa.Table.from_arrays([known["key"], empty, labels, text], schema=COMPARED))
+    return joined(tables)
+
+
+def as_expected(found: Stats, expected: Stats) -> Stats:
+    """Statistics of partition paths, those that are not tight as they are expected: they were united while writers
+    crossed, and are right where they hold all that is there. The next write to the path makes them tight again."""
+    return {c: _as_expected(t, expected[c]) if c in expected else t for c, t in found.items()}
+
+
+def _as_expected(found: pa.Table, expected: pa.Table) -> pa.Table:
+    at = pc.index_in(found["key"], value_set=expected["key"].combine_chunks())
+    required = {name: expected[name].take(at) for name in ("min", "max", "null_count", "value_count")}
+    holds = [
+        pc.or_kleene(required["min"].is_null(), pc.less_equal(found["min"], required["min"])),
+        pc.or_kleene(required["max"].is_null(), pc.greater_equal(found["max"], required["max"])),
+        *(pc.greater_equal(found[name], required[name]) for name in ("null_count", "value_count")),
+        pc.invert(found["is_tight"]),
+    ]
+    right = pc.fill_null(functools.reduce(pc.and_, holds), False)
+    for name, values in required.items():
+        kind = found.schema.field(name).type
+        found = found.set_column(
+            found.schema.get_field_index(name), name, pc.if_else(right, values.cast(kind), found[name])
+        )
+    return found
+
+
+def _bound_text(values: pa.ChunkedArray) -> pa.Array:
+    array = values.combine_chunks()
+    if pt.is_floating(array.type):
+        array = pc.add(array, pa.scalar(0.0, array.type))  # no difference between the two zeros
+    return to_java_text(array).cast(pa.string())
+
+
+def narrows_ranges(
+    records: Records, form: RecordForm, later: LaterLayers, definition: Callable[[], IndexDefinition | None]
+) -> bool:
+    """Whether later ranges of partition paths leave out what these records add: a record that is not tight is united
+    with an earlier one, a tight one takes its place, any stands where the earlier one says that nothing is known, and a
+    delete takes the earlier one off: real Hudi then takes the path for empty where others have a record."""
+    keys = pa.concat_arrays([records.keys, records.deleted])
+    added = np.arange(len(keys)) < len(records.keys)
+    of_paths = pc.not_equal(pc.utf8_length(keys), FILE_KEY_LENGTH)
+    keys, added = keys.filter(of_paths), added[of_paths.to_numpy(zero_copy_only=False)]
+    stands = added.copy()  # whether a record is there, and these are in it
+    wrong = np.zeros(len(keys), np.bool_)
+    for layer in later(keys):
+        if layer.records is None:
+            at = pc.index_in(layer.deleted, value_set=keys).drop_null().to_numpy()
+            stands[at], wrong[at] = False, added[at]
+            continue
+        for stats in decoded(layer.records, stats_codec.decode):
+            for table in stats.values():
+                at = pc.index_in(table["key"], value_set=keys).to_numpy()
+                removed, tight = (table[name].to_numpy() for name in ("is_deleted", "is_tight"))
+                wrong[at] = np.where(removed, added[at], wrong[at] | tight | ~stands[at])
+                stands[at] &= ~removed
+    return bool(wrong.any())
+
+
+class PartitionStatsKind(PartitionKind):
+    needs_log_rows: ClassVar[bool] = True
+
+    def records_of_action(self, partition: str, action: TableAction) -> Records | None:
+        if COLUMN_STATS not in action.partitions:
+            return None
+        records, metadata = self._of_files(action), action.snapshot.metadata
+        dropped = action.shared(ActionStatistics).dropped
+        if not dropped or metadata is None:
+            return records
+        gone = [partition_stats_keys(column, metadata.partitions()) for column in dropped]
+        return replace(records, deleted=pa.concat_arrays([records.deleted, *gone]))
+
+    def _of_files(self, action: TableAction) -> Records:
+        written, snapshot = action.shared(ActionStatistics), action.snapshot
+        kinds, new = written.kinds, written.stats
+        files = live_around(snapshot, action.commit)
+        widened = _widened(files, written, action)
+        if widened is not None:
+            return widened
+        live = files.after
+        names = {file.name for file in written.files}
+        old = [path for path, live_names in live.items() if live_names - names]
+        known = {}
+        # while column statistics are being built, the ranges of old files are not known: the paths have none then
+        if old and snapshot.metadata is not None and snapshot.metadata.has(COLUMN_STATS):
+            known = snapshot.metadata.column_stats(list(kinds), old, kinds)
+        tight = not has_earlier_neighbour(snapshot.timeline, action.instant)
+        return partition_stats_records(known, new, live, kinds, action.form, written.index_version, tight=tight)
+
+    def check_new(self, index: NewIndex) -> None:
+        config = index.config
+        # a metadata table that is made with it has them from version 9 on
+        has_stats = COLUMN_STATS in index.partitions or (config.version >= 9 and not config.metadata_partitions)
+        if config.version < 8 or not config.partition_fields or not has_stats:
+            raise InvalidOption(
+                f"table {config.name!r} cannot have partition statistics",
+                hint="They are for partitioned tables from version 8 on that have column_stats: create that first.",
+            )
+
+    def reason_not_kept(self, partition: str, table: StoredTable) -> str | None:
+        """They are made of the statistics of files."""
+        has_stats = COLUMN_STATS in table.snapshot.config.metadata_partitions
+        return None if has_stats else f"the table has no complete {COLUMN_STATS}"
+
+    def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
+        first = build.shared(FirstStatistics)
+        live = live_files(build.snapshot.file_slices())
+        records = partition_stats_records({}, first.stats, live, first.kinds, build.form, first.index_version)
+        return grouped(name.partition, records), None
+
+    def expected(self, partition: str, table: StoredTable) -> pa.Table:
+        return comparable_stats(table.shared(StoredStatistics).of_partitions, {})
+
+    def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
+        """A range noted before its column got another type may say nothing any more; and real Hudi takes 0.0 to 0.0 for
+        a range of a partition path, where lakebed has doubts of NaN."""
+        stored = table.shared(StoredStatistics)
+        sources = [stored.stats, *([stored.as_written] if stored.as_written is not None else [])]
+        return [
+            comparable_stats(stored.merged(stats, zero_is_known=zero_is_known), {})
+            for stats in sources
+            for zero_is_known in (True, False)
+        ]
+
+    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+        stored = table.shared(StoredStatistics)
+        stats = metadata.partition_stats(list(stored.kinds), stored.kinds)
+        return comparable_stats(as_expected(stats, stored.of_partitions), {})
+
+    def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
+        stored = table.shared(StoredStatistics)
+        chosen = stats_under_keys(stored.of_partitions, rows["key"].combine_chunks())
+        version, kind = stored.index_version, RecordType.PARTITION_STATS
+        return Records.upserts(*stats_codec.encode(chosen, table.form, index_version=version, record_type=kind))
+
+    def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
+        return has_statistics(settings, config) and _has_paths(config)
+
+    def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName | None:
+        return IndexName(PARTITION_STATS) if settings.column_stats and _has_paths(config) else None
+
+
+def _widened(files: LiveFiles, written: ActionStatistics, action: TableAction) -> Records | None:
+    """Records that widen those there are by the ranges of the new files alone: what a small write costs then does not
+    grow with the files of its partition paths. None where that does not do: a file goes, a path is new, something is
+    not known of a path or a new file, the partition is still being built, or real Hudi's readers would widen otherwise:
+    they take bytes as signed."""
+    metadata, kinds = action.snapshot.metadata, written.kinds
+    if metadata is None or not metadata.has(PARTITION_STATS) or not files.only_grow or not all(files.before.values()):
+        return None
+    if any(pt.is_binary(kind) or pt.is_fixed_size_binary(kind) for kind in kinds.values()):
+        return None
+    paths = sorted(files.after)
+    known = metadata.partition_stats(list(kinds), kinds, paths)
+    if any(column not in known or len(known[column]) < len(paths) for column in kinds):
+        return None
+    added = {path: files.after[path] - files.before[path] for path in paths}
+    form, version = action.form, written.index_version
+    records = partition_stats_records({}, written.stats, added, kinds, form, version, tight=False)
+    return None if len(records.deleted) else records
+
+
+def _has_paths(config: TableConfig) -> bool:
+    return config.version >= 8 and bool(config.partition_fields)
+
+
+class ColumnStatsKind(PartitionKind):
+    def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
+        kinds = wanted_stats(snapshot.storage, snapshot.config, snapshot.schema, settings)
+        return stats_definitions(list(kinds), version=snapshot.config.version).get(COLUMN_STATS)
+
+    def records_of_action(self, partition: str, action: TableAction) -> Records:
+        written = action.shared(ActionStatistics)
+        records = column_stats_records(written.stats, action.form, written.index_version)
+        metadata = action.snapshot.metadata
+        if not written.dropped or metadata is None:
+            return records
+        # cleaning knows the columns of today: those of files that it is yet to delete go with their column
+        listed = metadata.files()
+        files = file_keys(listed["partition"].to_pylist(), listed["name"].to_pylist())
+        gone = [column_stats_keys(column, files) for column in written.dropped]
+        return replace(records, deleted=pa.concat_arrays([records.deleted, *gone]))
+
+    def records_of_clean(self, partition: str, removal: Removal) -> Records:
+        snapshot, files = removal.snapshot, removal.keys
+        definition = load_definitions(snapshot.storage, snapshot.config).get(COLUMN_STATS)
+        if definition is None:  # tables of older releases have none
+            columns = [*META_COLUMNS, *(path for path, _ in leaf_paths(snapshot.schema))]
+        else:  # and columns that came to the table after the index was made
+            joined = wanted_stats(snapshot.storage, snapshot.config, snapshot.schema, removal.settings)
+            columns = [*dict.fromkeys([*definition.source_fields, *joined])]
+        return Records.deletes(pa.concat_arrays([column_stats_keys(column, files) for column in columns]))
+
+    def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
+        first = build.shared(FirstStatistics)
+        definition = stats_definitions(list(first.kinds), version=build.snapshot.config.version).get(COLUMN_STATS)
+        records = column_stats_records(first.stats, build.form, first.index_version)
+        return grouped(name.partition, records), definition
+
+    def expected(self, partition: str, table: StoredTable) -> pa.Table:
+        stored = table.shared(StoredStatistics)
+        return comparable_stats(stored.stats, {f.name: f.partition for f in stored.files})
+
+    def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
+        """A range noted before its column got another type may say nothing any more; and real Hudi notes none of a file
+        without rows."""
+        stored = table.shared(StoredStatistics)
+        paths = {f.name: f.partition for f in stored.files}
+        with_rows = {c: t.filter(pc.greater(t["value_count"], 0)) for c, t in stored.stats.items()}
+        found = [comparable_stats(with_rows, paths)]
+        return found if stored.as_written is None else [comparable_stats(stored.as_written, paths), *found]
+
+    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+        kinds = table.shared(StoredStatistics).kinds
+        stats = metadata.column_stats(list(kinds), None, kinds)
+        # those of log files cannot be told without the rows that they change
+        return comparable_stats({c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}, {})
+
+    def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
+        stored = table.shared(StoredStatistics)
+        chosen = stats_under_keys(stored.stats, rows["key"].combine_chunks())
+        return column_stats_records(chosen, table.form, stored.index_version)
+
+    def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
+        return has_statistics(settings, config)
+
+    def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName | None:
+        return IndexName(COLUMN_STATS) if settings.column_stats else None
+
+
+COLUMN_STATS_KIND = ColumnStatsKind(
+    COLUMN_STATS, file_id_start="col-stats", file_groups=2, union=StatsUnion(), build_position=10
+)
+
+PARTITION_STATS_KIND = PartitionStatsKind(
+    PARTITION_STATS,
+    file_id_start="partition-stats",
+    union=StatsUnion(),
+    is_overruled=narrows_ranges,
+    build_position=60,
+    dropped_with=COLUMN_STATS,
+)

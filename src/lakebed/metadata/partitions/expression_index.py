@@ -1,0 +1,337 @@
+"""Keeps `expr_index_*` right: ranges of a function's results in files and partition paths, or filters over them.
+
+The kind `expr_index_*`: ranges of a function's results in files and partition paths, or bloom filters over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.config.settings import WriteSettings
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.format.bloom import BloomFilter
+from lakebed.metadata.definitions import IndexDefinition, IndexName, load_definitions
+from lakebed.metadata.layout import (
+    BLOOM_FILTERS,
+    EXPRESSION_INDEX,
+    GroupSizing,
+    column_stats_keys,
+    file_keys,
+    partition_stats_keys,
+)
+from lakebed.metadata.partitions.base import (
+    FirstBuild,
+    LaterLayers,
+    NewIndex,
+    NewPartition,
+    PartitionKind,
+    Removal,
+    StoredTable,
+    TableAction,
+    required,
+    under_keys,
+)
+from lakebed.metadata.partitions.column_stats import as_expected, comparable_stats, narrows_ranges
+from lakebed.metadata.partitions.expression_results import (
+    FIRST_VERSION,
+    ExpressionIndex,
+    FileResults,
+    by_index,
+    filter_records_of,
+    first_records,
+    kept_indexes,
+    partition_stats_of,
+    range_records,
+    reason_not_kept,
+    result_texts,
+    results_of_files,
+    stats_of_results,
+)
+from lakebed.metadata.partitions.stats_codec import Stats
+from lakebed.metadata.partitions.stats_values import StatsUnion
+from lakebed.metadata.partitions.stored import StoredFiles, comparable, has_earlier_neighbour, joined, live_after
+from lakebed.metadata.records import RecordForm, Records
+from lakebed.metadata.routing import grouped
+from lakebed.model import path_in
+from lakebed.schema.arrow import without_meta
+from lakebed.schema.avro import avro_to_arrow
+from lakebed.slices.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from lakebed.metadata.lookups import MetadataTable
+
+
+def _is_overruled(
+    records: Records, form: RecordForm, later: LaterLayers, definition: Callable[[], IndexDefinition | None]
+) -> bool:
+    found = definition()
+    has_ranges = found is not None and found.type != BLOOM_FILTERS
+    return has_ranges and narrows_ranges(records, form, later, definition)
+
+
+def _describe(definition: IndexDefinition | None) -> str | None:
+    if definition is None or definition.function in ("", definition.name):
+        return None
+    filters = ", bloom filters" if definition.type == BLOOM_FILTERS else ""
+    return f"expression index: {definition.function}{filters}"
+
+
+_comparable = partial(comparable_stats, of_expression=True)
+
+
+class ExpressionIndexKind(PartitionKind):
+    def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
+        return name.expression
+
+    def records_of_action(self, partition: str, action: TableAction) -> Records | None:
+        return action.shared(_ActionExpressions).records(partition)
+
+    def records_of_clean(self, partition: str, removal: Removal) -> Records | None:
+        snapshot = removal.snapshot
+        definition = load_definitions(snapshot.storage, snapshot.config).get(partition)
+        if definition is None:
+            return None
+        has_filters = definition.type == BLOOM_FILTERS
+        return Records.deletes(
+            removal.keys if has_filters else column_stats_keys(definition.source_fields[0], removal.keys)
+        )
+
+    def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
+        assert name.expression is not None
+        index = ExpressionIndex.of(name.expression, build.snapshot.schema)
+        records = first_records(build.snapshot, index, build.snapshot.instant or "0" * 17, build.engine)
+        return grouped(name.partition, records), name.expression
+
+    def check_new(self, index: NewIndex) -> None:
+        definition = index.name.expression
+        if definition is None:
+            return
+        if index.config.version < FIRST_VERSION:
+            raise UnsupportedFeature(
+                f"an expression index on a table of version {index.config.version}",
+                hint="Upgrade the table to version 9: Hudi 1.2 does not write to an older one that has such an index.",
+                context={"feature": "expression index"},
+            )
+        if not len(index.schema):
+            raise InvalidOption(
+                f"table {index.config.name!r} has no columns yet that an expression index could be on",
+                hint="Create it when the table has rows.",
+                context={"index": definition.name},
+            )
+        ExpressionIndex.of(definition, index.schema)
+
+    def is_comparable(self, partition: str, table: StoredTable) -> bool:
+        return partition in table.shared(_StoredExpressions).indexes
+
+    def expected(self, partition: str, table: StoredTable) -> pa.Table:
+        return table.shared(_StoredExpressions).expected(partition)
+
+    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+        return self.compared(partition, metadata, table)[1]
+
+    def compared(self, partition: str, metadata: MetadataTable, table: StoredTable) -> tuple[pa.Table, pa.Table]:
+        return table.shared(_StoredExpressions).compared(metadata, partition)
+
+    def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
+        whole = table.shared(_StoredExpressions).records(partition, table.snapshot.instant)
+        return under_keys(whole, rows["key"].combine_chunks())
+
+    def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
+        return IndexName(partition, expression=required(partition, definition))
+
+    def reason_not_kept(self, partition: str, table: StoredTable) -> str | None:
+        definitions = table.shared(_definitions)
+        return reason_not_kept(definitions.get(partition), table.snapshot.schema, table.snapshot.config.version)
+
+
+def _definitions(table: StoredTable) -> dict[str, IndexDefinition]:
+    return load_definitions(table.snapshot.storage, table.snapshot.config)
+
+
+class _ActionExpressions:
+    """The expression indexes that an action must keep, with the results over the files that it wrote."""
+
+    def __init__(self, action: TableAction) -> None:
+        self._action = action
+        snapshot, commit = action.snapshot, action.commit
+        definitions = load_definitions(snapshot.storage, snapshot.config)
+        names = sorted(p for p in action.partitions if p.startswith(EXPRESSION_INDEX) and p in definitions)
+        self._definitions = {name: definitions[name] for name in names}
+        schema = without_meta(avro_to_arrow(commit.schema)) if commit.schema else snapshot.schema
+        self._indexes = {one.partition: one for one in kept_indexes(self._definitions, self._definitions, schema)}
+        files = [
+            (path, stat.path.rpartition("/")[2], stat.file_size)
+            for path, stats in commit.stats.items()
+            for stat in stats
+        ]
+        self._results = dict(by_index(results_of_files(snapshot, files, list(self._indexes.values()), schema)))
+
+    @cached_property
+    def _live(self) -> dict[str, set[str]]:
+        return live_after(self._action.snapshot, self._action.commit)
+
+    def records(self, partition: str) -> Records | None:
+        """What the action says to one of them."""
+        definition, index = self._definitions.get(partition), self._indexes.get(partition)
+        if index is not None:
+            return self._of_index(index)
+        if definition is None or definition.type == BLOOM_FILTERS:
+            return None
+        # of a column that this very action changed: what is known of whole partition paths ends
+        return Records.deletes(
+            partition_stats_keys(definition.source_fields[0], sorted(self._live), of_expression=True)
+        )
+
+    def _of_index(self, index: ExpressionIndex) -> Records:
+        action, results = self._action, self._results.get(index.partition, [])
+        if index.has_filters:
+            return filter_records_of(results, action.instant, action.form)
+        new, live = stats_of_results(index, results), self._live
+        old = {path for path in live if live[path] - {r.name for r in results if r.partition == path}}
+        known: Stats = {}
+        metadata = action.snapshot.metadata
+        if old and metadata is not None and metadata.has(index.partition):
+            kinds = {index.column: index.function.result}
+            known, _ = metadata.expression_stats(index.partition, kinds, sorted(old))
+        elif old:
+            known = {index.column: stats_of_results(index, self._of_stored_files(index, sorted(old)))}
+        tight = not has_earlier_neighbour(action.snapshot.timeline, action.instant)
+        of_paths, deleted = partition_stats_of(index, known, {index.column: new}, live, tight=tight)
+        return range_records(index, new, of_paths, deleted, action.form)
+
+    def _of_stored_files(self, index: ExpressionIndex, paths: Collection[str]) -> Sequence[FileResults]:
+        """The results over the files of partition paths, read from them: the index is still being built."""
+        snapshot = self._action.snapshot
+        bases = [s.base_file for s in snapshot.file_slices(paths) if s.base_file is not None]
+        files = [(base.partition, base.name, base.size) for base in bases]
+        return dict(by_index(results_of_files(snapshot, files, [index]))).get(index.partition, [])
+
+
+class _StoredExpressions:
+    """The expression indexes of a table that can be checked, with the results over its base files.
+
+    Only what the latest files need is missed; of older files an index may tell. What it has of files that are gone, and
+    of files whose results are not known to be Spark's, is not looked at.
+    """
+
+    def __init__(self, table: StoredTable) -> None:
+        self._table = table
+        self._snapshot = table.snapshot
+        self._stored = table.shared(StoredFiles)
+
+    @cached_property
+    def indexes(self) -> dict[str, ExpressionIndex]:
+        """The indexes by their partitions."""
+        config = self._snapshot.config
+        if config.version < FIRST_VERSION:
+            return {}
+        definitions = load_definitions(self._snapshot.storage, config)
+        return {one.partition: one for one in kept_indexes(definitions, definitions, self._snapshot.schema)}
+
+    @cached_property
+    def _results(self) -> dict[str, list[FileResults]]:
+        bases = [(f.partition, f.name, f.size) for f in self._stored.base_files]
+        return dict(by_index(results_of_files(self._snapshot, bases, list(self.indexes.values()))))
+
+    def expected(self, partition: str) -> pa.Table:
+        """What the data calls for."""
+        index = self.indexes[partition]
+        return self._filters(index) if index.has_filters else self._stats(index)
+
+    def compared(self, metadata: MetadataTable, partition: str) -> tuple[pa.Table, pa.Table]:
+        """What the data calls for, and what the index holds."""
+        index = self.indexes[partition]
+        expected = self.expected(partition)
+        found = self._found_filters(metadata, index) if index.has_filters else self._found_stats(metadata, index)
+        known = self._keys(index, self._results.get(partition, []))
+        needed = pc.is_in(expected["key"], value_set=self._optional_keys(index))
+        there = pc.is_in(expected["key"], value_set=found["key"].combine_chunks())
+        expected = expected.filter(pc.or_(pc.invert(needed), there))
+        own = pa.concat_arrays([known, *[c.cast(pa.string()) for c in expected["key"].chunks]])
+        return expected, found.filter(pc.is_in(found["key"], value_set=own))
+
+    def records(self, partition: str, instant: str) -> Records:
+        """The records that the index should have."""
+        index, results = self.indexes[partition], self._results.get(partition, [])
+        if index.has_filters:
+            return filter_records_of(results, instant, self._table.form)
+        return range_records(index, stats_of_results(index, results), self._of_paths(index), [], self._table.form)
+
+    # by the data
+
+    def _stats(self, index: ExpressionIndex) -> pa.Table:
+        results = self._results.get(index.partition, [])
+        paths = {r.name: r.partition for r in results}
+        of_files = _comparable({index.column: stats_of_results(index, results)}, paths)
+        return joined([of_files, _comparable(self._of_paths(index), {})])
+
+    def _of_paths(self, index: ExpressionIndex) -> Stats:
+        if self._stored.has_log_files:  # rows in log files are not looked at
+            return {}
+        stats = stats_of_results(index, self._results.get(index.partition, []))
+        return partition_stats_of(index, {}, {index.column: stats}, self._stored.live)[0]
+
+    def _filters(self, index: ExpressionIndex) -> pa.Table:
+        found = [(r, r.bloom) for r in self._results.get(index.partition, []) if r.bloom is not None]
+        keys = file_keys([r.partition for r, _ in found], [r.name for r, _ in found]).to_pylist()
+        texts = [_filter_text(results) for results, _ in found]
+        return comparable(keys, [""] * len(found), [_label(r) for r, _ in found], texts)
+
+    # by the index
+
+    def _found_stats(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
+        of_files, of_paths = metadata.expression_stats(index.partition, {index.column: index.function.result})
+        return joined([_comparable(of_files, {}), _comparable(as_expected(of_paths, self._of_paths(index)), {})])
+
+    def _found_filters(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
+        """Another writer may have other sizes of filters and another order of rows: a filter that may hold every result
+        is right, and told as the one that lakebed makes."""
+        results = {(r.partition, r.name): r for r in self._results.get(index.partition, [])}
+        found = metadata.expression_bloom_filters(index.partition, list(results)).to_pylist()  # one a file
+        texts: list[str] = []
+        for row in found:
+            own = results[row["partition"], row["file_name"]]
+            text, mine = f"{row['type']} {row['bloom'].decode('ascii', 'replace')}", _filter_text(own)
+            texts.append(mine if text == mine or self._holds_all(index, own, row) else text)
+        keys = file_keys([r["partition"] for r in found], [r["file_name"] for r in found]).to_pylist()
+        return comparable(keys, [""] * len(found), [str(r["file_name"]) for r in found], texts)
+
+    def _holds_all(self, index: ExpressionIndex, results: FileResults, row: Mapping[str, Any]) -> bool:
+        found = BloomFilter.from_text(row["bloom"], row["type"])
+        file = (results.partition, results.name, results.size)
+        texts = result_texts(self._snapshot.storage, file, index, self._snapshot.schema)
+        return all(pc.all(found.might_contain(some.drop_null())).as_py() is not False for some in texts)
+
+    def _optional_keys(self, index: ExpressionIndex) -> pa.Array:
+        """The keys of files that are not the latest any more."""
+        results = self._results.get(index.partition, [])
+        return self._keys(index, [r for r in results if r.name not in self._stored.live.get(r.partition, ())])
+
+    def _keys(self, index: ExpressionIndex, results: Collection[FileResults]) -> pa.Array:
+        if not index.has_filters:
+            return stats_of_results(index, list(results))["key"].combine_chunks().cast(pa.string())
+        return file_keys([r.partition for r in results], [r.name for r in results])
+
+
+def _filter_text(results: FileResults) -> str:
+    return "" if results.bloom is None else f"{results.bloom.type_code} {results.bloom.to_text()}"
+
+
+def _label(results: FileResults) -> str:
+    return path_in(results.partition, results.name)
+
+
+KIND = ExpressionIndexKind(
+    EXPRESSION_INDEX,
+    is_prefix=True,
+    file_groups=2,
+    union=StatsUnion(),
+    is_overruled=_is_overruled,
+    build_position=40,
+    describe=_describe,
+)

@@ -1,0 +1,225 @@
+"""The files that a metadata table describes: those that are there, and those that an action leaves live.
+
+Stored rows of file slices for the indexes that are kept over them.
+
+The form in which what a metadata partition holds is compared with what the data says that it should.
+
+A row has the `key` of its record, the `entry` within it (a file of a partition path; else empty), a `label` for people
+and the content as `text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.metadata.partitions.base import StoredTable
+from lakebed.model import RECORD_KEY, BaseFile, CommitMetadata, FileSlice, LogFile
+from lakebed.slices.key_rows import rows_of_keys
+from lakebed.slices.listing import Listing, list_table
+from lakebed.slices.reader import SliceReader
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.instants import completes_as
+from lakebed.timeline.timeline import COMMITS, Timeline
+
+F = TypeVar("F", BaseFile, LogFile, BaseFile | LogFile)
+_BASE = ".parquet"
+
+
+class StoredFiles:
+    """The files of completed actions; everything is read when asked for."""
+
+    def __init__(self, table: StoredTable) -> None:
+        self._snapshot = table.snapshot
+
+    @cached_property
+    def _listing(self) -> Listing:
+        return list_table(self._snapshot.storage)
+
+    @property
+    def folders(self) -> Sequence[str]:
+        """The partition paths there are in storage."""
+        return self._listing.partitions
+
+    @cached_property
+    def files(self) -> list[NewFile]:
+        """Every base and log file of a completed action."""
+        listing, snapshot = self._listing, self._snapshot
+        changes = [f for f in listing.log_files if f.is_cdc]
+        logs = completed_logs(snapshot, [f for f in listing.log_files if not f.is_cdc])
+        completed = [*completed_files(snapshot, [*listing.base_files, *changes]), *logs]
+        return [NewFile(f.partition, f.name, f.size) for f in completed]
+
+    @property
+    def base_files(self) -> list[NewFile]:
+        """The base files among them."""
+        return [f for f in self.files if f.name.endswith(_BASE)]
+
+    @cached_property
+    def live(self) -> dict[str, set[str]]:
+        """The names of the latest files by partition path."""
+        return live_files(self._snapshot.file_slices())
+
+    @cached_property
+    def has_log_files(self) -> bool:
+        """Whether a latest file slice has log files."""
+        return any(file_slice.log_files for file_slice in self._snapshot.file_slices())
+
+
+def completed_files(snapshot: Snapshot, files: Sequence[F]) -> list[F]:
+    """Those of the base files and change logs that completed actions wrote. What a lost attempt left beside a file that
+    a commit on the timeline names does not count."""
+    timeline = snapshot.timeline
+    named: dict[str, frozenset[str]] = {}
+    for instant, meta in zip(timeline.commits, timeline.commits_metadata(timeline.commits), strict=True):
+        paths = frozenset(path for stats in meta.stats.values() for s in stats for path in s.paths)
+        if paths:
+            named[instant.time] = paths
+    return [
+        file
+        for file in files
+        if snapshot.is_visible(file.instant) and (file.instant not in named or file.path in named[file.instant])
+    ]
+
+
+def completed_logs(snapshot: Snapshot, logs: Sequence[LogFile]) -> list[LogFile]:
+    """Those of the log files that completed actions wrote. Writes beside a pending clustering may name theirs after it:
+    they are told by their write stats."""
+    timeline = snapshot.timeline
+    if snapshot.config.version < 8:
+        # a log file goes by its slice's instant, which may be that of a pending compaction
+        return list(logs)
+    pending = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
+    named: set[str] = set()
+    if any(log.instant in pending for log in logs):
+        bodies = timeline.commits_metadata(timeline.commits)
+        named = {stat.path for meta in bodies for stats in meta.stats.values() for stat in stats}
+    return [log for log in logs if snapshot.is_visible(log.instant) or log.path in named]
+
+
+def is_base_file(path: str) -> bool:
+    """Whether a file of a write stat is a base file; log files have the marks of Hudi's names."""
+    return parse_log_file("", path.rpartition("/")[2], 0) is None
+
+
+def live_files(slices: Iterable[FileSlice]) -> dict[str, set[str]]:
+    """The names of the files of slices, base and log files, by partition path."""
+    live: dict[str, set[str]] = {}
+    for file_slice in slices:
+        live.setdefault(file_slice.partition, set()).update(_names(file_slice))
+    return live
+
+
+class LiveFiles(NamedTuple):
+    """The names of live files by partition path, without an action and with it."""
+
+    before: dict[str, set[str]]
+    after: dict[str, set[str]]
+
+    @property
+    def only_grow(self) -> bool:
+        """Whether the action takes no live file away."""
+        return all(self.before[path] <= names for path, names in self.after.items())
+
+
+def live_after(snapshot: Snapshot, commit: CommitMetadata) -> dict[str, set[str]]:
+    """The files that the partition paths touched by an action have after it."""
+    return live_around(snapshot, commit).after
+
+
+def live_around(snapshot: Snapshot, commit: CommitMetadata) -> LiveFiles:
+    """The files that the partition paths touched by an action have before and after it: a new base file takes the place
+    of its slice, but for log files that completed since it was requested (a compaction's plan); a log file joins it."""
+    touched = {*commit.stats, *commit.replaced}
+    stats = [(partition, stat) for partition, stats in commit.stats.items() for stat in stats]
+    bases = (parse_base_file(partition, stat.path.rpartition("/")[2], 0) for partition, stat in stats)
+    begun = {(base.partition, base.file_id): base.instant for base in bases if base is not None}
+    replaced = {(partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids}
+    live = LiveFiles({path: set() for path in touched}, {path: set() for path in touched})
+    for file_slice in snapshot.file_slices(touched):
+        partition, group = file_slice.partition, (file_slice.partition, file_slice.file_id)
+        names = _names(file_slice)
+        live.before[partition] |= names
+        if group in begun:
+            live.after[partition].update(_joining(file_slice, begun[group], snapshot.timeline))
+        elif group not in replaced:
+            live.after[partition] |= names
+    for partition, stat in stats:
+        live.after[partition].add(stat.path.rpartition("/")[2])
+    return live
+
+
+def has_earlier_neighbour(timeline: Timeline, instant: str) -> bool:
+    """Whether an action that was requested before this one may complete after it.
+
+    Records of the metadata table merge in requested order: its statistics of partition paths, though they know more,
+    would be lost behind a tight record of this one.
+    """
+    return any(i.time < instant and completes_as(i.action) in COMMITS for i in timeline.pending)
+
+
+def _joining(file_slice: FileSlice, begun: str, timeline: Timeline) -> list[str]:
+    """The log files of a slice that belong to the one that a base file of the instant `begun` begins."""
+    if timeline.config.version < 8:
+        return [log.name for log in file_slice.log_files if log.instant == begun]
+    completed = ((log, timeline.completion_time(log.instant)) for log in file_slice.log_files)
+    return [log.name for log, time in completed if time is not None and time >= begun]
+
+
+def _names(file_slice: FileSlice) -> set[str]:
+    base = {file_slice.base_file.name} if file_slice.base_file is not None else set[str]()
+    return base | {log.name for log in file_slice.log_files}
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file of the data table that an action wrote. `ranges` is its row of `ColumnRanges`, `bloom` its filter's type
+    code and text."""
+
+    partition: str
+    name: str
+    size: int
+    ranges: pa.RecordBatch | None = None
+    bloom: tuple[str, str] | None = None
+
+
+def stored_rows(
+    reader: SliceReader, file_slice: FileSlice, columns: Sequence[str], keys: pa.Array | None = None
+) -> pa.RecordBatch:
+    """Some columns of a file slice as one batch, of the rows with these `keys` or of all; a column that it does not
+    have is left out."""
+    if keys is None:
+        batches = list(reader.read(file_slice, columns))
+    else:
+        batches = rows_of_keys(reader, file_slice, keys.take(pc.sort_indices(keys)), columns)
+    if not batches:
+        return pa.RecordBatch.from_arrays([pa.array([], pa.string())], names=[RECORD_KEY])
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def base_slice(partition: str, file_id: str, path: str, size: int = 0) -> FileSlice:
+    """The slice that a base file alone makes; a size of 0 is looked up when it is read."""
+    return FileSlice(partition, file_id, "", BaseFile(partition, file_id, "", "", path.rpartition("/")[2], size))
+
+
+COMPARED = pa.schema([(name, pa.string()) for name in ("key", "entry", "label", "text")])
+DIFFERENCES = pa.schema(
+    [(name, pa.string()) for name in ("index", "problem", "what", "expected", "found", "key", "entry")]
+)
+
+
+def comparable(keys: Sequence[str], entries: Sequence[str], labels: Sequence[str], texts: Sequence[str]) -> pa.Table:
+    """Rows that can be compared."""
+    columns = [pa.array(values, pa.string()) for values in (keys, entries, labels, texts)]
+    return pa.Table.from_arrays(columns, schema=COMPARED)
+
+
+def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of several tables in one."""
+    return pa.concat_tables([COMPARED.empty_table(), *tables]).combine_chunks()

@@ -1,0 +1,101 @@
+"""Whether an action stores a record key again, of which the record index has one place only.
+
+Looked at when the records of the index are made, in this process or by the tasks that write them, before the action
+completes: the places that the index has then are those of all rows that are committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.metadata.lookups import MetadataTable, to_be_sent
+from lakebed.metadata.partitions.base import TableAction
+from lakebed.metadata.partitions.key_changes import ActionKeys
+from lakebed.metadata.partitions.record_index import added_keys, data_partition_of, removed_keys
+from lakebed.model import RECORD_INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCheck:
+    """Sent to the tasks: tells keys that an action stores again. `metadata` is None where the table has no rows yet."""
+
+    metadata: MetadataTable | None
+
+    def of_group(self, rows: pa.Table, file_id: str) -> bool:
+        """The same for the changes of one file group of the record index (`key`, and whether it was `added`)."""
+        added = rows.filter(rows["added"])["key"].combine_chunks()
+        removed = rows.filter(pc.invert(rows["added"]))["key"].combine_chunks()
+        return self.repeats(added, removed, data_partition_of(file_id))
+
+    def repeats(self, added: pa.Array, removed: pa.Array, path: str | None) -> bool:
+        """Whether one of the added keys comes twice, or has a place and is not removed from there; in one partition
+        `path`, or (None) anywhere."""
+        distinct = pc.unique(added)
+        if len(distinct) < len(added):
+            return True
+        if self.metadata is None or not len(distinct):
+            return False
+        places = self.metadata.record_locations(distinct, path)
+        stay = pc.invert(pc.is_in(places["key"], value_set=removed))
+        return bool(pc.any(stay, min_count=0).as_py())
+
+
+@dataclass(slots=True)
+class RepeatedKeys:
+    """What one action does to the keys of a record index. `check` is None where nothing needs to be looked at."""
+
+    check: KeyCheck | None
+    is_known: bool = False
+    _done: bool = field(default=False, init=False)
+
+    @classmethod
+    def of(cls, action: TableAction, *, looks_up: bool) -> RepeatedKeys:
+        """Of an action that looks its keys up, or not. Inserts of real Hudi before it count as repeated keys."""
+        snapshot = action.snapshot
+        config = snapshot.config
+        if RECORD_INDEX not in action.partitions or config.repeats_keys:
+            return cls(None)
+        if snapshot.repeats_keys:
+            return cls(None, is_known=True)
+        if looks_up:
+            return cls(None)
+        metadata = snapshot.metadata if snapshot.commits else None
+        # an index that is being built has no places yet that could be looked at
+        is_complete = metadata is not None and metadata.has(RECORD_INDEX)
+        return cls(KeyCheck(metadata if is_complete else None))
+
+    @property
+    def looks(self) -> bool:
+        """Whether keys are looked for in the record index."""
+        return self.check is not None and self.check.metadata is not None
+
+    def in_tasks(self, partition: str) -> KeyCheck | None:
+        """What the tasks that write the log files of this partition of the metadata table look at."""
+        if self.check is None or partition != RECORD_INDEX:
+            return None
+        metadata = self.check.metadata
+        return KeyCheck(None if metadata is None else to_be_sent(metadata, partition))
+
+    def checked(self, repeats: bool) -> None:
+        """Take what the tasks found."""
+        self._done = True
+        self.is_known = self.is_known or repeats
+
+    def found(self, action: TableAction) -> bool:
+        """Whether the table holds keys several times, as far as this action tells."""
+        if self.is_known or self.check is None or self._done:
+            return self.is_known
+        keys = action.shared(ActionKeys)
+        by_path: dict[str | None, tuple[list[pa.Array], list[pa.Array]]] = {}
+        for group in keys.changes:
+            path = group.partition if keys.indexes.partitioned else None
+            added, removed = by_path.setdefault(path, ([], []))
+            added.append(added_keys(group))
+            removed.append(removed_keys(group))
+        return any(
+            self.check.repeats(pa.concat_arrays(added), pa.concat_arrays(removed), path)
+            for path, (added, removed) in by_path.items()
+        )

@@ -1,0 +1,194 @@
+"""A delta commit of the metadata table: requested, inflight, one log file a touched file group, completed.
+
+Records merge in the order in which their instants were requested. These checks tell whether those of a delta commit
+still come out right where records of later requested instants were written before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.metadata.definitions import IndexDefinition, index_version
+from lakebed.metadata.lookups import slice_by_keys
+from lakebed.metadata.merge_records import Layer
+from lakebed.metadata.partitions.registry import kind_of
+from lakebed.metadata.records import RecordForm, Records
+from lakebed.metadata.routing import split_by_group
+from lakebed.metadata.store.group_files import FileGroup, WrittenLog, encode_log, put_log, write_creation_log
+from lakebed.metadata.store.rollback import finish_rollbacks, roll_back
+from lakebed.metadata.store.slices import MetadataSlices
+from lakebed.metadata.store.store import MetadataStore
+from lakebed.model import Action, State
+from lakebed.storage.parallel import in_background
+from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
+
+OPERATION = "UPSERT_PREPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """What one log file is going to hold."""
+
+    group: FileGroup
+    keys: pa.StringArray
+    values: pa.BinaryArray
+    deleted: pa.StringArray
+
+    @property
+    def count(self) -> int:
+        return len(self.keys) + len(self.deleted)
+
+
+def file_groups(store: MetadataStore, partition: str) -> tuple[FileGroup, ...]:
+    """The file groups of a partition in the order of their ids; one listing."""
+    return tuple(store.group(file_slice) for file_slice in store.slices.file_slices(partition))
+
+
+def begin_delta(store: MetadataStore, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
+    """Show a delta commit as inflight whose log files others are going to write; gives the file groups of the
+    partitions that it is about."""
+    finish_rollbacks(store)
+    _take_back(store, instant)
+    groups = {partition: file_groups(store, partition) for partition in partitions}
+    _start(store, instant, [(group, 0) for part in groups.values() for group in part])
+    store.changed()
+    return groups
+
+
+def apply_delta(
+    store: MetadataStore, instant: str, records: Mapping[str, Records], written: Sequence[WrittenLog]
+) -> None:
+    """Write a whole delta commit; with `written` the rest of one that has begun."""
+    finish_rollbacks(store)
+    unknown = sorted({*records, *(log.group.partition for log in written)} - {*store.partitions})
+    if unknown:
+        raise InvalidOption(
+            f"the metadata table has no partition {unknown[0]!r}",
+            hint="Create the index first; its records are made while it is written.",
+            context={"partition": unknown[0]},
+        )
+    if written:
+        _check_current(store, instant, written)
+    else:
+        _take_back(store, instant)
+    new_groups = [group for part, given in records.items() for group in _missing_groups(store, part, given)]
+    logs = [log for part, given in records.items() for log in _logs(store, part, given, new_groups)]
+    touched = [(log.group, log.count) for log in logs]
+    begun = in_background(lambda: None if written else _start(store, instant, touched))
+    try:
+        encoded = [encode_log(log.group, instant, log.keys, log.values, log.deleted) for log in logs]
+    finally:
+        begun()  # no file before it
+    store.parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups)
+    put = store.parallel_map(lambda log: put_log(store.data_storage, log), encoded)
+    store.complete(Action.DELTACOMMIT, instant, OPERATION, [log.stat() for log in (*written, *put)])
+
+
+def _take_back(store: MetadataStore, instant: str) -> None:
+    """Roll back what the metadata table has of this instant: the data table's writer tries again."""
+    found = store.timeline.find(instant, Action.DELTACOMMIT)
+    if found is not None and found.action is Action.DELTACOMMIT:
+        roll_back(store, instant, store.new_time() if store.version >= 8 else instant)
+
+
+def _start(store: MetadataStore, instant: str, groups: Sequence[tuple[FileGroup, int]]) -> None:
+    store.transitions.request(Action.DELTACOMMIT, instant)
+    body = b""
+    if store.version < 8:
+        # what a release before 1.0 looks up the log files to roll back by
+        updates: dict[str, list[tuple[str, str, int]]] = {}
+        for group, count in groups:
+            updates.setdefault(group.partition, []).append((group.file_id, group.slice_instant, count))
+        profile = [PartitionProfile(partition, 0, part) for partition, part in updates.items()]
+        body = encode_inflight(OPERATION, profile, store.version)
+    store.transitions.inflight(Action.DELTACOMMIT, instant, body)
+
+
+def _missing_groups(store: MetadataStore, partition: str, records: Records) -> list[FileGroup]:
+    """The file groups that a partitioned record index still needs for partition paths new to it."""
+    if not records.is_partitioned:
+        return []
+    kind = kind_of(partition)
+    known = {kind.data_partition_of(file_slice.file_id) for file_slice in store.slices.file_slices(partition)}
+    count = max(store.settings.partitioned_sizing.minimum, 1)
+    return [
+        FileGroup(store.version, partition, kind.file_id(partition, number, path), "")
+        for path in records.paths()
+        if path not in known
+        for number in range(count)
+    ]
+
+
+def _logs(store: MetadataStore, partition: str, records: Records, new_groups: Sequence[FileGroup]) -> list[_Log]:
+    known = {group.file_id: group for group in file_groups(store, partition)}
+    known |= {group.file_id: group for group in new_groups if group.partition == partition}
+    if not known and partition in store.data_config.metadata_partitions_inflight:
+        return []  # whoever builds it has made no file groups yet, and looks at the table when it has
+    groups = [known[file_id] for file_id in sorted(known)]
+    definition = store.slices.definitions.get(partition) if kind_of(partition).shard_by_version else None
+    version = index_version(definition, store.version)
+    parts = split_by_group(partition, records, [group.file_id for group in groups], version)
+    logs = [_Log(groups[at], *part) for at, part in parts.items()]
+    return [log for log in logs if log.count]
+
+
+def _check_current(store: MetadataStore, instant: str, written: Sequence[WrittenLog]) -> None:
+    """Log files that tasks wrote go to file groups as they were when the delta commit began."""
+    begun = any(
+        found.time == instant and found.action is Action.DELTACOMMIT and found.state is State.INFLIGHT
+        for found in store.timeline.instants
+    )
+    current = {
+        (group.partition, group.file_id): group for log in written for group in file_groups(store, log.group.partition)
+    }
+    for log in written:
+        group = current.get((log.group.partition, log.group.file_id))
+        same_slice = group is not None and (store.version >= 8 or group.slice_instant == log.group.slice_instant)
+        if not begun or not same_slice or log.instant != instant:
+            raise CommitConflict(
+                f"file group {log.group.file_id} of the metadata table is not what it was when instant {instant} began",
+                hint="Another writer has rolled the instant back, compacted or re-sharded it; run the write again.",
+                context={"instant": instant, "file_id": log.group.file_id},
+            )
+
+
+def overruled(view: MetadataSlices, instant: str, records: Mapping[str, Records], form: RecordForm) -> str | None:
+    """The partition of the metadata table where records of instants that were requested after this one would make what
+    it says untrue; None where everything holds.
+
+    Records of files and of keys do not cross: two writers that change the same file group are in conflict.
+    """
+    if view.config.version < 8 or not any(i.time > instant for i in view.timeline.commits):
+        return None  # before version 8 a log file comes behind those that are there, whatever its instant
+    for partition, its_records in records.items():
+        is_overruled = kind_of(partition).is_overruled
+        if is_overruled is None:
+            continue
+        later = partial(_behind, view, partition, instant)
+        if is_overruled(its_records, form, later, partial(_definition, view, partition)):
+            return partition
+    return None
+
+
+def _definition(view: MetadataSlices, partition: str) -> IndexDefinition | None:
+    return view.definitions.get(partition)
+
+
+def _behind(view: MetadataSlices, partition: str, instant: str, keys: pa.Array) -> list[Layer]:
+    """What instants that were requested later say of these keys, oldest first; deletes of other keys left out."""
+    found: list[Layer] = []
+    for file_slice in view.file_slices(partition):
+        for layer in slice_by_keys(view, file_slice, keys, behind=instant):
+            known = layer.deleted if layer.records is None else layer.records["key"]
+            mine = pc.is_in(known, value_set=keys)
+            if pc.any(mine).as_py():
+                found.append(
+                    Layer(*(None if part is None else part.filter(mine) for part in (layer.records, layer.deleted)))
+                )
+    return found
