@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lakebed.storage.base import Storage
 
 _MAX_BYTES = 64 << 20
+_POSITIONS_BYTES = 64 << 20
 # A footer takes more in memory than in the file; a filter is held decoded beside its text.
 _IN_MEMORY = 3
 
@@ -128,5 +129,5 @@ def _upper(keys: pa.Array) -> Hashes:
     return java_hash(keys).view(np.uint32).astype(np.uint64) << np.uint64(32)
 
 
-POSITIONS = BoundedCache[KeyPositions](_MAX_BYTES)
+POSITIONS = BoundedCache[KeyPositions](_POSITIONS_BYTES)
 """By a file's URL and size and the number of the row group."""
