@@ -1,6 +1,6 @@
 """The pages of docs/ that are made from code: `python tools/reference_pages.py docs`.
 
-Options and features come from their tables (`lakebed.config.reference`), the API from signatures and docstrings, the
+Options and features come from their tables (`option_pages`), the API from signatures and docstrings, the
 command line from its own help.
 """
 
@@ -14,11 +14,11 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import option_pages
 import typer
 
 import lakebed
 from lakebed.cli import main as program_main
-from lakebed.config import reference
 
 MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 _WIDTH = 100
@@ -212,7 +212,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {**reference.PAGES, "api.md": api_page, "cli.md": cli_page}
+PAGES = {**option_pages.PAGES, "api.md": api_page, "cli.md": cli_page}
 
 
 def main(folder: Path) -> None:

@@ -1,9 +1,6 @@
-"""The pages that are made from the tables in code: `python -m lakebed.config.reference docs`."""
+"""The pages of docs/ that are made from the tables of options and of features."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 from lakebed.config.features import FEATURES, Feature
 from lakebed.config.option_table import Option, options
@@ -64,14 +61,3 @@ def _cell(text: str) -> str:
 
 
 PAGES = {"options.md": options_page, "features.md": features_page}
-
-
-def main(folder: Path) -> None:
-    """Write the pages into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, page in PAGES.items():
-        (folder / name).write_text(page(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs"))
