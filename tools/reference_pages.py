@@ -16,6 +16,7 @@ from typing import Any
 
 import option_pages
 import typer
+from room_picture import room_picture
 
 import lakebed
 from lakebed.cli import main as program_main
@@ -212,13 +213,13 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {**option_pages.PAGES, "api.md": api_page, "cli.md": cli_page}
+PAGES = {**option_pages.PAGES, "api.md": api_page, "cli.md": cli_page, "images/rooms.svg": room_picture}
 
 
 def main(folder: Path) -> None:
     """Write the pages into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(page(), encoding="utf-8")
 
 

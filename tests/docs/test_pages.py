@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -162,3 +163,27 @@ def test_the_api_page_has_every_public_name() -> None:
     classes = [name for name in lakebed.__all__ if inspect.isclass(getattr(lakebed, name))]
     shown = [*re.findall(r"^#+ (\w+)$", page, re.MULTILINE), *re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)]
     assert set(classes) <= set(shown)
+
+
+def _named_places() -> list[tuple[str, str]]:
+    """The functions that the tables and sentences of the architecture page name, with their files."""
+    page = _page("docs/architecture.md")
+    rows = re.findall(r"^\| `([a-z_/]+\.py)` \| `(\w+)` \|", page, re.MULTILINE)
+    return rows + re.findall(r"\(`([a-z_/]+\.py)`, `(\w+)`\)", page)
+
+
+@pytest.mark.parametrize(("file", "function"), _named_places())
+def test_the_architecture_page_names_functions_that_are_there(file: str, function: str) -> None:
+    tree = ast.parse(_page(f"src/lakebed/{file}"))
+    assert function in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_architecture_page_follows_an_upsert_and_a_read() -> None:
+    assert len(_named_places()) > 30
+
+
+def test_every_file_that_the_architecture_page_names_is_there() -> None:
+    page = _page("docs/architecture.md")
+    named = set(re.findall(r"`(?:src/lakebed/)?((?:[a-z_]+/)+[a-z_]+\.(?:py|tsv))`", page))
+    missing = [n for n in sorted(named) if not (ROOT / "src/lakebed" / n).exists() and not (ROOT / n).exists()]
+    assert missing == []

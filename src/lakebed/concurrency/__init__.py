@@ -1,0 +1,1 @@
+"""Several writers on one table: locks, heartbeats, markers, conflict checks."""

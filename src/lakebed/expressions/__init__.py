@@ -1,0 +1,1 @@
+"""Row expressions (keys, partition paths, buckets): each as Spark SQL and as an Arrow kernel."""

@@ -1,0 +1,1 @@
+"""Conditions: SQL text and Arrow expressions in, predicates with Spark's meaning out."""

@@ -1,0 +1,1 @@
+"""What writes one file group: create, append, merge, compact, cluster."""

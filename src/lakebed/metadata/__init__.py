@@ -1,0 +1,1 @@
+"""The metadata table: its partitions, its files, what it answers."""

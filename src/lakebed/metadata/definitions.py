@@ -134,8 +134,8 @@ class IndexName:
     """One index: its `partition` of the metadata table, the `column` of a secondary index, whether a record index is
     `partitioned` (one for each partition path of the data), and the definition of an index on an `expression`.
 
-    >>> str(parse_index_name("secondary:city")), parse_index_name("city").partition
-    ('secondary:city', 'secondary_index_city')
+    >>> str(IndexName("secondary_index_city", column="city")), str(IndexName("record_index", partitioned=True))
+    ('secondary:city', 'record_index:partitioned')
     """
 
     partition: str

@@ -1,0 +1,1 @@
+"""The write verbs over one pipeline, and the transaction that makes their rows visible."""

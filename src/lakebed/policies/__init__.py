@@ -1,0 +1,1 @@
+"""Pure decisions: what to compact, cluster, clean, archive, and what a rollback removes."""

@@ -1,0 +1,1 @@
+"""hoodie.properties: a table configuration read, checked and written."""

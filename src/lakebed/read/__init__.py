@@ -1,0 +1,1 @@
+"""Reads: scans, lookups by key, incremental reads, change data, joins by buckets."""

@@ -1,0 +1,1 @@
+"""Schemas in Arrow, Avro and Spark, their evolution, and casts between them."""

@@ -1,1 +1,1 @@
-"""Services on a table: building, checking and repairing its indexes."""
+"""The table services, a file each: they keep a table in shape, within writes, by hand, or as a process."""

@@ -1,0 +1,1 @@
+"""`spark.read.format("lakebed")`: the Python data source of Spark."""

@@ -1,0 +1,1 @@
+"""The timeline: instants, their transitions, the archive."""

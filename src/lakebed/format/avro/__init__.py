@@ -1,0 +1,1 @@
+"""Avro records and container files to Arrow columns and back."""

@@ -1,0 +1,1 @@
+"""HFiles, the base files of the metadata table."""

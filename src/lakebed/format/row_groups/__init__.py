@@ -1,0 +1,1 @@
+"""Parquet row groups and column chunks that are copied as bytes."""

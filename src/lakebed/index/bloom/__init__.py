@@ -1,0 +1,1 @@
+"""The bloom index: key ranges and bloom filters of base files."""

@@ -1,0 +1,1 @@
+"""Consistent hashing: buckets that are split and joined one by one."""

@@ -71,7 +71,11 @@ WANTED_PROPERTY = "lakebed.metadata.indexes"
 
 def parse_index_name(text: str) -> IndexName:
     """The index that a name means: one of Hudi's partitions, `record_index:partitioned`, or a column (with or
-    without `secondary:`) for a secondary index on it."""
+    without `secondary:`) for a secondary index on it.
+
+    >>> parse_index_name("city").partition, parse_index_name("record_index:partitioned").partitioned
+    ('secondary_index_city', True)
+    """
     name = text.strip()
     plain = [kind.name for kind in kinds() if not kind.is_prefix and kind.name != FILES]
     if name in plain:

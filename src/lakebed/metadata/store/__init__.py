@@ -1,0 +1,1 @@
+"""The metadata table as a table: file slices, commits, rollbacks, compaction, cleaning."""

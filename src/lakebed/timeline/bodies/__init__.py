@@ -1,0 +1,1 @@
+"""The contents of instants, in Hudi's Avro and JSON."""
