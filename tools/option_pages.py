@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from lakebed.config.features import FEATURES, Feature
 from lakebed.config.option_table import Option, options
 
 _MADE = "<!-- made by `make docs`; edit the table in the code instead -->\n"
+_FEATURES_HEAD = Path(__file__).with_name("features_head.md")
 _INTRO = {
     "implemented": "These do in lakebed what they do in real Hudi.",
     "refused": "These raise `UnsupportedFeature` unless their value asks for what lakebed does anyway.",
@@ -40,7 +43,8 @@ def _option_row(option: Option) -> str:
 def features_page() -> str:
     """docs/features.md: the read and write matrix."""
     head = (
-        "# What lakebed reads and writes, by table feature\n"
+        _FEATURES_HEAD.read_text(encoding="utf-8")
+        + "\n## What is read and written, by table feature\n"
         + _MADE
         + "\nA table that has a feature with a *no* is refused by name before anything is read or written."
         "\n`lakebed table describe URI` shows which of these a table has.\n\n"
