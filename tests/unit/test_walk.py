@@ -1,0 +1,77 @@
+"""How many files of lakebed a small write or read passes. The budgets only go down: a reader has to follow the walk."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.table import Table
+
+SOURCE = Path(lakebed.__file__).parent
+# What decides nothing: byte formats, storages, settings, names.
+GROUND = ("format/", "schema/", "storage/", "expressions/", "config/", "engine/", "properties/")
+GROUND_MODULES = ("model.py", "errors.py", "wording.py")
+# A read or write: files in all, and of them those of the other rooms.
+BUDGETS = {
+    ("mor", "upsert"): (127, 76),
+    ("mor", "get"): (74, 34),
+    ("mor", "scan"): (73, 34),
+    ("mor", "compact"): (130, 73),
+    ("cow", "upsert"): (139, 82),
+    ("cow", "get"): (74, 34),
+    ("cow", "scan"): (58, 26),
+}
+
+
+def rows(first: int) -> pa.Table:
+    return pa.table({"id": [first, first + 1, first + 2], "city": ["a", "b", "a"], "n": [1, 2, 3], "ts": [1, 1, 1]})
+
+
+def walk(run: Callable[[], object]) -> set[str]:
+    """The files of `src/lakebed` with a function that was called."""
+    found: set[str] = set()
+
+    def called(frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call" and (name := frame.f_code.co_filename).startswith(str(SOURCE)):
+            found.add(Path(name).relative_to(SOURCE).as_posix())
+
+    before = sys.getprofile()
+    threading.setprofile(called)
+    sys.setprofile(called)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)  # pyright: ignore[reportArgumentType]
+    return found
+
+
+CALLS: dict[str, Callable[[Table], object]] = {
+    "upsert": lambda t: t.upsert(rows(0)),
+    "get": lambda t: t.get([1]),
+    "scan": lambda t: t.scan().to_arrow(),
+    "compact": lambda t: t.compact(),
+}
+
+
+@pytest.mark.parametrize(("kind", "call"), BUDGETS)
+def test_a_small_call_passes_no_more_files_than_its_budget(kind: str, call: str, tmp_path: Path) -> None:
+    table = lakebed.create(
+        str(tmp_path), rows(0), key="id", partition_by="city", ordering="ts", type=kind, index="bucket", buckets=2
+    )
+    for first in (0, 1, 0):
+        table.upsert(rows(first))
+    passed = walk(lambda: CALLS[call](table))
+    control = {name for name in passed if not name.startswith(GROUND) and name not in GROUND_MODULES}
+    assert "table.py" in control
+    most, most_control = BUDGETS[kind, call]
+    assert len(passed) <= most, sorted(passed)
+    assert len(control) <= most_control, sorted(control)
