@@ -1,11 +1,4 @@
-"""The table services and changes of settings, as methods of the public table.
-
-The reads, as methods of the public table.
-
-What every part of the public table goes by: its storage, its settings and the view of its last read.
-
-The one public object: a table. Every method hands over to the room that does it.
-"""
+"""The one public object: a table. Every method hands over to the room that does the work."""
 
 from __future__ import annotations
 

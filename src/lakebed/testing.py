@@ -1,6 +1,5 @@
-"""`FaultyStorage`: lets the k-th mutation fail, kill the writer, or lose its answer. For crash tests.
-
-`CountingStorage`: what a piece of work asks of storage, for cost tests and benches.
+"""Storages for tests: `FaultyStorage` fails, dies or loses the answer at the k-th change; `CountingStorage` counts
+requests.
 """
 
 from __future__ import annotations

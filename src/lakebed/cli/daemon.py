@@ -1,7 +1,5 @@
-"""How `lakebed services run` looks to people: a line for each event, and on a terminal, while nothing is due, where
-each table stands.
-
-`lakebed services run`: one process that keeps many tables in shape.
+"""`lakebed services run`: one process that keeps many tables in shape; a line for each event, and on a terminal,
+while nothing is due, the state of each table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""`lakebed index`: the indexes of a table's metadata table.
-
-`lakebed advise`: which index fits, for a table and a batch or for rows that are to become a table.
-
-`lakebed rescale`: another number of buckets.
+"""`lakebed index`, `lakebed advise`, `lakebed rescale`: the indexes of a table, which one fits, and other numbers of
+buckets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""How answers are shown: a table for people, JSON for programs.
-
-Input files of the command line: Parquet, CSV and JSON lines, read by Arrow; options as JSON or `key=value`.
+"""How answers are shown: a table for people, JSON for programs. How input files are read: Parquet, CSV and JSON
+lines by Arrow; options as JSON or `key=value`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,5 @@
-"""`lakebed savepoint`, `lakebed restore`, `lakebed rollback`: keep a commit, go back to it, take the last one back.
-
-`lakebed cluster`: fewer and larger files, or rows in an order that filters gain from; `lakebed merge-small-files`:
-the small ones alone.
-
-`lakebed clean` and `lakebed archive`: delete what nobody sees any more, and keep the timeline short.
-
-`lakebed compact`: merge log files, now or as a job beside writers.
-
-`lakebed repair`: find what is wrong with a table, and mend it.
-
-`lakebed expire-partitions`: delete partitions that are over their time.
+"""The table services on the command line: compact, cluster, merge-small-files, clean, archive, expire-partitions,
+savepoint, restore, rollback, repair.
 """
 
 from __future__ import annotations

@@ -1,12 +1,5 @@
-"""`lakebed table`: create and describe.
-
-`lakebed options`: what each option does here.
-
-`lakebed timeline` and `lakebed files`: what happened to a table, and what it consists of.
-
-`lakebed upgrade`, `lakebed downgrade`: give a table another version.
-
-`lakebed configure`: change settings of a living table.
+"""`lakebed table`, `timeline`, `files`, `options`, `upgrade`, `downgrade`, `configure`: create a table, describe it,
+change its settings or version.
 """
 
 from __future__ import annotations

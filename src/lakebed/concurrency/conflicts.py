@@ -1,16 +1,12 @@
 """Whether a write may commit after what others committed since it began: pure rules over two views of the timeline.
 
-An instant that was published after its writer had lost the table lock: whether it may stand.
-
-Rows that lack columns beside deletes of the same file group, by non-blocking writers that cross.
-
-Behind a delete in a log a record with some columns takes the others from the base file, where the deleted row still is:
-that is how every reader of Hudi's format merges. Who writes such a record therefore has to know of the delete, or the
-delete has to come behind it, where readers merge (by requested time) as well as in the order in which both completed.
-
-Finding out before its rows are written that a write will lose: by the markers of the writers that began before it.
-
-Two writers that come to a file group at the same moment may miss each other: that is found when they commit, as ever.
+- Two commits that touch the same file groups conflict, and so do a write and a pending service of the same groups.
+- A delete and rows that lack columns, logged to one file group by non-blocking writers that cross, conflict: a record
+  with some columns takes the others from the base file, where the deleted row still is. That is how every reader of
+  Hudi's format merges.
+- An instant that was published after its writer had lost the table lock may have to be taken back.
+- Early conflicts are found before rows are written, by the markers of writers that began before. Two writers that
+  reach a file group at the same moment may miss each other there; their commits find it.
 """
 
 from __future__ import annotations

@@ -1,27 +1,13 @@
-"""Heartbeats: a writer shows that it lives, and others tell who is dead.
+"""Heartbeats: a writer shows that it is alive, and others tell who is dead.
 
-A process of this machine is dead when it is gone. Anything else is dead when its heartbeat stayed unchanged for too
-long (`unchanged` has the rule), never by comparing its stamp with the clock here. Until then its instant is left
-pending, as that of a living writer: nobody waits for it.
+A process of this machine is dead when it is gone. Any other is dead when its heartbeat stayed unchanged for too
+long, never by comparing its stamp with the clock here. Until then its instant is left pending, as that of a living
+writer.
 
-For how long a file has not changed: what tells whether a lock or heartbeat of another host is dead.
-
-No host's clock is believed, neither the stamp that the other one wrote nor the time here: either may be hours off.
-There are two witnesses, and each alone is enough:
-
-- This process. It saw the file as it is now so and so long ago, by a clock that nobody sets. What it saw it keeps, so
-  that waiting goes on where an earlier attempt gave up.
-- The storage, where it stamps files itself (object stores, HDFS, local disks, NFS): the stamp of a file that is
-  written now, less the stamp of the file in question. Both are of one clock, so this holds whatever the hosts think;
-  and a process that runs for seconds can judge what died long ago. Where writers bring their own stamps (FUSE, SMB...),
-  or all is in memory, there is only the first witness: what a dead host left waits for a process that lives longer.
-
-Both err on the side of too short, unless the storage's own clock is set forward by more than the patience between two
-beats of a living writer: that one is then taken for dead, finds out when it commits, and its write is refused.
-
-Which process is this, and does that one still run: what locks and heartbeats say of their owner.
-
-`PeriodicTask`: renews locks and heartbeats in the background.
+No host's clock is believed: either may be hours off. There are two witnesses, and each alone is enough. This process
+saw the file unchanged for that long, by a monotonic clock; it remembers that, so that waiting goes on where an
+earlier attempt gave up. Or the storage stamps files itself (object stores, HDFS, local disks, NFS), and the stamp of
+a file that was written just now is that much later.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
-"""The table lock: one writer at a time begins or commits, on every kind of storage and beside real Hudi's writers.
+"""The table lock: one writer at a time begins or commits, on every kind of storage and next to real Hudi's writers.
 
-Clocks of other hosts are not believed. A holder counts its own time on a clock that nobody sets, from before its last
-successful put; whoever waits takes the lock over when the file stayed as it is for the holder's whole validity and half
-a second more, counted from when it was first seen so (`unchanged`). So the owner knows before anyone else can have it.
+Clocks of other hosts are not believed. A holder counts its own time on a monotonic clock, from before its last
+successful put. A waiting process takes the lock over when the file stayed unchanged for the holder's full validity
+and half a second more, counted from when it was first seen so. So the owner knows that it lost the lock before
+anyone else can have it.
 
-Waiting is by polls, which take turns by chance: pauses are jittered, of some hundredths of a second where storage is
-near, and get shorter for those who have waited longer; who gives the lock back while others want it pauses before it
-asks again. Nobody waits longer than asked for. Of ten writers that hold it for 50 ms each (0.45 s in a line) half wait
-0.4 s, and the longest wait seen was 3 s.
-
-`LeasedLock`: what the locks of services have in common. They hold for a time, and are prolonged in the background.
-
-A holder counts its own time on a clock that nobody sets, from before its last request that succeeded, and believes to
-have less of it than the service grants.
-
-What a lock file says about who holds the lock, and whether that one still can.
+Waiting is by polls with jittered pauses of some hundredths of a second where storage is near; they get shorter for
+those who have waited longer, and a process that gives the lock back while others want it pauses before it asks
+again. Of ten writers that hold it for 50 ms each (0.45 s in a line) half wait 0.4 s; the longest wait seen was 3 s.
+`LeasedLock` is what the locks of services have in common.
 """
 
 from __future__ import annotations

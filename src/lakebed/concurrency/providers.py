@@ -1,13 +1,9 @@
-"""Which lock a table's writers take: the one that needs no service, and before it that of a service, if a job says so.
+"""Which locks a table's writers take: the lock beside the table, and before it that of a service where a job names
+one; and the lease on a table's services.
 
 The lock beside the table is always taken: two jobs of lakebed, of which one does not name the service, exclude each
-other all the same, and a service that forgets a holder does not make it lose its table. Real Hudi's writers go by the
-service.
-
-The lease on a table's services: whoever has it looks after the table, so that several processes share many tables.
-
-Nothing is kept right by it: writers do not look at it, and every service has its own place on the timeline. It only
-keeps two from doing the same work.
+other all the same, and a service that forgets a holder does not make it lose its table. Real Hudi's writers use the
+service. The lease only keeps two processes from doing the same work: writers do not look at it.
 """
 
 from __future__ import annotations

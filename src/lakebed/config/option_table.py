@@ -1,6 +1,5 @@
-"""Option values: from the text a job gives to the value a setting takes, or a clear refusal.
-
-The one table of options: every key, its default, older names, and what lakebed does with it.
+"""The one table of options: every key, its default, older names, and what lakebed does with it; values from text to
+what a setting takes, or a clear refusal.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Options: a job's `hoodie.*` and `lakebed.*` keys, checked against the table of options, turned into settings.
+"""Options: a job's `hoodie.*` and `lakebed.*` keys, checked against the table of options and the table's own
+properties, turned into settings; or a verdict for each before anything runs.
 
 To add an option: one line in `options.tsv`, one field in `settings.py`.
-
-Where a job's options and the table's own `hoodie.properties` disagree.
-
-What would become of a job's options: a verdict for each, before anything runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Rows of Python's own values as Arrow tables: a column takes the table's type where its values fit.
-
-What counts as data: from whatever the caller gave to an Arrow table.
-
-Python's dicts and lists as the values that a column's type has: which dicts are maps, which name is which field.
+"""What counts as data: from whatever the caller gave (Arrow streams, pandas, polars, Python rows) to an Arrow table.
+Python's dicts and lists become values of the table's column types.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""The seam between the pipeline and what runs it: five verbs over a handle of rows.
+"""The seam between a pipeline and what runs it: verbs over a handle of rows.
 
-Two engines: `local` (Arrow in one process) and `spark`. Pipelines are written once against this protocol; the functions
-they hand over take Arrow and give Arrow.
-
-From a stream of batches sorted by group to one call a group: what both engines do inside a task.
-
-Work on single things, each in a task of an engine: files to read, of which little comes back.
-
-Which file group takes an inserted row: by a share in [0, 1) made from its key, equal in both engines.
+Two engines: `local` (Arrow in one process) and `spark`. Pipelines are written once against this protocol; the
+functions they hand over take Arrow and give Arrow. Inside a task a stream of batches sorted by group becomes one
+call for each group. `Each` runs work on single things (files, partitions) in tasks. An inserted row gets its file
+group by a share in [0, 1) made from its key, equal in both engines.
 """
 
 from __future__ import annotations

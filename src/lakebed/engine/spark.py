@@ -1,11 +1,8 @@
 """The Spark engine: rows are DataFrames, functions run in `mapInArrow`; works on classic sessions and Spark Connect.
 
-Parquet files by name through Spark's own vectorised reader, and whether the session can open them at all.
-
-The rows of a DataFrame in this process, within a bound of bytes.
-
-Spark's statistics take every text for 20 bytes, so they choose what is tried and bound nothing. Here the number of rows
-is bounded by a limit, where it is a guess, and the job gives up at the first row that is wider than its share.
+Parquet files are read by Spark's vectorised reader where the session can open them. A small DataFrame is collected
+within a bound of bytes: Spark's statistics take every text for 20 bytes, so they choose what is tried and bound
+nothing. The number of rows is limited, and the job gives up at the first row that is wider than its share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Row expressions that have no Spark SQL, as an Arrow UDF: one implementation, run in Spark's Python workers.
-
-Hash expressions as Spark columns: native SQL, or, where the platform forbids `java_method`, one Arrow UDF on the
-hashed text.
+"""Row expressions as Spark columns: native SQL where there is some, else an Arrow UDF with the one implementation in
+Python. Hash expressions use `java_method`, or the UDF where the platform forbids it.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""What runs in Spark's Python workers: how functions get there, and which of the worker's own work is left out.
+"""What runs in Spark's Python workers: how functions get there, which of the worker's own work is left out, and how
+errors come back.
 
-A function of lakebed goes to a worker inside one that needs nothing but Python, so that a worker without lakebed says
-so in one sentence.
+A function of lakebed goes to a worker inside one that needs nothing but Python, so that a worker without lakebed
+reports that in one sentence.
 
-Spark reuses its Python workers. Before each task a worker calls `importlib.invalidate_caches()`. Its PySpark lies in a
-zip file, and up to Python 3.12 every finder of a package in that zip (some fifteen) reads and parses the zip's whole
-directory anew: 0.2 CPU seconds a task, more than a small task's work. After each task the worker collects garbage
-among all objects of all imported modules: 0.05 s more.
-
-The workers are shared with the application's own Python functions, so tuning is an option
-(`lakebed.spark.worker.tuning`), described in docs/spark.md.
-
-What a Spark job of lakebed's fails with: the error that a task met, or one that says how to mend what is wrong.
+Spark reuses its Python workers. Before each task a worker calls `importlib.invalidate_caches()`. Its PySpark is in a
+zip file, and up to Python 3.12 every finder of a package in that zip (some fifteen) reads and parses the zip's
+directory again: 0.2 CPU seconds a task, more than a small task's work. After each task the worker collects garbage
+among all objects of all imported modules: 0.05 s more. The workers are shared with the application's own Python
+functions, so tuning is an option (`lakebed.spark.worker.tuning`), described in docs/spark.md.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Java's string hash and the bucket of a record key, in plain Spark SQL and in Arrow.
 
-The bucket is defined on the key's text as Hudi's index parses it. In SQL most rows need no parsing: the hash is taken
-of the field values. Rows whose text that parser could read differently (a comma and a colon inside a value) are
-parsed in SQL as well, by a branch that costs the other rows nothing but a search for the two characters.
+The bucket is defined on the key's text as Hudi's index parses it. In SQL most rows need no parsing: the hash is
+taken of the field values. Rows whose text that parser could read differently (a comma and a colon inside a value)
+are parsed in SQL as well, by a branch that costs the other rows nothing but a search for the two characters.
 
-The bucket of stored rows, by the texts of their record key and partition path: counts may differ by partition path.
-
-Where SQL may not call Java both texts go to Python as one.
-
-Which buckets a partition path has: a count, and where single buckets were split, how often (extendible hashing).
+The bucket of stored rows depends on the texts of their record key and partition path: counts may differ by partition
+path, and single buckets may be split (extendible hashing). Where SQL may not call Java both texts go to Python as
+one.
 """
 
 from __future__ import annotations

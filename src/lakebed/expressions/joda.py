@@ -1,13 +1,10 @@
-"""Printing wall-clock time by a Joda pattern: Arrow for every letter, Spark SQL for patterns of common ones.
-
-Joda-Time patterns, the notation of Hudi's timestamp key generator, taken apart into tokens.
+"""Joda-Time patterns, the notation of Hudi's timestamp key generator: taken apart into tokens, and printed by Arrow
+for every letter, by Spark SQL for common ones.
 
 Supported letters: `C` century, `y` `Y` year, `x` week-based year, `M` month (3 letters and more: text), `d` day, `D`
 day of the year, `w` week, `e` `E` day of the week (number, text), `a` half of the day, `K` `h` `H` `k` hours, `m`
 minute, `s` second, `S` fraction, `Z` `ZZ` offset, `ZZZ` zone id; `'quoted text'`, `''` for a quote. `z` (names of
-zones) is refused.
-
-Spark SQL has the common ones alone; a pattern with others is printed and read by Arrow on every engine.
+zones) is refused. A pattern with letters that Spark SQL lacks is printed and read by Arrow on every engine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Hudi's string form of a column: what a value looks like inside a record key or a partition path.
-
-Record keys: one field's text, or `f1:v1,f2:v2`.
+"""Hudi's string form of a column, as it is inside a record key or a partition path; and record keys: one field's
+text, or `f1:v1,f2:v2`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Partition paths: one part for each partition field, joined by `/`, and back from a path to the fields' texts.
-
-Partition paths a table cannot have: those that lead elsewhere, are none on some storage, or read back wrong.
+Values that lead elsewhere, that some storage cannot have, or that would read back wrong are refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Time zones by their Java names, and the wall-clock time in them, in Spark SQL and in Arrow.
-
-Years, months and days of NumPy arrays of days since 1970-01-01 (proleptic Gregorian, any year of an int64 day).
+"""Time zones by their Java names and the wall-clock time in them, in Spark SQL and in Arrow; years, months and days
+of NumPy arrays of days since 1970-01-01 (proleptic Gregorian).
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Comparing two sides of different types as Spark does: constants come to the column's type, exactly or not at all.
-
-Text to typed constants the way Spark casts string literals, and the zone rules for times without one.
+"""Comparing two sides of different types as Spark does: a constant becomes a value of the column's type, exactly or
+not at all; texts are cast as Spark casts string literals.
 """
 
 from __future__ import annotations

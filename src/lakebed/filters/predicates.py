@@ -1,9 +1,7 @@
-"""The tree that a filter becomes: nodes that render to Arrow and to Spark SQL with the same three-valued answer.
+"""The tree of a filter: nodes that give the same three-valued answer in Arrow and in Spark SQL.
 
-`Predicate` is what the read path works with; `parse_filter` (in `filters`) makes it. Both sides of a comparison are
-in one type already, so pruning may take a `Compare(Column, op, Literal)` at its word.
-
-The functions a filter may use, as Arrow expressions that answer as Spark does.
+`Predicate` is what the read path works with. Both sides of a comparison have one type already, so pruning may rely
+on a `Compare(Column, op, Literal)`. The functions of a filter are Arrow expressions that answer as Spark does.
 """
 
 from __future__ import annotations

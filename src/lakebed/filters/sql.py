@@ -1,8 +1,7 @@
-"""SQL conditions, parsed as Spark SQL and read into lakebed's own tree.
+"""`parse_filter`: a SQL condition or a pyarrow expression to a `Predicate`, with Spark's rules for types and nulls.
 
-A SQL condition as text that means the same in every Spark session.
-
-`parse_filter`: a SQL condition or a pyarrow expression to a `Predicate`, with Spark's rules for types and nulls.
+A condition is parsed as Spark SQL and read into lakebed's own tree. `session_text` writes it so that it means the
+same in every Spark session.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Names and constants as Spark SQL text that means the same in every session.
-
-The text that everything matching a LIKE pattern begins with.
-
-Finding a column by the name a user wrote.
+"""Names, constants and LIKE patterns as Spark SQL text that means the same in every session; columns by a user's
+name.
 """
 
 from __future__ import annotations

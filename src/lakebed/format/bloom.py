@@ -1,6 +1,5 @@
-"""Hudi's bloom filters, as base-file footers and the metadata table carry them: SIMPLE and DYNAMIC_V0.
-
-Hudi's MurmurHash2 over many keys at once: its bloom filters hash each key some thirty times.
+"""Hudi's bloom filters, SIMPLE and DYNAMIC_V0, of base-file footers and of the metadata table; MurmurHash2 over many
+keys.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Smallest and greatest value of each column of a base file, from the footer where Parquet's statistics tell them.
+"""The smallest and greatest value of each column: of a base file by its footer, of other rows by looking at them.
 
-Parquet leaves a row group's range out where a value is long, and leaves NaN out of account; both are seen while rows
-are written. Where nobody saw them, a row group without a range makes the column's range unknown.
-
-Smallest and greatest value of each column of rows that no Parquet footer describes: those of log files.
+Parquet leaves the range of a row group out where a value is long, and ignores NaN; the writer notes both. Where it
+did not, a row group without a range makes the column's range unknown.
 """
 
 from __future__ import annotations

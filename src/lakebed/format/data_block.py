@@ -1,9 +1,4 @@
-"""Data blocks whose content is Avro records: AVRO_DATA, CDC_DATA, and HFILE_DATA, where they are an HFile's values.
-
-The rows of a log file's data blocks as Arrow, and back: Avro, Parquet and HFile contents behind one interface.
-
-The Avro schemas of change logs, and their blocks.
-"""
+"""Data blocks of log files to Arrow and back: Avro, Parquet, HFile and change-log contents behind one interface."""
 
 from __future__ import annotations
 

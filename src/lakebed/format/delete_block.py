@@ -1,6 +1,5 @@
-"""The content of a log file's delete block: which records are deleted, as columns.
-
-Delete blocks of format versions 1 and 2: an array of Java objects, `HoodieKey` or `DeleteRecord`, in Kryo's form.
+"""The content of a delete block: which records are deleted, as columns. Format versions 1 and 2 hold Java objects in
+Kryo's form, later ones Avro.
 """
 
 from __future__ import annotations

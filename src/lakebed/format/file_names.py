@@ -1,6 +1,5 @@
-"""Names of base files, log files and file groups: what Hudi's readers take apart, and how ours are made.
-
-Which files a table may be asked to delete: paths that markers and plans name are checked before they are used.
+"""Names of base files, log files and file groups: parsed as Hudi's readers do, and made. Paths that markers and
+plans name are checked before they are deleted.
 """
 
 from __future__ import annotations

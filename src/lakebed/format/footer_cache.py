@@ -1,6 +1,5 @@
-"""A bounded cache of base-file footers, with the key ranges of their row groups, shared by all reads of the process.
-
-Where keys are in row groups that were read before: eight bytes a row, shared by all lookups of the process.
+"""Bounded caches that all reads of the process share: footers of base files with the key ranges of their row groups,
+and the keys of row groups that were read before, in eight bytes a row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""The smallest and greatest record key of a base file, in the order of Java strings (UTF-16 code units), and which of
-many ranges hold some of many keys: by one sort of keys and range ends together, no pair is compared.
-
-The order of record keys in sorted base files: by the bytes of their UTF-8, as Parquet's statistics have it.
-
-Hudi's smallest and greatest key of a file are in another order, that of Java strings (`lakebed.format.key_order`).
+"""The two orders of record keys: that of Java strings (UTF-16 code units) for the smallest and greatest key in a
+footer, that of UTF-8 bytes for Parquet's statistics and sorted files. Which of many key ranges hold some of many
+keys.
 """
 
 from __future__ import annotations

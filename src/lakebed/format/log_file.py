@@ -1,9 +1,5 @@
-"""Log files: a sequence of blocks, each with a type, headers and content. Reading tolerates damage; writing appends.
-
-The blocks of a log file by ranged reads: heads first, contents when they are wanted.
-
-The header of a log block that says at which rows of the base file its records stand: a 64-bit roaring bitmap in its
-portable form, optimised for runs, as base64.
+"""Log files: a sequence of blocks, each with a type, headers and content. Reading tolerates damage at the end;
+writing appends. Heads are read first, by ranges, contents when they are asked for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Where an HFile's bytes come from: a file in storage, a stretch of one (a log block's content), or bytes at hand.
-
-`HeldSource`: ranges of a file where those near to what was read before cost no further request.
+"""Where bytes come from: a file in storage, a range of one, or bytes in memory. `HeldSource` caches ranges, so that
+reading near what was read before takes no further request.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Java `.properties` text, the form of `hoodie.properties` and of partition metadata files: parse and dump.
-
-JSON from a table's files: whatever the bytes are, a value or `CorruptFile`.
+"""Java `.properties` text, the form of `hoodie.properties`, and JSON of a table's files: parsed to a value or
+`CorruptFile`.
 """
 
 from __future__ import annotations

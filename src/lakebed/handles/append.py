@@ -1,18 +1,9 @@
 """The append handle: the incoming rows of a file group go to log files, and no stored row is read to write them.
 
-Ordering values of deletes that name keys alone: they carry those of the rows that they delete.
-
 A delete without an ordering value gives way, in a log, to any row that follows it. Where that row is older than the
-base file's, readers would show the deleted row again.
-
-Many small file groups whose rows are all in this process, taken in at once.
-
-What taking rows in, encoding them and finding their ranges costs whatever the rows are, is then paid once and not for
-each file group: a thousand rows for 256 buckets cost about what they cost for one.
-
-Rows that lack columns of the table, as the log files of a file group can hold them.
-
-What rows that are appended to a file slice do to its keys, for inserts that look and for the indexes of keys.
+base file's, readers would show the deleted row again; so such deletes carry the ordering values of the rows they
+delete. Many small file groups of one process are encoded together: a thousand rows for 256 buckets cost about what
+they cost for one. Rows that lack columns become partial blocks where the table's version has them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Where the rows of a group go: to a file group that exists, or to a new one with a name known beforehand.
+"""What a handle is: it writes the incoming rows of one file group. Read this file first.
 
-What a handle is: it writes the incoming rows of one file group. Read this file first.
-
-`create.py` writes a new file group, `merge.py` the next base file of a slice, `append.py` log files of a slice.
+`create.py` writes a new file group, `merge.py` the next base file of a slice, `append.py` log files of a slice. A
+target is an existing file group, or a new one whose name is known beforehand.
 """
 
 from __future__ import annotations

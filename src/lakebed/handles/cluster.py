@@ -1,9 +1,8 @@
-"""The cluster handle: the rows of some file slices go to new file groups. They keep their first four meta columns.
+"""The cluster handle: the rows of some file slices go to new file groups, sorted or along a Z-order or Hilbert
+curve. They keep their first four meta columns.
 
-The order of rows by several columns: one after another, or along a curve that keeps near rows near in all of them.
-
-For the curves each column's values become their ranks among the rows at hand, spread evenly over the bits that a
-dimension has: skewed values use all of the curve.
+For the curves the values of a column become their ranks among the rows at hand, spread evenly over the bits of a
+dimension: skewed values use all of the curve.
 """
 
 from __future__ import annotations

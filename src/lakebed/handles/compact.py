@@ -1,6 +1,5 @@
-"""The compact handle: a file slice becomes the next base file of its group. Rows keep their first four meta columns.
-
-The log-compact handle: the blocks of a slice's log files become fewer, of one new log file, which stand for them.
+"""The compact handle makes the next base file of a file slice, the log-compact handle one log file of the blocks of
+many. Rows keep their first four meta columns.
 """
 
 from __future__ import annotations

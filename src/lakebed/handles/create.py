@@ -1,6 +1,5 @@
-"""The base files that one file group's rows become: usually one, more where a group outgrows the maximum file size.
-
-The create handle: rows of a new file group, written to its first base file.
+"""The create handle: rows of a new file group, written to its base file, or to more than one where they outgrow the
+maximum file size.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The row function of every write: all rows of one file group in, through a handle to its files, status rows out.
 
-Whether the rows that incoming ones replace or delete have the same key fields, and not the key text alone.
+Where key texts are not unique, it checks that incoming rows and the stored rows they replace have the same key
+fields.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""A merge that goes from row group to row group and copies as bytes what no incoming row changes.
+"""The merge handle: a file slice and the incoming rows are merged into the group's next base file.
 
-Of a row group that no incoming key falls into nothing is read but the key, and not even that where its range rules
-them out. In one whose rows all stay, the columns that do not change are copied. Rows that come or go make the whole row
-group anew, together with neighbours where it would be a small one.
-
-The merge handle: a file slice and the incoming rows are merged into the group's next base file.
+Row groups that no incoming row changes are copied as bytes. Of a row group that no incoming key falls into only the
+key column is read, and not even that where its range rules the keys out. Where all rows of a row group stay, the
+unchanged columns are copied. Added or removed rows make the row group new, together with its neighbours where it
+would be small.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-"""Rows of a base file that go into another one, decoded or as bytes.
+"""Rows of a base file that go into another one, decoded or as bytes; in the order of their keys where files are
+sorted.
 
-Stored rows in the order of their keys, for files that are kept so.
-
-The file alone says which order it has, not the table's settings: any writer may have written it. A file
-whose row groups follow one another by their statistics comes a few row groups at a time, each put in order where it is
-not; every other file is sorted as a whole, once, since what is written from it has such row groups.
-
-Files put together to one: the row groups of each as bytes, where they can be copied.
-
-Which row groups go into the next file as they are: those that do not stand in the way of full ones.
+The file alone tells its order, not the table's settings: any writer may have written it. A file whose row groups
+follow one another by their statistics is read a few row groups at a time; every other file is sorted as one, once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """What an index is: it places the rows of a write in file groups. Read this file first.
 
-A write derives the record key (`_hoodie_record_key`) and the partition path (`_hoodie_partition_path`) of its rows and
-asks the table's index to `place` them. How that is done is the index's own business: the file group follows from a hash
-of the key (bucket), or the key is looked up among the keys of the stored rows (simple) or in an index of its own
-(record). Nothing outside this room asks which index it has before it.
-
-Where an index places the rows of a write: in numbered file groups, or tagged with the file group of their key.
+A write derives the record key (`_hoodie_record_key`) and the partition path (`_hoodie_partition_path`) of its rows
+and asks the table's index to `place` them: in numbered file groups (`Numbered`, `Hashed`), where the file group
+follows from a hash of the key; or tagged with the file group of their key (`Tagged`), where the key is looked up. No
+code outside this room asks which index it has.
 """
 
 from __future__ import annotations

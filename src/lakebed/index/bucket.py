@@ -1,6 +1,7 @@
-"""The bucket index: a hash of the key names the file group, so nothing is looked up and no data file is read to tag.
+"""The bucket index: a hash of the key gives the file group, so no key is looked up and no data file is read to tag
+rows.
 
-Whether the keys of a table's rows lie in the buckets that their files are named after: a sample of them, or all.
+A sample of the stored keys, or all of them, is checked against the buckets that their files are named after.
 """
 
 from __future__ import annotations

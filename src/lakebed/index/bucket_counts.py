@@ -1,6 +1,5 @@
-"""How many buckets each partition path has: one count for all, rules for some, single buckets that were split.
-
-Bucket counts by partition path: rules, and the files in which real Hudi keeps them.
+"""How many buckets each partition path has: one count for all, rules for some paths, single buckets that were split;
+and the files in which real Hudi stores such counts.
 """
 
 from __future__ import annotations

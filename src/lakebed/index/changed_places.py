@@ -1,10 +1,8 @@
-"""Keys that come back: log files delete them, and a base file has them still.
+"""Which keys an action put where, and which it removed: for indexes that store places; and re-inserted keys whose
+base-file row is hidden by a delete block.
 
-Real Hudi's simple and bloom indexes look into base files alone. Were the new row of such a key put elsewhere, Hudi
-would find the key twice, and an upsert of Hudi's would bring the old place back to life. So the row goes to the file
-group that has the key, whose base file is then written anew.
-
-Which keys an action put where, and which are gone: for indexes that keep places of their own.
+Real Hudi's simple and bloom indexes look into base files alone. If the new row of such a key went elsewhere, Hudi
+would find the key twice. So the row goes to the file group that has the key, whose base file is written again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""The Avro schema of the metadata table's records, in the forms that releases write, and which form a schema is.
-
-What all records of the metadata table share: the fields around the one sub-record that is set.
-
-`Records`: what one commit says to a partition of the metadata table.
+"""`Records`: what one commit writes to a partition of the metadata table; the Avro schema of its records in the
+forms that releases write, and the fields around the one sub-record that is set.
 """
 
 from __future__ import annotations

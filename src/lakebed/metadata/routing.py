@@ -1,6 +1,5 @@
-"""To which file groups of a metadata partition the records of a commit go.
-
-The records of a new metadata partition, by the file groups that they begin.
+"""To which file groups of a metadata partition records go: those of a commit, and those that a new partition begins
+with.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""How evenly the entries of record and secondary indexes lie in their file groups (shards).
-
-Giving record and secondary indexes another number of file groups, under the table lock.
+"""How evenly the entries of record and secondary indexes are spread over their file groups, and giving them another
+number of file groups under the table lock.
 """
 
 from __future__ import annotations

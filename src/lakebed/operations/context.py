@@ -1,6 +1,5 @@
-"""What every write of one table shares: where it is, how it is laid out, who runs it.
-
-The caller's rows under the table's names: their columns may be written in another case, or hold nothing but null.
+"""What every write of one table shares: storage, settings, engine; and the caller's rows under the table's column
+names.
 """
 
 from __future__ import annotations

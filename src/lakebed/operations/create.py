@@ -1,8 +1,5 @@
-"""Making a table: its properties from a few words, and the empty folder layout.
-
-What is known of a table before it exists: the columns of what the caller gave, and about how large it will be.
-
-What a caller's `merge=` means for a new table.
+"""Making a table: its properties from a few arguments, the columns and size of the data it is made for, the merge
+mode, and the empty folders.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""From options to a write: the context every verb needs, and a whole Hudi job's options dict as one call.
-
-A write that lost against a concurrent one is planned anew and run again, from what the other one wrote.
+"""From options to a write: the engine and context of every verb, a Hudi job's options as one call, and the retry of
+a write that lost against a concurrent one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""A write from top to bottom, for every verb: what differs, each `Verb` says.
+"""A write from top to bottom, for every verb; each `Verb` has what differs. Read `run` first.
 
-What stops a write: features that cannot be kept right, and a pending clustering of its file groups that does not
-give way.
-
-One word on a bucket that has grown beyond what is advised, by the write that made it so.
+A write is refused where a feature cannot be kept right, or where a pending clustering of its file groups does not
+give way. It warns about buckets that have grown beyond what is advised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a write is about to do, as an object that prints.
-
-What the cost model of tagging says of one batch and one table, from what is known without opening a data file.
-"""
+"""What a write is about to do, as an object that prints, with the predicted cost of finding its keys."""
 
 from __future__ import annotations
 

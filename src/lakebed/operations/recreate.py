@@ -1,11 +1,10 @@
-"""Save mode overwrite: the new table is made inside the old one's folder and takes its place once its rows are there.
+"""Replacing and dropping tables: save mode overwrite, and `drop`. Only files of the table are removed; all else in
+the folder stays.
 
-Whatever fails before leaves the old table as it was. What decides is the deletion of the old `hoodie.properties`: until
-the new one is in its place nobody finds a table, and whoever opens it next finishes the work.
-
-Which files of a folder are a table's own, and their removal: all else in the folder stays.
-
-Dropping a table: its properties first, so that no reader finds half of one, then its other files.
+A new table is made inside the old one's folder and takes its place once its rows are there. Whatever fails before
+leaves the old table as it was. The deletion of the old `hoodie.properties` decides: until the new one is in its
+place there is no table, and whoever opens it next finishes the work. `drop` deletes the properties first, so that no
+reader finds half a table.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Rolls back writes: deletes the files that their markers name, or (of completed ones) their write stats, then their
-instants. A completed one loses its completion first: from then on nobody reads what it wrote.
+instants; and removes what dead writers left next to the timeline.
 
-Before table version 8 a log file goes by its slice's instant and may hold blocks of others: a command block behind it
-hides those of the write.
-
-Removes what dead writers left beside the timeline: markers, heartbeats and files of writes that are over.
+A completed write loses its completion first: from then on no reader sees what it wrote. Before table version 8 a log
+file belongs to its slice's instant and may hold blocks of others: a command block after it hides those of the write.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """One write on the timeline: begin, commit or abort. Nothing is visible before the completed instant exists.
 
-Whether keys that a write inserts were inserted by another one, too, that committed since it began.
-
-Writers that insert the same new key touch no file group together: the keys themselves are compared, under the lock, and
-only where something was committed in between.
+Writers that insert the same new key touch no file group together: the keys themselves are compared, under the lock,
+and only where something was committed in between.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Upsert and insert.
-
-Bulk insert: new file groups only, no lookup, no packing; the rows stay in the task they come in.
+"""Upsert, insert and bulk insert. A bulk insert makes new file groups only: no lookup, no packing; rows stay in
+their task.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""One write under way: what its steps share, and the row function that they send to the tasks.
-
-The first stage of a write: record key and partition path of every row, and its file group where keys are hashed.
+"""One write under way: record key, partition path and hashed file group of every row, and the row function for the
+tasks.
 """
 
 from __future__ import annotations

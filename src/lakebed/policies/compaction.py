@@ -1,7 +1,4 @@
-"""Which file slices a compaction or a log compaction merges: strategies, and the plans they make.
-
-When a compaction or a log compaction is due: pure rules over the instants of a timeline, with the reason.
-"""
+"""When a compaction or a log compaction is due, which file slices it merges, and the plans it makes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """What a rollback removes: files that its target wrote, and on version 6 blocks that it added to others' log files.
-
-What a restore takes back, in which order: all that came after the instant it goes back to, newest first.
+What a restore takes back: everything after its instant, newest first.
 """
 
 from __future__ import annotations

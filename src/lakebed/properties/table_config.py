@@ -1,9 +1,4 @@
-"""The table's own settings: what the keys of `hoodie.properties` mean.
-
-How a table says its merge mode: payload classes, strategy ids and modes of the table versions.
-
-What a table's properties say about its keys.
-"""
+"""The table's own settings: what the keys of `hoodie.properties` mean, its merge mode and its key fields among them."""
 
 from __future__ import annotations
 

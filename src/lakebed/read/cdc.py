@@ -1,8 +1,7 @@
-"""Where the changes of a range of commits stand: for each commit and file group a change log, or files that tell.
+"""Change data: which rows the commits of a range inserted, updated and deleted, with the row before and after.
 
-Change data: which rows the commits of a range inserted, updated and deleted, each as it was and as it became.
-
-Change data on Spark: the sources are spread over tasks, which read them as the in-process engine does.
+A plan finds for each commit and file group a change log, or files that tell the changes. On Spark the sources are
+spread over tasks, which read them as this process does.
 """
 
 from __future__ import annotations

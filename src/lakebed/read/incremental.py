@@ -1,6 +1,5 @@
-"""Incremental reads: the rows that the commits of a range wrote, as the last of them left them.
-
-What a user means by "as of": instants, timestamps and dates as one instant time.
+"""Incremental reads: the rows that the commits of a range wrote, in their latest state; instants, timestamps and
+dates as one instant time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
-"""A table's key generator as the read side needs it: from its stored settings, for pruning and for lookups.
-
-Where keys are by the record index: file groups for a lookup or a scan, without a look at data files.
-
-The record keys and secondary values that a filter demands: what to look up in indexes of keys.
-
-Which file slices hold no key that Hudi's parser can misread: their buckets follow from the hash fields alone.
+"""Keys as the read side needs them: the table's key generator, the keys and values that a filter demands, the file
+groups of keys by the record index, and file slices whose keys Hudi's parser cannot misread.
 """
 
 from __future__ import annotations

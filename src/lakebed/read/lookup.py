@@ -1,8 +1,5 @@
-"""Point lookups in this process: which file holds a key, and its rows, with as few bytes read as the index allows.
-
-The keys that a caller asks for, as key texts and partition paths.
-
-The search for keys: which file slices can hold them, and the rows of each slice.
+"""Point lookups in this process: `get`, `exists` and `locate`. Which file slices can hold a key, and its rows, with
+as few bytes read as the index allows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Which partitions a filter cannot touch, and what it demands of columns. Any doubt keeps: nothing here may lose a
-row.
-
-Which buckets a filter, or a set of keys, cannot touch. Any doubt keeps: nothing here may lose a row.
+"""Which partition paths and buckets a filter, or a set of keys, cannot touch. Where there is doubt they are read:
+pruning never loses a row.
 """
 
 from __future__ import annotations

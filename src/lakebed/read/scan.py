@@ -1,6 +1,6 @@
 """`Scan`: a lazy read of a table. Nothing is read before one of its `to_*` methods, `count` or `files` is called.
 
-What every lazy read gives its rows as: Arrow, pandas, polars, a stream, a Spark session's DataFrame.
+`Results` has the forms that every lazy read gives: Arrow, pandas, polars, a stream, a Spark session's DataFrame.
 """
 
 from __future__ import annotations

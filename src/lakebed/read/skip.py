@@ -1,6 +1,5 @@
-"""Data skipping: which file slices a filter cannot touch, by what the metadata table knows of them.
-
-Expression indexes: which index holds the results of a function that a filter uses, and what it says of files.
+"""Data skipping: which file slices a filter cannot touch, by column statistics, partition statistics, bloom filters,
+secondary and expression indexes of the metadata table.
 """
 
 from __future__ import annotations

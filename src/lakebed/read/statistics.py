@@ -1,11 +1,9 @@
 """From the metadata table's statistics to bounds that can be relied on.
 
-Real Hudi's records are wrong for some values. A Parquet chunk without statistics (long texts, old timestamps) counts as
-all null; a floating column with a NaN has the range 0.0 to 0.0; bytes are merged in signed order; the texts of log
-files are ordered as UTF-16; statistics of a partition leave out what they do not know. What cannot be told from a right
-record says nothing here.
-
-Who wrote a file: what lakebed wrote into the metadata table for its own files can be relied on further.
+Real Hudi's records are wrong for some values. A Parquet chunk without statistics (long texts, old timestamps) counts
+as all null; a floating column with a NaN has the range 0.0 to 0.0; bytes are merged in signed order; the texts of
+log files are ordered as UTF-16; statistics of a partition leave out what they do not know. A record that cannot be
+told from a wrong one rules nothing out; those of files that lakebed wrote can be relied on further.
 """
 
 from __future__ import annotations

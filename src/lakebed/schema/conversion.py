@@ -1,6 +1,5 @@
-"""Stored values in the types a table has today: the conversions Hudi makes when it reads an older base file.
-
-Whether incoming values survive in the table's types: those that would not are refused, never rounded or cut.
+"""Values in another type: stored ones as Hudi reads an older base file; incoming ones where they survive, else
+refused, never rounded or cut.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arrow's many layouts of one value in the few that its kernels and Parquet take: no views, runs or nested codes.
 
-Lists inside lists as Spark hands them over: where there is not one inner list, Java writes no offsets. Arrow reads
-the first one all the same where it counts bytes or writes a stream, and the process dies of it.
+Lists inside lists as Spark gives them: where there is not one inner list, Java writes no offsets. Arrow reads the
+first one all the same where it counts bytes or writes a stream, and the process dies.
 """
 
 from __future__ import annotations

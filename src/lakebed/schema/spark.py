@@ -1,6 +1,5 @@
-"""Spark schemas as text: the JSON a DataFrame gives of its schema, and DDL. No pyspark here.
-
-The conversions of `lakebed.schema.conversion` as Spark SQL, equal in result.
+"""Spark schemas as text (the JSON of a DataFrame's schema, DDL), and conversions as Spark SQL that give the results
+of `lakebed.schema.conversion`. No pyspark here.
 """
 
 from __future__ import annotations

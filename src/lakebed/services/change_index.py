@@ -1,8 +1,6 @@
-"""A change of the index, run: rows are moved where they have to be, and one replace commit carries it.
+"""Another index or another number of buckets for a table, while it stays in use: `rescale` and `indexes.use`.
 
-Another index for a table that has rows: what it takes is done, or refused, before anything changes.
-
-Rescaling: another number of buckets, for all partition paths or some, or single buckets that are split.
+The rows are written to the file groups of the new index by a replace commit that carries the change.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Cleaning: files that no commit which is kept can see any more are deleted, by plans on the timeline.
+"""Cleaning: file slices that no retained view needs are deleted, by plans on the timeline.
 
-A plan is made under the table lock and carried out outside it, while writes go on; what a runner left that died is
-carried out again: a file that is gone already counts as deleted.
-
-The plan of a clean: whether one is due, told from the timeline alone, and which files it deletes.
-
-What a clean gives back: which files went, and from when on views of the past are whole.
+The plan tells whether a clean is due and which files it deletes, from the timeline and the files. It is made under
+the table lock and carried out outside it, while writes go on. What a runner left that died is carried out again: a
+file that is gone already counts as deleted.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Clustering: the rows of file slices are written anew to other file groups: fewer and larger, or in an order that
+"""Clustering: the rows of file slices are written to other file groups: fewer and larger, or in an order that
 filters gain from. A plan is made under the table lock and run outside it, by this process or another.
 
-File sizing: the small base files of a partition path become few larger ones, by clusterings of those alone. What is
-written is what a write's own sizing aims at: files of less than `hoodie.parquet.small.file.limit` are put together up
-to `hoodie.parquet.max.file.size`.
-
-What a clustering gives back: how many file slices became which files.
+File sizing is a clustering of small base files alone: those of less than `hoodie.parquet.small.file.limit` are put
+together up to `hoodie.parquet.max.file.size`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Compaction: the log files of a merge-on-read table are merged into new base files, by plans on the timeline.
 
-A plan is made under the table lock and run outside it, by this process or another, while writes go on.
-
-The plan of a compaction: whether one is due, and which file slices it takes, with the reason where it takes none.
-
-What a compaction gives back: which slices were merged, into what.
+The plan tells whether a compaction is due and which file slices it takes, with the reason where it takes none. It is
+made under the table lock and run outside it, by this process or another, while writes go on.
 """
 
 from __future__ import annotations

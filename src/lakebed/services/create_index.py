@@ -1,10 +1,5 @@
-"""Making and dropping indexes of the metadata table, under the table lock.
-
-The plan of an index that is to be built beside writers: an `indexing` on the timeline, as real Hudi has it.
-
-The indexes of a table's metadata table, with what is known of each without reading it.
-
-Which indexes a table can have in its metadata table: told before anything is written.
+"""Making, listing and dropping indexes of the metadata table, under the table lock; the plan of an index that is
+built beside writers: an `indexing` on the timeline, as real Hudi has it.
 """
 
 from __future__ import annotations

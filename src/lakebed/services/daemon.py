@@ -1,8 +1,7 @@
-"""A table that a process looks after: what is due is run while it has the lease; what fails is tried again later.
+"""`lakebed.run_services`: one process that keeps many tables in shape, and shares them with others like it.
 
-`lakebed.run_services`: one process that keeps many tables in shape, and shares them with others like it.
-
-What a process that runs table services tells: a record for programs, a line for people.
+While it has the lease of a table it runs what is due there; what fails is tried again later. Each event is a record
+for programs and a line for people.
 """
 
 from __future__ import annotations

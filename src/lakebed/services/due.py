@@ -1,13 +1,10 @@
-"""Every table service: when it is due by the settings of a table, and how it is then run.
+"""Every table service: when it is due by the settings of a table, and how it is then run, after a write or by a
+process.
 
-Being due is told from the timeline, and where that does not say enough from the list of the table's files; nothing is
-written. Whether a service runs within writes, too, plays no part: what they have done is not due any more.
-
-What a table's settings make due after a write: cleaning, archival, compaction, clustering and the expiry of
-partitions, in this order. Nothing of it fails the write.
-
-Whether something is to be cleaned or archived is told from the timeline that the write has read: where nothing is,
-storage is not asked.
+Whether a service is due is told from the timeline, and where that is not enough from the list of the table's files;
+nothing is written. After a write cleaning, archival, compaction, clustering and the expiry of partitions run in this
+order where they are due; nothing of it fails the write. Where nothing is to be cleaned or archived, storage is not
+asked.
 """
 
 from __future__ import annotations

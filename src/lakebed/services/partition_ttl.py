@@ -1,7 +1,5 @@
-"""Partition TTL: partition paths that nobody has written to for so many days, or that are so many days old, go by a
-`delete_partition`. Cleaning then deletes their files, once no commit that is kept sees them.
-
-Which partition paths have outlived their time.
+"""Partition TTL: partition paths that no writer has touched for a number of days, or that are that old, are deleted
+by a `delete_partition`. Cleaning then deletes their files, once no retained commit needs them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""`repair` of a whole table: one part after the other, each under the table lock.
+"""`repair` of a table: one part after the other, each under the table lock: properties, partition folders, orphan
+files, repeated keys, the metadata table.
 
-Data files that no commit names: what lost attempts and dead writers left behind the back of every rollback.
-
-Nothing is deleted that anybody may still need: a file is an orphan only where the timeline knows of its time, and does
-not know its instant.
-
-Keys that stand in several file groups: the copy that was written last stays, the others are deleted.
-
-What `repair` gives back: each part with what it found, and whether that is mended.
+A file is an orphan only where the timeline knows of its time and does not know its instant. Of a key that is stored
+in several file groups the copy that was written last stays. The result has each part with what was found, and
+whether it is mended.
 """
 
 from __future__ import annotations

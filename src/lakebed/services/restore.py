@@ -1,9 +1,8 @@
-"""Restore: the table as it was when a commit completed. All that came later is rolled back, newest first.
+"""Restore: the table as it was when a commit completed. Everything later is rolled back, newest first. Rollback of
+the last completed commit.
 
-From its plan on the table is the restore's: writers are refused until it is completed, by this process or by the next
-one that restores. Readers meanwhile see the table as some commit in between left it.
-
-Rollback of the last completed commit: its files go, and what it replaced comes back.
+From its plan on the table is the restore's: writers are refused until it is completed, by this process or by the
+next one that restores. Readers meanwhile see the table as some commit in between left it.
 """
 
 from __future__ import annotations

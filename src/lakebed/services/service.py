@@ -1,9 +1,8 @@
-"""A table service on the timeline: its plan is requested, and later taken up by one process that runs and completes it.
+"""The transaction of a table service: its plan is requested, and later taken up by one process that runs and
+completes it; and its progress on the terminal.
 
 Unlike a write a service may die and be run again from its plan. The lock is held while it is planned, taken up and
 completed, never in between.
-
-Progress of a service on the terminal, if standard error is one.
 """
 
 from __future__ import annotations

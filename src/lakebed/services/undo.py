@@ -1,6 +1,5 @@
-"""Files that a cleaning has deleted, or is about to, and that an earlier state of the table needs.
-
-Taking back completed actions, one or many: under the table lock from the first look to the last file.
+"""Taking back completed actions, one or many, under the table lock from the first look to the last file. Files that
+a cleaning has deleted, or is about to, and that the earlier state needs, stop it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Upgrade and downgrade: a table of another version with the same rows, never unless asked.
 
-What the other version would read otherwise is settled first, while writes go on: log files are compacted. Then, under
-the table lock and with nothing pending, the timeline is written anew beside the old one, and one write of the
-properties makes the table one of the other version. Cut off before that it is as it was; cut off behind it, it is
-whole, and running the change again removes the old timeline and builds the indexes that are noted.
-
-What an upgrade or downgrade is going to do: a plan that prints, or the reason why the table stays as it is.
+A plan that prints says what it takes, or why the table stays as it is. What the other version would read otherwise
+is settled first, while writes go on: log files are compacted. Then, under the table lock and with nothing pending,
+the timeline is written in the other layout next to the old one, and one write of the properties makes the table one
+of the other version. Cut off before that, the table is as it was; cut off after it, it is complete, and running the
+change again removes the old timeline and builds the indexes that are noted.
 """
 
 from __future__ import annotations

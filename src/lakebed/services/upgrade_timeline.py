@@ -1,10 +1,8 @@
 """The timeline of a table in the layout of another version: instants under their other names, bodies in their other
-form, the archive in its other files.
+form, the archive in its other files (the LSM history or the log archive).
 
-The new files come beside the old ones, where nobody looks for them before the table's properties say so. Nothing is
-renamed: whatever is cut off, one of the two timelines is whole.
-
-The archived timeline in the form of another layout: the LSM history as log archive, the log archive as history.
+The new files are written next to the old ones, where no reader looks for them before the table's properties name
+them. Nothing is renamed: wherever it is cut off, one of the two timelines is complete.
 """
 
 from __future__ import annotations

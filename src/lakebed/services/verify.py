@@ -1,8 +1,5 @@
-"""Comparing a metadata table with the data: every partition, every difference by name.
-
-Building partitions of the metadata table again whose files are cut, lost or changed, from the table itself.
-
-Making a metadata table say what the data says: only the records that differ are written, to their file groups.
+"""Comparing a metadata table with the data, every difference by name; and mending it: only the records that differ
+are written, and partitions whose files are cut, lost or changed are built again from the table.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Listing a table's data files, by its folders or by its metadata table: names parsed, everything else left aside.
-
-Which base files their commits name: what a lost task attempt left beside the committed file is in no write stat.
+"""A table's data files, listed by its folders or by its metadata table; and which of them count: a base file that no
+write stat names is left from a lost task attempt, or the commit is damaged.
 """
 
 from __future__ import annotations

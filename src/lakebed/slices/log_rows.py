@@ -1,9 +1,8 @@
-"""The merge of a slice whose log records change each other: rows of a key are merged two at a time, oldest first.
+"""The rows of log records that stay, decoded when they are asked for or, where logs are large, once into a mapped
+file; and the merge of slices whose log records change each other: rows of a key two at a time, oldest first.
 
-For merges where no row stays as it is: partial updates and mergers of the user's. All columns asked for are decoded of
-all records, those of a share of the keys at a time where they take much memory.
-
-The rows of log records that stay, decoded when they are wanted or, where logs are large, once into a mapped file.
+The second is for merges where no row stays as it is: partial updates and mergers of the user's. All columns asked
+for are decoded of all records, those of a share of the keys at a time where they take much memory.
 """
 
 from __future__ import annotations

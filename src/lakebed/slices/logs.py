@@ -1,9 +1,7 @@
-"""The log files of one file slice: the blocks that count, in merge order, and their rows when they are wanted.
+"""The log files of one file slice: the blocks that count for a view, in merge order, and their rows when they are
+asked for.
 
-Data blocks of a slice that are read together: small ones of one schema, so that ten upserts of a few rows cost as
-much to read as one.
-
-Which blocks of log files a view of a table shows.
+Small blocks of one schema are read together, so that ten upserts of a few rows cost as much to read as one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""A file slice with log files as its rows: base rows by batches, the log's winners in their places, the rest behind.
+"""A file slice with log files as its rows: base rows by batches, the winning log records in their places, the rest
+after them.
 
 Winners are found from keys and ordering values; the other columns of log records are decoded only where one stays.
-
-Which rows of a slice's base file its log records replace or delete, a stretch of rows at a time.
-
-The rows of a slice's base file by its row groups: those that no log record touches can be taken as they are.
+Row groups that no log record touches can be taken as they are.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """`Snapshot`: an immutable view of one table at one instant. Everything that reads takes one.
 
-The metadata table as a snapshot sees it: whether it speaks of later commits, what to say when it is damaged; and
-whether what was listed lacks files of the snapshot.
-
-The key generator of a table, from what the table says about itself.
-
-What the read and write matrix wants to know of a table beyond its properties.
+It lists the files of the instant, and tells where the metadata table is ahead of it, damaged, or where a clean
+deleted files between the two listings. The table's key generator and the facts of the feature matrix are read from
+it.
 """
 
 from __future__ import annotations

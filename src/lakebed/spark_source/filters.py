@@ -1,9 +1,7 @@
-"""Filters that Spark pushes to the data source, as nodes of lakebed's own filter tree.
+"""Filters that Spark pushes to the data source, as nodes of lakebed's own filter tree; and the option `filter`.
 
-The option `filter` where its answer depends on the session's time zone.
-
-Spark tells a data source nothing of the session when it plans. Its tasks know the zone: what depends on it is evaluated
-there, and what does not still prunes files.
+Spark tells a data source nothing of the session when it plans. Its tasks know the time zone: what depends on it is
+evaluated there, and the rest prunes files.
 """
 
 from __future__ import annotations

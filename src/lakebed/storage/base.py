@@ -1,8 +1,5 @@
-"""`Storage`: the few things lakebed asks of a file system or object store, always relative to one root.
-
-How storage says no: the few errors every store raises in the same words.
-
-Where a table lives: URIs taken apart and written in one way.
+"""`Storage`: the few things lakebed asks of a file system or object store, always relative to one root; the errors
+that every storage raises in the same words; and URIs, taken apart and written in one way.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Who stamps the files of a storage: the storage itself, or the clocks of those who write.
-
-`steady`: the clock that durations are measured by. Nobody sets it, and it goes on while the machine sleeps.
+"""Clocks: a monotonic one for durations, which goes on while the machine sleeps; and whether a storage stamps its
+files itself or by the clocks of those who write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""`LocalStorage`: a table on a local disk (or a mounted file system with POSIX renames).
-
-Links inside a local table: none is followed when folders are listed, written to or deleted from, since what lies
-behind it is not the table's.
+"""`LocalStorage`: a table on a local disk (or a mounted file system with POSIX renames). No link inside a table is
+followed when folders are listed, written to or deleted from: what is behind it is not the table's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""`ObjectStorage`: a table on S3, Google Cloud Storage or Azure Blob Storage, through obstore.
-
-What obstore's errors mean: whether a request was done, may have been done, or was not; and without credentials.
+"""`ObjectStorage`: a table on S3, Google Cloud Storage or Azure Blob Storage, through obstore. Its errors tell
+whether a request was done, may have been done, or was not; they never hold credentials.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Several things at a time, since most of each is waiting for storage: by threads that the process keeps.
+"""Several things at a time, by threads that the process keeps, since most of each is waiting for storage; and values
+that are made once without a lock.
 
-Values that are made once, when first asked for, without a lock: several threads read and merge at a time, and
-`functools.cached_property` of Python 3.11 lets one object of a class work at a time. That is for objects that threads
-share, whose values are dear to make twice.
+`functools.cached_property` of Python 3.11 lets one object of a class compute at a time; `once` is for objects that
+threads share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Ranges of a file: merging near ones into one request, and a seekable file over a store that only reads ranges.
-
-`StreamUpload`: the part of an `Upload` that is the same for every store.
+"""Ranges of a file: near ones merged into one request, a seekable file over a store that only reads ranges; and
+`StreamUpload`, the part of an `Upload` that is the same for every store.
 """
 
 from __future__ import annotations

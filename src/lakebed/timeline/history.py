@@ -1,8 +1,5 @@
-"""What the cleans of a timeline say: how far the last one came, and from when on views of the past are whole.
-
-What the rollbacks of a timeline undo.
-
-Inserts of other writers that may have stored keys a second time: real Hudi does not look keys up for them.
+"""What a timeline tells of its past: how far the last clean came and from when on views are complete, what its
+rollbacks undo, and inserts of other writers that may have stored keys a second time.
 """
 
 from __future__ import annotations

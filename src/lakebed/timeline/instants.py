@@ -1,6 +1,5 @@
-"""Names of timeline files and what they say: both layouts, every action, and the times inside the names.
-
-`InstantClock`: instant times, each greater than every one before.
+"""Names of timeline files and what they mean: both layouts, every action, and the times in the names. `InstantClock`
+gives instant times, each greater than every one before.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""What a commit says of the key texts of all files of its table: so that no footer is read to know it.
+"""What a commit records of the key texts of all files of its table, so that no footer is read to know it.
 
-`lakebed.expressions.plain_keys` says why key texts matter. The newest commit that has a note tells of every file that
-was committed before it, its own among them, but for those that it names. What it tells of a file stays true, since
-files do not change; it says nothing of what others committed meanwhile or later. Real Hudi leaves a note alone and
-writes none: its files are found by their instants, which no note covers.
-
-What a commit says of the key texts of the table's files: see `lakebed.timeline.plain_keys`.
+`lakebed.expressions.plain_keys` tells why key texts matter. The newest commit that has a note describes every file
+that was committed before it, its own among them, except for those that it names. What it tells of a file stays true,
+since files do not change; it tells nothing of what others committed meanwhile or later. Real Hudi leaves a note
+alone and writes none: its files are found by their instants, which no note covers.
 """
 
 from __future__ import annotations

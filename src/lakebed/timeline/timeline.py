@@ -1,6 +1,6 @@
 """`Timeline`: all instants of a table at one moment, in order, with the metadata behind them read when asked for.
 
-`Listed`: what the files of a timeline's folder say. The next one is made from the one before: of a long timeline
+`Listed` is what the files of a timeline's folder tell. The next one is made from the one before: of a long timeline
 little is new, and what is known is not looked at again.
 """
 

@@ -1,7 +1,7 @@
-"""Read positions of many Avro records that move on together, for large blocks: fields are read by a few steps over all
-records each, and a lie in the bytes never leads outside of them.
+"""Read positions of many Avro records that advance together: each field is read by a few steps over all records.
 
-Where the items of arrays and maps start, of many records at once; and moving past values that nobody asked for.
+Wrong lengths in the bytes never lead outside of them. The items of arrays and maps are found, and fields that are
+not asked for are skipped, in the same way.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Avro object container files that hold a single record: the form of the timeline's binary bodies and plans.
+"""Avro binary of single records, and object container files that hold one: the bodies and plans of the timeline.
 
-Records to Avro binary by functions compiled once from the schema.
-
-fastavro checks every value against every branch of each union it meets, which makes a commit body of 100,000 write
-stats (a union at every level) cost ten seconds; the unions here have one branch besides null, so nothing is to check.
+Encoders are functions compiled once from the schema. fastavro checks every value against every branch of each union,
+which takes ten seconds for a commit of 100,000 write stats; the unions here have one branch besides null.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Values of Avro records to Arrow arrays, one column at a time over all records.
-
-Avro records of one schema to Arrow columns: only those that are asked for, of the records that are asked for.
+"""Avro records of one schema to Arrow columns, one column at a time over all records: only the columns and records
+that are asked for.
 """
 
 from __future__ import annotations

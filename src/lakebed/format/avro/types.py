@@ -1,10 +1,9 @@
-"""An Avro record schema as a tree that says what stands in the bytes and which Arrow type each part becomes.
+"""An Avro record schema as a tree: what the bytes hold, and the Arrow type of each part.
 
-Which embedded Avro schemas are decoded: those under which a file can't become far more values than it has bytes.
-
-Whoever can change a file's data can change its embedded schema. Of a schema that refers to itself data nests as deep
-as it likes, of one whose items take no bytes a count of 2^40 is valid, and a chain of records that each hold two of the
-one before doubles with every link. None of Hudi's schemas does any of that.
+An embedded schema is decoded only where a file cannot become far more values than it has bytes. Whoever can change a
+file's data can change its schema: one that refers to itself nests without bound, one whose items take no bytes
+allows a count of 2^40, and a chain of records that each hold two of the one before doubles with every link. None of
+Hudi's schemas does any of that.
 """
 
 from __future__ import annotations

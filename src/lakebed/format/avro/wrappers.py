@@ -1,8 +1,7 @@
 """Hudi's value wrappers, unions that hold a value of any simple type: read and written column by column.
 
-Column stats keep their bounds in them, delete blocks their ordering values.
-
-Ordering values of deletes in Hudi's wrappers, as its readers compare them with rows.
+Column statistics store their bounds in them, delete blocks their ordering values, which are compared with rows as
+Hudi's readers do.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Where the entries of an HFile's data block lie: found by a few passes over its bytes, none of them entry by entry.
+"""The entries of an HFile's data block as Arrow columns, and the cache of inflated blocks.
 
-Each way checks that the entries it found follow each other from the first byte to the last, so none can be wrong; where
-one finds nothing the next is asked, down to a plain walk.
-
-The entries of an HFile's data block, as Arrow columns.
-
-A bounded cache of inflated HFile blocks, shared by all readers of the process.
+Entries are found by a few passes over the block's bytes. Each way checks that the entries follow each other from the
+first byte to the last; where one finds nothing the next is tried, down to a plain walk.
 """
 
 from __future__ import annotations

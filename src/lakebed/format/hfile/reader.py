@@ -1,6 +1,5 @@
-"""Reading HFiles, the files of Hudi's metadata table: whole, by keys, by prefixes, as Arrow columns.
-
-Which blocks of an HFile can hold a key or the keys with a prefix, by the keys of its block index.
+"""Reading HFiles, the base files of the metadata table: all entries, some keys, or some prefixes, as Arrow columns.
+The block index tells which blocks can hold them.
 """
 
 from __future__ import annotations

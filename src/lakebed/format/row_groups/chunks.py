@@ -1,11 +1,8 @@
-"""Column chunks of Parquet files as bytes: where they are, and what a footer says of them when they are moved.
+"""Column chunks of Parquet files as bytes: where they are, and their footer entries when they are copied.
 
-A chunk knows its place only by offsets in the footer. Its entry there is kept as it is but for these: statistics and
-what nobody knows here stay, places of page indexes and bloom filters are left out, since those are not moved along.
-
-Thrift's compact protocol, as far as structs can be taken apart and put together again without knowing their fields.
-
-A struct is a list of fields whose values stay the bytes that they are, so what nobody knows here is kept as it was.
+A chunk knows its place only by offsets in the footer. Its entry is copied with statistics and unknown fields; places
+of page indexes and bloom filters are left out, since those are not copied. Thrift structs are taken apart without
+knowing their fields.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""What is known of file slices without a look at their keys: ranges and bloom filters, from the metadata table where it
-has them, else from the footers of base files.
-
-File slices as rows that go to tasks, some to each.
-
-How a bloom index looks keys up, as a job may tell it.
+"""Key ranges and bloom filters of file slices, from the metadata table or from the footers of base files; how they
+go to tasks as Arrow rows; and the options of the search.
 """
 
 from __future__ import annotations

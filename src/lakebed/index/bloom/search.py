@@ -1,8 +1,7 @@
-"""The search for many keys by tasks: comparisons are counted first, then each task gets a file, or a part of its keys.
+"""The search for many keys: in this process while they are few, else by tasks.
 
-Two passes over the keys where they are, and one shuffle: of the keys that a range lets through, once a file.
-
-The places of rows' keys by ranges and bloom filters: in this process for as many keys as fit well, else by tasks.
+Tasks make two passes over the keys where they are, and one shuffle of the keys that a range lets through.
+Comparisons are counted first; then each task gets a file, or a part of its keys.
 """
 
 from __future__ import annotations

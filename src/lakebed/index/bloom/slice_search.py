@@ -1,9 +1,5 @@
-"""Which of some keys one file slice holds: the bloom filter first, then the key column of the row groups whose range
-has keys that are left.
-
-Which keys of a write can be in which file slices, by the slices' key ranges.
-
-What a search for keys gives: their places, and what was done to find them.
+"""Which of some keys one file slice holds: by its key range, its bloom filter, then the key column of the row groups
+whose range has keys that are left. The result has the places of the keys and what was read to find them.
 """
 
 from __future__ import annotations

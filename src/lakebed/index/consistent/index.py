@@ -1,6 +1,5 @@
 """Hudi's bucket index of the engine CONSISTENT_HASHING: buckets on a ring, of which single ones split and merge.
-
-The consistent-hashing index of a table that does not remember it: its rings are there, keys tell the hash fields.
+Where the table's properties do not name it, its rings are there, and stored keys tell the hash fields.
 """
 
 from __future__ import annotations

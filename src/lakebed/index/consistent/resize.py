@@ -1,7 +1,5 @@
-"""The file group of a row as a number that is derived from its key: by the ring of its partition path, and by a pending
-resize, whose rows go to two file groups.
-
-Which buckets of a ring split and which merge, as the plan of a clustering; and where its rows go.
+"""The file group of a row as a number derived from its key: by the ring of its partition path, and by a pending
+resize, whose rows go to two file groups. Which buckets split and which merge, as the plan of a clustering.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Keeps `bloom_filters` right: the bloom filter of each base file, as its footer has it.
-
-The kind `bloom_filters`: the bloom filter of each base file.
-"""
+"""The partition `bloom_filters`: the bloom filter of each base file, as its footer has it."""
 
 from __future__ import annotations
 

@@ -1,13 +1,5 @@
-"""What the data says of ranges: the columns that have statistics, and the files with theirs, read once for column and
-partition statistics.
-
-Keeps `partition_stats` right: ranges and counts of columns in partition paths.
-
-Keeps `column_stats` right: ranges and counts of columns in files.
-
-The kind `partition_stats`: ranges and counts of columns in partition paths.
-
-The kind `column_stats`: ranges and counts of columns in files.
+"""The partitions `column_stats` and `partition_stats`: ranges and counts of columns, of each file and partition
+path.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Keeps `expr_index_*` right: ranges of a function's results in files and partition paths, or filters over them.
-
-The kind `expr_index_*`: ranges of a function's results in files and partition paths, or bloom filters over them.
+"""The partitions `expr_index_*`: ranges of a function's results in files and partition paths, or bloom filters over
+them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""What expression indexes say of base and log files: ranges of the function's results, or bloom filters over them.
+"""Expression indexes by their definitions, and their records: ranges of a function's results in files, or bloom
+filters.
 
-Expression indexes by their definitions: the function, the column, the kind of records, and how one is defined.
-
-The records of expression indexes, from the results of their functions over base files.
-
-In which time zone the results of an expression index were computed, as far as that is known.
-
-Hudi takes the zone of whichever session writes and notes it nowhere. A table's property notes it for the indexes that
-lakebed built: for the files they were built from, and for those that lakebed wrote since.
+The records of files say in which time zone the results were computed, as far as that is known: Hudi takes the zone
+of the session that writes and notes it nowhere. A table's property notes it for the indexes that lakebed built and
+wrote.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Records of the `files` partition: the data table's partition paths, and the files of each with their sizes.
-
-Keeps `files` right: the data table's partition paths, and the files of each.
-
-The kind `files`: the data table's partition paths, and the files of each.
-"""
+"""The partition `files`: the data table's partition paths, and the files of each with their sizes."""
 
 from __future__ import annotations
 

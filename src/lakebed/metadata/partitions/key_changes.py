@@ -1,19 +1,9 @@
-"""What a write task reports of one file: the record keys that were added and removed, with the values that secondary
-indexes hold.
+"""The record keys that an action added to and removed from file groups, for the indexes of record keys.
 
-A row is a key, whether it was in the file group before and whether it is now, and for each indexed field its text then
-and now. Rows of a key that stays with the same values are left out.
-
-The record keys that the file groups of a write gained and lost: reported by its tasks, inline or in side files below
-the markers.
-
-Where a task did not report them (the index is younger than the write), the slice and the one before are compared.
-
-Which indexes of record keys a table keeps: the record index, and secondary indexes with the field of each.
-
-The indexes of record keys that a table keeps, and what one action changes for them.
-
-`KeyIndexKind`: the kinds of partitions that are kept from changed record keys, in this process or by jobs.
+Write tasks report them, inline or in side files next to the markers: each row is a key, whether it was in the file
+group before and is now, and for each indexed field its text then and now. Where a task did not report them (the
+index is younger than the write), the slice and the one before are compared. `KeyIndexKind` is a kind that is kept
+from them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""Keeps `record_index` right: where each record key lives.
-
-Records of the `record_index` partition: where each record key lives.
-
-What an action says to the record index: keys that were added to a file group, keys that are in none any more.
-
-The kind `record_index`: where each record key lives, in the table or in each partition path.
-"""
+"""The partition `record_index`: the file group of each record key, in the table or in each partition path."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Keeps `secondary_index_*` right: which record keys have a value in the indexed field.
-
-The kind `secondary_index_*`: which record keys have a value in the indexed field.
-"""
+"""The partitions `secondary_index_*`: which record keys have a value in the indexed field."""
 
 from __future__ import annotations
 

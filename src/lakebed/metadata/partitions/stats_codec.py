@@ -1,7 +1,4 @@
-"""Bounds of column stats: which wrapper and value type stand for which Arrow type, which types compare.
-
-Records of `column_stats`, `partition_stats` and expression indexes of that kind: ranges and counts of a column.
-"""
+"""Records of column statistics: their Avro wrappers, the Arrow types of bounds, and which types compare."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
-"""What an action on the data table says to the metadata table: its files, ranges of their columns and of partitions.
-
-Ranges of a file that is there already: from its footer where that can be trusted, from its rows where not.
-
-Several stats of one column and file, or partition path, as one: a newer record replaces or widens the older.
-
-Which columns have stats: those the table's index definition names, and new ones while there is room.
+"""Column statistics as values: of new files, of files in storage (by footer or by rows), merged by file or partition
+path, and which columns have them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""The files that a metadata table describes: those that are there, and those that an action leaves live.
+"""The files that a metadata table describes, their rows, and the form in which a partition is compared with the
+data.
 
-Stored rows of file slices for the indexes that are kept over them.
-
-The form in which what a metadata partition holds is compared with what the data says that it should.
-
-A row has the `key` of its record, the `entry` within it (a file of a partition path; else empty), a `label` for people
-and the content as `text`.
+A compared row has the `key` of its record, the `entry` within it (a file of a partition path; else empty), a `label`
+for people and the content as `text`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A delta commit of the metadata table: requested, inflight, one log file a touched file group, completed.
+"""A delta commit of the metadata table: requested, inflight, one log file for each touched file group, completed.
 
-Records merge in the order in which their instants were requested. These checks tell whether those of a delta commit
-still come out right where records of later requested instants were written before it.
+Records merge in the order in which their instants were requested. Checks tell whether those of a delta commit are
+still right where records of later requested instants were written before it.
 """
 
 from __future__ import annotations

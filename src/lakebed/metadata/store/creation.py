@@ -1,10 +1,8 @@
-"""Creating the metadata table, building its partitions, dropping them; the data table's properties follow.
+"""Creating the metadata table, building and dropping its partitions; the data table's properties follow.
 
-Partitions that are built beside writers: those log to the new file groups from the moment that these are there,
-while their base files are made from the table as it was then. Both together are what the table says.
-
-The partition's file groups are made under an instant that comes to the timeline when the base files are complete: until
-then no reader looks at it, and nobody takes its files for those of a dead writer.
+A partition that is built beside writers has its file groups from the start: writers log to them while base files are
+made from the table as it was then. The build's instant comes to the timeline when the base files are complete; until
+then no reader looks at it, and no writer takes its files for those of a dead one.
 """
 
 from __future__ import annotations

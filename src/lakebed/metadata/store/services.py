@@ -1,18 +1,8 @@
-"""Compaction of the metadata table: each file group with log files becomes one new base file.
+"""The metadata table's own services, in the order in which Hudi runs them: compaction, log compaction, cleaning,
+archival, and the growth of indexes.
 
-Log compaction of the metadata table: the many log blocks of a file slice become the blocks of one log file, which
-stand for them until the next compaction.
-
-Cleaning of the metadata table: deletes file slices that no reader of the last commits can need.
-
-Re-sharding of record and secondary indexes that have outgrown their file groups, as a service of the metadata table.
-
-It runs when a compaction is due, instead of it: an index whose file groups are too large on average gets twice as many
-(or four times, and so on). They are half as large then, so it runs once for each doubling of the table.
-
-Archival of the metadata table's timeline.
-
-The metadata table's own services, in the order in which Hudi runs them.
+An index whose file groups are too large on average gets twice as many (or four times, and so on) when a compaction
+is due, instead of it: once for each doubling of the table.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """`MetadataSlices`: the metadata table's timeline and file slices at one moment, and which of their blocks count.
 
-Small files of metadata tables, opened once and kept by the process: each commit reads those of the one before.
-
-A file is known by its path, size and time of change, so that one which grew, or stands where another stood, is read
-anew.
+Small files are opened once and cached by the process, by path, size and time of change: each commit reads those of
+the one before.
 """
 
 from __future__ import annotations

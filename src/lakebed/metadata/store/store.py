@@ -1,9 +1,7 @@
-"""`MetadataStore`: the metadata table as a table with a timeline of its own, as those who write to it see it.
+"""`MetadataStore`: the metadata table as a table with a timeline of its own, as its writers see it.
 
-Version 6: the digits behind the instants at which the metadata table does something on its own.
-
-From version 8 on each of them has an instant of its own; before, they follow the last delta commit, each kind with
-digits that no other has.
+On version 6 what the metadata table does by itself has the instant of the last delta commit with digits after it;
+from version 8 on it has instants of its own.
 """
 
 from __future__ import annotations

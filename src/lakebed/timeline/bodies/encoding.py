@@ -1,13 +1,8 @@
-"""What the bodies of instants may hold: the fields that lakebed reads with their types.
+"""How bodies of instants are written and checked: the Avro schemas as Hudi's Java classes embed them
+(`schemas/*.avsc`), JSON laid out as Hudi's Java writer does, and the fields that lakebed reads with their types.
 
 Bodies of version 6 are JSON of any shape, and an Avro body comes with its own schema, so types are checked after
-decoding: whoever reads a body takes the fields named here as they are.
-
-JSON text laid out as Hudi's Java writer lays out the version 6 commit files.
-
-The Avro schemas of the timeline bodies that lakebed writes, as Hudi's Java classes embed them: `schemas/*.avsc`.
-
-Bodies are always decoded with the schema embedded in the file; these are for encoding only.
+decoding.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Plans and results of the table services: compaction and cleaning, in the bodies that Hudi reads and finishes.
-
-Plans of clustering: which file slices are written anew together, in the bodies that Hudi reads and runs.
-
-The bodies of an indexing: which partitions of the metadata table are to be built beside writers, and were.
+"""Plans and results of the table services: compaction, cleaning, clustering and indexing, in the bodies that Hudi
+reads and finishes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Plans and bodies of the other actions: decoded with Hudi's field names, encoded where lakebed writes them.
-
-Plan and body of a restore: which instants are taken back, and what was deleted for each.
-
-The body of a savepoint: who made it, when and why, and the files that cleaning keeps for it.
-"""
+"""Plans and bodies of rollbacks, restores and savepoints, with Hudi's field names."""
 
 from __future__ import annotations
 
