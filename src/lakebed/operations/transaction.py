@@ -261,6 +261,7 @@ class Transaction:
             self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
         )
         heartbeat.start()
+        self._refuse_lost(self._held, "begin")
         TimelineWriter(self.storage, self.config).request(self.action, self.instant, body)
 
     def _forget(self, instant: str) -> None:

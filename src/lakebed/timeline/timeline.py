@@ -195,12 +195,13 @@ class Timeline:
 
     @cached_property
     def start(self) -> str | None:
-        """The first instant that wrote data; what is older and not listed is archived.
+        """The first completed commit. What is older, not listed and not pending is archived.
 
-        Savepointed commits are left out, as archival may have gone past them, unless a restore has left nothing else:
-        then it is the last of those.
+        A pending instant does not count: archival goes no further than the last commit before it, but for one that a
+        writer requested late, after it had lost the table lock. Savepointed commits are left out, as archival may have
+        gone past them, unless a restore has left nothing else: then it is the last of those.
         """
-        writes = [i.time for i in self.instants if _writes(i)]
+        writes = [i.time for i in self.commits]
         return next((time for time in writes if time not in self.listed.savepoints), max(writes, default=None))
 
     @property
