@@ -250,6 +250,14 @@ class Timeline:
             )
         return found
 
+    def before_completion(self, time: str) -> Timeline:
+        """The same with the completed commit of this requested time still inflight."""
+        done = self.commit(time)
+        if done is None:
+            return self
+        files = {name: info for name, info in self.files.items() if name != done.file_name}
+        return Timeline(self.storage, self.config, Listed(files, self.config))
+
     def is_completed(self, time: str) -> bool:
         """Whether data written by this instant is committed by an instant on the active timeline."""
         return time in self.listed.commit_times
