@@ -268,6 +268,17 @@ class Timeline:
             return True
         return time not in self.pending_writes and self.start is not None and time < self.start
 
+    def begins_slices(self, time: str) -> bool:
+        """Whether log files named after this instant (before version 8 the one of their slice) are of a slice that
+        there is: one of a commit, or that a compaction or clustering is about to begin. Others were added to a slice
+        that was taken back."""
+        return self.is_committed(time) or time in self._planned_slices
+
+    @cached_property
+    def _planned_slices(self) -> frozenset[str]:
+        kinds = (Action.COMPACTION, Action.CLUSTERING, Action.REPLACECOMMIT)
+        return frozenset(i.time for i in self.pending if i.action in kinds)
+
     def completion_time(self, time: str) -> str | None:
         """When the instant completed, from the active or the archived timeline; None while pending and on version 6."""
         known = self.listed.completion_times.get(time)
