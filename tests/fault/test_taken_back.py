@@ -23,6 +23,10 @@ def write(table: Table) -> Any:
     return table.upsert(rows(*OURS), options=OPTIONS)
 
 
+def is_publication(mutation: Mutation) -> bool:
+    return mutation.path.endswith((".commit", ".deltacommit")) and "metadata" not in mutation.path
+
+
 def published(uri: str, patch: pytest.MonkeyPatch) -> FrozenWriter:
     """A writer of `OURS` that stands still behind its publication, before it takes the lock again to look."""
     seen: list[Mutation] = []
@@ -30,7 +34,7 @@ def published(uri: str, patch: pytest.MonkeyPatch) -> FrozenWriter:
     def at(mutation: Mutation) -> bool:
         if seen:
             return mutation.verb == "put_if_match"
-        if mutation.path.endswith((".commit", ".deltacommit")) and "metadata" not in mutation.path:
+        if is_publication(mutation):
             seen.append(mutation)
             frozen.lose_lock()
         return False
@@ -132,3 +136,23 @@ def test_it_stands_where_a_service_has_gone_on_from_it(
         if index.startswith("mor-"):
             lakebed.open(uri).compact(options=OPTIONS)
         assert state(uri) == put(old, *OURS, *THEIRS, *LATER)
+
+
+@pytest.mark.parametrize("version", [9, 8])
+def test_changes_are_read_on_from_a_compaction(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction completed while the writer stood still with its completion time taken: it would come before it."""
+    files, old = prepared("mor-bucket", version)
+    with copied("memory", files) as uri:
+        planned = lakebed.open(uri).compact(plan_only=True, options=OPTIONS)
+        frozen = FrozenWriter(uri, write, is_publication, monkeypatch)
+        assert frozen.freeze()
+        frozen.time_is_over(of_heartbeat=False)
+        assert lakebed.open(uri).compact(options=OPTIONS).instants == (planned.planned,)
+        checkpoint = lakebed.open(uri).changes("000").end
+        frozen.thaw()
+        assert isinstance(frozen.error, CommitConflict)
+        assert state(uri) == old
+        lakebed.open(uri).upsert(rows(*OURS), options=OPTIONS)
+        assert lakebed.open(uri).changes(checkpoint).to_arrow()["id"].to_pylist() == [0, 20]
+        assert state(uri) == put(old, *OURS)
+        assert lakebed.open(uri).indexes.verify().ok

@@ -33,7 +33,7 @@ from lakebed.timeline.bodies.plans import clean_files, compaction_operations, pl
 from lakebed.timeline.bodies.rollback import rollback_target
 from lakebed.timeline.history import rollback_record
 from lakebed.timeline.instants import completes_as
-from lakebed.timeline.timeline import COMMITS, Timeline
+from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
 
 CLUSTER_OPERATION = "CLUSTER"
 COMPACT_OPERATION = "COMPACT"
@@ -300,6 +300,10 @@ def reason_to_take_back(
         return f"instant {since[0].time} was committed"
     if config.table_type != "mor" or not has_completion_times(config.version):
         return None
+    # who has read changes up to a compaction would never come to what completed before it and was published after it
+    later = timeline.commits_completed_after(completed_at(mine))
+    if passed := next((i for i in later if not checked.is_completed(i.time)), None):
+        return f"instant {passed.time} was completed"
     plan = plan_without(mine, timeline, checked)
     return None if plan is None else f"compaction {plan.time} was planned without its log files"
 
