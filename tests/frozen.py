@@ -36,6 +36,7 @@ class FrozenWriter:
         self.mutation: Mutation | None = None
         self._at = at
         self._count = 0
+        self._queues = dict[str, threading.Lock]()
         self._stopped = threading.Event()
         self._thaw = threading.Event()
         with crash_at(self._stands) as self.crash:

@@ -25,11 +25,11 @@ from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, WriteSta
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import NEW_FILE
-from lakebed.timeline.bodies.plans import compaction_operations
+from lakebed.timeline.bodies.plans import clean_files, compaction_operations, planned_clustering
 from lakebed.timeline.bodies.rollback import rollback_target
 from lakebed.timeline.history import rollback_record
 from lakebed.timeline.instants import completes_as
-from lakebed.timeline.timeline import COMMITS, Timeline
+from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
 
 CLUSTER_OPERATION = "CLUSTER"
 COMPACT_OPERATION = "COMPACT"
@@ -288,16 +288,76 @@ def reason_to_take_back(
     # whose rollback was cut off finds its requested file still there
     if not is_requested(timeline, instant, action) or is_rolled_back(instant, timeline, checked):
         return "another writer rolled it back"
+    mine = timeline.find(instant, action)
     since = [i for i in commits_since(timeline, StartedAt.of(checked)) if i.time != instant]
-    for stats in (commit.stats for commit in timeline.commits_metadata(since)):
-        if any(stat.prev_commit == instant for group in stats.values() for stat in group):
-            return None
+    if mine is None or not mine.is_completed or _is_built_on(mine, since, timeline, checked):
+        return None
     if since:
         return f"instant {since[0].time} was committed"
     if config.table_type != "mor" or not has_completion_times(config.version):
         return None
-    plan = plan_without(timeline.find(instant, action), timeline, checked)
+    # who has read changes up to a compaction would never come to what completed before it and was published after it
+    later = timeline.commits_completed_after(completed_at(mine))
+    if passed := next((i for i in later if not checked.is_completed(i.time)), None):
+        return f"instant {passed.time} was completed"
+    plan = plan_without(mine, timeline, checked)
     return None if plan is None else f"compaction {plan.time} was planned without its log files"
+
+
+def _is_built_on(mine: Instant, since: Sequence[Instant], timeline: Timeline, checked: Timeline) -> bool:
+    """Whether others that saw the instant have gone on from it since the timeline was `checked`: without it they would
+    lack files. A commit wrote behind its files, a clustering has put its rows elsewhere, a compaction or a clean was
+    planned of its files, or of those that it superseded."""
+    stats = [stat for group in timeline.commit_metadata(mine).stats.values() for stat in group]
+    own = {path.rpartition("/")[2] for stat in stats for path in stat.paths}
+    superseded = {stat.prev_base_file for stat in stats if stat.log_version is None and stat.prev_base_file}
+    replaced = {(path, i) for path, ids in timeline.commit_metadata(mine).replaced.items() for i in ids}
+    for commit in timeline.commits_metadata(since):
+        if any(stat.prev_commit == mine.time for group in commit.stats.values() for stat in group):
+            return True
+    before = {i.time for i in checked.instants}
+    for new in (i for i in timeline.instants if i.time not in before and i.time != mine.time):
+        plan = timeline.plan(new) if new.action in _PLANNING else {}
+        if new.action is Action.CLEAN:
+            gone = {(path, name) for path, names in clean_files(plan).items() for name in names}
+            if any(name in superseded or (path, _file_id(name)) in replaced for path, name in gone):
+                return True
+        # a clustering that is pending gives way
+        merged = [*compaction_operations(plan)]
+        if new.is_completed:
+            merged += [one for operation in planned_clustering(plan).operations for one in operation.slices]
+        if any(name in own for one in merged for name in (one.base_file, *one.log_files)):
+            return True
+    return False
+
+
+# Their requested files hold plans. A compaction completes as a commit, a log compaction as a delta commit.
+_PLANNING = (
+    Action.CLEAN,
+    Action.COMPACTION,
+    Action.LOGCOMPACTION,
+    Action.COMMIT,
+    Action.DELTACOMMIT,
+    Action.REPLACECOMMIT,
+)
+
+
+def _file_id(name: str) -> str:
+    file = parse_base_file("", name, 0) or parse_log_file("", name, 0)
+    return "" if file is None else file.file_id
+
+
+def check_nothing_gone(began: Timeline, now: Timeline) -> None:
+    """Raise `CommitConflict` where a commit that a timeline showed was taken back since: what began by it may have read
+    its rows, and may have written behind its files."""
+    for instant in began.commits:
+        if not now.is_committed(instant.time):
+            raise CommitConflict(
+                f"instant {instant.time}, which was there when this began, was taken back by its writer, which had"
+                " published it after it had lost the table lock",
+                hint="Nothing of this is visible; run it again.",
+                context={"instant": instant.time},
+            )
 
 
 def is_requested(timeline: Timeline, instant: str, action: Action) -> bool:

@@ -253,6 +253,9 @@ def _plan_by_paths(timeline: Timeline, target: Instant, paths: Collection[str], 
         resizes = {i.time for i in timeline.instants if i.action in _CLUSTERS and i.time < target.time}
     else:
         resizes = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
+        # alone in a slice that was taken back they would be its newest
+        slices = (parse_log_file("", path.rpartition("/")[2], 0) for path in logs)
+        resizes |= {log.instant for log in slices if log is not None and not timeline.begins_slices(log.instant)}
     return plan_rollback_by_paths(target, paths, logs, resizes=resizes)
 
 

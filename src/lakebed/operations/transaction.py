@@ -21,6 +21,7 @@ from lakebed.concurrency.conflicts import (
     TouchedFiles,
     check_conflicts,
     check_deletes,
+    check_nothing_gone,
     commits_since,
     is_requested,
     reason_to_take_back,
@@ -259,6 +260,7 @@ class Transaction:
             self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
         )
         heartbeat.start()
+        self._refuse_lost(self._held, "begin")
         TimelineWriter(self.storage, self.config).request(self.action, self.instant, body)
 
     def _forget(self, instant: str) -> None:
@@ -313,6 +315,7 @@ class Transaction:
             timeline = self._load()
             self._check_still_pending(timeline)
             assert self._started is not None
+            check_nothing_gone(self._started.timeline, timeline)
             agreed = check_conflicts(
                 touched,
                 timeline,
@@ -381,11 +384,12 @@ class Transaction:
         `checked` without seeing it. Else it is taken back, and raises `CommitConflict`."""
         try:
             with self._lock() as lock:
-                reason = self._reason_to_take_back(self._load(), checked)
+                timeline = self._load()
+                reason = self._reason_to_take_back(timeline, checked)
                 if reason is None:
                     return
                 self._refuse_lost(lock, "be taken back")
-                self.storage.delete(f"{self.config.timeline_path}/{done.file_name}")
+                self._take_back(done, timeline, lock)
         except (LakebedError, OSError) as cause:
             raise CommitStateUnknown(
                 f"instant {self.instant} of {self.storage.url()} was published after the table lock was lost, and"
@@ -399,6 +403,10 @@ class Transaction:
             hint="Run the write again; a longer heartbeat interval helps where the process is often suspended.",
             context={"instant": self.instant},
         )
+
+    def _take_back(self, done: Instant, timeline: Timeline, lock: Lock) -> None:
+        """Undo it by its write stats: others may have swept its markers since it was published."""
+        roll_back(self.storage, self.config, timeline, done, self._clock, lock.still_mine, self._forget)
 
     def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
         return reason_to_take_back(self.instant, self.action, self.config, timeline, checked)

@@ -105,7 +105,11 @@ def plan_clean(snapshot: Snapshot, found: Cleanable, settings: CleaningSettings)
     groups = all_slices(
         [file for file in listing.base_files if snapshot.is_visible(file.instant)],
         # before version 8 a log file goes by its slice's instant
-        [file for file in listing.log_files if version < 8 or snapshot.is_visible(file.instant)],
+        [
+            file
+            for file in listing.log_files
+            if (timeline.begins_slices if version < 8 else snapshot.is_visible)(file.instant)
+        ],
         version=version,
         completion_time=timeline.completion_time,
     )

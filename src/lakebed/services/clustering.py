@@ -394,6 +394,17 @@ class ClusteringTransaction(ServiceTransaction):
         snapshot = snapshot_of(self.storage, self.config, timeline)
         self.context.index.update(statuses, self.instant, snapshot, metadata.replaced)
 
+    def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
+        """A write that went first may have changed a slice of the plan since that was `checked`."""
+        reason = super()._reason_to_take_back(timeline, checked)
+        if reason is not None:
+            return reason
+        try:
+            self._check_inputs(snapshot_of(self.storage, self.config, timeline.before_completion(self.instant)))
+        except CommitConflict as conflict:
+            return conflict.message
+        return None
+
     def _check_inputs(self, snapshot: Snapshot) -> None:
         """Refuse where a slice of the plan was replaced, or got a newer file: rows would come back, or be lost."""
         assert self._planned is not None

@@ -16,8 +16,9 @@ from typing import Self, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from lakebed.concurrency.conflicts import is_requested, is_rolled_back
+from lakebed.concurrency.conflicts import check_nothing_gone, is_requested, is_rolled_back
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
+from lakebed.concurrency.lock import Lock
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.index.base import Index
 from lakebed.metadata.lookups import snapshot_of
@@ -152,6 +153,7 @@ class ServiceTransaction(Transaction):
         with self._lock() as lock:
             timeline = self._load()
             self._check_still_mine(timeline)
+            check_nothing_gone(self.timeline, timeline)
             delete_data_files(self.storage, self._unnamed(metadata), self.instant)
             self._read_config_again()
             self._before_completion(timeline, metadata, statuses)
@@ -207,6 +209,10 @@ class ServiceTransaction(Transaction):
         except (FileNotFoundError, ValueError):
             return False
         return isinstance(body, dict) and body.get("writerId") == self.writer_id
+
+    def _take_back(self, done: Instant, timeline: Timeline, lock: Lock) -> None:
+        """It is inflight then, and undone as one that raised. Another process may have completed it as well."""
+        self.storage.delete(f"{self.config.timeline_path}/{done.file_name}")
 
     def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
         """Others may commit beside a service: it stands unless it was taken back in between."""

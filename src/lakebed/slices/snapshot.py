@@ -372,10 +372,12 @@ class Snapshot:
         }
 
     def _may_show(self, log: LogFile) -> bool:
-        """Below version 8 a log file goes by its slice's instant: of a slice that began later, or that a pending
-        clustering is about to begin, nothing is shown."""
+        """Below version 8 a log file goes by its slice's instant: of a slice that began later, that a pending
+        clustering is about to begin, or that was taken back, nothing is shown."""
         if self.config.version >= 8:
             return True
+        if not self.timeline.begins_slices(log.instant):
+            return False
         return log.instant not in self._clusterings and (self.as_of is None or log.instant <= self.as_of)
 
     @cached_property

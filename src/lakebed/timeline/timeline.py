@@ -195,12 +195,13 @@ class Timeline:
 
     @cached_property
     def start(self) -> str | None:
-        """The first instant that wrote data; what is older and not listed is archived.
+        """The first completed commit. What is older, not listed and not pending is archived.
 
-        Savepointed commits are left out, as archival may have gone past them, unless a restore has left nothing else:
-        then it is the last of those.
+        A pending instant does not count: archival goes no further than the last commit before it, but for one that a
+        writer requested late, after it had lost the table lock. Savepointed commits are left out, as archival may have
+        gone past them, unless a restore has left nothing else: then it is the last of those.
         """
-        writes = [i.time for i in self.instants if _writes(i)]
+        writes = [i.time for i in self.commits]
         return next((time for time in writes if time not in self.listed.savepoints), max(writes, default=None))
 
     @property
@@ -249,6 +250,14 @@ class Timeline:
             )
         return found
 
+    def before_completion(self, time: str) -> Timeline:
+        """The same with the completed commit of this requested time still inflight."""
+        done = self.commit(time)
+        if done is None:
+            return self
+        files = {name: info for name, info in self.files.items() if name != done.file_name}
+        return Timeline(self.storage, self.config, Listed(files, self.config))
+
     def is_completed(self, time: str) -> bool:
         """Whether data written by this instant is committed by an instant on the active timeline."""
         return time in self.listed.commit_times
@@ -258,6 +267,17 @@ class Timeline:
         if time in self.listed.commit_times:
             return True
         return time not in self.pending_writes and self.start is not None and time < self.start
+
+    def begins_slices(self, time: str) -> bool:
+        """Whether log files named after this instant (before version 8 the one of their slice) are of a slice that
+        there is: one of a commit, or that a compaction or clustering is about to begin. Others were added to a slice
+        that was taken back."""
+        return self.is_committed(time) or time in self._planned_slices
+
+    @cached_property
+    def _planned_slices(self) -> frozenset[str]:
+        kinds = (Action.COMPACTION, Action.CLUSTERING, Action.REPLACECOMMIT)
+        return frozenset(i.time for i in self.pending if i.action in kinds)
 
     def completion_time(self, time: str) -> str | None:
         """When the instant completed, from the active or the archived timeline; None while pending and on version 6."""
