@@ -75,7 +75,7 @@ def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitR
     if found.archived:
         active = snapshot.commits
         oldest = _position(active[0], snapshot.config.version) if active else ""
-        first = first_readable(snapshot, active, oldest) if active else ""
+        first = first_readable(snapshot, active, max(oldest, found.archived_to)) if active else ""
         raise InvalidOption(
             f"changes of table {snapshot.config.name!r} from {found.start or 'the beginning'} on cannot be told: some"
             " of these commits are archived",
