@@ -47,6 +47,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once, parallel_map
 from lakebed.timeline.bodies.plans import planned_clustering
+from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import count_text
 
@@ -223,7 +224,7 @@ class _Commit:
         continues the slice before it. The view has no slice where a clustering that was requested before the commit has
         replaced the file group since.
         """
-        before = self._slices_before().get((partition, file_id))
+        before = self._slice_before(partition, file_id)
         begun, first = min((log.instant, log.version) for log in files)
         logs = named if before is None else [o for o in before.log_files if (o.instant, o.version) < (begun, first)]
         base = None if before is None else before.base_file
@@ -254,9 +255,18 @@ class _Commit:
         return self._replaced(partition, stat.file_id)
 
     def _replaced(self, partition: str, file_id: str) -> FileSlice:
-        found = self._slices_before().get((partition, file_id))
+        found = self._slice_before(partition, file_id)
         if found is None:
             raise gone(f"file group {file_id} of partition path {partition!r} as it was", self._time)
+        return found
+
+    def _slice_before(self, partition: str, file_id: str) -> FileSlice | None:
+        """The slice of a file group as it was when the commit began, None where it had none. One that is being cleaned
+        may lack files."""
+        found = self._slices_before().get((partition, file_id))
+        going = () if found is None else being_cleaned(self._snapshot.timeline)
+        if found is not None and going and (path := next((f.path for f in found.files if f.path in going), "")):
+            raise gone(path, self._time)
         return found
 
     def _all_slices_before(self) -> dict[tuple[str, str], FileSlice]:

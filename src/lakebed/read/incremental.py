@@ -26,6 +26,7 @@ from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import once
+from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.instants import completes_as, format_time, time_zone, without_suffix
 from lakebed.timeline.timeline import COMMITS
 
@@ -341,6 +342,9 @@ def _written_since(view: Snapshot, first: str) -> tuple[FileSlice, ...]:
 
 def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]) -> bool:
     """Whether every file group that the commits wrote still has its state as of the last of them."""
+    going = being_cleaned(view.timeline)
+    if going and any(file.path in going for one in slices for file in one.files):
+        return False
     instant_of = {(s.partition, s.file_id): s.base_file.instant if s.base_file else s.instant for s in slices}
     logs = {log.path for s in slices for log in s.log_files}
     replaced = {
