@@ -174,14 +174,25 @@ def _schema_commit(timeline: Timeline) -> Instant | None:
 
 
 def commits_since(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
-    """Commits that completed after the write began. On version 8 and later compactions of a merge-on-read table do not
-    disturb writers: log files find their file slice by completion time."""
+    """Commits that completed after the write began, also those that were archived since: archival keeps what was
+    requested after the first pending write, and goes by requested times. On version 8 and later compactions of a
+    merge-on-read table do not disturb writers: log files find their file slice by completion time."""
     skips_compactions = has_completion_times(timeline.config.version) and timeline.config.table_type == "mor"
     before = (timeline.find(*key) for key in sorted(started.pending) if key[0] <= started.last_completed)
     ended = [i for i in before if i is not None and i.is_completed and i.action in COMMITS]
-    for instant in (*ended, *timeline.commits_after(started.last_completed)):
+    for instant in (*_archived_since(timeline, started), *ended, *timeline.commits_after(started.last_completed)):
         if not (skips_compactions and instant.action is Action.COMMIT):
             yield instant
+
+
+def _archived_since(timeline: Timeline, started: StartedAt) -> list[Instant]:
+    """The commits that were pending when the write began and are archived by now. Those that were rolled back are in no
+    list."""
+    gone = {key for key in started.pending if timeline.find(*key) is None and key[0] < (timeline.start or "")}
+    if not gone:
+        return []
+    found = (i for i in timeline.archived().instants if i.is_completed and i.action in COMMITS)
+    return [i for i in found if (i.time, i.action) in gone]
 
 
 def _check_pending(

@@ -10,7 +10,6 @@ import html
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -48,6 +47,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once, parallel_map
 from lakebed.timeline.bodies.plans import planned_clustering
+from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import count_text
 
@@ -76,7 +76,7 @@ def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitR
     if found.archived:
         active = snapshot.commits
         oldest = _position(active[0], snapshot.config.version) if active else ""
-        first = first_readable(snapshot, active, oldest) if active else ""
+        first = first_readable(snapshot, active, max(oldest, found.archived_to)) if active else ""
         raise InvalidOption(
             f"changes of table {snapshot.config.name!r} from {found.start or 'the beginning'} on cannot be told: some"
             " of these commits are archived",
@@ -171,16 +171,14 @@ class _Commit:
         own = {stat.path.rpartition("/")[2]: stat.file_size for stat in stats}
         files = tuple(_log_file(partition, path, size) for path, size in own.items())
         last = stats[-1]
+        others = [_log_file(partition, name, 0) for name in last.log_files or () if name not in own]
+        earlier = [log for log in others if not log.is_cdc]
+        before: FileSlice | None
         if last.base_file:
-            others = [name for name in last.log_files or () if name not in own]
-            earlier = [log for name in others if not (log := _log_file(partition, name, 0)).is_cdc]
             base = _base_file(partition, last.base_file)
-            before: FileSlice | None = FileSlice(partition, file_id, base.instant, base, _in_order(earlier))
+            before = FileSlice(partition, file_id, base.instant, base, _in_order(earlier))
         else:
-            before = self._without_base(partition, file_id, files)
-            earlier = [_log_file(partition, name, 0) for name in last.log_files or () if name not in own]
-            if before is None and earlier:  # a clustering that was requested before has replaced the file group since
-                before = FileSlice(partition, file_id, earlier[0].instant, None, _in_order(earlier))
+            before = self._without_base(partition, file_id, files, earlier)
         if before is None:
             alone = FileSlice(partition, file_id, self._time, None, files)
             return ChangeSource("appended", self._time, after=alone, files=files)
@@ -215,15 +213,35 @@ class _Commit:
                 origins[operation.slices[0].partition, node.file_id] = {one.file_id for one in operation.slices}
         return origins
 
-    def _without_base(self, partition: str, file_id: str, files: Sequence[LogFile]) -> FileSlice | None:
-        """The slice that log files were appended to. Names of version 6 do not tell when a file was written, but the
-        versions that they count do."""
-        before = self._slices_before().get((partition, file_id))
-        if before is None or has_completion_times(self._snapshot.config.version):
-            return before
-        first = min(log.version for log in files)
-        earlier = tuple(log for log in before.log_files if log.version < first)
-        return replace(before, log_files=earlier) if earlier else None
+    def _without_base(
+        self, partition: str, file_id: str, files: Sequence[LogFile], named: Sequence[LogFile]
+    ) -> FileSlice | None:
+        """The slice that log files were appended to, where their write stats name no base file of it but only the log
+        files `named`.
+
+        Names of version 6 have the instant of the slice, so the view shows log files that were written later: the
+        versions that names count tell. A compaction that was pending then has begun a slice without a base file, which
+        continues the slice before it. The view has no slice where a clustering that was requested before the commit has
+        replaced the file group since.
+        """
+        before = self._slice_before(partition, file_id)
+        begun, first = min((log.instant, log.version) for log in files)
+        logs = named if before is None else [o for o in before.log_files if (o.instant, o.version) < (begun, first)]
+        base = None if before is None else before.base_file
+        if base is None and begun != self._time and self._is_compaction(begun):
+            raise gone(f"file group {file_id} of partition path {partition!r} as it was", self._time)
+        if base is None and not logs:
+            return None
+        return FileSlice(partition, file_id, before.instant if before else logs[0].instant, base, _in_order(list(logs)))
+
+    def _is_compaction(self, time: str) -> bool:
+        """Whether a compaction of this instant completed."""
+        timeline = self._snapshot.timeline
+        if time in timeline.pending_writes:
+            return False
+        active = timeline.commit(time)
+        known = [active] if active is not None else [i for i in timeline.archived().instants if i.time == time]
+        return any(i.is_completed and i.action is Action.COMMIT for i in known)
 
     def _after(self, partition: str, stat: WriteStat) -> FileSlice:
         base = _base_file(partition, stat.path, stat.file_size) if stat.path else None
@@ -237,9 +255,18 @@ class _Commit:
         return self._replaced(partition, stat.file_id)
 
     def _replaced(self, partition: str, file_id: str) -> FileSlice:
-        found = self._slices_before().get((partition, file_id))
+        found = self._slice_before(partition, file_id)
         if found is None:
             raise gone(f"file group {file_id} of partition path {partition!r} as it was", self._time)
+        return found
+
+    def _slice_before(self, partition: str, file_id: str) -> FileSlice | None:
+        """The slice of a file group as it was when the commit began, None where it had none. One that is being cleaned
+        may lack files."""
+        found = self._slices_before().get((partition, file_id))
+        going = () if found is None else being_cleaned(self._snapshot.timeline)
+        if found is not None and going and (path := next((f.path for f in found.files if f.path in going), "")):
+            raise gone(path, self._time)
         return found
 
     def _all_slices_before(self) -> dict[tuple[str, str], FileSlice]:

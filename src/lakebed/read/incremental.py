@@ -18,6 +18,7 @@ from lakebed.errors import InvalidOption
 from lakebed.filters.coercion import parse_zone
 from lakebed.filters.predicates import Column, In, Literal, Predicate, combine
 from lakebed.model import COMMIT_ACTIONS, COMMIT_TIME, Action, FileSlice, Instant, has_completion_times
+from lakebed.policies.compaction import last_compaction
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.reopening import read_again
@@ -25,7 +26,8 @@ from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import once
-from lakebed.timeline.instants import completes_as, format_time, time_zone
+from lakebed.timeline.history import being_cleaned
+from lakebed.timeline.instants import completes_as, format_time, time_zone, without_suffix
 from lakebed.timeline.timeline import COMMITS
 
 if TYPE_CHECKING:
@@ -130,7 +132,13 @@ class CommitRange:
     start: str
     end: str
     commits: tuple[Instant, ...]
-    archived: bool
+    archived_to: str = ""
+    """The time of the last of them that is archived, empty where none is."""
+
+    @property
+    def archived(self) -> bool:
+        """Whether some of the commits are archived."""
+        return bool(self.archived_to)
 
     @property
     def last(self) -> str:
@@ -149,15 +157,7 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
     low = _bound(snapshot, start, "start")
     high = None if end is None else _bound(snapshot, end, "end")
     active = [(_position(i, by_completion), i) for i in snapshot.commits]
-    archived: list[tuple[str, Instant]] = []
-    oldest = min((p for p, _ in active), default=None)
-    if oldest is None or low < oldest:
-        known = {i.time for _, i in active}
-        archived = [
-            (_position(i, by_completion), i)
-            for i in snapshot.timeline.archived().instants
-            if i.is_completed and i.action in COMMIT_ACTIONS and i.time not in known
-        ]
+    archived = _archived(snapshot, low, [p for p, _ in active], by_completion)
     if not by_completion and (hole := _first_pending(snapshot)) is not None:
         active = [(p, i) for p, i in active if i.time < hole]
     chosen = [(p, i) for p, i in (*archived, *active) if p > low and (high is None or p <= high)]
@@ -166,8 +166,35 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
         start=low,
         end=max((p for p, _ in chosen), default=low),
         commits=tuple(sorted((i for _, i in chosen), key=lambda i: i.time)),
-        archived=any(i.time in old for _, i in chosen),
+        archived_to=max((p for p, i in chosen if i.time in old), default=""),
     )
+
+
+def _archived(snapshot: Snapshot, low: str, active: Sequence[str], by_completion: bool) -> list[tuple[str, Instant]]:
+    """The archived commits that may be behind `low`, with their times; `active` are those of the active ones.
+
+    Archival goes by requested times: a commit that was requested before all that are active may have completed behind
+    some of them. What completed and was archived since the timeline was listed is left to the next read: others that
+    completed before it are in neither list.
+    """
+    timeline = snapshot.timeline
+    if active and low >= min(active) and not (by_completion and _may_be_archived(snapshot, low)):
+        return []
+    known = {i.time for i in (*snapshot.commits, *timeline.pending)}
+    last = timeline.greatest_known
+    return [
+        (_position(i, by_completion), i)
+        for i in timeline.archived().instants
+        if i.is_completed and i.action in COMMIT_ACTIONS and i.time not in known and (not active or i.time <= last)
+    ]
+
+
+def _may_be_archived(snapshot: Snapshot, low: str) -> bool:
+    """Whether a commit that completed behind `low` can be archived: with a metadata table no commit is, real Hudi's
+    neither, that completed behind the last compaction of it."""
+    metadata = snapshot.metadata
+    compaction = None if metadata is None else last_compaction(metadata.slices.timeline.commits)
+    return compaction is None or low < without_suffix(compaction.time)
 
 
 def _position(instant: Instant, by_completion: bool) -> str:
@@ -315,6 +342,9 @@ def _written_since(view: Snapshot, first: str) -> tuple[FileSlice, ...]:
 
 def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]) -> bool:
     """Whether every file group that the commits wrote still has its state as of the last of them."""
+    going = being_cleaned(view.timeline)
+    if going and any(file.path in going for one in slices for file in one.files):
+        return False
     instant_of = {(s.partition, s.file_id): s.base_file.instant if s.base_file else s.instant for s in slices}
     logs = {log.path for s in slices for log in s.log_files}
     replaced = {

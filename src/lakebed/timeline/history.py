@@ -10,9 +10,9 @@ from typing import Any
 
 from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, Kept
-from lakebed.model import WRITER_ID, Action, Instant
+from lakebed.model import WRITER_ID, Action, Instant, State, path_in
 from lakebed.storage.parallel import parallel_map
-from lakebed.timeline.bodies.plans import SAVEPOINTED
+from lakebed.timeline.bodies.plans import SAVEPOINTED, clean_files
 from lakebed.timeline.bodies.rollback import planned_rollbacks, rollback_target
 from lakebed.timeline.timeline import Timeline, completed_at
 
@@ -55,6 +55,14 @@ def planned_clean(timeline: Timeline, instant: Instant) -> Clean:
     """What the plan of a clean says."""
     plan = timeline.plan(instant)
     return _clean(instant.time, (plan.get("earliestInstantToRetain") or {}).get("timestamp") or "", plan)
+
+
+def being_cleaned(timeline: Timeline) -> frozenset[str]:
+    """The paths of the files that cleans which have begun delete. Until such a clean completes the metadata table lists
+    them, and the folders have some of them."""
+    begun = (i for i in timeline.pending if i.action is Action.CLEAN and i.state is State.INFLIGHT)
+    plans = [clean_files(timeline.plan(instant)) for instant in begun]
+    return frozenset(path_in(partition, name) for plan in plans for partition in plan for name in plan[partition])
 
 
 def archived_cleans(timeline: Timeline) -> Iterator[Clean]:

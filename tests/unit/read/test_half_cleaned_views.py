@@ -1,0 +1,114 @@
+"""Reads of the past beside a clean that has deleted files and is not completed: its process stands still or was killed.
+The metadata table still lists the files; without it, what is left of a file slice is listed."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import lakebed
+from crash_tables import rows
+from lakebed.errors import InvalidOption
+from lakebed.table import Table
+from lakebed.testing import Killed, Mutation, crash_at
+
+QUIET: dict[str, Any] = {
+    "hoodie.clean.automatic": False,
+    "hoodie.archive.automatic": False,
+    "hoodie.compact.inline": False,
+    "hoodie.table.cdc.enabled": True,
+}
+RETAINED = {"hoodie.clean.commits.retained": 1, "lakebed.write.tasks": 1}
+AT_ONCE = {"hoodie.compact.inline.max.delta.commits": 1}
+KINDS = list(itertools.product((9, 8, 6), ("cow", "mor"), (True, False)))
+_numbers = itertools.count()
+
+
+def made(version: int, kind: str, *, metadata: bool) -> tuple[Table, str, str]:
+    """A table of one file group a city that was written often; the checkpoints of its first and its third commit."""
+    table = lakebed.create(
+        f"memory://half-cleaned/t{next(_numbers)}",
+        rows((0, "c0", "", 0)).schema,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        type=kind,  # pyright: ignore[reportArgumentType]
+        index="bucket",
+        buckets=1,
+        table_version=version,
+        properties={**QUIET, "hoodie.metadata.enable": metadata},
+    )
+    checkpoints: list[str] = []
+    for n in range(3):
+        table.upsert(rows((0, "c0", f"v{n}", n), (n + 1, "c0", f"w{n}", n), (n + 1, "c1", f"x{n}", n)))
+        checkpoints.append(lakebed.open(table.uri).changes("000").end)
+    for n in range(3, 5):
+        if kind == "mor":
+            table.compact(options=AT_ONCE)
+        table.upsert(rows((0, "c0", f"v{n}", n)))
+    return table, checkpoints[0], checkpoints[2]
+
+
+def cut_off(table: Table, *, after: int) -> None:
+    """Clean, and be killed behind so many deletions of data files."""
+    deleted: list[str] = []
+
+    def is_next(mutation: Mutation) -> bool:
+        if not deleted and mutation.verb != "delete":
+            return False
+        if mutation.verb == "delete" and not mutation.path.startswith(".hoodie"):
+            deleted.append(mutation.path)
+            return len(deleted) > after
+        return True
+
+    with suppress(Killed), crash_at(is_next):
+        lakebed.open(table.uri).clean(options=RETAINED)
+    assert deleted
+    assert any(not i.is_completed for i in table.timeline)
+
+
+def shown(found: Any) -> list[tuple[int, str]]:
+    return sorted((row["id"], row["v"]) for row in found.to_arrow().to_pylist())
+
+
+WHOLE = [(0, "v2"), (2, "w1"), (2, "x1"), (3, "w2"), (3, "x2")]
+LATEST = [(2, "w1"), (2, "x1"), (3, "w2"), (3, "x2")]
+
+
+@pytest.mark.parametrize("after", [1, 100])
+@pytest.mark.parametrize(("version", "kind", "metadata"), KINDS)
+def test_changes_of_a_range_that_is_being_cleaned_are_those_that_the_table_still_shows(
+    version: int, kind: str, metadata: bool, after: int
+) -> None:
+    table, first, third = made(version, kind, metadata=metadata)
+    assert shown(table.changes(first, third)) == WHOLE
+    early = table.changes(first, third)
+    cut_off(table, after=after)
+    assert shown(lakebed.open(table.uri).changes(first, third)) == LATEST
+    # by a timeline from before the clean the range is whole as long as its own files are there
+    assert shown(early) in ([LATEST] if after > 1 else [LATEST, WHOLE])
+    lakebed.open(table.uri).clean(options=RETAINED)
+    assert shown(lakebed.open(table.uri).changes(first, third)) == LATEST
+
+
+@pytest.mark.parametrize("after", [1, 2, 100])
+@pytest.mark.parametrize(("version", "kind", "metadata"), KINDS)
+def test_change_data_of_rows_that_are_being_cleaned_is_refused(
+    version: int, kind: str, metadata: bool, after: int
+) -> None:
+    """The rows that an overwrite deleted are in a base file and in log files: none of them are left out."""
+    table, _, _ = made(version, kind, metadata=metadata)
+    start = lakebed.open(table.uri).cdc("000").end
+    table.insert_overwrite(rows((0, "c0", "new", 9)))
+    end = lakebed.open(table.uri).cdc(start).end
+    deleted = [row["before"]["id"] for row in table.cdc(start, end).to_arrow().to_pylist() if row["op"] == "d"]
+    assert sorted(deleted) == [0, 1, 2, 3]
+    table.upsert(rows((5, "c0", "later", 9)))
+    cut_off(table, after=after)
+    with pytest.raises(InvalidOption, match="cannot be told any more") as raised:
+        lakebed.open(table.uri).cdc(start).to_arrow()
+    last = raised.value.context["checkpoint"]
+    assert [row["after"]["id"] for row in lakebed.open(table.uri).cdc(last).to_arrow().to_pylist()] == [5]
