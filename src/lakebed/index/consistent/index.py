@@ -6,7 +6,7 @@ The consistent-hashing index of a table that does not remember it: its rings are
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import ClassVar
 
@@ -62,6 +62,9 @@ class ConsistentIndex(Index):
     fields: tuple[str, ...] = ()
     renewed_by: str = ""
     """The instant of a write whose rows go to new file groups only."""
+    _wrote: dict[str, list[str]] = field(
+        default_factory=dict[str, list[str]], init=False, repr=False, compare=False
+    )  # partition paths with a new ring, by the instant that is not completed yet
 
     name: ClassVar[str] = "consistent"
     is_global = False
@@ -277,6 +280,7 @@ class ConsistentIndex(Index):
             if any(one.sequence != ring.sequence for one in children):
                 raise _other_ring(ring, instant)
             files.write(ring.changed(instant, (node for one in children for node in one.nodes)))
+            self._wrote.setdefault(instant, []).append(partition)
         written = {s.partition for s in statuses if s.path is not None}
         files.begin((written | replaced.keys()) - resized.keys())
         for partition in replaced.keys() - resized.keys():
@@ -285,6 +289,11 @@ class ConsistentIndex(Index):
             on_ring = set(ring.file_ids.to_pylist())
             if on_ring.intersection(replaced[partition]) or own - on_ring:
                 files.write(_renewed(ring, instant))
+                self._wrote.setdefault(instant, []).append(partition)
+
+    def committed(self, instant: str, snapshot: Snapshot) -> None:
+        """Leave word that the rings of the instant count, which real Hudi goes by when it is archived."""
+        RingFiles(snapshot, self.buckets).note_written(self._wrote.pop(instant, ()), instant)
 
     def _resized(self, snapshot: Snapshot, instant: str) -> dict[str, list[Children]]:
         found: dict[str, list[Children]] = {}
@@ -294,6 +303,7 @@ class ConsistentIndex(Index):
         return found
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
+        self._wrote.pop(instant, None)
         RingFiles(snapshot, self.buckets).forget(instant)
 
     def explain(self) -> str:
