@@ -13,9 +13,10 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.concurrency.conflicts import CLUSTER_OPERATION
 from lakebed.config.settings import ClusteringSettings
 from lakebed.engine.base import GROUP, Engine, Rows, distinct_values
-from lakebed.errors import IndexInconsistent, InvalidOption
+from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption
 from lakebed.format.file_names import new_file_id
 from lakebed.index.base import Index, IndexOptions, KeyPlaces, Numbered, Resizes, Resizing
 from lakebed.index.bucket import BucketIndex, field_choices, first_keys, split_fields
@@ -33,7 +34,7 @@ from lakebed.index.consistent.ring import Children, Node, Ring, renewed, ring_ha
 from lakebed.index.consistent.ring_files import RingFiles
 from lakebed.merge.locations import IsNotNull
 from lakebed.metadata.partitions.key_changes import KeyIndexes
-from lakebed.model import FILE_ID, PARTITION_PATH, Action, FileSlice
+from lakebed.model import FILE_ID, PARTITION_PATH, Action, CommitMetadata, FileSlice
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation, planned_clustering
@@ -264,6 +265,18 @@ class ConsistentIndex(Index):
 
     # -- what the table remembers
 
+    def check_commits(self, ours: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
+        """What replaces all of a partition path gives it a new ring: a bucket that another write began beside it would
+        be on none."""
+        for other in others:
+            for whole, beside in ((ours, other), (other, ours)):
+                if whole.operation == CLUSTER_OPERATION:
+                    continue  # it changes the nodes of its own file groups
+                for partition, ids in sorted(whole.replaced.items()):
+                    began = {stat.file_id for stat in beside.stats.get(partition, ())}.difference(ids)
+                    if began:
+                        raise _off_new_ring(partition, min(began), whole.operation)
+
     def update(
         self,
         statuses: Sequence[WriteStatus],
@@ -353,6 +366,15 @@ def _off_ring(file_slice: FileSlice) -> IndexInconsistent:
         hint="a writer without the table's index wrote it: write the rows of that partition again with"
         " insert_overwrite",
         context={"partition": file_slice.partition, "file_id": file_slice.file_id},
+    )
+
+
+def _off_new_ring(partition: str, file_id: str, operation: str) -> CommitConflict:
+    where = f"partition {partition!r}" if partition else "the table folder"
+    return CommitConflict(
+        f"a write began file group {file_id} in {where} while another one ({operation}) gave it new buckets",
+        hint="Nothing of this write is visible; run it again.",
+        context={"partition": partition, "file_id": file_id},
     )
 
 
