@@ -222,13 +222,13 @@ class _Commit:
 
     def _without_base(self, partition: str, file_id: str, files: Sequence[LogFile]) -> FileSlice | None:
         """The slice that log files were appended to. Names of version 6 do not tell when a file was written, but the
-        versions that they count do."""
+        versions that they count do. Of a compaction that was pending then it is what that merges, or has merged."""
         before = self._slices_before().get((partition, file_id))
         if before is None or has_completion_times(self._snapshot.config.version):
             return before
-        first = min(log.version for log in files)
-        earlier = tuple(log for log in before.log_files if log.version < first)
-        return replace(before, log_files=earlier) if earlier else None
+        first = min((log.instant, log.version) for log in files)
+        earlier = tuple(log for log in before.log_files if (log.instant, log.version) < first)
+        return replace(before, log_files=earlier) if earlier or before.base_file is not None else None
 
     def _after(self, partition: str, stat: WriteStat) -> FileSlice:
         base = _base_file(partition, stat.path, stat.file_size) if stat.path else None
