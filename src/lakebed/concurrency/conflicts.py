@@ -100,7 +100,7 @@ def check_conflicts(
     instant: str = "",
     giving_way: Collection[str] = (),
     beside: Mapping[FileGroupId, str] | None = None,
-    named_after: Collection[FileGroupId] = (),
+    named_after: Mapping[FileGroupId, str] | None = None,
 ) -> str:
     """Raise `CommitConflict` if another writer has touched the same file groups since this write began.
 
@@ -109,7 +109,8 @@ def check_conflicts(
     `instant` is the write's own: a pending rollback of it is a conflict as well. The pending clusterings of
     `giving_way` (instants) are none. `beside` names the file groups that this write changed in a way that fits the
     clustering of that instant, pending or completed by now; of these it has log files in `named_after` that are named
-    after the clustering, which a compaction planned meanwhile would leave behind.
+    after the clustering: a compaction planned meanwhile would leave them behind, and where the clustering was taken off
+    the timeline meanwhile they would be of file groups that never are.
 
     Gives the schema the commit must carry: `schema`, or the table's where only another writer has changed it since.
     """
@@ -123,7 +124,9 @@ def check_conflicts(
             _refuse(group, other, f"another writer ({meta.operation})")
     _check_pending(ours, timeline_now, started, instant, giving_way=giving_way, beside=beside or {})
     # log files named after a clustering are older by their names than any compaction of the new file group
-    _check_compacted(ours, ours.groups & frozenset(named_after), timeline_now, started)
+    copied = ours.groups & frozenset(named_after or ())
+    _check_taken_off(timeline_now, {group: at for group, at in (named_after or {}).items() if group in copied})
+    _check_compacted(ours, copied, timeline_now, started)
     _check_compacted(ours, ours.rewritten, timeline_now, started, instant)
     return resolve_schema(schema, started.timeline, timeline_now, instant)
 
@@ -221,6 +224,18 @@ def _check_pending(
                 f"instant {instant} is being rolled back by another writer (instant {rollback.time})",
                 hint="Run the write again.",
                 context={"instant": instant},
+            )
+
+
+def _check_taken_off(timeline: Timeline, named_after: Mapping[FileGroupId, str]) -> None:
+    there = {i.time for i in timeline.instants}
+    for (partition, file_id), clustering in sorted(named_after.items()):
+        if clustering not in there:
+            raise CommitConflict(
+                f"clustering {clustering}, which was to make file group {file_id} in partition {partition!r}, was taken"
+                " off the timeline while this write brought rows there",
+                hint="Nothing of this write is visible; run it again.",
+                context={"partition": partition, "file_id": file_id, "instant": clustering},
             )
 
 

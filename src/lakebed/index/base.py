@@ -21,7 +21,7 @@ from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.metadata.definitions import IndexName
-from lakebed.model import FileGroupId, FileSlice
+from lakebed.model import CommitMetadata, FileGroupId, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation
@@ -282,6 +282,13 @@ class Resizes:
         default_factory=dict[FileGroupId, tuple[FileGroupId, ...]]
     )
 
+    def without(self, replaced: Mapping[str, Sequence[str]]) -> Resizes:
+        """Those for a write that replaces file groups, by partition path: it brings none of their rows along."""
+        gone = {(partition, file_id) for partition, ids in replaced.items() for file_id in ids}
+        if not gone & self.parents.keys():
+            return self
+        return replace(self, parents={group: at for group, at in self.parents.items() if group not in gone})
+
     def instant_of(self, group: FileGroupId) -> str | None:
         """The clustering that a file group is in."""
         return self.parents.get(group) or self.children.get(group)
@@ -468,6 +475,10 @@ class Index(Protocol):
     def outputs(self, operation: ClusteringOperation) -> GroupOutputs | None:
         """The file groups of the rows of a planned group where the index knows them; None: as they come."""
         return None
+
+    def check_commits(self, ours: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
+        """Called under the table lock before `update`. Raises `CommitConflict` where a commit cannot follow `others`,
+        those since it began, though no file group is changed by both."""
 
     def update(
         self,

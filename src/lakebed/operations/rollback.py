@@ -10,20 +10,21 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
-from lakebed.concurrency.markers import TEMP_FOLDER, Marker, delete_markers, list_markers, write_marker
-from lakebed.errors import CommitConflict
-from lakebed.format.file_names import is_written_by, log_file_name, parse_log_file
+from lakebed.concurrency.markers import TEMP_FOLDER, delete_markers, list_markers, write_marker
+from lakebed.errors import CommitConflict, CorruptFile
+from lakebed.format.file_names import is_written_by, log_file_name, parse_base_file, parse_log_file
 from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.metadata.layout import FILES, METADATA_FOLDER
 from lakebed.metadata.maintain import MetadataWriter
 from lakebed.metadata.partitions.files import file_records
 from lakebed.metadata.partitions.stored import NewFile
 from lakebed.metadata.records import form_of_version
-from lakebed.model import Action, Instant, State, has_completion_times, path_in
+from lakebed.model import Action, Instant, LogFile, State, has_completion_times, path_in
 from lakebed.policies.rollback import files_of_instant, is_log_path, is_void, plan_rollback_by_paths
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import list_table
@@ -155,11 +156,13 @@ def roll_back_late(
 ) -> None:
     """Undo what a writer wrote after another one had rolled it back. Files of its own are deleted; blocks in log files
     of others' slices (before table version 8) are hidden by a rollback of its own. Lock held."""
-    delete_data_files(storage, files_named(storage, target.time), target.time)
-    if not has_completion_times(config.version):
-        plan = _plan_by_paths(timeline, target, [], [m.path for m in list_markers(storage, target.time)])
-        if any(storage.head(path) is not None for path in plan.logs):
-            _run(storage, config, timeline, plan, clock, still_mine, lambda _: None, keep_plan=False)
+    marked = [marker.path for marker in list_markers(storage, target.time)]
+    logs = () if has_completion_times(config.version) else marked
+    plan = _plan_by_paths(timeline, target, [*files_named(storage, target.time), *marked], logs)
+    for path in plan.files:
+        storage.delete(path)
+    if any(storage.head(path) is not None for path in plan.logs):
+        _run(storage, config, timeline, plan, clock, still_mine, lambda _: None, keep_plan=False)
     delete_markers(storage, target.time)
 
 
@@ -248,15 +251,45 @@ def _plan_by_stats(storage: Storage, timeline: Timeline, target: Instant) -> Rol
 
 
 def _plan_by_paths(timeline: Timeline, target: Instant, paths: Collection[str], logs: Collection[str]) -> RollbackPlan:
-    if has_completion_times(timeline.config.version):
+    return plan_rollback_by_paths(target, paths, logs, resizes=_resizes(timeline, target.time, paths, logs))
+
+
+def _resizes(timeline: Timeline, target: str, paths: Iterable[str], appended: Iterable[str]) -> set[str]:
+    """The instants after which the target may have named log files (among `paths`, which its markers or stats name)
+    that are to be deleted: of clusterings beside which it wrote, also of those that were taken off the timeline; and of
+    slices that were taken back, to which it `appended`."""
+    by_own = has_completion_times(timeline.config.version)
+    if by_own:
         # named so by the target alone: others have log files under their own instant, or that of another clustering
-        resizes = {i.time for i in timeline.instants if i.action in _CLUSTERS and i.time < target.time}
+        found = {i.time for i in timeline.instants if i.action in _CLUSTERS and i.time < target}
     else:
-        resizes = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
+        found = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
         # alone in a slice that was taken back they would be its newest
-        slices = (parse_log_file("", path.rpartition("/")[2], 0) for path in logs)
-        resizes |= {log.instant for log in slices if log is not None and not timeline.begins_slices(log.instant)}
-    return plan_rollback_by_paths(target, paths, logs, resizes=resizes)
+        slices = (parse_log_file("", path.rpartition("/")[2], 0) for path in appended)
+        found |= {log.instant for log in slices if log is not None and not timeline.begins_slices(log.instant)}
+    known = {i.time for i in timeline.instants}
+    split = (path.rpartition("/") for path in paths)
+    logs = [log for folder, _, name in split if (log := parse_log_file(folder, name, 0)) is not None]
+    unknown = {log.instant for log in logs if log.instant < target and log.instant not in known}
+    if unknown and not by_own:
+        unknown -= _of_slices_with_base_file(timeline.storage, [log for log in logs if log.instant in unknown])
+    with suppress(CorruptFile):  # a damaged archive does not stop a rollback
+        found |= {time for time in unknown if timeline.is_taken_off(time)}
+        if by_own and unknown:
+            found |= {i.time for i in timeline.archived().instants if i.time in unknown and i.action in _CLUSTERS}
+    return found
+
+
+def _of_slices_with_base_file(storage: Storage, logs: Sequence[LogFile]) -> set[str]:
+    """The instants of those log files whose slice has a base file."""
+    names = {folder: storage.list_names(folder) for folder in {log.partition for log in logs}}
+    bases = {
+        (base.partition, base.file_id, base.instant)
+        for folder, found in names.items()
+        for name in found
+        if (base := parse_base_file(folder, name, 0)) is not None
+    }
+    return {log.instant for log in logs if (log.partition, log.file_id, log.instant) in bases}
 
 
 def files_named(storage: Storage, instant: str, *, logs: bool = True) -> list[str]:
@@ -366,9 +399,13 @@ def _by_partition(paths: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def delete_data_files(storage: Storage, paths: Iterable[str], instant: str) -> list[str]:
-    """Delete those of the files that carry the instant in their name; gives those that existed."""
-    return [path for path in paths if is_written_by(path, [instant]) and storage.delete(path)]
+def delete_data_files(
+    storage: Storage, paths: Iterable[str], instant: str, copied_as: Collection[str] = ()
+) -> list[str]:
+    """Delete those of the files that carry the instant in their name, and log files with one of `copied_as`; gives
+    those that existed."""
+    own = (path for path in paths if is_written_by(path, [instant, *(copied_as if is_log_path(path) else ())]))
+    return [path for path in own if storage.delete(path)]
 
 
 # A small file that was not finished, on a file system where it has a name before it is: `.<name>.tmp`.
@@ -388,8 +425,8 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> str:
         # a later one began since the timeline was loaded: the lock ran out while this process stood still
         if instant not in pending and instant <= timeline.greatest_time:
             found = True
-            for marker in lost_files(storage, timeline, instant):
-                storage.delete(marker.path)
+            for path in lost_files(storage, timeline, instant):
+                storage.delete(path)
             delete_markers(storage, instant)
     finished = {i.time for i in timeline.completed}
     standing = ""
@@ -421,18 +458,17 @@ def _remove_unfinished(storage: Storage, timeline: Timeline, pending: set[str]) 
             storage.delete(path)
 
 
-def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Iterator[Marker]:
-    """Markers of files that no completed instant names. Nothing for instants that may be archived."""
+def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Sequence[str]:
+    """Files of an instant by its markers that no completed instant names. Nothing for instants that may be archived."""
     commit = next((i for i in timeline.commits if i.time == instant), None)
     if commit is None and timeline.start is not None and instant < timeline.start:
-        return
+        return ()
     named: set[str] = set()
     if commit is not None:
         stats = timeline.commit_metadata(commit).stats.values()
         named = {path for group in stats for s in group for path in s.paths}
-    for marker in list_markers(storage, instant):
-        if marker.path not in named and is_written_by(marker.path, [instant]):
-            yield marker
+    lost = [marker.path for marker in list_markers(storage, instant) if marker.path not in named]
+    return _plan_by_paths(timeline, Instant(instant, Action.DELTACOMMIT, State.INFLIGHT), lost, []).files
 
 
 def _unfinished_files(storage: Storage, folder: str, pending: set[str]) -> list[str]:

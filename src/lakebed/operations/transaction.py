@@ -72,6 +72,7 @@ from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import encode_commit
+from lakebed.timeline.bodies.plans import planned_clustering
 from lakebed.timeline.index_changes import (
     COMMITTED_CHANGE,
     IndexChange,
@@ -197,6 +198,7 @@ class Transaction:
     _heartbeat: Heartbeat | None = None
     _started: StartedAt | None = None
     _newest_heartbeat: str = ""
+    _copied_as: frozenset[str] = frozenset()
     _clock: InstantClock = field(init=False)
     _held: Lock = field(init=False)
     snapshot: Snapshot = field(init=False)
@@ -309,7 +311,7 @@ class Transaction:
         `CommitConflict` with nothing visible."""
         metadata = self._metadata(statuses, schema, replaced)
         by_bucket = self.index.key_hash is not None
-        resizes = self.index.resizes(self.snapshot)
+        resizes = self.index.resizes(self.snapshot).without(replaced)
         touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
         with self._lock() as lock:
             timeline = self._load()
@@ -332,8 +334,11 @@ class Transaction:
             if self.non_blocking:
                 check_deletes(self.storage, self.instant, metadata, zip(since, others, strict=True))
             self._check_others(timeline, others)
+            self.index.check_commits(metadata, others)
             check_unique(self.snapshot.reader, statuses, others, self.unique)
-            delete_data_files(self.storage, self._unnamed(metadata), self.instant)
+            if has_completion_times(self.config.version):  # before, log files of lost attempts stay
+                self._copied_as = frozenset(resizes.children.values())
+            delete_data_files(self.storage, self._unnamed(metadata), self.instant, self._copied_as)
             self._read_config_again()
             self._refuse_other_index(timeline)
             self.index.update(statuses, self.instant, snapshot_of(self.storage, self.config, timeline), replaced)
@@ -529,7 +534,7 @@ class Transaction:
             lost = self._unnamed(metadata)
             delete_markers(self.storage, self.instant)
             # an attempt that ended up to now; one that ends later finds its marker gone and removes its file itself
-            delete_data_files(self.storage, lost, self.instant)
+            delete_data_files(self.storage, lost, self.instant, self._copied_as)
         with suppress(Exception):
             self._stop_heartbeat()
             self._remove_heartbeat()
@@ -544,6 +549,7 @@ class Transaction:
 
 
 GIVES_WAY = "SparkAllowUpdateStrategy"
+"""Value of `hoodie.clustering.updates.strategy` under which a write goes first."""
 
 
 def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: WriteSettings) -> frozenset[str]:
@@ -572,12 +578,16 @@ def take_off_overtaken(
             continue
         if plan.state is State.INFLIGHT and not is_dead(storage, plan.time):
             continue
-        if (
-            plan.state is State.INFLIGHT or beside
-        ):  # files of its own, or those that writes beside it have named after it
+        # files of its own, or those that writes beside it, of before or after this one, have named after it
+        if plan.state is State.INFLIGHT or makes_known_groups(timeline, plan):
             roll_back(storage, timeline.config, timeline, plan, clock, still_mine, with_plan=True)
         elif still_mine():
             TimelineWriter(storage, timeline.config).remove_pending(plan)
+
+
+def makes_known_groups(timeline: Timeline, plan: Instant) -> bool:
+    """Whether the plan of a clustering names the file groups that it makes, so that writes may go on beside it."""
+    return any(one.extra for one in planned_clustering(timeline.plan(plan)).operations)
 
 
 def _lost_its_runner(storage: Storage, plan: Instant) -> bool:
@@ -585,6 +595,3 @@ def _lost_its_runner(storage: Storage, plan: Instant) -> bool:
     if plan.state is State.REQUESTED and storage.head(heartbeat_path(plan.time)) is None:
         return False
     return is_dead(storage, plan.time)
-
-
-"""Value of `hoodie.clustering.updates.strategy` under which a write goes first."""

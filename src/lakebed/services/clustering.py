@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -384,6 +385,12 @@ class ClusteringTransaction(ServiceTransaction):
     ) -> CommitMetadata:
         """The body of the completed clustering."""
         return self._metadata(statuses, snapshot.avro_schema, replaced)
+
+    def finish(self, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> Instant:
+        done = super().finish(metadata, statuses)
+        with suppress(Exception):  # the clustering stands
+            self.context.index.committed(self.instant, snapshot_of(self.storage, self.config, self._load()))
+        return done
 
     def _check_still_mine(self, timeline: Timeline) -> None:
         super()._check_still_mine(timeline)

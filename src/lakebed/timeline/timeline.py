@@ -324,11 +324,24 @@ class Timeline:
         """The body of the instant's requested file with Hudi's field names; empty where it is empty or missing.
 
         Of a service whose plan is gone since (archived, or taken off) it is that of the archive, else empty: the plan
-        is none any more. Raises `FileNotFoundError` of other instants that are gone.
+        is none any more. Raises `FileNotFoundError` of other instants that are gone. What was read of a pending one is
+        what this timeline shows from then on: who goes by it several times goes by the same plan.
         """
         name = self.requested.get(key_of(instant))
         if not name:
             return {}
+        if name not in self._plans:
+            plan = self._plan_now(instant, name)
+            if instant.is_completed:
+                return plan
+            self._plans.setdefault(name, plan)
+        return self._plans[name]
+
+    @cached_property
+    def _plans(self) -> dict[str, dict[str, Any]]:
+        return {}
+
+    def _plan_now(self, instant: Instant, name: str) -> dict[str, Any]:
         try:
             return self._body(name)
         except FileNotFoundError:
@@ -364,6 +377,14 @@ class Timeline:
         if instant.is_completed or instant.action is Action.CLUSTERING:
             return not instant.is_completed
         return instant.action is Action.REPLACECOMMIT and bool(self.plan(instant).get("clusteringPlan"))
+
+    def is_taken_off(self, time: str) -> bool:
+        """Whether no instant has the requested time of one that files are named after, neither here nor in the archive
+        as far as that goes back: it was taken off the timeline. Reads the archive."""
+        if any(i.time == time for i in self.instants):
+            return False
+        archived = {i.time for i in self.archived().instants}
+        return time not in archived and time > min(archived, default=self.start or "")
 
     def archived(self) -> ArchivedTimeline:
         """The instants that are not on the active timeline any more; nothing is read before it is asked."""

@@ -26,10 +26,8 @@ def told(table: Table, start: str) -> list[tuple[str, int, str | None, str | Non
     return sorted(found)
 
 
-@pytest.mark.parametrize("version", [9, 8, 6])
-@pytest.mark.parametrize(("sizes", "count"), [(SPLITS, 2), (MERGES, 4)], ids=["split", "merge"])
-def test_a_write_beside_a_resize_is_told_once(sizes: dict[str, Any], count: int, version: int) -> None:
-    table = lakebed.create(
+def made(count: int, version: int) -> Table:
+    return lakebed.create(
         f"memory://changes-beside-resizes/t{next(_numbers)}",
         rows((0, "c0", "", 0)).schema,
         key="id",
@@ -41,6 +39,12 @@ def test_a_write_beside_a_resize_is_told_once(sizes: dict[str, Any], count: int,
         table_version=version,
         properties={"hoodie.table.cdc.enabled": True, "hoodie.compact.inline": False},
     )
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+@pytest.mark.parametrize(("sizes", "count"), [(SPLITS, 2), (MERGES, 4)], ids=["split", "merge"])
+def test_a_write_beside_a_resize_is_told_once(sizes: dict[str, Any], count: int, version: int) -> None:
+    table = made(count, version)
     table.upsert(rows(*((n, "c0", OLD, 0) for n in range(20))))
     start = table.cdc("000").end
     assert table.cluster(plan_only=True, options=sizes).plan is not None
@@ -52,3 +56,23 @@ def test_a_write_beside_a_resize_is_told_once(sizes: dict[str, Any], count: int,
     assert told(table, start) == expected
     table.upsert(rows((30, "c0", "newer", 2)))
     assert told(table, start) == sorted([*expected, ("u", 30, "new", "newer")])
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_a_write_beside_a_resize_that_is_taken_off_is_told_once(version: int) -> None:
+    """What it wrote for the buckets that were to come is gone."""
+    table = made(2, version)
+    table.upsert(rows(*((n, f"c{n % 2}", OLD, 0) for n in range(40))))
+    start = table.cdc("000").end
+    plan = table.cluster(plan_only=True, options=SPLITS).planned
+    table.upsert(rows((0, "c0", "new", 1), (50, "c0", "new", 1)))
+    expected = [("i", 50, None, "new"), ("u", 0, OLD, "new")]
+    end = table.cdc(start).end
+    assert told(table, start) == expected
+    table.delete_partitions(["c1"])
+    assert plan not in [i.time for i in lakebed.open(table.uri).timeline]
+    found = lakebed.open(table.uri).cdc(start, end).to_arrow().to_pylist()
+    shown = [(row["op"], (row["after"] or row["before"])["id"], (row["before"] or {}).get("v")) for row in found]
+    assert sorted(shown) == [("i", 50, None), ("u", 0, OLD)]
+    changed = lakebed.open(table.uri).changes(start).to_arrow().to_pylist()
+    assert sorted((row["id"], row["v"]) for row in changed) == [(0, "new"), (50, "new")]

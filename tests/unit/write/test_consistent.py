@@ -258,6 +258,40 @@ def test_replaced_partitions_get_buckets_of_their_own(make: Made) -> None:
     check(table, model)
 
 
+@pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "its-writer-died-first"])
+@pytest.mark.parametrize("verb", ["insert_overwrite", "delete_partitions", "cluster"])
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_buckets_stay_those_of_an_action_that_is_archived(make: Made, version: int, verb: str, is_noted: bool) -> None:
+    """Nobody wrote to the partition path between the action that renewed its ring and the archival."""
+    by_hand = {"hoodie.compact.inline": False, "hoodie.archive.automatic": False, "hoodie.clean.automatic": False}
+    table, model = made(make, version, properties=by_hand)
+    if verb == "cluster":
+        table.cluster(options={**SPLITS, "hoodie.clustering.plan.strategy.partition.selected": "c0"})
+    elif verb == "insert_overwrite":
+        table.insert_overwrite(rows(*batch(range(0, 40, 2), 1)))
+        model.update({row[0]: row for row in batch(range(0, 40, 2), 1)})
+    else:
+        table.delete_partitions(["c0"])
+        model = {n: row for n, row in model.items() if n % 2}
+    at, storage = last(table), open_storage(table.uri)
+    new, note = rings(table)["c0"], f"{FOLDER}/c0/{at}.commit"
+    assert new.instant == at
+    assert storage.head(note) is not None
+    if not is_noted:
+        storage.delete(note)
+    for turn in range(2, 9):
+        write(table, model, range(1, 9, 2), turn)
+    retained = {"hoodie.clean.commits.retained": 1}
+    table.clean(options=retained)
+    table.archive(options={**retained, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
+    assert at not in [i.time for i in lakebed.open(table.uri).timeline]
+    write(table, model, range(0, 44, 2), 9)
+    check(table, model)
+    assert {f["file_id"] for f in table.files.to_arrow().to_pylist() if f["partition"] == "c0"} <= {
+        node.file_id for node in new.nodes
+    }
+
+
 def test_options_of_a_job_name_it_as_hudi_does(uri: str) -> None:
     job = {
         "hoodie.table.name": "t",

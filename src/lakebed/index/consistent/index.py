@@ -5,16 +5,17 @@ Where the table's properties do not name it, its rings are there, and stored key
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.concurrency.conflicts import CLUSTER_OPERATION
 from lakebed.config.settings import ClusteringSettings
 from lakebed.engine.base import GROUP, Engine, Rows, distinct_values
-from lakebed.errors import IndexInconsistent, InvalidOption
+from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption
 from lakebed.format.file_names import new_file_id
 from lakebed.index.base import Index, IndexOptions, KeyPlaces, Numbered, Resizes, Resizing
 from lakebed.index.bucket import BucketIndex, field_choices, first_keys, split_fields
@@ -32,7 +33,7 @@ from lakebed.index.consistent.ring import Children, Node, Ring, renewed, ring_ha
 from lakebed.index.consistent.ring_files import RingFiles
 from lakebed.merge.locations import IsNotNull
 from lakebed.metadata.partitions.key_changes import KeyIndexes
-from lakebed.model import FILE_ID, PARTITION_PATH, Action, FileSlice
+from lakebed.model import FILE_ID, PARTITION_PATH, Action, CommitMetadata, FileSlice
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation, planned_clustering
@@ -61,6 +62,9 @@ class ConsistentIndex(Index):
     fields: tuple[str, ...] = ()
     renewed_by: str = ""
     """The instant of a write whose rows go to new file groups only."""
+    _wrote: dict[str, list[str]] = field(
+        default_factory=dict[str, list[str]], init=False, repr=False, compare=False
+    )  # partition paths with a new ring, by the instant that is not completed yet
 
     name: ClassVar[str] = "consistent"
     is_global = False
@@ -260,6 +264,18 @@ class ConsistentIndex(Index):
 
     # -- what the table remembers
 
+    def check_commits(self, ours: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
+        """What replaces all of a partition path gives it a new ring: a bucket that another write began beside it would
+        be on none."""
+        for other in others:
+            for whole, beside in ((ours, other), (other, ours)):
+                if whole.operation == CLUSTER_OPERATION:
+                    continue  # it changes the nodes of its own file groups
+                for partition, ids in sorted(whole.replaced.items()):
+                    began = {stat.file_id for stat in beside.stats.get(partition, ())}.difference(ids)
+                    if began:
+                        raise _off_new_ring(partition, min(began), whole.operation)
+
     def update(
         self,
         statuses: Sequence[WriteStatus],
@@ -276,6 +292,7 @@ class ConsistentIndex(Index):
             if any(one.sequence != ring.sequence for one in children):
                 raise _other_ring(ring, instant)
             files.write(ring.changed(instant, (node for one in children for node in one.nodes)))
+            self._wrote.setdefault(instant, []).append(partition)
         written = {s.partition for s in statuses if s.path is not None}
         files.begin((written | replaced.keys()) - resized.keys())
         for partition in replaced.keys() - resized.keys():
@@ -284,6 +301,11 @@ class ConsistentIndex(Index):
             on_ring = set(ring.file_ids.to_pylist())
             if on_ring.intersection(replaced[partition]) or own - on_ring:
                 files.write(_renewed(ring, instant))
+                self._wrote.setdefault(instant, []).append(partition)
+
+    def committed(self, instant: str, snapshot: Snapshot) -> None:
+        """Leave word that the rings of the instant count, which real Hudi goes by when it is archived."""
+        RingFiles(snapshot, self.buckets).note_written(self._wrote.pop(instant, ()), instant)
 
     def _resized(self, snapshot: Snapshot, instant: str) -> dict[str, list[Children]]:
         found: dict[str, list[Children]] = {}
@@ -293,6 +315,7 @@ class ConsistentIndex(Index):
         return found
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
+        self._wrote.pop(instant, None)
         RingFiles(snapshot, self.buckets).forget(instant)
 
     def explain(self) -> str:
@@ -342,6 +365,15 @@ def _off_ring(file_slice: FileSlice) -> IndexInconsistent:
         hint="a writer without the table's index wrote it: write the rows of that partition again with"
         " insert_overwrite",
         context={"partition": file_slice.partition, "file_id": file_slice.file_id},
+    )
+
+
+def _off_new_ring(partition: str, file_id: str, operation: str) -> CommitConflict:
+    where = f"partition {partition!r}" if partition else "the table folder"
+    return CommitConflict(
+        f"a write began file group {file_id} in {where} while another one ({operation}) gave it new buckets",
+        hint="Nothing of this write is visible; run it again.",
+        context={"partition": partition, "file_id": file_id},
     )
 
 

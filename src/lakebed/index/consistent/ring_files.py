@@ -1,7 +1,7 @@
 """The rings of a table in storage: a folder for each partition path, a file for each instant that changed the ring.
 
-A file counts once its instant has completed. Hudi leaves an empty file `<instant>.commit` beside it then, by which it
-still counts when the instant is archived.
+A file counts once its instant has completed. An empty file `<instant>.commit` beside it says so when the instant is
+archived: the writer leaves it, or the next one that reads the ring. Where both died first the archive tells.
 """
 
 from __future__ import annotations
@@ -77,9 +77,14 @@ class RingFiles:
             return Ring.decode(self.storage.read(path), path)
         if any(pending.time == instant for pending in timeline.pending):
             return None
-        is_archived = timeline.start is not None and instant < timeline.start
+        if timeline.start is None or instant >= timeline.start:
+            return None
         ring = Ring.decode(self.storage.read(path), path)
-        return ring if is_archived and (committed or self._has_files(ring)) else None
+        return ring if committed or self._is_archived(instant) or self._has_files(ring) else None
+
+    def _is_archived(self, instant: str) -> bool:
+        """Whether the archive has the completed instant. It is read where nobody left word."""
+        return any(i.time == instant and i.is_completed for i in self.snapshot.timeline.archived().instants)
 
     def _has_files(self, ring: Ring) -> bool:
         """Whether a base file of the ring's buckets is there, which tells that its instant had completed."""
@@ -104,6 +109,11 @@ class RingFiles:
             noted = self.listed is not None and name in self.listed.get(ring.partition, ())
             if ring.instant != INITIAL and not noted:
                 self.storage.put_if_absent(f"{_folder(ring.partition)}/{name}", b"")
+
+    def note_written(self, partitions: Iterable[str], instant: str) -> None:
+        """The same of the rings that an instant wrote, in these partition paths."""
+        for partition in partitions:
+            self.storage.put_if_absent(f"{_folder(partition)}/{instant}{_COMMITTED}", b"")
 
     def forget(self, instant: str) -> None:
         """Remove what an instant wrote, which is taken back."""
