@@ -47,6 +47,7 @@ from lakebed.metadata.store.store import FIRST_BUILD, MetadataStore
 from lakebed.model import Action, BaseFile, Instant, LogFile
 from lakebed.properties.file import create_table, update_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.timeline.archive_writer import archive
 from lakebed.timeline.instants import suffix_of
 
 PARTITIONS = "hoodie.table.metadata.partitions"
@@ -126,7 +127,21 @@ def complete_partition(
     """Complete the building of a partition with these base files (none for groups without records): from now on readers
     use it. Gives the data table's new settings."""
     store.complete(Action.DELTACOMMIT, new.instant, _OPERATION, [base.stat() for base in written])
+    _archive_builds(store)
     return show_complete(store, new.partition, definition)
+
+
+def _archive_builds(store: MetadataStore) -> None:
+    """Archive the builds of partitions where later instants are archived. Other readers take the first instant of the
+    timeline for its start, and what is later and not there for not committed: base files that no compaction has
+    written again since would be lost to them."""
+    timeline = store.timeline
+    builds = [instant for instant in timeline.completed if instant.time.startswith(INITIAL_INSTANT)]
+    if len(builds) == len(timeline.commits):
+        return
+    if builds and any(not instant.time.startswith(INITIAL_INSTANT) for instant in timeline.archived().instants):
+        archive(timeline, builds)
+        store.changed()
 
 
 def show_complete(store: MetadataStore, partition: str, definition: IndexDefinition | None = None) -> TableConfig:
@@ -248,7 +263,7 @@ def _initial_instant(store: MetadataStore) -> str:
     building = store.data_config.metadata_partitions_inflight
     used |= {file.instant for partition in building for file in store.listed_files(partition)}
     if store.version >= 8:
-        if not any(time.startswith(INITIAL_INSTANT) for time in used):
+        if not all(time.startswith(INITIAL_INSTANT) for time in used):
             used |= {instant.time for instant in store.timeline.archived().instants}
         # behind all of them, as the lower ones are archived first, while there are numbers of three digits
         last = max((int(time) for time in used if time.startswith(INITIAL_INSTANT)), default=-1)
