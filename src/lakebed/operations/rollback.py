@@ -65,6 +65,16 @@ def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: T
     return load_timeline(storage, config) if changed else timeline
 
 
+def without_dead_savepoints(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
+    """Take savepoints off the timeline that a process began and died; give the timeline without them. They keep
+    nothing, and would hold back cleaning and archival. Lock held."""
+    pending = [i for i in timeline.pending if i.action is Action.SAVEPOINT and is_dead(storage, i.time)]
+    for instant in pending:
+        TimelineWriter(storage, config).remove_pending(instant)
+        remove_heartbeat(storage, instant.time)
+    return load_timeline(storage, config) if pending else timeline
+
+
 def _is_committed(timeline: Timeline, target: str) -> bool:
     """Whether the instant is completed, here or in the archive."""
     if timeline.is_completed(target):
@@ -388,7 +398,7 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> str:
             for marker in lost_files(storage, timeline, instant):
                 storage.delete(marker.path)
             delete_markers(storage, instant)
-    finished = {i.time for i in timeline.completed}
+    finished = {i.time for i in timeline.completed} - pending  # a savepoint has the time of its commit
     standing = ""
     for instant in storage.list_names(HEARTBEAT_FOLDER):
         if instant in finished or (instant.isdigit() and instant not in pending and is_dead(storage, instant)):

@@ -63,6 +63,7 @@ from lakebed.operations.rollback import (
     roll_back_dead_writers,
     roll_back_late,
     sweep,
+    without_dead_savepoints,
     without_refused_rollbacks,
 )
 from lakebed.properties.file import load_table_config, update_table_config
@@ -214,6 +215,7 @@ class Transaction:
         with self._lock() as lock:
             self._read_config_again()
             self.timeline = without_refused_rollbacks(self.storage, self.config, self._load())
+            self.timeline = without_dead_savepoints(self.storage, self.config, self.timeline)
             self.rolled_back = roll_back_dead_writers(
                 self.storage, self.config, self.timeline, self._clock, lock.still_mine, self._forget
             )
