@@ -103,7 +103,7 @@ def roll_back_dead_writers(
         if pending.action is not Action.ROLLBACK:
             continue
         if is_dead(storage, pending.time):
-            undone.append(_finish_rollback(storage, config, timeline, pending, clock, forget))
+            undone.append(_finish_rollback(storage, config, timeline, pending, clock, still_mine, forget))
         else:
             others.add(rollback_target(rollback_record(timeline, pending)))
     for pending in timeline.pending:
@@ -118,8 +118,10 @@ def roll_back_dead_writers(
 
 
 def dead_writes(storage: Storage, timeline: Timeline) -> list[Instant]:
-    """The pending writes and rollbacks whose writers are dead: what the next writer takes back, or finishes."""
-    waiting = (i for i in timeline.pending if i.action is Action.ROLLBACK or i.action in _WRITES)
+    """The pending writes, rollbacks and savepoints whose writers are dead: what the next writer takes back, or
+    finishes."""
+    kinds = (*_WRITES, Action.ROLLBACK, Action.SAVEPOINT)
+    waiting = (i for i in timeline.pending if i.action in kinds)
     return [i for i in waiting if not is_plan_of_clustering(timeline, i) and is_dead(storage, i.time)]
 
 
@@ -198,7 +200,7 @@ def _run(
                 f"the table lock was lost before instant {plan.target.time} could be rolled back",
                 hint="another writer took it after it expired; run the write again",
             )
-        _execute(storage, config, timeline, plan, instant, clock, forget, keep_plan=keep_plan)
+        _execute(storage, config, timeline, plan, instant, clock, still_mine, forget, keep_plan=keep_plan)
     remove_heartbeat(storage, instant)
     return instant
 
@@ -209,6 +211,7 @@ def _finish_rollback(
     timeline: Timeline,
     rollback: Instant,
     clock: InstantClock,
+    still_mine: Callable[[], bool],
     forget: Callable[[str], None],
 ) -> str:
     """Run a rollback that was cut off again, from its plan; gives the instant it undoes."""
@@ -223,7 +226,7 @@ def _finish_rollback(
             TimelineWriter(storage, config).inflight(Action.ROLLBACK, rollback.time)
         # of a completed compaction, which is a commit, the plan goes too
         keep_plan = action in _KEEP_THEIR_PLAN or is_plan_of_clustering(timeline, target)
-        _execute(storage, config, timeline, plan, rollback.time, clock, forget, keep_plan=keep_plan)
+        _execute(storage, config, timeline, plan, rollback.time, clock, still_mine, forget, keep_plan=keep_plan)
     remove_heartbeat(storage, rollback.time)
     return undone
 
@@ -279,6 +282,7 @@ def _execute(
     plan: RollbackPlan,
     instant: str,
     clock: InstantClock,
+    still_mine: Callable[[], bool],
     forget: Callable[[str], None],
     *,
     keep_plan: bool,
@@ -293,7 +297,7 @@ def _execute(
     deleted = [path for path in plan.files if storage.delete(path)]
     hiding = _hide_blocks(storage, plan.logs, target.time, instant)
     if config.metadata_partitions or config.metadata_partitions_inflight:
-        metadata = MetadataWriter(storage, config, timeline)
+        metadata = MetadataWriter(storage, config, timeline, still_mine=still_mine)
         # log files that others named after a clustering, before version 8 after any slice, were told by those
         is_of_others = pending.action in _CLUSTERS or not has_completion_times(config.version)
         gone = _by_partition(path for path in plan.files if is_log_path(path)) if is_of_others else {}

@@ -42,7 +42,7 @@ from lakebed.format.file_names import parse_log_file
 from lakebed.index.base import Index
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter
+from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter, kept_as
 from lakebed.metadata.partitions.key_changes import GroupChanges, group_changes
 from lakebed.metadata.partitions.record_index import added_keys
 from lakebed.metadata.partitions.stored import base_slice, stored_rows
@@ -416,7 +416,9 @@ class Transaction:
             elif not timeline.is_completed(self.instant):
                 # another writer has rolled it back, with its markers, while this one still wrote
                 self._forget(self.instant)
-                MetadataWriter(self.storage, self.config, timeline).take_off(self.instant)
+                MetadataWriter(self.storage, self.config, timeline, kept_as(self.settings), lock.still_mine).take_off(
+                    self.instant
+                )
                 late = Instant(self.instant, self.action, State.INFLIGHT)
                 roll_back_late(self.storage, self.config, timeline, late, self._clock, lock.still_mine)
                 self._remove_heartbeat()

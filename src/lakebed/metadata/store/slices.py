@@ -208,6 +208,7 @@ class MetadataSlices:
             completion_time=self.timeline.completion_time,
             replaced=self.timeline.replaced_files(),
             pending_compactions=self.timeline.pending_compaction(),
+            is_named=self._expected_files.names,
         )
 
     def _visible_files(self, partition: str) -> tuple[list[BaseFile], list[LogFile]]:
