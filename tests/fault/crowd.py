@@ -24,6 +24,10 @@ import lakebed
 from fault.crowd_logs import History, Log, Rows, Warnings
 from fault.crowd_roles import Reader, Role, Services, Task, Writer, rows_of, table_rows
 from fault.crowd_tables import Shape
+from lakebed.model import Action, Instant
+from lakebed.properties.file import load_table_config
+from lakebed.storage import open_storage
+from lakebed.timeline.timeline import load_timeline
 
 _ROLES: dict[str, Callable[[Task], Role]] = {"writer": Writer, "services": Services, "reader": Reader}
 _PROCESSES = multiprocessing.get_context("forkserver")  # they begin with everything imported
@@ -163,29 +167,49 @@ class Crowd:
     def _check(self) -> None:
         given = self._last_writes()
         self._whole("after the last write", given)
-        table = lakebed.open(self.uri)
-        if self.shape.kind == "mor":
-            table.compact(options=self.shape.options)
-        table.cluster(options=self.shape.options)
+        self._run_plans()
         self._whole("after all services", given)
+
+    def _run_plans(self) -> None:
+        """Every service once: none of their plans is left."""
+        table = lakebed.open(self.uri)
+        table.cluster(options=self.shape.options)
+        if self.shape.kind == "mor":
+            table.compact_logs(options=self.shape.options)
+            table.compact(options=self.shape.options)
+        table.clean(options=self.shape.options)
+        if table.indexes.waiting:
+            table.indexes.build()
+        if left := self._pending():
+            self.log.say("finding", text=f"still pending after all services: {left}")
+
+    def _pending(self) -> list[Instant]:
+        storage = open_storage(self.uri)
+        return list(load_timeline(storage, load_table_config(storage)).pending)
 
     def _last_writes(self) -> Rows:
         """Write until nothing of the dead is pending; gives what was written."""
         task = Task(self.uri, self.folder, self.shape, "writer", _LAST)
-        since, n, given = time.monotonic(), 0, Rows()
-        plans = ("compaction", "logcompaction", "clustering", "indexing")
+        since, n, given, left = time.monotonic(), 0, Rows(), list[Instant]()
         while True:
             n += 1
             given |= {task.key(k): (f"own{_LAST}", n) for k in (2, 5)}
             with suppress(lakebed.CommitConflict):
                 lakebed.open(self.uri).upsert(rows_of(_LAST, given), options=self.shape.options)
-                left = [i for i in lakebed.open(self.uri).timeline if not i.is_completed]
-                if not [i for i in left if str(i.action) not in plans]:
+                left = self._left_by_dead()
+                if not left:
                     return given
             if time.monotonic() > since + _TOO_LONG:
-                self.log.say("finding", text=f"still pending: {lakebed.open(self.uri).timeline}")
+                self.log.say("finding", text=f"still pending: {left}")
                 return given
             time.sleep(0.2)
+
+    def _left_by_dead(self) -> list[Instant]:
+        """What is pending and no plan of a service, which waits until that is run."""
+        storage = open_storage(self.uri)
+        timeline = load_timeline(storage, load_table_config(storage))
+        plans = (Action.COMPACTION, Action.LOGCOMPACTION, Action.INDEXING, Action.CLEAN)
+        return [i for i in timeline.pending if i.action not in plans and not timeline.is_pending_clustering(i)]
 
     def _whole(self, when: str, last: Rows) -> None:
         with self.log.finding(when):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 import lakebed
 from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from frozen import FrozenWriter
-from lakebed.errors import CommitConflict, InvalidRecord
+from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -19,9 +21,11 @@ from sampling import CRASH, todays_points
 OURS = [(0, "c0", "ours", 9), (20, "c0", "ours", 9)]
 THEIRS = [(1, "c1", "theirs", 9), (21, "c1", "theirs", 9)]
 LATER = [(1, "c1", "later", 10), (0, "c0", "later", 10), (20, "c0", "later", 10)]
+LAST = [(2, "c0", "last", 11)]
 KINDS = [("simple", 9), ("record", 8), ("record", 6), ("bucket", 6), ("mor-bucket", 6), ("mor-record", 9)]
 # the metadata table is compacted as the frozen writer begins
 COMPACTS = OPTIONS | {"hoodie.metadata.compact.max.delta.commits": 1}
+_INDEXING_PARTS = 12
 
 
 def write(table: Table) -> Any:
@@ -184,3 +188,106 @@ def test_a_writer_that_stands_still_as_it_gives_up_leaves_the_rest_to_the_next_o
         lakebed.open(uri).upsert(rows(*LATER), options=OPTIONS)
         assert state(uri) == put(put(old, *THEIRS), *LATER)
         assert leftovers(uri) == []
+
+
+def _create_blooms(table: Table) -> None:
+    table.indexes.create("bloom_filters")
+
+
+def _create_values(table: Table) -> None:
+    table.indexes.create("v")
+
+
+def _build_blooms(table: Table) -> None:
+    table.indexes.create("bloom_filters", wait=False)
+    table.indexes.build()
+
+
+def _drop_stats(table: Table) -> None:
+    table.indexes.drop("column_stats")
+
+
+def _create_again(table: Table) -> None:
+    table.indexes.drop("column_stats")
+    table.indexes.create("column_stats")
+
+
+def _reshard(table: Table) -> None:
+    table.indexes.reshard("record_index", 3)
+
+
+def _repair(table: Table) -> None:
+    table.indexes.repair()
+
+
+INDEXING: list[tuple[Callable[[Table], None], str, int]] = [
+    (_create_blooms, "record", 9),
+    (_create_blooms, "mor-bucket", 6),
+    (_create_values, "record", 9),
+    (_create_values, "mor-record", 8),
+    (_build_blooms, "record", 9),
+    (_drop_stats, "simple", 8),
+    (_create_again, "simple", 9),
+    (_create_again, "simple", 6),
+    (_reshard, "record", 9),
+    (_reshard, "record", 6),
+    (_repair, "record", 9),
+]
+
+
+def _prepared_for(action: Callable[[Table], None], uri: str) -> None:
+    """Take off what the action makes; for a repair take a file away."""
+    table = lakebed.open(uri)
+    if action is _create_values:
+        table.indexes.drop("v")
+    if action in (_drop_stats, _create_again):
+        with suppress(InvalidOption):  # it is there
+            table.indexes.create("column_stats")
+    if action is _repair:
+        storage = open_storage(uri)
+        gone = [info.path for info in storage.list(".hoodie/metadata/column_stats") if "col-stats-0000" in info.path]
+        assert gone
+        for path in gone:
+            storage.delete(path)
+
+
+@pytest.mark.parametrize("meanwhile", ["a write", "the same and a write"])
+@pytest.mark.parametrize(("action", "index", "version"), INDEXING)
+def test_frozen_while_it_changes_an_index(
+    action: Callable[[Table], None], index: str, version: int, meanwhile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds its lock gone, changes nothing that others have made since, and leaves a table that is whole."""
+    files, old = prepared(index, version)
+    with copied("memory", files) as uri:
+        _prepared_for(action, uri)
+        with crash_at(0) as counted:
+            action(lakebed.open(uri))
+    last = len(counted.mutations)
+    for at in todays_points(last, _INDEXING_PARTS, CRASH, action.__name__, index, version, meanwhile):
+        with copied("memory", files) as uri, monkeypatch.context() as patch:
+            _prepared_for(action, uri)
+            frozen = FrozenWriter(uri, action, at, patch)
+            assert frozen.freeze()
+            try:
+                frozen.time_is_over()
+                if meanwhile != "a write":
+                    with suppress(CommitConflict, InvalidOption):
+                        action(lakebed.open(uri))
+                if action is _repair:
+                    lakebed.open(uri).indexes.repair()
+                lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS)
+                frozen.thaw()
+                assert frozen.error is None or isinstance(frozen.error, CommitConflict | InvalidOption), frozen.error
+                assert state(uri) == put(old, *THEIRS)
+                lakebed.open(uri).upsert(rows(*LATER), options=COMPACTS)
+                lakebed.open(uri).upsert(rows(*LAST), options=COMPACTS)
+                assert state(uri) == put(old, *THEIRS, *LATER, *LAST)
+                found = lakebed.open(uri).indexes.verify()
+                assert found.ok, found
+                for name in ("bloom_filters", "v") if action in (_create_blooms, _create_values, _build_blooms) else ():
+                    with suppress(InvalidOption):
+                        lakebed.open(uri).indexes.drop(name)
+                assert lakebed.open(uri).indexes.verify().ok
+            except BaseException as error:
+                error.add_note(f"frozen before mutation {at}: {frozen.mutation}; {frozen.error!r}\n{frozen.crash}")
+                raise

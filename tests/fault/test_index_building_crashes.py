@@ -26,7 +26,7 @@ def build(name: str, uri: str) -> None:
     lakebed.open(uri).indexes.build()
 
 
-@pytest.mark.parametrize("how", ["kill", "after"])
+@pytest.mark.parametrize("how", ["kill", "unacknowledged"])
 @pytest.mark.parametrize(
     ("name", "index", "version"),
     [("bloom_filters", "simple", 9), ("bloom_filters", "mor-bucket", 8), ("v", "mor-record", 9), ("v", "record", 8)],

@@ -136,8 +136,6 @@ def _go_on(case: Struck, uri: str, table: Prepared, allowed: list[Model]) -> Non
     assert state(uri) == found
     NEXT.run(lakebed.open(uri))
     assert state(uri) == NEXT.model(found)
-    if _is_pending(uri, Action.SAVEPOINT):
-        lakebed.open(uri).savepoint(table.last)
     assert not _is_pending(uri, Action.SAVEPOINT)
     verified = lakebed.open(uri).indexes.verify()
     assert verified.ok, verified

@@ -26,7 +26,7 @@ from lakebed.format.file_names import parse_log_file
 from lakebed.format.hashes import plain_strings, record_index_shard, value_buffer
 from lakebed.model import HOODIE, BaseFile, LogFile
 from lakebed.properties.file import table_checksum
-from lakebed.timeline.instants import INSTANT_DIGITS
+from lakebed.timeline.instants import INITIAL_INSTANT, INSTANT_DIGITS
 
 ALL_PARTITIONS = "__all_partitions__"
 UNPARTITIONED = "."
@@ -210,8 +210,6 @@ PARTITION_STATS = "partition_stats"
 SECONDARY_INDEX = "secondary_index_"
 EXPRESSION_INDEX = "expr_index_"
 BASE_FILE_EXTENSION = "hfile"
-# Whole digits of an instant that Hudi gives to what it makes when it builds a partition.
-INITIAL_INSTANT = "0" * 14
 # In the partition metadata of a partition that was built beside writers: when they began to log to it.
 LOGGED_SINCE = "lakebed.logged.since"
 

@@ -105,11 +105,11 @@ def reshard_index(
     `CommitConflict` while a write to the table is pending, `LockTimeout`; nothing is changed then.
     """
     wait = WriteSettings().lock_wait_seconds if wait_seconds is None else wait_seconds
-    with default_lock(storage, wait_seconds=wait):
+    with default_lock(storage, wait_seconds=wait) as lock:
         config = load_table_config(storage)
         partition = key_index_of(config, name)
         _check_numbers(partition, file_groups)
-        writer = MetadataWriter(storage, config, load_timeline(storage, config))
+        writer = MetadataWriter(storage, config, load_timeline(storage, config), still_mine=lock.still_mine)
         kind = kind_of(partition)
         if isinstance(file_groups, int) and kind.by_data_partition:
             slices = writer.view().slices.file_slices(partition)

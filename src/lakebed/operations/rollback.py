@@ -66,6 +66,16 @@ def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: T
     return load_timeline(storage, config) if changed else timeline
 
 
+def without_dead_savepoints(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
+    """Take savepoints off the timeline that a process began and died; give the timeline without them. They keep
+    nothing, and would hold back cleaning and archival. Lock held."""
+    pending = [i for i in timeline.pending if i.action is Action.SAVEPOINT and is_dead(storage, i.time)]
+    for instant in pending:
+        TimelineWriter(storage, config).remove_pending(instant)
+        remove_heartbeat(storage, instant.time)
+    return load_timeline(storage, config) if pending else timeline
+
+
 def _is_committed(timeline: Timeline, target: str) -> bool:
     """Whether the instant is completed, here or in the archive."""
     if timeline.is_completed(target):
@@ -94,7 +104,7 @@ def roll_back_dead_writers(
         if pending.action is not Action.ROLLBACK:
             continue
         if is_dead(storage, pending.time):
-            undone.append(_finish_rollback(storage, config, timeline, pending, clock, forget))
+            undone.append(_finish_rollback(storage, config, timeline, pending, clock, still_mine, forget))
         else:
             others.add(rollback_target(rollback_record(timeline, pending)))
     for pending in timeline.pending:
@@ -109,8 +119,10 @@ def roll_back_dead_writers(
 
 
 def dead_writes(storage: Storage, timeline: Timeline) -> list[Instant]:
-    """The pending writes and rollbacks whose writers are dead: what the next writer takes back, or finishes."""
-    waiting = (i for i in timeline.pending if i.action is Action.ROLLBACK or i.action in _WRITES)
+    """The pending writes, rollbacks and savepoints whose writers are dead: what the next writer takes back, or
+    finishes."""
+    kinds = (*_WRITES, Action.ROLLBACK, Action.SAVEPOINT)
+    waiting = (i for i in timeline.pending if i.action in kinds)
     return [i for i in waiting if not is_plan_of_clustering(timeline, i) and is_dead(storage, i.time)]
 
 
@@ -191,7 +203,7 @@ def _run(
                 f"the table lock was lost before instant {plan.target.time} could be rolled back",
                 hint="another writer took it after it expired; run the write again",
             )
-        _execute(storage, config, timeline, plan, instant, clock, forget, keep_plan=keep_plan)
+        _execute(storage, config, timeline, plan, instant, clock, still_mine, forget, keep_plan=keep_plan)
     remove_heartbeat(storage, instant)
     return instant
 
@@ -202,6 +214,7 @@ def _finish_rollback(
     timeline: Timeline,
     rollback: Instant,
     clock: InstantClock,
+    still_mine: Callable[[], bool],
     forget: Callable[[str], None],
 ) -> str:
     """Run a rollback that was cut off again, from its plan; gives the instant it undoes."""
@@ -216,7 +229,7 @@ def _finish_rollback(
             TimelineWriter(storage, config).inflight(Action.ROLLBACK, rollback.time)
         # of a completed compaction, which is a commit, the plan goes too
         keep_plan = action in _KEEP_THEIR_PLAN or is_plan_of_clustering(timeline, target)
-        _execute(storage, config, timeline, plan, rollback.time, clock, forget, keep_plan=keep_plan)
+        _execute(storage, config, timeline, plan, rollback.time, clock, still_mine, forget, keep_plan=keep_plan)
     remove_heartbeat(storage, rollback.time)
     return undone
 
@@ -305,6 +318,7 @@ def _execute(
     plan: RollbackPlan,
     instant: str,
     clock: InstantClock,
+    still_mine: Callable[[], bool],
     forget: Callable[[str], None],
     *,
     keep_plan: bool,
@@ -319,7 +333,7 @@ def _execute(
     deleted = [path for path in plan.files if storage.delete(path)]
     hiding = _hide_blocks(storage, plan.logs, target.time, instant)
     if config.metadata_partitions or config.metadata_partitions_inflight:
-        metadata = MetadataWriter(storage, config, timeline)
+        metadata = MetadataWriter(storage, config, timeline, still_mine=still_mine)
         # log files that others named after a clustering, before version 8 after any slice, were told by those
         is_of_others = pending.action in _CLUSTERS or not has_completion_times(config.version)
         gone = _by_partition(path for path in plan.files if is_log_path(path)) if is_of_others else {}
@@ -428,7 +442,7 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> str:
             for path in lost_files(storage, timeline, instant):
                 storage.delete(path)
             delete_markers(storage, instant)
-    finished = {i.time for i in timeline.completed}
+    finished = {i.time for i in timeline.completed} - pending  # a savepoint has the time of its commit
     standing = ""
     for instant in storage.list_names(HEARTBEAT_FOLDER):
         if instant in finished or (instant.isdigit() and instant not in pending and is_dead(storage, instant)):

@@ -43,7 +43,7 @@ from lakebed.format.file_names import parse_log_file
 from lakebed.index.base import Index
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter
+from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter, kept_as
 from lakebed.metadata.partitions.key_changes import GroupChanges, group_changes
 from lakebed.metadata.partitions.record_index import added_keys
 from lakebed.metadata.partitions.stored import base_slice, stored_rows
@@ -64,6 +64,7 @@ from lakebed.operations.rollback import (
     roll_back_dead_writers,
     roll_back_late,
     sweep,
+    without_dead_savepoints,
     without_refused_rollbacks,
 )
 from lakebed.properties.file import load_table_config, update_table_config
@@ -217,6 +218,7 @@ class Transaction:
         with self._lock() as lock:
             self._read_config_again()
             self.timeline = without_refused_rollbacks(self.storage, self.config, self._load())
+            self.timeline = without_dead_savepoints(self.storage, self.config, self.timeline)
             self.rolled_back = roll_back_dead_writers(
                 self.storage, self.config, self.timeline, self._clock, lock.still_mine, self._forget
             )
@@ -427,7 +429,9 @@ class Transaction:
             elif not timeline.is_completed(self.instant):
                 # another writer has rolled it back, with its markers, while this one still wrote
                 self._forget(self.instant)
-                MetadataWriter(self.storage, self.config, timeline).take_off(self.instant)
+                MetadataWriter(self.storage, self.config, timeline, kept_as(self.settings), lock.still_mine).take_off(
+                    self.instant
+                )
                 late = Instant(self.instant, self.action, State.INFLIGHT)
                 roll_back_late(self.storage, self.config, timeline, late, self._clock, lock.still_mine)
                 self._remove_heartbeat()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -106,11 +106,15 @@ def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig
     return config
 
 
-def update_table_config(storage: Storage, changes: Mapping[str, str | None]) -> TableConfig:
-    """Set keys, or remove those given as None; all others are kept, known or not. The caller holds the table lock.
+def update_table_config(
+    storage: Storage, changes: Mapping[str, str | None], still_mine: Callable[[], bool] = lambda: True
+) -> TableConfig:
+    """Set keys, or remove those given as None; all others are kept, known or not. The caller holds the table lock;
+    `still_mine` says whether that is so.
 
     The old content is kept beside the file until the new one is in place, so a writer that dies at any point leaves a
-    table that opens with the old or the new settings. Raises `CommitConflict` if another writer is updating as well.
+    table that opens with the old or the new settings. Raises `CommitConflict` if another writer is updating as well, or
+    has updated since the file was read, and where the lock was lost.
     """
     _recover(storage)
     old_body = storage.read(PROPERTIES_PATH)
@@ -126,6 +130,11 @@ def update_table_config(storage: Storage, changes: Mapping[str, str | None]) -> 
         raise CommitConflict(
             f"another writer is updating the settings of {storage.url()}",
             hint="Try again; if it died, the next update recovers from its backup.",
+        )
+    if not still_mine() or storage.read(PROPERTIES_PATH) != old_body:
+        raise CommitConflict(
+            f"the table lock of {storage.url()} was lost before its settings were updated",
+            hint="Another process took it after it expired; try again.",
         )
     # Hudi deletes the file before it writes the new one; `write` replaces it atomically, so readers always find one.
     write_settled(storage, PROPERTIES_PATH, body)

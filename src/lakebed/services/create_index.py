@@ -5,7 +5,7 @@ built beside writers: an `indexing` on the timeline, as real Hudi has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,8 +104,15 @@ def planned_partitions(timeline: Timeline) -> dict[str, str]:
     return {one.partition: time for time, indexes in plans for one in indexes}
 
 
-def plan_index(snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, settings: WriteSettings) -> IndexPlan:
-    """Put the plan of an index, which the table may have, on the timeline. Lock held, `snapshot` read under it."""
+def plan_index(
+    snapshot: Snapshot,
+    name: IndexName,
+    sizing: GroupSizing | None,
+    settings: WriteSettings,
+    still_mine: Callable[[], bool],
+) -> IndexPlan:
+    """Put the plan of an index, which the table may have, on the timeline. Lock held, `snapshot` read under it. Raises
+    `CommitConflict` where the lock was lost: there is no plan then."""
     storage, config, timeline = snapshot.storage, snapshot.config, snapshot.timeline
     if not has_completion_times(config.version):
         raise UnsupportedFeature(
@@ -127,8 +134,18 @@ def plan_index(snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, 
     planned = PlannedIndex(name.partition, last_before_pending(timeline), extra)
     instant = InstantClock(config.timezone).next(after=max(timeline.greatest_time, newest_heartbeat(storage)))
     with Heartbeat(storage, instant):
-        TimelineWriter(storage, config).request(Action.INDEXING, instant, encode_index_plan([planned]))
+        writer = TimelineWriter(storage, config)
+        requested = writer.request(Action.INDEXING, instant, encode_index_plan([planned]))
+        is_lost = not still_mine()
+        if is_lost:
+            writer.remove_pending(requested)
     remove_heartbeat(storage, instant)
+    if is_lost:
+        raise CommitConflict(
+            f"the table lock was lost while the index {name.partition} was planned",
+            hint="Another process took it after it expired; try again.",
+            context={"index": name.partition},
+        )
     return IndexPlan(instant, (name.partition,))
 
 
@@ -225,7 +242,7 @@ def create_index(
     settings = settings or WriteSettings()
     index_name = parse_index_name(name) if expression is None else _by_expression(name, expression)
     sizing = _sizing(index_name, groups)
-    with default_lock(storage, wait_seconds=settings.lock_wait_seconds):
+    with default_lock(storage, wait_seconds=settings.lock_wait_seconds) as lock:
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
         snapshot = snapshot_of(storage, config, timeline)
@@ -254,8 +271,8 @@ def create_index(
                 hint="Try again when the writers are done.",
             )
         if not wait:
-            return plan_index(snapshot, index_name, sizing, settings)
-        table = MetadataUpkeep(storage, config, timeline, settings, engine)
+            return plan_index(snapshot, index_name, sizing, settings, lock.still_mine)
+        table = MetadataUpkeep(storage, config, timeline, settings, engine, lock.still_mine)
         if index_name.expression is not None:
             config = table.add(index_name).config
             note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema))
@@ -272,7 +289,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
 
     Raises `InvalidOption` for one that the table does not have, that its writes go by, or that others need.
     """
-    with default_lock(storage, wait_seconds=wait_seconds):
+    with default_lock(storage, wait_seconds=wait_seconds) as lock:
         config = load_table_config(storage)
         kept = (*config.metadata_partitions, *config.metadata_partitions_inflight)
         partition = next((n for n in (name, expression_partition(name)) if n in kept), None)
@@ -294,7 +311,8 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         if partition not in kept:
             return config
         gone = [partition, *(name for name in kept if kind_of(name).dropped_with == partition)]
-        config = MetadataUpkeep(storage, config, timeline, WriteSettings()).writer.drop(gone)
+        upkeep = MetadataUpkeep(storage, config, timeline, WriteSettings(), still_mine=lock.still_mine)
+        config = upkeep.writer.drop(gone)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
         return update_table_config(storage, forgotten) if forgotten else config
 

@@ -233,7 +233,7 @@ class _Restore:
         wanted = tx.config.metadata_partitions if everything else (FILES,)
         found = align(snapshot, wanted, tx.settings, tx.still_mine)
         if found.left_out:
-            rebuild(snapshot_of(tx.storage, tx.config, tx.timeline), found.left_out, tx.settings)
+            rebuild(snapshot_of(tx.storage, tx.config, tx.timeline), found.left_out, tx.settings, tx.still_mine)
 
     def _rollbacks(self) -> Mapping[str, list[Mapping[str, Any]]]:
         """The bodies of the rollbacks of this restore, by the instant that each undid."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from lakebed.concurrency.heartbeat import Heartbeat, remove_heartbeat
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
 from lakebed.operations.context import WriteContext
@@ -73,15 +74,18 @@ def savepoint(
         made_by = _this_user() if user is None else user
         body = encode_savepoint(files, user=made_by, comment=comment, at_millis=at)
         writer = TimelineWriter(tx.storage, tx.config)
-        if old is None:
-            writer.inflight(Action.SAVEPOINT, target.time)
-        if not tx.still_mine():
-            raise CommitConflict(
-                f"the table lock was lost before commit {target.time} had its savepoint",
-                hint="Another process took it after it expired; make the savepoint again.",
-            )
-        completed = tx.clock.next(after=timeline.greatest_time)
-        writer.complete(Action.SAVEPOINT, target.time, completed, body)
+        # tells whether this process lives, while its savepoint is pending
+        with Heartbeat(tx.storage, target.time, tx.writer_id):
+            if old is None:
+                writer.inflight(Action.SAVEPOINT, target.time)
+            if not tx.still_mine():
+                raise CommitConflict(
+                    f"the table lock was lost before commit {target.time} had its savepoint",
+                    hint="Another process took it after it expired; make the savepoint again.",
+                )
+            completed = tx.clock.next(after=timeline.greatest_time)
+            writer.complete(Action.SAVEPOINT, target.time, completed, body)
+        remove_heartbeat(tx.storage, target.time)
         return Savepoint(target.time, made_by, comment, _moment(at), files)
 
 
@@ -95,6 +99,8 @@ def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
     completed. Raises `InvalidOption` where there is none."""
     with Undoing.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.held() as snapshot:
         found = snapshot.timeline.find(instant, Action.SAVEPOINT)
+        if found is None and context.opened.timeline.find(instant, Action.SAVEPOINT) is not None:
+            return None  # whoever began it is dead
         if found is None:
             there = ", ".join(i.time for i in snapshot.timeline.completed if i.action is Action.SAVEPOINT)
             raise InvalidOption(

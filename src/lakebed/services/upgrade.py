@@ -491,7 +491,7 @@ def _finish(tx: Undoing, config: TableConfig, sizings: Mapping[str, GroupSizing 
         storage.delete_folder(METADATA_FOLDER)
     if missing:
         snapshot = snapshot_of(storage, config, load_timeline(storage, config))
-        build_as_defined(snapshot, missing, load_definitions(storage, config), sizings, tx.settings)
+        build_as_defined(snapshot, missing, load_definitions(storage, config), sizings, tx.settings, tx.still_mine)
         notes.append(f"built: {', '.join(missing)}")
     update_table_config(storage, {NOTED_PROPERTY: None})
     return notes

@@ -187,7 +187,9 @@ def _positions(codes: Int64s, other: Int64s) -> Int64s:
     return np.where(other[order][at] == codes, order[at], -1)
 
 
-def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings) -> pa.Table:
+def rebuild_damaged(
+    snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings, still_mine: Callable[[], bool]
+) -> pa.Table:
     """Build what cannot be read again; gives a row of differences for each. Lock held.
 
     Raises `CorruptFile` where the table itself cannot be read; nothing is changed then.
@@ -198,20 +200,23 @@ def rebuild_damaged(snapshot: Snapshot, partitions: Sequence[str], settings: Wri
         return DIFFERENCES.empty_table()
     broken = list(snapshot.config.metadata_partitions) if FILES in damage else list(damage)
     _check_rows(table, broken)
-    rebuild(snapshot, broken, settings)
+    rebuild(snapshot, broken, settings, still_mine)
     columns = {"index": list(damage), "problem": ["damaged"] * len(damage), "what": list(damage.values())}
     empty = [None] * len(damage)
     return pa.table([pa.array(columns.get(f.name, empty), f.type) for f in DIFFERENCES], schema=DIFFERENCES)
 
 
-def rebuild(snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings) -> None:
+def rebuild(
+    snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings, still_mine: Callable[[], bool]
+) -> None:
     """Drop these partitions and build them as they were defined, from the table; with `files` the whole metadata table.
     Lock held."""
     storage, config = snapshot.storage, snapshot.config
     definitions = load_definitions(storage, config)
     sizings = sizings_of(snapshot, partitions, definitions)
-    config = MetadataUpkeep(storage, config, snapshot.timeline, settings).writer.drop(partitions)
-    build_as_defined(replace(snapshot, config=config), partitions, definitions, sizings, settings)
+    upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, still_mine=still_mine)
+    config = upkeep.writer.drop(partitions)
+    build_as_defined(replace(snapshot, config=config), partitions, definitions, sizings, settings, still_mine)
 
 
 def build_as_defined(
@@ -220,6 +225,7 @@ def build_as_defined(
     definitions: Mapping[str, IndexDefinition],
     sizings: Mapping[str, GroupSizing | None],
     settings: WriteSettings,
+    still_mine: Callable[[], bool],
 ) -> TableConfig:
     """Build these partitions, which the table does not have, by their definitions; gives the table's new settings. Lock
     held."""
@@ -227,7 +233,7 @@ def build_as_defined(
     names = _names(partitions, definitions)
     settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
     for name in [IndexName(FILES), *names] if FILES in partitions else names:
-        upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings)
+        upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, still_mine=still_mine)
         config = upkeep.add(name, sizing=sizings.get(name.partition)).config
     return config
 
@@ -315,7 +321,7 @@ def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verific
     Raises `CommitConflict` while a write to the table is pending.
     """
     settings = WriteSettings()
-    with default_lock(storage, wait_seconds=settings.lock_wait_seconds):
+    with default_lock(storage, wait_seconds=settings.lock_wait_seconds) as lock:
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
         snapshot = snapshot_of(storage, config, timeline)
@@ -328,19 +334,19 @@ def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verific
                 f"the metadata table cannot be repaired while instant {waiting.time} is pending",
                 hint="Try again when the writers are done; what dead ones left is undone by the next write.",
             )
-        return align(snapshot, wanted, settings)
+        return align(snapshot, wanted, settings, lock.still_mine)
 
 
 def align(
     snapshot: Snapshot,
     partitions: Sequence[str],
     settings: WriteSettings,
-    still_mine: Callable[[], bool] = lambda: True,
+    still_mine: Callable[[], bool],
 ) -> Verification:
     """Make these partitions of the metadata table say what the table is now. Lock held, `snapshot` read under it. Gives
     what differed."""
     storage, config, timeline = snapshot.storage, snapshot.config, snapshot.timeline
-    damage = rebuild_damaged(snapshot, partitions, settings)
+    damage = rebuild_damaged(snapshot, partitions, settings, still_mine)
     if damage.num_rows:
         config = load_table_config(storage)
         snapshot = snapshot_of(storage, config, timeline)

@@ -16,6 +16,8 @@ from lakebed.model import Action, Instant, State, has_completion_times
 
 # yyyyMMddHHmmssSSS. On version 6 the metadata table's own timeline has instants with three digits more: a suffix.
 INSTANT_DIGITS = 17
+# The first digits of the instant at which Hudi builds a partition of the metadata table: it sorts before all others.
+INITIAL_INSTANT = "0" * 14
 
 _COMPLETED_ACTIONS = {
     Action.COMMIT,

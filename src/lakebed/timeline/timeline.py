@@ -22,7 +22,14 @@ from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.bodies.commit import decode_commit
 from lakebed.timeline.bodies.rollback import clustering_groups, compaction_groups, decode_action
-from lakebed.timeline.instants import completes_as, following, format_millis, parse_instant_file, says_all
+from lakebed.timeline.instants import (
+    INITIAL_INSTANT,
+    completes_as,
+    following,
+    format_millis,
+    parse_instant_file,
+    says_all,
+)
 
 COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 
@@ -198,10 +205,13 @@ class Timeline:
         """The first completed commit. What is older, not listed and not pending is archived.
 
         A pending instant does not count: archival goes no further than the last commit before it, but for one that a
-        writer requested late, after it had lost the table lock. Savepointed commits are left out, as archival may have
-        gone past them, unless a restore has left nothing else: then it is the last of those.
+        writer requested late, after it had lost the table lock. Builds of the metadata table's partitions are left out,
+        where there is anything else: they sort before all instants, and a partition may be built when later ones are
+        archived. So are savepointed commits, as archival may have gone past them, unless a restore has left nothing
+        else: then it is the last of those.
         """
         writes = [i.time for i in self.commits]
+        writes = [time for time in writes if not time.startswith(INITIAL_INSTANT)] or writes
         return next((time for time in writes if time not in self.listed.savepoints), max(writes, default=None))
 
     @property

@@ -158,6 +158,38 @@ def test_archival_keeps_the_timeline_short_and_every_record(version: int) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_partition_built_after_an_archival_leaves_file_groups_of_archived_instants_readable(version: int) -> None:
+    first = Change(added={"a": {"f_0-0-0_1.parquet": 7}}, put={f"k{n}": ("a", "f") for n in range(60)})
+    settings = MetadataSettings(compact_after=3, clean_commits=3, archive_above=6, archive_down_to=3)
+    table, content = made(version, settings=settings), first.on(Content())
+    table.commit(first)
+    for number in range(20):  # of one file group of the record index; the others have what the first compaction wrote
+        change = Change(added={"a": {f"g{number}_0-0-0_1.parquet": number}}, put={"k0": ("a", f"g{number}")})
+        table.commit(change)
+        content = change.on(content)
+        table.archive_data(3)
+        table.writer().run_services()
+    slices = table.opened().slices
+    bases = {one.base_file.instant for one in slices.file_slices("record_index") if one.base_file}
+    archived = {i.time for i in slices.timeline.archived().instants}
+    assert bases & archived, "no file group is older than the timeline"
+    table.writer().initialise("bloom_filters", [])
+    assert table.content() == expected(table, content)
+    assert lookups(table, [f"k{n}" for n in range(60)]) == content.keys
+    # other readers take the first instant of the timeline for its start: what is later and not there is not committed
+    own = table.opened().slices.timeline
+    assert all(i.time > max(bases & archived) for i in own.instants)
+    assert any(i.time.startswith("0" * 14) for i in own.archived().instants)
+    for number in range(20, 40):
+        change = Change(added={"a": {f"g{number}_0-0-0_1.parquet": number}}, put={"k0": ("a", f"g{number}")})
+        table.commit(change)
+        content = change.on(content)
+        table.archive_data(3)
+        table.writer().run_services()
+    assert table.content() == expected(table, content)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_resharding_changes_no_record(version: int) -> None:
     changes, content = Random(version + 40), Content()
     content = changes.change(content).on(content)

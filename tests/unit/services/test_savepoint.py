@@ -11,6 +11,7 @@ import pytest
 
 import lakebed
 from golden_tables import golden
+from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat
 from lakebed.errors import InvalidOption
 from lakebed.format.avro.encoder import read_avro_file
 from lakebed.model import Action
@@ -18,6 +19,7 @@ from lakebed.operations.placement import AssignedRows
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from lakebed.testing import Killed, crash_at
 from lakebed.timeline.bodies.rollback import encode_savepoint, savepointed_names
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.write_status import WriteStatus
@@ -166,6 +168,38 @@ def test_one_that_was_begun_is_made_or_deleted(make: Make) -> None:
     table.savepoint(to)
     assert [one.instant for one in table.savepoints()] == [to]
     assert len(content(table)) == 8
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_the_next_write_takes_off_a_savepoint_whose_process_died_so_that_cleaning_goes_on(
+    make: Make, version: int
+) -> None:
+    table = made(make, version)
+    to = first_commits(table)
+    begun = f"{to}.savepoint.inflight"
+    with crash_at(lambda mutation: mutation.path.endswith(begun), "unacknowledged"), pytest.raises(Killed):
+        lakebed.open(table.uri).savepoint(to)
+    assert [(i.time, i.action) for i in timeline(table).pending] == [(to, Action.SAVEPOINT)]
+    before = files_of(table)
+    for n in range(3):
+        table.upsert(rows((0, "c0", "later", 3 + n)), options=OPTIONS)
+    assert timeline(table).pending == ()
+    assert not open_storage(table.uri).list_names(HEARTBEAT_FOLDER)
+    table.clean(options=OPTIONS | {"hoodie.clean.commits.retained": 1})
+    assert before - {info.path for info in open_storage(table.uri).list()}, "nothing was cleaned"
+    assert table.savepoints() == []
+
+
+def test_a_pending_savepoint_of_a_living_process_stays(make: Make) -> None:
+    table = made(make)
+    to = first_commits(table)
+    storage = open_storage(table.uri)
+    with Heartbeat(storage, to, "another"):
+        TimelineWriter(storage, load_table_config(storage)).inflight(Action.SAVEPOINT, to)
+        table.upsert(rows((1, "c1", "z", 3)), options=OPTIONS)
+        assert [(i.time, i.action) for i in timeline(table).pending] == [(to, Action.SAVEPOINT)]
+    table.upsert(rows((1, "c1", "z", 4)), options=OPTIONS)
+    assert timeline(table).pending == ()
 
 
 @pytest.mark.parametrize("name", ["v9_cow_savepoint_restore", "v9_mor_savepoint_restore", "v6_mor_savepoint_restore"])

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from lakebed.errors import CommitConflict, TableExists
-from lakebed.format.text import dump_properties
+from lakebed.format.text import dump_properties, parse_properties
 from lakebed.metadata.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,
@@ -45,8 +45,9 @@ from lakebed.metadata.store.group_files import (
 from lakebed.metadata.store.rollback import finish_rollbacks
 from lakebed.metadata.store.store import FIRST_BUILD, MetadataStore
 from lakebed.model import Action, BaseFile, Instant, LogFile
-from lakebed.properties.file import create_table, update_table_config
+from lakebed.properties.file import create_table, load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.timeline.archive_writer import archive
 from lakebed.timeline.instants import suffix_of
 
 PARTITIONS = "hoodie.table.metadata.partitions"
@@ -84,12 +85,13 @@ def create(store: MetadataStore) -> None:
 def begin_partition(store: MetadataStore, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
     """Make an empty partition with so many file groups (for each partition path of the data, where it is a partitioned
     record index) and show its building as inflight: base files may be written now."""
+    store.check_lock()
     drop_unfinished(store)
     if next(store.storage.list(partition), None) is not None:
         store.storage.delete_folder(partition)
         store.changed()
     new = new_partition(store, partition, counts)
-    store.transitions.request(Action.DELTACOMMIT, new.instant)
+    store.request(Action.DELTACOMMIT, new.instant)
     store.transitions.inflight(Action.DELTACOMMIT, new.instant)
     make_groups(store, new)
     return new
@@ -115,8 +117,14 @@ def make_groups(store: MetadataStore, new: NewPartition, *, logged_since: str | 
     time from which on writers log to it, where that is before it is complete."""
     known = {**partition_metadata(new.instant), **({LOGGED_SINCE: logged_since} if logged_since else {})}
     body = dump_properties(known, "partition metadata", datetime.now(UTC))
+    store.check_lock()
     store.storage.put_if_absent(f"{new.partition}/{_PARTITION_METADATA}", body)
-    store.parallel_map(lambda group: write_creation_log(store.data_storage, group, new.instant), new.groups)
+
+    def make(group: FileGroup) -> None:
+        store.check_lock()  # the folder may be another writer's by now
+        write_creation_log(store.data_storage, group, new.instant)
+
+    store.parallel_map(make, new.groups)
     store.changed()
 
 
@@ -126,18 +134,50 @@ def complete_partition(
     """Complete the building of a partition with these base files (none for groups without records): from now on readers
     use it. Gives the data table's new settings."""
     store.complete(Action.DELTACOMMIT, new.instant, _OPERATION, [base.stat() for base in written])
-    return show_complete(store, new.partition, definition)
+    _archive_builds(store)
+    return show_complete(store, new, definition)
 
 
-def show_complete(store: MetadataStore, partition: str, definition: IndexDefinition | None = None) -> TableConfig:
+def _archive_builds(store: MetadataStore) -> None:
+    """Archive the builds of partitions where later instants are archived. Other readers take the first instant of the
+    timeline for its start, and what is later and not there for not committed: base files that no compaction has
+    written again since would be lost to them."""
+    timeline = store.timeline
+    builds = [instant for instant in timeline.completed if instant.time.startswith(INITIAL_INSTANT)]
+    if len(builds) == len(timeline.commits):
+        return
+    if builds and any(not instant.time.startswith(INITIAL_INSTANT) for instant in timeline.archived().instants):
+        archive(timeline, builds)
+        store.changed()
+
+
+def show_complete(store: MetadataStore, new: NewPartition, definition: IndexDefinition | None = None) -> TableConfig:
     """Tell readers in the table's properties that a partition is complete; gives the new settings."""
+    partition = new.partition
     changes: dict[str, str | None] = {}
     if definition is not None:
         changes |= define(store, [definition])
     complete = {*store.data_config.metadata_partitions, partition}
     inflight = {*store.data_config.metadata_partitions_inflight} - {partition}
     changes |= {PARTITIONS: ",".join(sorted(complete)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))}
-    return _update(store, changes)
+    config = _update(store, changes)
+    if not store.still_mine():
+        _withdraw(store, new)
+    return config
+
+
+def _withdraw(store: MetadataStore, new: NewPartition) -> None:
+    """Take back that a partition is complete: the lock was lost as the properties were written, and others may have
+    written without it. One that another process has built since stays."""
+    config = load_table_config(store.data_storage)
+    try:
+        built = parse_properties(store.storage.read(f"{new.partition}/{_PARTITION_METADATA}")).get("commitTime")
+    except FileNotFoundError:  # it was dropped
+        built = new.instant
+    if built == new.instant:
+        left = [name for name in config.metadata_partitions if name != new.partition]
+        store.changed(update_table_config(store.data_storage, {PARTITIONS: ",".join(left)}))
+    store.check_lock()
 
 
 def initialise(
@@ -159,6 +199,7 @@ def initialise(
 
     def write(item: tuple[FileGroup, GroupRecords]) -> WrittenBase:
         group, given = item
+        store.check_lock()
         return write_base(store.data_storage, group, new.instant, [sorted_by_key(given.keys, given.values)])
 
     return complete_partition(store, new, store.parallel_map(write, filled), definition)
@@ -174,6 +215,7 @@ def drop(store: MetadataStore, partitions: Sequence[str]) -> TableConfig:
     config = _update(store, {PARTITIONS: ",".join(sorted(kept)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))})
     undefine(store, gone)
     for partition in partitions:
+        store.check_lock()
         store.storage.delete_folder(partition)
     store.changed()
     return config
@@ -183,6 +225,7 @@ def drop_all(store: MetadataStore) -> TableConfig:
     """Take the whole metadata table off."""
     config = _update(store, {PARTITIONS: "", PARTITIONS_INFLIGHT: ""})
     undefine(store, None)
+    store.check_lock()
     store.data_storage.delete_folder(METADATA_FOLDER)
     store.changed()
     return config
@@ -201,6 +244,7 @@ def define(store: MetadataStore, definitions: Sequence[IndexDefinition]) -> dict
     """Write index definitions, in place of those of the same name; gives the property that says where they are."""
     known = load_definitions(store.data_storage, store.data_config)
     body = dump_definitions({**known, **{one.name: one for one in definitions}}.values(), store.version)
+    store.check_lock()
     store.data_storage.write(DEFINITIONS_PATH, body)
     return {DEFINITIONS_PROPERTY: store.data_config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH}
 
@@ -210,6 +254,7 @@ def undefine(store: MetadataStore, names: set[str] | None) -> None:
     known = load_definitions(store.data_storage, store.data_config)
     kept = [one for name, one in known.items() if names is not None and name not in names]
     if len(kept) < len(known):
+        store.check_lock()
         store.data_storage.write(DEFINITIONS_PATH, dump_definitions(kept, store.version))
 
 
@@ -222,6 +267,7 @@ def drop_unfinished(store: MetadataStore) -> None:
     unfinished = [instant for instant in store.pending(Action.DELTACOMMIT) if _builds_partition(store, instant)]
     if not unfinished:
         return
+    store.check_lock()
     for folder in store.storage.list_folders():
         if is_known(folder) and folder not in store.partitions:
             store.storage.delete_folder(folder)
@@ -248,7 +294,7 @@ def _initial_instant(store: MetadataStore) -> str:
     building = store.data_config.metadata_partitions_inflight
     used |= {file.instant for partition in building for file in store.listed_files(partition)}
     if store.version >= 8:
-        if not any(time.startswith(INITIAL_INSTANT) for time in used):
+        if not all(time.startswith(INITIAL_INSTANT) for time in used):
             used |= {instant.time for instant in store.timeline.archived().instants}
         # behind all of them, as the lower ones are archived first, while there are numbers of three digits
         last = max((int(time) for time in used if time.startswith(INITIAL_INSTANT)), default=-1)
@@ -261,7 +307,8 @@ def _initial_instant(store: MetadataStore) -> str:
 
 
 def _update(store: MetadataStore, changes: Mapping[str, Any]) -> TableConfig:
-    config = update_table_config(store.data_storage, changes)
+    store.check_lock()
+    config = update_table_config(store.data_storage, changes, store.still_mine)
     store.changed(config)
     return config
 
@@ -280,19 +327,22 @@ def begin(
         return None
     found = _begun(store, partition)
     if found is not None and _is_completed(store, found):  # its builder died before the properties said so
-        show_complete(store, partition)
+        show_complete(store, found)
         return None
     if found is not None and _is_unchanged(store, found):
         _remove_base_files(store, found)
         return found
+    store.check_lock()
     store.storage.delete_folder(partition)
     store.changed()
     new = new_partition(store, partition, counts)
     make_groups(store, new, logged_since=since)
     changes = {} if definition is None else define(store, [definition])
+    store.check_lock()
     names = {*store.data_config.metadata_partitions_inflight, partition}
     changes[PARTITIONS_INFLIGHT] = ",".join(sorted(names))
-    store.changed(update_table_config(store.data_storage, changes))
+    store.changed(update_table_config(store.data_storage, changes, store.still_mine))
+    store.check_lock()  # others may have written before they saw it: the next builder looks at the table again
     return new
 
 
@@ -311,7 +361,7 @@ def complete(store: MetadataStore, new: NewPartition, written: Sequence[WrittenB
     """
     if not _is_there(store, new) or not _is_unchanged(store, new):
         raise _changed(new)
-    store.transitions.request(Action.DELTACOMMIT, new.instant)
+    store.request(Action.DELTACOMMIT, new.instant)
     store.transitions.inflight(Action.DELTACOMMIT, new.instant)
     return complete_partition(store, new, written)
 
@@ -349,7 +399,8 @@ def _changed(new: NewPartition) -> CommitConflict:
 
 
 def _is_completed(store: MetadataStore, new: NewPartition) -> bool:
-    return any(instant.time == new.instant for instant in store.timeline.completed)
+    archived = store.timeline.archived().instants  # as it is where later instants are
+    return any(instant.time == new.instant for instant in (*store.timeline.completed, *archived))
 
 
 def _is_unchanged(store: MetadataStore, new: NewPartition) -> bool:

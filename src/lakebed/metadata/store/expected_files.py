@@ -4,7 +4,7 @@ truncated or lost would otherwise silently take rows from every answer."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -47,18 +47,26 @@ class ExpectedFiles:
 
     files: Mapping[str, Mapping[str, Sequence[Extent]]]
     built: Mapping[str, str] = field(default_factory=dict[str, str])
+    instants: Set[str] = frozenset()
+    """The instants whose bodies were read."""
 
     @classmethod
     def of(cls, timeline: Timeline) -> ExpectedFiles:
         """Reads the bodies of the delta commits since the last compaction, and of all else that wrote files."""
         files: dict[str, dict[str, list[Extent]]] = defaultdict(lambda: defaultdict(list))
         built: dict[str, str] = {}
-        for written in _written(timeline, _relevant(timeline)):
+        relevant = _relevant(timeline)
+        for written in _written(timeline, relevant):
             for partition, name, extent in written.extents:
                 files[partition][name].append(extent)
                 if written.is_build:
                     built[partition] = max(built.get(partition, ""), completed_at(extent.instant))
-        return cls(files, built)
+        return cls(files, built, {instant.time for instant in relevant})
+
+    def names(self, base: BaseFile) -> bool:
+        """Whether the instant of a base file names it, as far as the active timeline tells. One that is not named is of
+        a process that was taken for dead, and wrote on when another one had done its work again."""
+        return base.instant not in self.instants or base.name in self.files.get(base.partition, {})
 
     def check_folder(self, timeline: Timeline, partition: str, sizes: Mapping[str, int]) -> None:
         """Raise `CorruptFile` where a file that readers need is not in the partition's folder (`sizes` by name), or is

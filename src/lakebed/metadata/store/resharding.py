@@ -67,7 +67,7 @@ def reshard(store: MetadataStore, partition: str, counts: int | Mapping[str, int
             "the metadata table was re-sharded since its last delta commit already",
             hint="On version 6 there is one re-sharding between two writes; write, then try again.",
         )
-    store.transitions.request(Action.REPLACECOMMIT, instant)
+    store.request(Action.REPLACECOMMIT, instant)
     store.transitions.inflight(Action.REPLACECOMMIT, instant)
     version = index_version(store.slices.definitions.get(partition), store.version)
     written = [base for change in changes for base in _rehash(store, change, instant, version)]

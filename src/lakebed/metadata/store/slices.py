@@ -30,7 +30,7 @@ from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import in_background, is_remote
 from lakebed.timeline.file_slices import latest_slices
 from lakebed.timeline.history import rolled_back
-from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
 
 T = TypeVar("T")
 _KEPT_BYTES: Final = 32 << 20
@@ -129,7 +129,11 @@ class MetadataSlices:
         except (TableNotFound, FileNotFoundError):
             return True
         known = {i.time for i in self.timeline.instants}
-        return any(i.time not in known and builds_partition(i, self.config.version) for i in timeline.instants)
+        if any(i.time not in known and builds_partition(i, self.config.version) for i in timeline.instants):
+            return True
+        newest = self.timeline.greatest_known
+        archived = (i for i in timeline.archived().instants if i.time.startswith(INITIAL_INSTANT))
+        return any(completed_at(i) > newest for i in archived)  # where others are archived a build is at once
 
     def is_valid(self, instant: str) -> bool:
         """Whether what a deltacommit of this instant logged is visible: it is committed here, and the data table's
@@ -204,6 +208,7 @@ class MetadataSlices:
             completion_time=self.timeline.completion_time,
             replaced=self.timeline.replaced_files(),
             pending_compactions=self.timeline.pending_compaction(),
+            is_named=self._expected_files.names,
         )
 
     def _visible_files(self, partition: str) -> tuple[list[BaseFile], list[LogFile]]:

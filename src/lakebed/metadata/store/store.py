@@ -238,8 +238,8 @@ class MetadataStore:
                 hint="Another writer took it after it expired; run the write again.",
             )
 
-    def request(self, action: Action, instant: str, plan: bytes) -> None:
-        """Put a service of the metadata table on its timeline as requested; the plan is good while the lock is held."""
+    def request(self, action: Action, instant: str, plan: bytes = b"") -> None:
+        """Put an action of the metadata table on its timeline as requested; a plan is good while the lock is held."""
         self.transitions.request(action, instant, plan)
         if not self.still_mine():
             self.transitions.remove_pending(Instant(instant, action, State.REQUESTED))
