@@ -426,12 +426,13 @@ def delete_data_files(
 _UNFINISHED = re.compile(r"^\.(?P<instant>\d{14,})[._].*tmp$")
 
 
-def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> str:
+def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool, roll_back_again: Callable[[str], None]) -> str:
     """Remove what is left of writes that are not pending any more; gives the greatest instant whose heartbeat stays
     (empty for none). Lock held, `timeline` loaded under it.
 
     A write that committed and died before it cleaned up leaves its markers and heartbeat. One that died in its first
-    step leaves a heartbeat without an instant. A task attempt that outlived its rollback may have written files since.
+    step leaves a heartbeat without an instant. A writer or a task attempt that outlived its rollback may have written
+    files since: where those are log files of others' slices, before version 8, `roll_back_again` hides their blocks.
     """
     pending = {i.time for i in timeline.pending}
     found = after_rollback
@@ -439,6 +440,9 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool) -> str:
         # a later one began since the timeline was loaded: the lock ran out while this process stood still
         if instant not in pending and instant <= timeline.greatest_time:
             found = True
+            if _logged_late(storage, timeline, instant):
+                roll_back_again(instant)
+                continue
             for path in lost_files(storage, timeline, instant):
                 storage.delete(path)
             delete_markers(storage, instant)
@@ -483,6 +487,16 @@ def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Sequence[s
         named = {path for group in stats for s in group for path in s.paths}
     lost = [marker.path for marker in list_markers(storage, instant) if marker.path not in named]
     return _plan_by_paths(timeline, Instant(instant, Action.DELTACOMMIT, State.INFLIGHT), lost, []).files
+
+
+def _logged_late(storage: Storage, timeline: Timeline, instant: str) -> bool:
+    """Whether there are log files by the markers of an instant that was taken off the timeline, before version 8."""
+    if has_completion_times(timeline.config.version) or timeline.config.table_type == "cow":
+        return False
+    if any(i.time == instant for i in timeline.instants):
+        return False
+    logs = [marker.path for marker in list_markers(storage, instant) if is_log_path(marker.path)]
+    return any(storage.head(path) is not None for path in logs) and timeline.is_taken_off(instant)
 
 
 def _unfinished_files(storage: Storage, folder: str, pending: set[str]) -> list[str]:

@@ -226,10 +226,21 @@ class Transaction:
                 self.timeline = self._load()
             self._settle_index()
             with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
-                self._newest_heartbeat = sweep(self.storage, self.timeline, after_rollback=bool(self.rolled_back))
+                self._newest_heartbeat = sweep(
+                    self.storage,
+                    self.timeline,
+                    after_rollback=bool(self.rolled_back),
+                    roll_back_again=lambda instant: self._roll_back_late(instant, lock),
+                )
             self._held = lock
             yield
             self._refuse_lost(lock, "begin")
+
+    def _roll_back_late(self, instant: str, lock: Lock) -> None:
+        """Undo what a writer wrote after it was rolled back."""
+        late = Instant(instant, self.action, State.INFLIGHT)
+        roll_back_late(self.storage, self.config, self._load(), late, self._clock, lock.still_mine)
+        self.timeline = self._load()
 
     def _settle_index(self) -> None:
         """Make the properties tell the index that the timeline does, after a change of it that was cut off."""
@@ -432,8 +443,7 @@ class Transaction:
                 MetadataWriter(self.storage, self.config, timeline, kept_as(self.settings), lock.still_mine).take_off(
                     self.instant
                 )
-                late = Instant(self.instant, self.action, State.INFLIGHT)
-                roll_back_late(self.storage, self.config, timeline, late, self._clock, lock.still_mine)
+                self._roll_back_late(self.instant, lock)
                 self._remove_heartbeat()
 
     def __enter__(self) -> Transaction:
