@@ -18,10 +18,12 @@ from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.stats_codec import Stats
 from lakebed.metadata.partitions.stats_values import merged_partition_stats
 from lakebed.metadata.partitions.stored import live_files
+from lakebed.operations.placement import NoRows
 from lakebed.services import build_index
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from write_tables import rows
+from lakebed.write_status import WriteStatus
+from write_tables import content, rows
 
 Make = Callable[..., Table]
 SHOWN = ["key", "file_name", "min", "max", "value_count", "null_count"]
@@ -153,3 +155,30 @@ def test_a_write_that_began_before_them_says_nothing_while_column_stats_are_buil
         t.indexes.build()
     assert [row["id"] for row in t.scan(filter="v = 'z'").to_arrow().to_pylist()] == [3]
     assert [row["id"] for row in t.scan(filter="v = 'b'").to_arrow().to_pylist()] == [2]
+
+
+@pytest.mark.parametrize("index", ["simple", "bucket"])
+@pytest.mark.parametrize("version", [9, 8])
+def test_a_compaction_of_a_partition_path_that_was_deleted_meanwhile_gives_it_no_ranges(
+    make: Make, version: int, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: dict[str, Any] = {"buckets": 1} if index == "bucket" else {}
+    stats = ["column_stats", "partition_stats"]
+    by_hand = {"hoodie.compact.inline": False}
+    table = make(type="mor", table_version=version, index=index, indexes=stats, properties=by_hand, **words)
+    for turn in range(2):
+        table.upsert(rows((1, "c0", "a", turn), (2, "c1", "b", turn)))
+    other, run = lakebed.open(table.uri), NoRows.run
+
+    def planning(layout: NoRows) -> list[WriteStatus]:
+        assert other.compact(plan_only=True).plan is not None
+        return run(layout)
+
+    monkeypatch.setattr(NoRows, "run", planning)
+    table.delete_partitions(["c0"])
+    assert table.compact().runs
+    found = assert_ranges_are_those_of_the_live_files(lakebed.open(table.uri))
+    assert found["ts"]["min"].to_pylist() == [1]
+    verified = lakebed.open(table.uri).indexes.verify()
+    assert verified.ok, verified
+    assert content(table) == [(2, "c1", "b", 1)]

@@ -132,7 +132,8 @@ def live_after(snapshot: Snapshot, commit: CommitMetadata) -> dict[str, set[str]
 
 def live_around(snapshot: Snapshot, commit: CommitMetadata) -> LiveFiles:
     """The files that the partition paths touched by an action have before and after it: a new base file takes the place
-    of its slice, but for log files that completed since it was requested (a compaction's plan); a log file joins it."""
+    of its slice, but for log files that completed since it was requested (a compaction's plan); a log file joins it.
+    What the action adds to file groups that another one has replaced since it began is not live."""
     touched = {*commit.stats, *commit.replaced}
     stats = [(partition, stat) for partition, stats in commit.stats.items() for stat in stats]
     bases = (parse_base_file(partition, stat.path.rpartition("/")[2], 0) for partition, stat in stats)
@@ -147,8 +148,10 @@ def live_around(snapshot: Snapshot, commit: CommitMetadata) -> LiveFiles:
             live.after[partition].update(_joining(file_slice, begun[group], snapshot.timeline))
         elif group not in replaced:
             live.after[partition] |= names
+    gone = snapshot.timeline.replaced_files()
     for partition, stat in stats:
-        live.after[partition].add(stat.path.rpartition("/")[2])
+        if (partition, stat.file_id) not in gone:
+            live.after[partition].add(stat.path.rpartition("/")[2])
     return live
 
 
