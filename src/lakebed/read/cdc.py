@@ -130,6 +130,7 @@ class _Commit:
         self._meta = meta
         self._slices_before = cache(self._all_slices_before)
         self._origins = cache(self._resized)
+        self._is_taken_off = cache(snapshot.timeline.is_taken_off)
 
     def sources(self) -> Iterator[ChangeSource]:
         for partition, ids in self._meta.replaced.items():
@@ -188,12 +189,15 @@ class _Commit:
     def _copies(self, partition: str, logs: Mapping[str, Sequence[WriteStat]]) -> set[str]:
         """The file groups that got copies of rows which the commit wrote to others: while a bucket of a consistent
         hashing index is being split or merged, writes go to it and to those that come of it, named after the
-        clustering."""
+        clustering. Where that was taken off the timeline since, the copies are gone."""
         found: set[str] = set()
         for file_id, stats in logs.items():
             planned = _log_file(partition, stats[0].path, 0).instant
-            if planned != self._time:
-                found |= {file_id} if self._origins(planned).get((partition, file_id), set()) & logs.keys() else set()
+            if planned == self._time:
+                continue
+            others = self._origins(planned).get((partition, file_id), set())
+            if others & logs.keys() or (not others and self._is_taken_off(planned)):
+                found.add(file_id)
         return found
 
     def _resized(self, planned: str) -> dict[tuple[str, str], set[str]]:
