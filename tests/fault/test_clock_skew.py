@@ -26,13 +26,13 @@ WRITER = """
 import socket, sys, time, pyarrow as pa, time_machine, lakebed
 from lakebed.config import settings
 from lakebed.errors import LakebedError
-from lakebed.timeline.locks import lock, lock_file, process
+from lakebed.concurrency import heartbeat, lock
 
 uri, city, offset, writes = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
 socket.gethostname = lambda: f"host-{city}"
-process._boot = lambda: f"boot-{city}"
+heartbeat._boot = lambda: f"boot-{city}"
 # so that what a dead host left is over within the test
-lock.VALIDITY_SECONDS = lock_file.VALIDITY_SECONDS = 3.0
+lock.VALIDITY_SECONDS = 3.0
 lock.FileLock.__init__.__kwdefaults__["renew_every"] = 0.4
 options = {"lakebed.write.tasks": 1, "hoodie.client.heartbeat.interval_in_ms": 1000,
     "hoodie.write.lock.wait_time_ms": 60000}

@@ -25,7 +25,7 @@ import re, sys, threading, time
 from dataclasses import replace
 from pathlib import Path
 import lakebed
-from lakebed.slices.snapshot import open_snapshot
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.properties.file import load_table_config
 def held():  # mapped files aside: their pages may be dropped
