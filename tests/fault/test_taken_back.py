@@ -156,3 +156,29 @@ def test_changes_are_read_on_from_a_compaction(version: int, monkeypatch: pytest
         assert lakebed.open(uri).changes(checkpoint).to_arrow()["id"].to_pylist() == [0, 20]
         assert state(uri) == put(old, *OURS)
         assert lakebed.open(uri).indexes.verify().ok
+
+
+@pytest.mark.parametrize(("index", "version"), [("simple", 9), ("simple", 6), ("mor-bucket", 9), ("mor-bucket", 8)])
+def test_a_writer_that_dies_as_it_takes_back_what_was_rolled_back_leaves_that_to_the_next_one(
+    index: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are gone since the first rollback. Its own one must not be taken for one that deleted nothing."""
+    files, old = prepared(index, version)
+    with copied("memory", files) as uri:
+        frozen = FrozenWriter(
+            uri,
+            write,
+            is_publication,
+            monkeypatch,
+            dies=lambda mutation: mutation.verb == "delete" and is_publication(mutation),
+        )
+        assert frozen.freeze()
+        frozen.time_is_over()
+        lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS)
+        frozen.thaw()
+        assert frozen.error is not None
+        frozen.time_is_over()
+        lakebed.open(uri).upsert(rows(*LATER), options=OPTIONS)
+        assert state(uri) == put(old, *THEIRS, *LATER)
+        assert lakebed.open(uri).indexes.verify().ok
+        assert leftovers(uri) == []

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,7 +28,7 @@ BUDGETS = {
     ("mor", "upsert"): (127, 76),
     ("mor", "get"): (74, 34),
     ("mor", "scan"): (73, 34),
-    ("mor", "compact"): (130, 73),
+    ("mor", "compact"): (130, 74),
     ("cow", "upsert"): (139, 82),
     ("cow", "get"): (74, 34),
     ("cow", "scan"): (58, 26),
@@ -62,16 +66,41 @@ CALLS: dict[str, Callable[[Table], object]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "call"), BUDGETS)
-def test_a_small_call_passes_no_more_files_than_its_budget(kind: str, call: str, tmp_path: Path) -> None:
-    table = lakebed.create(
-        str(tmp_path), rows(0), key="id", partition_by="city", ordering="ts", type=kind, index="bucket", buckets=2
+def walks() -> dict[str, list[str]]:
+    """The files that each read or write passes."""
+    found: dict[str, list[str]] = {}
+    for kind, call in BUDGETS:
+        uri = f"memory://walks/{kind}-{call}"
+        table = lakebed.create(
+            uri, rows(0), key="id", partition_by="city", ordering="ts", type=kind, index="bucket", buckets=2
+        )
+        for first in (0, 1, 0):
+            table.upsert(rows(first))
+        found[f"{kind} {call}"] = sorted(walk(partial(CALLS[call], table)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def passed() -> dict[str, list[str]]:
+    """In a process of its own: what was read or made before by others would not be passed again."""
+    script = "import json, test_walk; print(json.dumps(test_walk.walks()))"
+    paths = os.pathsep.join([str(Path(__file__).parent), str(SOURCE.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=300,
     )
-    for first in (0, 1, 0):
-        table.upsert(rows(first))
-    passed = walk(lambda: CALLS[call](table))
-    control = {name for name in passed if not name.startswith(GROUND) and name not in GROUND_MODULES}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(("kind", "call"), BUDGETS)
+def test_a_small_call_passes_no_more_files_than_its_budget(kind: str, call: str, passed: dict[str, list[str]]) -> None:
+    files = passed[f"{kind} {call}"]
+    control = [name for name in files if not name.startswith(GROUND) and name not in GROUND_MODULES]
     assert "table.py" in control
     most, most_control = BUDGETS[kind, call]
-    assert len(passed) <= most, sorted(passed)
-    assert len(control) <= most_control, sorted(control)
+    assert len(files) <= most, files
+    assert len(control) <= most_control, control

@@ -322,12 +322,17 @@ def reason_to_take_back(
         return f"instant {since[0].time} was committed"
     if config.table_type != "mor" or not has_completion_times(config.version):
         return None
-    # who has read changes up to a compaction would never come to what completed before it and was published after it
-    later = timeline.commits_completed_after(completed_at(mine))
-    if passed := next((i for i in later if not checked.is_completed(i.time)), None):
+    if passed := completed_before_publication(mine, timeline, checked):
         return f"instant {passed.time} was completed"
     plan = plan_without(mine, timeline, checked)
     return None if plan is None else f"compaction {plan.time} was planned without its log files"
+
+
+def completed_before_publication(mine: Instant, timeline: Timeline, checked: Timeline) -> Instant | None:
+    """A commit with a later completion time that was there before this one was published: whoever has read changes up
+    to it would never read this one."""
+    later = timeline.commits_completed_after(completed_at(mine))
+    return next((i for i in later if not checked.is_completed(i.time)), None)
 
 
 def _is_built_on(mine: Instant, since: Sequence[Instant], timeline: Timeline, checked: Timeline) -> bool:

@@ -59,11 +59,21 @@ def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: T
     for pending in timeline.pending:
         if pending.action is not Action.ROLLBACK or not is_dead(storage, pending.time):
             continue
-        if is_void(rollback_target(rollback_record(timeline, pending)), lambda time: _is_committed(timeline, time)):
+        target = rollback_target(rollback_record(timeline, pending))
+        if is_void(target, lambda time: _is_committed(timeline, time)) and not _lost_its_files(timeline, target):
             TimelineWriter(storage, config).remove_pending(pending)
             remove_heartbeat(storage, pending.time)
             changed = True
     return load_timeline(storage, config) if changed else timeline
+
+
+def _lost_its_files(timeline: Timeline, target: str) -> bool:
+    """Whether a rollback of the instant has completed: its writer, which stood still, published it after that. Services
+    do not count: they run again from their plan after a rollback, and complete the same instant."""
+    done = (i for i in timeline.instants if i.action is Action.ROLLBACK and i.is_completed and i.time > target)
+    records = (rollback_record(timeline, i) for i in done)
+    undone = (record.get("instantToRollback") or {} for record in records if rollback_target(record) == target)
+    return any(one.get("action") in (Action.COMMIT, Action.DELTACOMMIT) for one in undone)
 
 
 def without_dead_savepoints(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
@@ -222,6 +232,8 @@ def _finish_rollback(
     undone = rollback_target(record)
     action = Action((record.get("instantToRollback") or {}).get("action") or Action.COMMIT)
     target = next((i for i in timeline.pending if i.time == undone), Instant(undone, action, State.INFLIGHT))
+    if timeline.is_completed(undone):
+        target = timeline.find(undone, action) or target
     marked = [marker.path for marker in list_markers(storage, undone)]
     plan = _plan_by_paths(timeline, target, [*rollback_files(record), *marked], rollback_logs(record))
     with Heartbeat(storage, rollback.time, uuid.uuid4().hex):

@@ -11,9 +11,10 @@ import pytest
 from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER
 from lakebed.concurrency.markers import TEMP_FOLDER
 from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError
-from lakebed.model import State
+from lakebed.model import Action, State
 from lakebed.operations import transaction
 from lakebed.storage.memory import MemoryStorage, _Bucket, _buckets
+from lakebed.timeline.bodies.rollback import rollback_target
 from lakebed.timeline.instants import parse_instant_file
 from lakebed.timeline.timeline import Timeline, load_timeline
 from property.simulation.tiny import KEYS, Marks, TinyTable, inserted_keys, prepared, stored_keys
@@ -204,7 +205,12 @@ class Schedule:
 
     @staticmethod
     def _named(timeline: Timeline) -> set[str]:
-        stats = [s for i in timeline.commits for s in timeline.commit_metadata(i).stats.values()]
+        """The files of completed commits, but for those that a pending rollback is about to undo."""
+        plans = [timeline.plan(i) for i in timeline.pending if i.action is Action.ROLLBACK]
+        undone = {rollback_target(plan) for plan in plans}
+        stats = [
+            s for i in timeline.commits if i.time not in undone for s in timeline.commit_metadata(i).stats.values()
+        ]
         return {path for group in stats for stat in group for path in stat.paths}
 
     def _check_table(self) -> None:

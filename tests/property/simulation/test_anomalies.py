@@ -128,6 +128,7 @@ class PlannedMeanwhile(Frozen):
 
 def asks_for_no_plans(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(conflicts, "plan_without", lambda *_: None)
+    patch.setattr(conflicts, "completed_before_publication", lambda *_: None)
 
 
 def never_asks_for_rollbacks(patch: pytest.MonkeyPatch) -> None:
