@@ -133,7 +133,10 @@ def plan_slice(store: MetadataStore, operation: CompactionOperation) -> FileSlic
 def remove_leftovers(store: MetadataStore, instant: str, partitions: Sequence[str]) -> None:
     """Delete what a service wrote at this instant before it died, and what was not finished."""
     for partition in partitions:
-        for file in files_of_instant(store.listed_files(partition), instant, logs=store.version >= 8):
+        leftovers = files_of_instant(store.listed_files(partition), instant, logs=store.version >= 8)
+        # with the lock lost, another process may have completed the instant, and these may be its files
+        store.check_lock()
+        for file in leftovers:
             store.storage.delete(file.path)
         remove_asides(store.storage, partition)
 

@@ -1,0 +1,47 @@
+"""A process that stands still while it finishes a compaction of the metadata table leaves alone what others made."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakebed
+from crash_tables import OPTIONS, copied, prepared, put, rows, state
+from frozen import FrozenWriter
+from lakebed.testing import Killed, Mutation, crash_at
+
+OFTEN = OPTIONS | {"hoodie.metadata.compact.max.delta.commits": 1}
+TIMELINE = ".hoodie/metadata/.hoodie/"
+
+
+def completes(mutation: Mutation) -> bool:
+    return mutation.path.startswith(TIMELINE) and mutation.path.endswith(".commit")
+
+
+def deletes_a_leftover(mutation: Mutation) -> bool:
+    """Of the first partition; those of the others are looked for after it."""
+    return mutation.verb == "delete" and mutation.path.endswith(".hfile")
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_base_files_of_a_compaction_that_another_process_finished_stay(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, old = prepared("record", version)
+    with copied("memory", files) as uri:
+        with crash_at(completes), pytest.raises(Killed):
+            lakebed.open(uri).upsert(rows((1, "c1", "first", 9)), options=OFTEN)
+        frozen = FrozenWriter(
+            uri,
+            lambda table: table.upsert(rows((0, "c0", "ours", 10)), options=OFTEN),
+            deletes_a_leftover,
+            monkeypatch,
+        )
+        assert frozen.freeze()
+        frozen.time_is_over()
+        lakebed.open(uri).upsert(rows((2, "c0", "theirs", 11)), options=OFTEN)
+        expected = state(uri)
+        frozen.thaw()
+        assert frozen.error is not None
+        assert state(uri) == expected
+        assert expected[2] == put(old, (2, "c0", "theirs", 11))[2]
+        assert lakebed.open(uri).indexes.verify().ok
