@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, copied, prepared, put, rows, state
+from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from frozen import FrozenWriter
 from lakebed.testing import Killed, Mutation, crash_at
 
@@ -44,4 +44,33 @@ def test_base_files_of_a_compaction_that_another_process_finished_stay(
         assert frozen.error is not None
         assert state(uri) == expected
         assert expected[2] == put(old, (2, "c0", "theirs", 11))[2]
+        assert lakebed.open(uri).indexes.verify().ok
+
+
+def writes_a_base_file(mutation: Mutation) -> bool:
+    return (
+        mutation.verb != "delete" and mutation.path.startswith(".hoodie/metadata/") and mutation.path.endswith(".hfile")
+    )
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_a_process_takes_its_files_off_a_compaction_that_another_one_finished(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, _ = prepared("record", version)
+    with copied("memory", files) as uri:
+        frozen = FrozenWriter(
+            uri,
+            lambda table: table.upsert(rows((0, "c0", "ours", 10)), options=OFTEN),
+            writes_a_base_file,
+            monkeypatch,
+        )
+        assert frozen.freeze()
+        frozen.time_is_over()
+        lakebed.open(uri).upsert(rows((2, "c0", "theirs", 11)), options=OFTEN)
+        expected = state(uri)
+        frozen.thaw()
+        assert frozen.error is not None
+        assert state(uri) == expected
+        assert leftovers(uri) == []
         assert lakebed.open(uri).indexes.verify().ok

@@ -6,6 +6,7 @@ import struct
 import sys
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -24,6 +25,8 @@ from lakebed.index.hbase.client import (
     visible_places,
 )
 from lakebed.index.hbase.connection import (
+    Answer,
+    Connection,
     Unserved,
     bytes_field,
     column_field,
@@ -33,7 +36,12 @@ from lakebed.index.hbase.connection import (
     number_field,
     read_cells,
 )
-from lakebed.index.hbase.native import _regions_of  # pyright: ignore[reportPrivateUsage]
+from lakebed.index.hbase.native import (  # pyright: ignore[reportPrivateUsage]
+    Region,
+    _Batch,
+    _Calls,
+    _regions_of,
+)
 from lakebed.index.registry import check_same_index, job_index, make_index, recorded_index
 from lakebed.model import FILE_ID
 
@@ -95,6 +103,47 @@ def test_rows_find_their_regions() -> None:
 )
 def test_rows_of_spread_keys_are_javas(key: str, buckets: int | None, row: bytes) -> None:
     assert row_keys(pa.array([key]), buckets).to_pylist() == [row]
+
+
+class BrokenConnection(Connection):
+    """Takes so many calls, answers so many, and is lost then; an answer may be cut off."""
+
+    def __init__(self, calls: int, answers: int, block: bytes = b"") -> None:
+        self.where = "there"
+        self._left, self._answers, self._block = calls, answers, block
+        self._sent = list[int]()
+
+    def send(self, method: str, *parts: bytes | memoryview) -> int:
+        if not self._left:
+            raise Unserved("broken pipe", passing=True)
+        self._left -= 1
+        self._sent.append(len(self._sent))
+        return self._sent[-1]
+
+    def receive(self) -> tuple[int, Answer | Unserved]:
+        if not self._answers:
+            raise Unserved("the server closed the connection", passing=True)
+        self._answers -= 1
+        served = bytes_field(1, bytes_field(1, number_field(1, 0)))
+        return self._sent.pop(0), Answer(memoryview(served), memoryview(self._block))
+
+
+@pytest.mark.parametrize(("calls", "answers"), [(c, a) for c in range(4) for a in range(c + 1)])
+@pytest.mark.parametrize("block", [b"", b"cut off"])
+def test_rows_of_a_lost_connection_are_all_asked_for_again(calls: int, answers: int, block: bytes) -> None:
+    region = Region(b"", b"", b"r", ("there", 1))
+    batches = [_Batch([(region, np.array([number]))]) for number in range(3)]
+    connection = BrokenConnection(calls, answers, block)
+    taken = list[Answer]()
+
+    def take(answer: Answer) -> None:
+        answer.cells()
+        taken.append(answer)
+
+    lost = _Calls(lambda _: connection, ("there", 1), batches, binary(b"a", b"b", b"c"), Pace()).run(take)
+    numbers = sorted(int(number) for numbers, _ in lost for number in numbers)
+    assert len(taken) == (answers if calls == 3 and not block else 0)
+    assert numbers == list(range(len(taken), 3))
 
 
 Row = tuple[str, str | None, str | None, str | None, str | None]

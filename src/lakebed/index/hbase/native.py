@@ -253,26 +253,29 @@ class _Calls:
     def run(self, take: Callable[[Answer], None]) -> list[tuple[Int64s, Unserved]]:
         """`take` gets the answers; gives the rows that the server did not serve, and why."""
         failed: list[tuple[Int64s, Unserved]] = []
-        under_way: dict[int, _Batch] = {}
-        waiting = list(self._batches)
+        unanswered = dict(enumerate(self._batches))
+        waiting = list(unanswered)
+        under_way: dict[int, int] = {}
         try:
             connection = self._connect(self._server)
-            while waiting or under_way:
+            while unanswered:
                 if waiting and len(under_way) < _WINDOW:
-                    batch = waiting.pop(0)
+                    batch = unanswered[waiting[0]]
                     self._pace.take(connection.where, batch.rows)
-                    under_way[connection.send("Multi", *self._request(batch))] = batch
+                    under_way[connection.send("Multi", *self._request(batch))] = waiting.pop(0)
                     continue
-                number, answer = connection.receive()
-                batch = under_way.pop(number)
+                call, answer = connection.receive()
+                number = under_way.pop(call)
+                batch = unanswered[number]
                 if isinstance(answer, Unserved):
-                    failed.append((batch.numbers, answer))
-                    continue
-                lost = _unserved_parts(answer, batch)
+                    lost = [(batch.numbers, answer)]
+                else:
+                    take(answer)
+                    lost = _unserved_parts(answer, batch)
+                del unanswered[number]
                 failed += lost
-                take(answer)
         except Unserved as error:
-            failed += [(batch.numbers, error) for batch in (*under_way.values(), *waiting)]
+            failed += [(batch.numbers, error) for batch in unanswered.values()]
         return failed
 
     def _request(self, batch: _Batch) -> list[bytes | memoryview]:

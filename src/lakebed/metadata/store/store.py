@@ -193,7 +193,8 @@ class MetadataStore:
         stats: Iterable[Mapping[str, Any]],
         replaced: Mapping[str, Sequence[str]] | None = None,
     ) -> Instant:
-        """Make a commit of any kind visible, with these write stats."""
+        """Make a commit of any kind visible, with these write stats. A service that has lost the lock deletes what it
+        wrote: another process may have completed the instant with files of its own."""
         by_partition: dict[str, list[Mapping[str, Any]]] = {}
         for stat in stats:
             by_partition.setdefault(stat["partitionPath"], []).append(stat)
@@ -206,7 +207,12 @@ class MetadataStore:
         commit = commit_from_record(record)
         body = encode_commit(commit, self.version, action)
         config = self.slices.config
-        done = self.finish(action, instant, body)
+        try:
+            done = self.finish(action, instant, body)
+        except CommitConflict:
+            if action is not Action.DELTACOMMIT:  # of those the data table's writer takes care
+                self.parallel_map(self.storage.delete, [stat["path"] for of in by_partition.values() for stat in of])
+            raise
         remember_commit(self.storage, config, done, commit, len(body))
         return done
 
