@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from golden_tables import beyond_subset
-from sampling import today
+from support.golden_tables import beyond_subset
+from support.sampling import today
 
 _LAYERS_WITH_A_JVM = ("spark", "interop")
 _NO_PARAMETERS = SimpleNamespace(params={})

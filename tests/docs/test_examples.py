@@ -10,7 +10,7 @@ import pytest
 from reference_pages import PAGES
 
 import lakebed
-from documented_examples import FLAGS, PAGES_WITH_SPARK, ROOT, examples_of
+from support.documented_examples import FLAGS, PAGES_WITH_SPARK, ROOT, examples_of
 
 
 def _modules() -> list[str]:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from documented_examples import ROOT
 from lakebed.config.option_table import canonical, options
+from support.documented_examples import ROOT
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 _LINK = re.compile(r"\]\(([^)#\s]+\.md)\)")

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from lakebed.concurrency.lock import LOCK_FILE, default_lock
 from lakebed.errors import CommitStateUnknown, LakebedError
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.storage import open_storage
-from sampling import CRASH, todays
+from support.crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
+from support.sampling import CRASH, todays
 
 VERBS = ("fsync", "close", "link", "rename", "unlink", "pwrite", "utime")
 INSERT = {**OPTIONS, "hoodie.merge.allow.duplicate.on.inserts": True}

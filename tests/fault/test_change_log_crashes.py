@@ -10,9 +10,9 @@ from itertools import count
 import pytest
 
 import lakebed
-from crash_tables import NEXT, OPERATIONS, Model, copied, leftovers, prepared, state
 from lakebed.testing import Killed, Mode, crash_at
-from sampling import CRASH, is_todays
+from support.crash_tables import NEXT, OPERATIONS, Model, copied, leftovers, prepared, state
+from support.sampling import CRASH, is_todays
 
 
 @pytest.mark.parametrize("mode", ["unacknowledged", "fail"])

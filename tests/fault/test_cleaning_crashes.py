@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 import lakebed
-from cleaning_tables import data_files, shown, timeline
-from crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
 from fault.test_compaction_crashes import _faulty
 from lakebed.model import Action
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.testing import Killed, Mode
-from sampling import CRASH, whole
+from support.cleaning_tables import data_files, shown, timeline
+from support.crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
+from support.sampling import CRASH, whole
 
 KINDS = (
     ("bucket", "cow", 9, "memory"),

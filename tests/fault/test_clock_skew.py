@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, Model, copied, prepared, put, rows, state
-from sampling import CRASH, todays
+from support.crash_tables import OPTIONS, Model, copied, prepared, put, rows, state
+from support.sampling import CRASH, todays
 
 OFFSETS = (-3600, 400, 3600)
 RUNS = todays(range(20), 10, CRASH)  # one of each version

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
@@ -27,7 +26,8 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
 from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mode, crash_at
 from lakebed.timeline.timeline import load_timeline
-from sampling import CRASH, whole
+from support.crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
+from support.sampling import CRASH, whole
 
 KINDS = (("bucket", 9, "memory"), ("record", 9, "local"), ("bucket", 6, "local"), ("simple", 8, "memory"))
 FAULTS: tuple[Mode, ...] = ("unacknowledged", "torn", "fail", "doubtful", "lost")

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import NEXT, OPERATIONS, OPTIONS, Model, copied, leftovers, put, rows, state
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.testing import Killed, crash_at
-from sampling import CRASH, is_todays, whole
+from support.crash_tables import NEXT, OPERATIONS, OPTIONS, Model, copied, leftovers, put, rows, state
+from support.sampling import CRASH, is_todays, whole
 
 TABLES = list(product(("cow", "mor"), (6, 8, 9), (True, False)))
 # One in so many changes of storage is struck each day.

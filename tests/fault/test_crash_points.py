@@ -15,7 +15,12 @@ from itertools import count, product
 import pytest
 
 import lakebed
-from crash_tables import (
+from lakebed.errors import TableExists, TableNotFound
+from lakebed.storage.base import Storage
+from lakebed.storage.local import LocalStorage
+from lakebed.storage.opening import wrapping
+from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mode, Mutation, crash_at
+from support.crash_tables import (
     LAST,
     NEXT,
     OPERATIONS,
@@ -30,12 +35,7 @@ from crash_tables import (
     state,
     strike_each,
 )
-from lakebed.errors import TableExists, TableNotFound
-from lakebed.storage.base import Storage
-from lakebed.storage.local import LocalStorage
-from lakebed.storage.opening import wrapping
-from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mode, Mutation, crash_at
-from sampling import CRASH, is_todays
+from support.sampling import CRASH, is_todays
 
 KINDS = (
     *product(("bucket", "simple"), (9, 6), ("memory", "local")),

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from crash_tables import place
 from fault.crowd import Crowd, shown
 from fault.crowd_tables import Shape
-from sampling import CRASH, is_of_a_day, today, whole
+from support.crash_tables import place
+from support.sampling import CRASH, is_of_a_day, today, whole
 
 SECONDS = float(os.environ.get("LAKEBED_CROWD_SECONDS") or (20.0 if whole(CRASH) else 4.0))
 ONLY = os.environ.get("LAKEBED_CROWD")

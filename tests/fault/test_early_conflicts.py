@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from lakebed.errors import CommitConflict
 from lakebed.operations.transaction import Transaction
 from lakebed.storage import open_storage
+from support.crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 
 EARLY = {**OPTIONS, "hoodie.write.concurrency.early.conflict.detection.enable": True}
 COMMITS = {**EARLY, "hoodie.write.concurrency.early.conflict.check.commit.conflict": True}

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
-from frozen import FrozenWriter
 from lakebed.errors import CommitConflict
 from lakebed.table import Table
 from lakebed.testing import Mutation
+from support.crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
+from support.frozen import FrozenWriter
 
 THEIRS = (1, "c1", "theirs", 9)
 KINDS = [("simple", 9), ("record", 8), ("simple", 6), ("mor-simple", 9), ("mor-record", 6), ("mor-bucket", 8)]

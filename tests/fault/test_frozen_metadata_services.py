@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
-from frozen import FrozenWriter
 from lakebed.testing import Killed, Mutation, crash_at
+from support.crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
+from support.frozen import FrozenWriter
 
 OFTEN = OPTIONS | {"hoodie.metadata.compact.max.delta.commits": 1}
 TIMELINE = ".hoodie/metadata/.hoodie/"

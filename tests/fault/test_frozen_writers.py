@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
-from frozen import FrozenWriter
 from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import Killed, Mutation, crash_at
-from sampling import CRASH, todays_points
+from support.crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
+from support.frozen import FrozenWriter
+from support.sampling import CRASH, todays_points
 
 OURS = [(0, "c0", "ours", 9), (20, "c0", "ours", 9)]
 THEIRS = [(1, "c1", "theirs", 9), (21, "c1", "theirs", 9)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.testing import Killed, crash_at
-from sampling import CRASH, todays_points
+from support.crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
+from support.sampling import CRASH, todays_points
 
 _PARTS = 8
 FIRST, LAST = (1, "c1", "meanwhile", 9), (2, "c0", "last", 10)

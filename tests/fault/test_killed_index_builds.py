@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, copied, prepared, rows, state
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.model import HOODIE, Action
 from lakebed.properties.file import load_table_config
@@ -16,7 +15,8 @@ from lakebed.storage.folder import FolderStorage
 from lakebed.table import Table
 from lakebed.testing import Killed, crash_at
 from lakebed.timeline.timeline import Timeline, load_timeline
-from sampling import CRASH, todays_points
+from support.crash_tables import OPTIONS, copied, prepared, rows, state
+from support.sampling import CRASH, todays_points
 
 SERVICES = {**OPTIONS, "hoodie.metadata.compact.max.delta.commits": 2}
 _PARTS = 4

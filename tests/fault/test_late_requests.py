@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, Model, copied, prepared, put, rows, state
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
@@ -16,6 +15,7 @@ from lakebed.storage import open_storage
 from lakebed.timeline.instants import following
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
+from support.crash_tables import OPTIONS, Model, copied, prepared, put, rows, state
 
 CASES = [
     ("simple", 9),

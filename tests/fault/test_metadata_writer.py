@@ -22,8 +22,8 @@ from lakebed.metadata.maintain import MetadataSettings, Records
 from lakebed.metadata.store.creation import PARTITIONS
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mode
-from metadata_models import Change, Content, Maintained, Random, new_table
-from sampling import CRASH, is_todays, whole
+from support.metadata_models import Change, Content, Maintained, Random, new_table
+from support.sampling import CRASH, is_todays, whole
 
 VERSIONS = [9, 8, 6]
 # Dead before mutation k is what dead after k-1 leaves, so `unacknowledged` stands for `kill` from the second one on.

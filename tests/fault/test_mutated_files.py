@@ -12,9 +12,9 @@ import resource
 from collections import Counter
 
 from lakebed.errors import CorruptFile, LakebedError
-from mutated_tables import ASKED, CASES_A_TABLE, IN_PLACE, QUESTIONS, TABLES, Case, case, placed
-from sampling import FUZZ, today, whole
-from time_limit import Hangs, limited
+from support.mutated_tables import ASKED, CASES_A_TABLE, IN_PLACE, QUESTIONS, TABLES, Case, case, placed
+from support.sampling import FUZZ, today, whole
+from support.time_limit import Hangs, limited
 
 CASES = 3000
 ALL = whole(FUZZ)

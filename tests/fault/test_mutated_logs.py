@@ -19,9 +19,9 @@ from lakebed.format.data_block import open_data_block
 from lakebed.format.delete_block import decode_deletes
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, decode_positions, scan_blocks
 from lakebed.format.sources import BytesSource
-from mutated_logs import Damaged, damaged, logs
-from sampling import FUZZ, todays
-from time_limit import Hangs, limited
+from support.mutated_logs import Damaged, damaged, logs
+from support.sampling import FUZZ, todays
+from support.time_limit import Hangs, limited
 
 NAME = "p/.a_1.log.1_0-1-0"
 SECONDS_A_CASE = 20

@@ -15,12 +15,12 @@ import pytest
 import time_machine
 
 import lakebed
-from crash_tables import NEXT, OPTIONS, Model, copied, create, leftovers, put, rows, state, strike_each
 from fault.test_compaction_crashes import _faulty
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Killed, Mode
-from sampling import CRASH, whole
+from support.crash_tables import NEXT, OPTIONS, Model, copied, create, leftovers, put, rows, state, strike_each
+from support.sampling import CRASH, whole
 
 KINDS = (
     ("bucket", 9, "memory"),

@@ -13,14 +13,14 @@ from functools import cache
 import pytest
 
 import lakebed
-from crash_tables import NEXT, OPTIONS, copied, create, rows, strike_each
 from fault.test_compaction_crashes import _faulty
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH
 from lakebed.services.repair import PARTS
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Killed, Mode
-from sampling import CRASH, whole
+from support.crash_tables import NEXT, OPTIONS, copied, create, rows, strike_each
+from support.sampling import CRASH, whole
 
 KINDS = (("simple", 9, "memory"), ("mor-simple", 8, "local"), ("simple", 6, "local"))
 FAULTS: tuple[Mode, ...] = ("unacknowledged", "torn", "fail", "doubtful", "lost")

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
 from fault.test_two_writers import meanwhile
 from lakebed.errors import CommitConflict
 from lakebed.properties.file import PROPERTIES_PATH
@@ -24,7 +23,8 @@ from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.testing import Killed, Mode, crash_at
-from sampling import CRASH, whole
+from support.crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
+from support.sampling import CRASH, whole
 
 Change = Callable[[Table], Any]
 

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import MOR, NEXT, OPTIONS, Model, copied, create, leftovers, put, rows, state, strike_each
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Killed, Mode, crash_at
 from lakebed.timeline.timeline import load_timeline
-from sampling import CRASH, whole
+from support.crash_tables import MOR, NEXT, OPTIONS, Model, copied, create, leftovers, put, rows, state, strike_each
+from support.sampling import CRASH, whole
 
 KINDS = (
     ("record", 9, "memory"),

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
 from lakebed.errors import CommitConflict
 from lakebed.operations.hudi_job import RETRIES
 from lakebed.operations.transaction import Transaction
 from lakebed.table import Table
+from support.crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
 
 Given = tuple[int, str, str, int]
 OURS: Given = (0, "c0", "ours", 90)

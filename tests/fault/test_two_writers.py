@@ -17,7 +17,6 @@ import pytest
 import time_machine
 
 import lakebed
-from crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
 from lakebed.concurrency.heartbeat import heartbeat_path, is_dead
 from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError
 from lakebed.storage import open_storage
@@ -25,7 +24,8 @@ from lakebed.storage.base import Storage
 from lakebed.storage.opening import wrapping
 from lakebed.testing import Killed, crash_at
 from lakebed.timeline.instants import format_millis
-from steady_time import later
+from support.crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
+from support.steady_time import later
 
 Given = tuple[int, str, str, int]
 KINDS = [("bucket", 9), ("simple", 9), ("bucket", 6), ("simple", 6)]

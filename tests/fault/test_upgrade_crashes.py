@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import MOR, NEXT, OPTIONS, Model, copied, create, leftovers, put, rows, state
-from frozen import FrozenWriter
 from lakebed.errors import CommitConflict
 from lakebed.properties.file import BACKUP_PATH, load_table_config
 from lakebed.services.upgrade import NOTED_PROPERTY
@@ -26,8 +24,10 @@ from lakebed.services.upgrade_timeline import remove_timeline
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Killed, Mode, crash_at
-from sampling import CRASH, is_todays, todays, whole
-from torn_writes import torn_at
+from support.crash_tables import MOR, NEXT, OPTIONS, Model, copied, create, leftovers, put, rows, state
+from support.frozen import FrozenWriter
+from support.sampling import CRASH, is_todays, todays, whole
+from support.torn_writes import torn_at
 
 WAYS = ((9, 6), (6, 9), (9, 8), (8, 9), (8, 6), (6, 8))
 KINDS = (("simple", "memory"), (f"{MOR}bucket", "local"), ("record", "local"), (f"{MOR}record", "memory"))

@@ -14,7 +14,7 @@ from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle
-from same_rows import assert_same_rows
+from support.same_rows import assert_same_rows
 
 CLASSES = {
     "SIMPLE": "SimpleKeyGenerator",

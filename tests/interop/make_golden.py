@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from golden_tables import GoldenTable, golden
 from oracle.client import HudiOracle, OracleError
 from oracle.environment import RELEASE, oracle_environment
+from support.golden_tables import GoldenTable, golden
 
 WRITES = ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table", "delete_partition")
 # What every recorded step had besides its own options.

@@ -18,9 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from key_vectors import rows_of
 from oracle.client import HudiOracle, OracleError
 from oracle.environment import oracle_environment
+from support.key_vectors import rows_of
 
 OUT = Path(__file__).parents[1] / "unit" / "expressions" / "hudi_keys.json"
 BUCKETS = 8

@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from golden_tables import GoldenTable, golden, golden_tables
 from lakebed.format.base_file import (
     BaseFileWriter,
     ParquetSettings,
@@ -23,6 +22,7 @@ from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
 from lakebed.schema.evolution import project
 from lakebed.storage import open_storage
 from oracle.client import HudiOracle
+from support.golden_tables import GoldenTable, golden, golden_tables
 
 
 def rewrite(folder: Path, table: GoldenTable, bloom: BloomFilter | None, settings: ParquetSettings) -> int:

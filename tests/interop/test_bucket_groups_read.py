@@ -15,8 +15,8 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from oracle.client import HudiOracle, OracleError
-from same_rows import assert_same_rows
-from sampling import INTEROP, todays
+from support.same_rows import assert_same_rows
+from support.sampling import INTEROP, todays
 
 SMALL = {
     "hoodie.parquet.max.file.size": 12_000,

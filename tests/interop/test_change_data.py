@@ -14,7 +14,7 @@ from interop.hudi_jobs import hudi_job
 from interop.test_tables_for_hudi import make, rows
 from lakebed.table import Table
 from oracle.client import HudiOracle
-from sampling import INTEROP, todays
+from support.sampling import INTEROP, todays
 
 CDC = {"hoodie.datasource.query.incremental.format": "cdc"}
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import lakebed
-from compaction_tables import pending
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
 from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, theirs
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable
-from sampling import INTEROP, todays
+from support.compaction_tables import pending
+from support.sampling import INTEROP, todays
 
 CASES = (
     ("mor", Case(9, "record", True, ("column_stats", "partition_stats"))),

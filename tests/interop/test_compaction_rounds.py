@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import lakebed
-from compaction_tables import log_files, pending
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
 from interop.test_mor_rounds import NEVER, NOW, SCHEMA, Case, batch, check, ours, theirs
@@ -16,7 +15,8 @@ from lakebed.model import Action
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable
-from sampling import INTEROP, todays
+from support.compaction_tables import log_files, pending
+from support.sampling import INTEROP, todays
 
 CASES = (
     Case(9, "bucket", True, ("column_stats", "partition_stats")),

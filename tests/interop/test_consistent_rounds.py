@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from compaction_tables import pending
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
 from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, theirs
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import RingTable
-from sampling import INTEROP, todays
+from support.compaction_tables import pending
+from support.sampling import INTEROP, todays
 
 CASES = (Case(9, "consistent", False, ("column_stats",)), Case(8, "consistent", False))
 CLUSTERING = "org.apache.hudi.client.clustering."

@@ -22,7 +22,7 @@ from lakebed.format.row_groups.assembled import AssembledFile
 from lakebed.handles import file_writer, stored_rows
 from lakebed.table import Table
 from oracle.client import HudiOracle
-from same_rows import assert_same_rows
+from support.same_rows import assert_same_rows
 
 SCHEMA = pa.schema(
     [

@@ -12,7 +12,7 @@ from interop.test_metadata_skipping import SKIPPING, found_by_filter
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.crossing import Model, Writer, held_writers, table_of, upsert
-from sampling import INTEROP, todays
+from support.sampling import INTEROP, todays
 
 SMALL_FILES = {"hoodie.parquet.small.file.limit": 0}
 

@@ -30,8 +30,8 @@ from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable
-from same_rows import assert_same_rows
-from sampling import INTEROP, todays
+from support.same_rows import assert_same_rows
+from support.sampling import INTEROP, todays
 
 PLAIN = {"hoodie.metadata.enable": "false"}
 SKIPPING = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}

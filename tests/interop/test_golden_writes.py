@@ -9,14 +9,6 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
-from golden_tables import (
-    GoldenTable,
-    HudiRsTable,
-    golden_cow_tables,
-    golden_tables,
-    hudi_rs_tables,
-    strip_metadata_table,
-)
 from interop.golden_batches import batches_of
 from lakebed.errors import CommitConflict
 from lakebed.metadata.lookups import open_snapshot
@@ -24,8 +16,16 @@ from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage import open_storage
 from oracle.client import HudiOracle
-from same_rows import assert_same_rows
-from sampling import INTEROP, todays
+from support.golden_tables import (
+    GoldenTable,
+    HudiRsTable,
+    golden_cow_tables,
+    golden_tables,
+    hudi_rs_tables,
+    strip_metadata_table,
+)
+from support.same_rows import assert_same_rows
+from support.sampling import INTEROP, todays
 
 # What a write refuses by name, and words that the refusal has to hold.
 REFUSED = {

@@ -17,11 +17,11 @@ from lakebed.index.hbase.index import HBaseIndex
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from oracle.environment import Unavailable, oracle_environment
-from same_rows import assert_same_rows
-from sampling import INTEROP, todays
 from services.hbase_admin import Admin
 from services.hbase_server import HBase
 from services.service import ServiceError
+from support.same_rows import assert_same_rows
+from support.sampling import INTEROP, todays
 
 # Hudi's bundle has HBase's classes under other names, and tells the server the one of its codec, which closes the
 # connection of a client whose codec it does not know: without a codec cells come in the messages themselves.

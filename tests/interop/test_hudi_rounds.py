@@ -14,7 +14,7 @@ from interop.hudi_jobs import hudi_job
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable, as_tuple
-from sampling import INTEROP, todays
+from support.sampling import INTEROP, todays
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 CITIES = ("oslo", "rome", "são paulo")

@@ -11,7 +11,7 @@ import lakebed
 from interop.test_keys_for_hudi import CASES, later, rows
 from interop.test_tables_for_hudi import SCHEMA, make, typed
 from interop.test_tables_for_hudi import rows as plain_rows
-from same_rows import assert_same_rows
+from support.same_rows import assert_same_rows
 
 hudi = pytest.importorskip("hudi")
 

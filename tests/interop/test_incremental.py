@@ -13,7 +13,7 @@ from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
-from same_rows import assert_same_rows
+from support.same_rows import assert_same_rows
 
 
 @pytest.mark.parametrize(("version", "index"), [(9, "bucket"), (8, "simple"), (6, "simple")])

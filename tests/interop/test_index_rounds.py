@@ -25,8 +25,8 @@ from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable
-from same_rows import assert_same_rows
-from sampling import INTEROP, todays
+from support.same_rows import assert_same_rows
+from support.sampling import INTEROP, todays
 
 SCHEMA = pa.schema(
     [

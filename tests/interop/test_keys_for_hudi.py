@@ -14,7 +14,7 @@ import lakebed
 from interop.hudi_jobs import take_turns
 from interop.make_key_vectors import loops
 from oracle.client import HudiOracle
-from sampling import INTEROP, todays
+from support.sampling import INTEROP, todays
 
 KEYGEN = "hoodie.datasource.write.keygenerator.class"
 W = "hoodie.datasource.write."

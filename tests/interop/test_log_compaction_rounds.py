@@ -9,7 +9,7 @@ import pytest
 from interop.service_turns import ServiceTurns
 from lakebed.model import Action
 from oracle.client import HudiOracle
-from sampling import INTEROP, todays
+from support.sampling import INTEROP, todays
 
 CASES = ((9, "bucket"), (8, "bucket"))
 ROUNDS = 5

@@ -12,10 +12,10 @@ import pytest
 import lakebed
 from interop.hudi_jobs import hudi_job
 from lakebed.table import Table
-from merge_model import PAYLOADS, UNAVAILABLE, Mode, StoredTable
 from oracle.client import HudiOracle
-from same_rows import assert_same_rows
-from sampling import INTEROP, todays
+from support.merge_model import PAYLOADS, UNAVAILABLE, Mode, StoredTable
+from support.same_rows import assert_same_rows
+from support.sampling import INTEROP, todays
 
 SCHEMA = pa.schema(
     [

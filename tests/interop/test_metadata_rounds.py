@@ -33,8 +33,8 @@ from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mutation
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
 from property.model import DictTable
-from same_rows import assert_same_rows
-from sampling import INTEROP, todays
+from support.same_rows import assert_same_rows
+from support.sampling import INTEROP, todays
 
 SCHEMA = pa.schema(
     [

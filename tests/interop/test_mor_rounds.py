@@ -22,8 +22,8 @@ from interop.metadata_jobs import keeping_metadata
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable
-from same_rows import assert_same_rows
-from sampling import INTEROP, todays
+from support.same_rows import assert_same_rows
+from support.sampling import INTEROP, todays
 
 SCHEMA = pa.schema(
     [

@@ -24,7 +24,7 @@ from lakebed.metadata.store.store import MetadataSettings
 from lakebed.table import Table
 from oracle.client import HudiOracle, OracleError
 from property.model import DictTable
-from same_rows import assert_same_rows
+from support.same_rows import assert_same_rows
 
 # No dates and no decimals: once 0.15.0 has compacted statistics of them, they are of other types.
 SCHEMA = pa.schema(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from golden_tables import golden
 from oracle.client import HudiOracle, OracleError
+from support.golden_tables import golden
 
 
 def test_reads_a_golden_table_as_it_was_written(oracle: HudiOracle, tmp_path: Path):

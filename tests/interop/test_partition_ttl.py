@@ -14,15 +14,15 @@ import pytest
 import time_machine
 
 import lakebed
-from cleaning_tables import timeline
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
 from lakebed.model import Action
 from lakebed.table import Table
 from oracle.client import HudiOracle
-from same_rows import assert_same_rows
-from sampling import INTEROP, todays
-from write_tables import rows
+from support.cleaning_tables import timeline
+from support.same_rows import assert_same_rows
+from support.sampling import INTEROP, todays
+from support.write_tables import rows
 
 TTL = "hoodie.partition.ttl."
 # Real Hudi looks at partitions only where cleaning or another service runs within writes, too.

@@ -12,7 +12,7 @@ import lakebed
 from interop.hudi_jobs import READ_CONF, assert_both_read, hudi_job, replaced
 from interop.make_key_vectors import loops
 from oracle.client import HudiOracle
-from sampling import INTEROP, todays_of
+from support.sampling import INTEROP, todays_of
 
 CITIES = ("oslo", "rome", "bern", "x,id:oslo", "a:b,c", "a,city:rome", "__null__", "")
 PLAIN = ("1", "2", "a,b", "a:b", "__empty__")

@@ -14,7 +14,7 @@ from interop.hudi_jobs import hudi_job
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable
-from same_rows import assert_same_rows
+from support.same_rows import assert_same_rows
 
 SCHEMA = pa.schema(
     [

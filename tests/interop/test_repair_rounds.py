@@ -14,7 +14,7 @@ from interop.service_turns import ServiceTurns
 from lakebed.errors import CorruptFile
 from lakebed.storage import open_storage
 from oracle.client import HudiOracle
-from sampling import INTEROP, todays
+from support.sampling import INTEROP, todays
 
 KINDS = ("cow", "mor")
 ROUNDS = 3

@@ -15,8 +15,8 @@ from interop.metadata_jobs import keeping_metadata
 from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, theirs
 from oracle.client import HudiOracle
 from property.model import DictTable
-from same_rows import assert_same_rows
-from sampling import INTEROP, todays
+from support.same_rows import assert_same_rows
+from support.sampling import INTEROP, todays
 
 CASES = (
     ("cow", Case(9, "bucket", False, ("column_stats", "partition_stats"))),

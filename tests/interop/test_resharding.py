@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from golden_tables import golden
 from lakebed.metadata.lookups import open_metadata
 from lakebed.metadata.maintain import MetadataSettings, MetadataWriter
 from lakebed.metadata.partitions.record_index import data_partition_of
@@ -14,7 +13,8 @@ from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
-from sampling import INTEROP, todays
+from support.golden_tables import golden
+from support.sampling import INTEROP, todays
 
 TABLES = ["v9_cow_mdt_basic", "v9_mor_record_index_partitioned", "v8_mor_mdt_basic", "v6_mor_mdt_basic"]
 AT_ONCE = MetadataSettings(compact_after=1, clean_commits=2, archive_above=5, archive_down_to=3)

@@ -10,7 +10,7 @@ import pytest
 from interop.service_turns import ServiceTurns
 from lakebed.model import Action
 from oracle.client import HudiOracle
-from sampling import INTEROP, todays
+from support.sampling import INTEROP, todays
 
 CASES = (("cow", 9, "simple"), ("mor", 9, "bucket"), ("cow", 8, "simple"), ("mor", 8, "bucket"), ("cow", 6, "simple"))
 ROUNDS = 5

@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from interop.hudi_jobs import LEAVE_AS_IS, assert_both_read
 from oracle.client import HudiOracle
-from same_rows import assert_same_rows
+from support.same_rows import assert_same_rows
 
 W = "hoodie.datasource.write."
 KEYGEN = "org.apache.hudi.keygen."

@@ -16,7 +16,7 @@ import lakebed
 from interop.hudi_jobs import assert_both_read, hudi_job, replaced, take_turns
 from lakebed.table import Table
 from oracle.client import HudiOracle
-from same_rows import assert_same_rows
+from support.same_rows import assert_same_rows
 
 W = "hoodie.datasource.write."
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from golden_tables import golden
 from interop.hudi_jobs import READ_CONF, hudi_job
 from interop.metadata_jobs import KEEP_METADATA, keeping_metadata
 from interop.test_mor_rounds import EVERY, NEVER, SCHEMA, Case, batch, check, data_of, ours, theirs
@@ -24,8 +23,9 @@ from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable
-from same_rows import assert_same_rows
-from sampling import INTEROP, todays
+from support.golden_tables import golden
+from support.same_rows import assert_same_rows
+from support.sampling import INTEROP, todays
 
 COW = "cow"
 MOR = "mor"

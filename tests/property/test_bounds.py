@@ -22,7 +22,7 @@ from lakebed.storage.memory import MemoryStorage
 from property import bounds, other_numbers
 from property.test_long_histories import _alone  # pyright: ignore[reportPrivateUsage, reportUnusedImport]  # noqa: F401
 from property.walks import CITIES, HASHED, QUIET, Walk, as_table
-from sampling import HISTORIES, today, todays
+from support.sampling import HISTORIES, today, todays
 
 ONLY = os.environ.get("LAKEBED_BOUNDS")
 INDEXES = (

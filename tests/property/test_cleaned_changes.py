@@ -12,8 +12,8 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.storage.memory import MemoryStorage
-from sampling import so_many, today
-from write_tables import rows
+from support.sampling import so_many, today
+from support.write_tables import rows
 
 QUIET: dict[str, Any] = {
     "lakebed.write.tasks": 1,

@@ -17,7 +17,7 @@ from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from property.crossing import CITIES, COLUMNS, Draw, Model, Row, Writer, held_writers, table_of, upsert
-from sampling import HISTORIES, todays
+from support.sampling import HISTORIES, todays
 
 KINDS = [
     *(

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from crash_tables import leftovers
 from lakebed.concurrency import heartbeat, lock
 from lakebed.errors import InvalidOption
 from lakebed.read import batches
 from lakebed.storage import parallel
 from lakebed.storage.memory import MemoryStorage
-from sampling import so_many, today
+from support.crash_tables import leftovers
+from support.sampling import so_many, today
 
 COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(500))
 ONLY = os.environ.get("LAKEBED_HISTORY")

@@ -11,7 +11,7 @@ import pytest
 
 import lakebed
 from lakebed.operations.context import WriteContext
-from sampling import HISTORIES, todays_of
+from support.sampling import HISTORIES, todays_of
 
 # Of values with one text in a key there is one: the text beside a null is refused.
 CITIES = ("oslo", "rome", "bern", "lima", "x,id:oslo", "a:b,c", "a,city:rome", "__null__", "")

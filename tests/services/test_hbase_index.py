@@ -22,7 +22,7 @@ from lakebed.index.hbase.client import client_of
 from lakebed.index.hbase.index import HBaseIndex
 from lakebed.testing import Killed, crash_at
 from property.model import DictTable, as_tuple
-from sampling import HISTORIES, today, todays
+from support.sampling import HISTORIES, today, todays
 
 from .hbase_admin import Admin
 from .hbase_server import HBase

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from crash_tables import leftovers
 from lakebed.concurrency.dynamodb import DynamoDbLock
 from lakebed.concurrency.hive import HiveMetastoreLock, _seconds
 from lakebed.concurrency.zookeeper import ZooKeeperLock
 from lakebed.errors import CommitConflict, InvalidOption, LockTimeout, StorageError
-from lock_contract import SECONDS, LockContract, QueuedLockContract
-from sampling import CRASH, whole
+from support.crash_tables import leftovers
+from support.lock_contract import SECONDS, LockContract, QueuedLockContract
+from support.sampling import CRASH, whole
 
 from .hive_metastore import LOCK_SECONDS, HiveMetastore
 from .s3_server import ACCESS_KEY, REGION, S3, SECRET_KEY

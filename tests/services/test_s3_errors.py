@@ -13,9 +13,9 @@ import pytest
 
 import lakebed
 from conftest import unavailable
-from crash_tables import OPTIONS, Model, create, leftovers, put, rows, state
 from lakebed.errors import CommitStateUnknown, LakebedError
-from sampling import CRASH, today, todays, whole
+from support.crash_tables import OPTIONS, Model, create, leftovers, put, rows, state
+from support.sampling import CRASH, today, todays, whole
 
 from .s3_server import ACCESS_KEY, REGION, S3, SECRET_KEY
 from .service import ServiceError

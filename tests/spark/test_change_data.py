@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from golden_tables import golden
 from lakebed.errors import InvalidOption
-from same_rows import assert_same_rows
+from support.golden_tables import golden
+from support.same_rows import assert_same_rows
 
 
 @pytest.mark.parametrize("name", ["v9_cow_cdc_data_before_after", "v9_mor_cdc_data_before_after"])

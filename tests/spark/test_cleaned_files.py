@@ -14,9 +14,9 @@ from lakebed.engine.spark import SparkEngine
 from lakebed.errors import CommitConflict
 from lakebed.read.scan import Scan
 from lakebed.table import Table
-from moving_tables import delete_old_slices
-from sampling import CRASH, todays
-from write_tables import SCHEMA, content, rows
+from support.changing_tables import delete_old_slices
+from support.sampling import CRASH, todays
+from support.write_tables import SCHEMA, content, rows
 
 GIVEN = [(n, "oslo", f"v{n}", n) for n in range(40)]
 THEIRS = [(n, "oslo", "theirs", 100) for n in range(20)]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import lakebed
-from compaction_tables import bare, context, snapshot
 from lakebed.engine.spark import SparkEngine
 from lakebed.errors import CorruptFile
 from lakebed.services.clustering import cluster
 from lakebed.table import Table
-from write_tables import SCHEMA, rows
+from support.compaction_tables import bare, context, snapshot
+from support.write_tables import SCHEMA, rows
 
 SMALL = {"hoodie.parquet.small.file.limit": 0, "hoodie.compact.inline": False}
 

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakebed
-from hostile_columns import hostile_rows, hostile_schema
 from lakebed.index.record import RecordIndex
+from support.hostile_columns import hostile_rows, hostile_schema
 
 
 @pytest.mark.parametrize(

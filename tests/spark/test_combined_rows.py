@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from write_tables import SCHEMA, content, rows
+from support.write_tables import SCHEMA, content, rows
 
 MOVES = {f"hoodie.{name}.index.update.partition.path": True for name in ("record", "simple")}
 

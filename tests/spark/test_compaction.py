@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from compaction_tables import bare, context, log_files, snapshot
 from lakebed.config.options import resolve_options
 from lakebed.engine.spark import SparkEngine
 from lakebed.errors import CorruptFile
@@ -18,7 +17,8 @@ from lakebed.operations.context import WriteContext
 from lakebed.services.compaction import compact
 from lakebed.services.log_compaction import compact_logs
 from lakebed.table import Table
-from write_tables import SCHEMA, rows
+from support.compaction_tables import bare, context, log_files, snapshot
+from support.write_tables import SCHEMA, rows
 
 CITIES = [f"c{n}" for n in range(6)]
 

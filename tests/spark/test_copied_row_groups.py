@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from interop.test_copied_row_groups import GROUP, SCHEMA, newest, small_groups, without_others, written
-from same_rows import assert_same_rows
+from support.same_rows import assert_same_rows
 
 __all__ = ["small_groups"]
 

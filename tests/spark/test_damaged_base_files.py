@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from lakebed.errors import CorruptFile
 from lakebed.format.footer_cache import FOOTERS
-from write_tables import SCHEMA, rows
+from support.write_tables import SCHEMA, rows
 
 GIVEN = [(n, "oslo", f"text of row {n}", n) for n in range(400)]
 

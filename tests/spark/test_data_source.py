@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql.datasource import DataSourceReader
 
 import lakebed
-from golden_tables import golden
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
 from lakebed.storage import open_storage
-from same_rows import assert_same_rows
+from support.golden_tables import golden
+from support.same_rows import assert_same_rows
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 # Up to 4.3.0 Spark answers a query with the files that it planned for another filter.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from write_tables import SCHEMA, content, rows
+from support.write_tables import SCHEMA, content, rows
 
 SIZES = {
     "hoodie.parquet.max.file.size": 4000,

@@ -24,7 +24,7 @@ from lakebed.merge.rules import MergeRules
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import DELETE, FILE_ID, INSTANT, MOVED, OPENED, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.storage import open_storage
-from tagged_rows import tagged_rows
+from support.tagged_rows import tagged_rows
 
 INDEXES = (
     SimpleIndex(),

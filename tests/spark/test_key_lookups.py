@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import lakebed
 from lakebed.engine.spark import SparkEngine
-from lookup_tables import CASES, NAMES, NEXT, Counts, check, lookup_table
+from support.lookup_tables import CASES, NAMES, NEXT, Counts, check, lookup_table
 
 
 @pytest.mark.parametrize(("counts", "kind"), CASES, ids=NAMES)

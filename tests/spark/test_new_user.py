@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from documented_examples import PAGES_WITH_SPARK, ROOT
+from support.documented_examples import PAGES_WITH_SPARK, ROOT
 
 from .first_day import KEYED, OLDER
 
@@ -22,7 +22,7 @@ PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").gl
 PAGES.remove("docs/own_index.md")
 RUN_PAGES = """
 import sys
-from documented_examples import PAGES_WITH_SPARK, examples_of
+from support.documented_examples import PAGES_WITH_SPARK, examples_of
 names = {}
 if set(sys.argv) & set(PAGES_WITH_SPARK):
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import lakebed
-from documented_examples import ROOT
+from support.documented_examples import ROOT
 
 
 def test_the_example_of_joins_on_spark(spark: Any, tmp_path: Path) -> None:

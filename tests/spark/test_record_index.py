@@ -22,7 +22,7 @@ from lakebed.metadata.partitions import expression_results
 from lakebed.model import DELETE, FILE_ID, INSTANT, MOVED, OPENED, PARTITION_PATH, RECORD_KEY
 from lakebed.services import create_index
 from lakebed.storage import open_storage
-from tagged_rows import tagged_rows, with_rules
+from support.tagged_rows import tagged_rows, with_rules
 
 SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 

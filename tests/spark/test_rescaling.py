@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from compaction_tables import bare, context, snapshot
 from lakebed.engine.base import Rows
 from lakebed.engine.spark import SparkEngine
 from lakebed.format.file_names import bucket_of_file_id
@@ -19,7 +18,8 @@ from lakebed.index.base import Resizing
 from lakebed.services import change_index, due
 from lakebed.services.change_index import IndexChoice, rescale, use_index
 from lakebed.table import Table
-from write_tables import SCHEMA, rows
+from support.compaction_tables import bare, context, snapshot
+from support.write_tables import SCHEMA, rows
 
 EXCHANGE = re.compile(r"\bExchange\b")
 

@@ -9,7 +9,7 @@ import pytest
 
 import lakebed
 from lakebed.index.bloom import search
-from write_tables import SCHEMA, content, rows
+from support.write_tables import SCHEMA, content, rows
 
 ON_SPARK = {"lakebed.local.rows": 0, "hoodie.parquet.small.file.limit": 0}
 

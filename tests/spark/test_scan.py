@@ -14,7 +14,6 @@ import pytest
 
 import lakebed
 import lakebed.read.spark as spark_scan
-from golden_tables import golden
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice, LogFile
 from lakebed.properties.table_config import TableConfig
@@ -24,7 +23,8 @@ from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
-from same_rows import assert_same_rows
+from support.golden_tables import golden
+from support.same_rows import assert_same_rows
 
 FROM_PATH = {"v9_cow_global_no_move": ("region",)}
 

@@ -17,8 +17,8 @@ import lakebed
 from lakebed.engine.spark import read_parquet, shifts_times, with_row_numbers
 from lakebed.schema.spark import arrow_to_spark_ddl
 from lakebed.table import Table
-from same_rows import assert_same_rows
-from sampling import HISTORIES, todays
+from support.same_rows import assert_same_rows
+from support.sampling import HISTORIES, todays
 
 SETTINGS = [
     ("spark.sql.timestampType", "TIMESTAMP_NTZ"),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from golden_tables import SUBSET
+from support.golden_tables import SUBSET
 
 TESTS = Path(__file__).parents[1]
 _NAME = re.compile(r"([vw][689]_(cow|mor)|(up|down)_v\d_to_v\d)_\w+")

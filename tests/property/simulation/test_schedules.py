@@ -16,7 +16,7 @@ import pytest
 
 from property.simulation.schedules import TABLES, WITH_METADATA, Schedule, Table, tiny_rows
 from property.simulation.world import Installed
-from sampling import so_many, today
+from support.sampling import so_many, today
 
 COUNT = int(os.environ.get("LAKEBED_SCHEDULES") or so_many(20_000))
 COUNT_WITH_METADATA = COUNT // 100

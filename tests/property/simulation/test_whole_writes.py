@@ -18,7 +18,7 @@ from lakebed.storage.memory import MemoryStorage, _Bucket, _buckets
 from lakebed.storage.opening import wrapping
 from property.simulation.schedules import CLOCKS
 from property.simulation.world import LONG, Actor, Installed, SimulatedStorage, World
-from sampling import HISTORIES, today, whole
+from support.sampling import HISTORIES, today, whole
 
 KINDS = [("cow", "simple", 9), ("mor", "bucket", 9), ("cow", "bucket", 6), ("mor", "simple", 8), ("mor", "bucket", 6)]
 FIRST = today() * 10_000

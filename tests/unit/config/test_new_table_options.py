@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed.config import options as options_module
 from lakebed.config.option_table import canonical, options
-from write_tables import SCHEMA, refused, rows
+from support.write_tables import SCHEMA, refused, rows
 
 # What a table remembers, with a value that is not the default, and the name of the setting that a write then has.
 REMEMBERED = [

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from key_vectors import rows_of
 from lakebed.errors import LakebedError
 from lakebed.expressions.bucket import Bucket
 from lakebed.expressions.key_generators import KeyGenerator, KeyGeneratorSpec, key_generator
+from support.key_vectors import rows_of
 
 VECTORS = json.loads((Path(__file__).parent / "hudi_keys.json").read_text(encoding="utf-8"))
 CASES = VECTORS["cases"]

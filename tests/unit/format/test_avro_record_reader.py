@@ -14,9 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from avro_oracle import read_records as read_slowly
-from avro_values import MAKERS, NULL, ORDERS, batch_of, by_fastavro, column, record
-from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro.cursors import Damage
 from lakebed.format.avro.encoder import encode_long
@@ -25,6 +22,9 @@ from lakebed.format.avro.types import record_schema
 from lakebed.format.data_block import encode_data_block, open_data_block
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, block_bytes, read_blocks, scan_blocks
 from lakebed.format.sources import BytesSource
+from support.avro_oracle import read_records as read_slowly
+from support.avro_values import MAKERS, NULL, ORDERS, batch_of, by_fastavro, column, record
+from support.golden_tables import GoldenTable, golden_tables
 
 with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from avro_values import MAKERS, NULL, ORDERS, batch_of, by_fastavro, column, record
 from lakebed.errors import SchemaConflict
 from lakebed.format.avro.writer import write_records
 from lakebed.schema.avro import avro_to_arrow
+from support.avro_values import MAKERS, NULL, ORDERS, batch_of, by_fastavro, column, record
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from golden_tables import GoldenTable, golden_cow_tables
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.format.base_file import (
     MAX_KEY,
@@ -28,6 +27,7 @@ from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
 from lakebed.schema.conversion import project
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
+from support.golden_tables import GoldenTable, golden_cow_tables
 
 UTC = datetime.UTC
 EVERY_TYPE = pa.schema(

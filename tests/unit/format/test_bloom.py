@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golden_tables import GoldenTable, golden_tables
-from hudi_reference import DynamicFilter, SimpleFilter
-from hudi_reference import murmur2 as reference_murmur2
 from lakebed.errors import CorruptFile
 from lakebed.format.bloom import ALL_ONES_TEXT, BloomFilter, all_ones, murmur2
 from lakebed.model import RECORD_KEY
+from support.golden_tables import GoldenTable, golden_tables
+from support.hudi_reference import DynamicFilter, SimpleFilter
+from support.hudi_reference import murmur2 as reference_murmur2
 
 any_key = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 GOLDEN = ("v6_cow_event_time", "v8_cow_event_time", "v9_cow_event_time", "v9_cow_complex_keys")

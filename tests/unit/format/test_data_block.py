@@ -12,8 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from avro_values import MAKERS, NULL, batch_of, by_fastavro, record
-from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.data_block import DataBlock, encode_data_block, open_data_block
 from lakebed.format.hfile.writer import write_hfile
@@ -22,6 +20,8 @@ from lakebed.format.parquet_footer import page_sizes
 from lakebed.format.parquet_writer import ParquetSettings
 from lakebed.format.sources import BytesSource
 from lakebed.schema.conversion import cast_column
+from support.avro_values import MAKERS, NULL, batch_of, by_fastavro, record
+from support.golden_tables import GoldenTable, golden_tables
 
 with_parquet = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
 NOT_IN_PARQUET = {"wide"}

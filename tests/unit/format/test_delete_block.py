@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, InvalidRecord, UnsupportedFeature
 from lakebed.format.avro.wrappers import (
     BOOLEAN,
@@ -30,7 +29,8 @@ from lakebed.format.avro.wrappers import (
 )
 from lakebed.format.delete_block import ARRAY, decode_deletes, encode_deletes, encode_ordered_deletes, framed_deletes
 from lakebed.format.log_file import BlockType, block_bytes, delete_block, read_blocks
-from outcomes import Outcomes
+from support.golden_tables import GoldenTable, golden_tables
+from support.outcomes import Outcomes
 
 with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
 

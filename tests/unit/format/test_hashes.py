@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_reference import bucket_id, extract, java_string_hash
-from hudi_reference import java_list_hash as reference_list_hash
 from lakebed.format.hashes import (
     bucket_ids,
     extract_hash_values,
@@ -16,6 +14,8 @@ from lakebed.format.hashes import (
     key_list_hash,
     record_index_shard,
 )
+from support.hudi_reference import bucket_id, extract, java_string_hash
+from support.hudi_reference import java_list_hash as reference_list_hash
 
 # key text, hash fields, values, list hash, bucket of 8, bucket of 256: what Hudi's own classes give
 VECTORS = [

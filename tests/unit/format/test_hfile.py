@@ -9,8 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from golden_tables import GoldenTable, golden_tables
-from hfile_model import Entry, build, golden_hfiles, parse
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.hfile.entries import BLOCKS, BlockCache, Entries, parse_entries
@@ -19,7 +17,9 @@ from lakebed.format.hfile.writer import write_hfile
 from lakebed.format.sources import BytesSource, FileSource, SliceSource
 from lakebed.storage.local import LocalStorage
 from lakebed.testing import CountingStorage
-from sampling import HISTORIES, todays_of
+from support.golden_tables import GoldenTable, golden_tables
+from support.hfile_model import Entry, build, golden_hfiles, parse
+from support.sampling import HISTORIES, todays_of
 
 # A few keys are looked up in another way than many.
 FEW, MANY = 3, 20

@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from golden_tables import golden_cow_tables
-from hfile_model import build, golden_hfiles
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.hfile.reader import open_hfile
 from lakebed.format.hfile.writer import write_hfile
-from outcomes import Outcomes
-from sampling import FUZZ, whole
+from support.golden_tables import golden_cow_tables
+from support.hfile_model import build, golden_hfiles
+from support.outcomes import Outcomes
+from support.sampling import FUZZ, whole
 
 MUTATIONS: Final = 20_000 if whole(FUZZ) else 400
 # Far above what the files hold, far below what a wrong length could ask for.

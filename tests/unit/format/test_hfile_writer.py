@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from golden_tables import GoldenTable, golden_tables
-from hfile_model import TAIL, Entry, golden_hfiles, parse
 from lakebed.errors import InvalidRecord
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.hfile.reader import open_hfile
 from lakebed.format.hfile.writer import HFileWriter, write_hfile
+from support.golden_tables import GoldenTable, golden_tables
+from support.hfile_model import TAIL, Entry, golden_hfiles, parse
 
 CREATED = b"hfile.CREATE_TIME_TS"
 

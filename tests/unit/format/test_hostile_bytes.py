@@ -24,7 +24,7 @@ from lakebed.format.bloom import BloomFilter
 from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, avro_records, block_bytes, read_blocks
 from lakebed.format.text import parse_json
 from lakebed.storage import open_storage
-from outcomes import Outcomes
+from support.outcomes import Outcomes
 
 Schema = Any
 

@@ -9,7 +9,6 @@ from typing import Any
 import fastavro
 import pytest
 
-from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.file_names import parse_log_file
 from lakebed.format.log_file import (
@@ -24,6 +23,7 @@ from lakebed.format.log_file import (
     read_blocks,
     rollback_block,
 )
+from support.golden_tables import GoldenTable, golden_tables
 
 ROLLBACK = rollback_block("20261121113548380", "20261121113550707")
 SCHEMA: Any = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}

@@ -7,7 +7,6 @@ import struct
 
 import pytest
 
-from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format import log_file, sources
 from lakebed.format.log_file import (
@@ -22,7 +21,8 @@ from lakebed.format.log_file import (
 from lakebed.format.sources import BytesSource, FileSource
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
-from outcomes import Outcomes
+from support.golden_tables import GoldenTable, golden_tables
+from support.outcomes import Outcomes
 
 with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
 

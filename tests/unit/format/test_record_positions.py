@@ -10,9 +10,9 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import CorruptFile
 from lakebed.format.log_file import HeaderKey, decode_positions, encode_positions, read_blocks
+from support.golden_tables import GoldenTable, golden_tables
 
 with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
 

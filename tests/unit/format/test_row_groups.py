@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 
-from golden_tables import golden_tables
 from lakebed.errors import CorruptFile
 from lakebed.format.base_file import ParquetSettings, read_footer
 from lakebed.format.parquet_footer import parse_footer, read_encoded
@@ -44,6 +43,7 @@ from lakebed.format.row_groups.chunks import (
 )
 from lakebed.format.row_groups.stored import has_columns, open_groups
 from lakebed.storage.memory import MemoryStorage
+from support.golden_tables import golden_tables
 
 SCHEMA = pa.schema(
     [

@@ -43,7 +43,7 @@ from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import FaultPlan, FaultyStorage, Killed, Mode
 from lakebed.write_status import WriteStatus, from_table
-from sampling import HISTORIES, todays_of
+from support.sampling import HISTORIES, todays_of
 
 COW = TableConfig({"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE"})
 COLUMNS = pa.schema(

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import golden_tables
 from lakebed.format.file_names import base_file_name, new_file_id
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
@@ -22,6 +21,7 @@ from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
+from support import golden_tables
 
 INSTANT = "20240102030405006"
 

@@ -18,7 +18,7 @@ from lakebed.index.bucket_counts import BucketCounts, count_in, parse_rules, rul
 from lakebed.properties.file import PROPERTIES_PATH
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
-from write_tables import SCHEMA, rows
+from support.write_tables import SCHEMA, rows
 
 KEYS = pa.array([f"k{n}" for n in range(500)])
 

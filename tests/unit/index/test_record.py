@@ -19,7 +19,7 @@ from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY
 from lakebed.storage import open_storage
 from lakebed.testing import CountingStorage
-from tagged_rows import tagged_rows
+from support.tagged_rows import tagged_rows
 
 SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("ts", pa.int64())])
 

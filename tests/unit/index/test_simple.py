@@ -16,7 +16,7 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, INSTANT
-from tagged_rows import tagged_rows
+from support.tagged_rows import tagged_rows
 
 COMMIT_TIME = MergeRules()
 EVENT_TIME = MergeRules(("ts",))

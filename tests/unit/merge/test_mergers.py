@@ -15,7 +15,7 @@ from lakebed.errors import InvalidOption, InvalidRecord, UnsupportedFeature
 from lakebed.merge import mergers
 from lakebed.merge.mergers import Merger
 from lakebed.table import Table
-from sampling import HISTORIES, todays_of
+from support.sampling import HISTORIES, todays_of
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("city", pa.string()), ("amount", pa.int64()), ("limit", pa.int64()), ("who", pa.string())]

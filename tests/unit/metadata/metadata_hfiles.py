@@ -8,10 +8,10 @@ from functools import cache
 
 import pyarrow as pa
 
-from golden_tables import GoldenTable, golden
 from lakebed.format.hfile.reader import open_hfile
 from lakebed.format.log_file import BlockType, read_blocks
 from lakebed.format.sources import BytesSource
+from support.golden_tables import GoldenTable, golden
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ import uuid
 from dataclasses import dataclass
 from functools import cache
 
-from golden_tables import GoldenTable, golden, golden_tables
 from lakebed.metadata.lookups import MetadataTable, open_metadata
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
 from lakebed.timeline.timeline import Timeline, load_timeline
+from support.golden_tables import GoldenTable, golden, golden_tables
 
 # Of these the records of the metadata table are known as real Hudi shows them.
 WITH_METADATA = [

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from lakebed.metadata.partitions import bloom_filters, files, record_index, secondary_index, stats_codec
-from outcomes import Outcomes
-from sampling import FUZZ, whole
+from support.outcomes import Outcomes
+from support.sampling import FUZZ, whole
 
 from .metadata_hfiles import HFile, hfiles
 

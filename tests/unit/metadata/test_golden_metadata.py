@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from golden_tables import HudiRsTable, hudi_rs_tables
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.format.bloom import BloomFilter
 from lakebed.metadata.layout import parse_files, partition_of
@@ -20,6 +19,7 @@ from lakebed.metadata.lookups import open_metadata
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline
+from support.golden_tables import HudiRsTable, hudi_rs_tables
 
 from .opened_tables import WITH_INDEXES, WITH_METADATA, Opened, opened, unpacked
 

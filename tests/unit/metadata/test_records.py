@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from golden_tables import golden_tables
 from lakebed.metadata.partitions import files, record_index, stats_codec
 from lakebed.metadata.partitions.stats_codec import as_type
 from lakebed.metadata.records import V8, V9, known_form, record_schema
+from support.golden_tables import golden_tables
 
 from .metadata_hfiles import HFile, hfiles
 

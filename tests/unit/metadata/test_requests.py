@@ -8,7 +8,6 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from golden_tables import golden
 from lakebed.errors import CorruptFile
 from lakebed.format.sources import BytesSource, SliceSource
 from lakebed.metadata.layout import METADATA_FOLDER
@@ -18,6 +17,7 @@ from lakebed.model import HOODIE, Action
 from lakebed.properties.file import load_table_config
 from lakebed.testing import CountingStorage
 from lakebed.timeline.timeline import load_timeline
+from support.golden_tables import golden
 
 from .opened_tables import unpacked
 

@@ -11,7 +11,7 @@ from lakebed.metadata.maintain import MetadataSettings
 from lakebed.metadata.store.services import grown
 from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.memory import MemoryStorage
-from metadata_models import Change, Content, Maintained, lookups, new_table
+from support.metadata_models import Change, Content, Maintained, lookups, new_table
 
 MOST = 4096
 # Schema, header and trailer, which every file has.

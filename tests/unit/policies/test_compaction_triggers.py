@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from instants_in_words import completed, pending
 from lakebed.model import Instant
 from lakebed.policies.compaction import CompactionTrigger, TriggerName, log_compaction_verdict
+from support.instants_in_words import completed, pending
 
 # Times of the cases are seconds within a minute.
 _MINUTE = "202611231200"

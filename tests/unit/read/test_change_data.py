@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import InvalidOption
 from lakebed.schema.json_rows import json_texts
+from support.golden_tables import GoldenTable, golden_tables
 
 Image = dict[str, Any] | None
 LOGGED = golden_tables(lambda t: "_cdc_" in t.name)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import rows
 from lakebed.errors import InvalidOption
 from lakebed.format.file_names import parse_base_file
 from lakebed.table import Table
+from support.crash_tables import rows
 
 QUIET: dict[str, Any] = {
     "hoodie.table.cdc.enabled": True,

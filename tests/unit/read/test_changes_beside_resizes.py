@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import rows
 from lakebed.table import Table
+from support.crash_tables import rows
 
 SPLITS: dict[str, Any] = {"hoodie.bucket.index.max.num.buckets": 8, "hoodie.parquet.max.file.size": 1_000}
 MERGES: dict[str, Any] = {"hoodie.bucket.index.min.num.buckets": 1, "hoodie.bucket.index.merge.threshold": 1.5}

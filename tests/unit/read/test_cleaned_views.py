@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import rows, state
 from lakebed.errors import InvalidOption, StorageError
 from lakebed.read.reopening import MOST_LOOKS
 from lakebed.slices.snapshot import CleanedView, Snapshot
 from lakebed.table import Table
-from sampling import HISTORIES, todays_of
+from support.crash_tables import rows, state
+from support.sampling import HISTORIES, todays_of
 
 QUIET: dict[str, Any] = {
     "hoodie.clean.automatic": False,

@@ -16,8 +16,8 @@ from lakebed.errors import CorruptFile
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.storage import Storage, open_storage
 from lakebed.storage.memory import MemoryStorage
-from outcomes import Outcomes
-from write_tables import SCHEMA, rows
+from support.outcomes import Outcomes
+from support.write_tables import SCHEMA, rows
 
 GIVEN = [(n, "oslo", f"text of row {n}", n) for n in range(400)]
 

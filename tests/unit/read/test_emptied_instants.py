@@ -15,7 +15,7 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.timeline import timeline
 from lakebed.timeline.timeline import load_timeline
-from write_tables import SCHEMA, content, rows
+from support.write_tables import SCHEMA, content, rows
 
 
 @pytest.fixture

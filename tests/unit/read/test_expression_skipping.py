@@ -17,7 +17,7 @@ from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
-from sampling import HISTORIES, todays
+from support.sampling import HISTORIES, todays
 
 SCHEMA = pa.schema(
     [

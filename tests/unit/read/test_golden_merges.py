@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from golden_tables import GoldenTable, golden_mor_tables, some_tables
 from lakebed.config.settings import ReadSettings
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import META_COLUMNS
@@ -17,7 +16,8 @@ from lakebed.read.lookup import KeyText, exists, get
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
-from same_rows import assert_same_rows
+from support.golden_tables import GoldenTable, golden_mor_tables, some_tables
+from support.same_rows import assert_same_rows
 
 AS_HUDI = ReadSettings(filter_before_merge=True)
 # Answers of real Hudi that lakebed does not repeat, and why.

@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from golden_tables import GoldenTable, golden, golden_cow_tables, some_tables
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.read.incremental import Changes, resolve_as_of
 from lakebed.read.scan import Scan
 from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
-from same_rows import assert_same_rows
+from support.golden_tables import GoldenTable, golden, golden_cow_tables, some_tables
+from support.same_rows import assert_same_rows
 
 # Real Hudi shows what the path says, lakebed what is stored: a row that stayed where it was when its partition
 # column changed, and a path-encoded value.

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import rows
 from lakebed.errors import InvalidOption
 from lakebed.table import Table
 from lakebed.testing import Killed, Mutation, crash_at
+from support.crash_tables import rows
 
 QUIET: dict[str, Any] = {
     "hoodie.clean.automatic": False,

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import rows
 from lakebed.errors import InvalidOption
 from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage
@@ -20,6 +19,7 @@ from lakebed.storage.opening import wrapping
 from lakebed.table import Table
 from lakebed.testing import CountingStorage
 from property.crossing import Change, Model, Write, Writer, held_writers
+from support.crash_tables import rows
 
 QUIET: dict[str, Any] = {
     "hoodie.clean.automatic": False,

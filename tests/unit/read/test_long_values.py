@@ -15,7 +15,7 @@ from lakebed.metadata.partitions.stats_values import ranges_of_file
 from lakebed.read.lookup import get
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from sampling import HISTORIES, todays_of
+from support.sampling import HISTORIES, todays_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.string()), ("raw", pa.binary())])
 # around the lengths at which Parquet's writers, and lakebed's reader of their footers, change their ways

@@ -10,7 +10,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from golden_tables import golden
 from lakebed.errors import InvalidOption
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.metadata.lookups import open_snapshot
@@ -21,6 +20,7 @@ from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.testing import CountingStorage
+from support.golden_tables import golden
 
 
 def opened(folder: Path, name: str, **properties: str) -> tuple[Snapshot, CountingStorage]:

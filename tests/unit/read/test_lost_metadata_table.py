@@ -11,7 +11,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import CorruptFile
-from write_tables import rows
+from support.write_tables import rows
 
 DATA = rows((1, "a", "x", 1), (2, "a", "y", 1))
 CALLS: dict[str, Callable[[lakebed.Table], Any]] = {

@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
-from golden_tables import golden
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import HOODIE
@@ -20,7 +19,8 @@ from lakebed.read.scan import Scan
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.testing import CountingStorage
-from tables_in_memory import WITH_INDEXES, in_memory
+from support.golden_tables import golden
+from support.tables_in_memory import WITH_INDEXES, in_memory
 
 WITH_RECORD_INDEX = [n for n in WITH_INDEXES if "record_index" in golden(n).entry["metadata_partitions"]]
 READABLE = [n for n in WITH_RECORD_INDEX if golden(n).type == "cow"]

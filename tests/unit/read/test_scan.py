@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
-from golden_tables import golden
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
@@ -26,6 +25,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
+from support.golden_tables import golden
 
 
 def opened(folder: Path, name: str, **properties: str) -> tuple[Snapshot, CountingStorage]:

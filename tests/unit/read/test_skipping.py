@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
-from golden_tables import golden
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.filters.predicates import Predicate
@@ -28,10 +27,10 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.spark_source.options import source_options
 from lakebed.testing import CountingStorage
 from lakebed.wording import count_text
-from sampling import HISTORIES, todays, whole
-from tables_in_memory import WITH_INDEXES, in_memory
-
-from .random_filters import FilterMaker, can_filter
+from support.golden_tables import golden
+from support.random_filters import FilterMaker, can_filter
+from support.sampling import HISTORIES, todays, whole
+from support.tables_in_memory import WITH_INDEXES, in_memory
 
 WITH_STATS = [n for n in WITH_INDEXES if "column_stats" in golden(n).entry["metadata_partitions"]]
 READABLE = WITH_INDEXES

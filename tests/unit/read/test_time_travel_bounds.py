@@ -9,7 +9,7 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.timeline.instants import following
-from write_tables import SCHEMA, files, rows
+from support.write_tables import SCHEMA, files, rows
 
 _KEEP = {
     "hoodie.clean.automatic": False,

@@ -8,7 +8,6 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from golden_tables import GoldenTable, golden_tables
 from lakebed.errors import SchemaConflict, UnsupportedFeature
 from lakebed.model import META_COLUMNS
 from lakebed.schema.arrow import list_of, map_of, normalise
@@ -20,6 +19,7 @@ from lakebed.schema.avro import (
     decimal_bytes,
     sanitise_name,
 )
+from support.golden_tables import GoldenTable, golden_tables
 
 
 def record(*fields: tuple[str, Any]) -> dict[str, Any]:

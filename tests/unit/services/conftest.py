@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
-from write_tables import SCHEMA
+from support.write_tables import SCHEMA
 
 
 @pytest.fixture

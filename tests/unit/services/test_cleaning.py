@@ -13,9 +13,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from cleaning_tables import data_files, savepoint, shown, snapshot, timeline
-from compaction_tables import bare, context
-from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.config.settings import CleaningSettings
@@ -29,8 +26,11 @@ from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_plan
 from lakebed.timeline.history import last_clean
 from lakebed.timeline.instants import format_time, parse_time
 from lakebed.timeline.transitions import TimelineWriter
-from sampling import HISTORIES, todays
-from write_tables import content, rows
+from support.cleaning_tables import data_files, savepoint, shown, snapshot, timeline
+from support.compaction_tables import bare, context
+from support.golden_tables import GoldenTable, golden_tables
+from support.sampling import HISTORIES, todays
+from support.write_tables import content, rows
 
 Make = Callable[..., Table]
 OFF = {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False}

@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
-from compaction_tables import bare, context, pending, snapshot
-from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.row_groups.assembled import AssembledFile
@@ -23,8 +21,10 @@ from lakebed.model import Action
 from lakebed.services.clustering import run_clustering
 from lakebed.table import Table
 from lakebed.timeline.bodies.plans import planned_clustering
-from sampling import HISTORIES, todays_of
-from write_tables import content, last_commit, rows
+from support.compaction_tables import bare, context, pending, snapshot
+from support.golden_tables import GoldenTable, golden_tables
+from support.sampling import HISTORIES, todays_of
+from support.write_tables import content, last_commit, rows
 
 Make = Callable[..., Table]
 SMALL = {"hoodie.parquet.small.file.limit": 0, "hoodie.compact.inline": False}

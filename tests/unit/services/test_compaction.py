@@ -12,8 +12,6 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from compaction_tables import bare, context, log_files, pending, snapshot
-from golden_tables import GoldenTable, golden, golden_tables
 from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path
 from lakebed.concurrency.markers import list_markers
@@ -31,8 +29,10 @@ from lakebed.timeline.bodies.rollback import rollback_target
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from property.crossing import Change, Model, Write, Writer, held_writers
-from sampling import HISTORIES, todays
-from write_tables import content, last_commit, rows
+from support.compaction_tables import bare, context, log_files, pending, snapshot
+from support.golden_tables import GoldenTable, golden, golden_tables
+from support.sampling import HISTORIES, todays
+from support.write_tables import content, last_commit, rows
 
 Make = Callable[..., Table]
 BY_HAND = {"hoodie.compact.inline": False}

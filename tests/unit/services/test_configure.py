@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from compaction_tables import log_files
 from lakebed.cli.main import invoke
 from lakebed.concurrency.lock import default_lock
 from lakebed.config.options import service_settings
@@ -19,8 +18,9 @@ from lakebed.errors import InvalidOption, LockTimeout, UnsupportedFeature
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import Killed, crash_at
-from restored_tables import refused
-from write_tables import content, rows
+from support.compaction_tables import log_files
+from support.restored_tables import refused
+from support.write_tables import content, rows
 
 Make = Callable[..., Table]
 

@@ -18,8 +18,8 @@ from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.store.slices import HFILES, LOGS
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
-from sampling import FUZZ, is_todays
-from write_tables import SCHEMA, content, files, rows
+from support.sampling import FUZZ, is_todays
+from support.write_tables import SCHEMA, content, files, rows
 
 OPTIONS = {
     "hoodie.metadata.global.record.level.index.min.filegroup.count": 2,

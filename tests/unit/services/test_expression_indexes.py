@@ -30,7 +30,7 @@ from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.table import Table
 from lakebed.timeline.timeline import load_timeline
-from tables_in_memory import in_memory
+from support.tables_in_memory import in_memory
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("city", pa.string()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import lakebed
-from compaction_tables import pending
 from lakebed.cli.main import invoke
 from lakebed.errors import InvalidOption
 from lakebed.table import Table
-from write_tables import SCHEMA, content, files, refused, rows
+from support.compaction_tables import pending
+from support.write_tables import SCHEMA, content, files, refused, rows
 
 Make = Callable[..., Table]
 SMALL: dict[str, Any] = {"hoodie.parquet.small.file.limit": 0, "lakebed.write.tasks": 1}

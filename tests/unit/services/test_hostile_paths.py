@@ -15,7 +15,7 @@ from lakebed.errors import LakebedError
 from lakebed.handles.compact import planned_slice
 from lakebed.storage import open_storage
 from lakebed.timeline.bodies.plans import CompactionOperation
-from write_tables import rows
+from support.write_tables import rows
 
 OUTSIDE = ["../secret", "c0/../../secret", "/secret", "c0//secret", ".", ""]
 

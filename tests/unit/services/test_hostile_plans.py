@@ -20,7 +20,7 @@ from lakebed.storage import open_storage
 from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_plan
 from lakebed.timeline.bodies.rollback import RollbackPlan, encode_restore_plan, encode_rollback_plan, encode_savepoint
 from lakebed.timeline.transitions import TimelineWriter
-from write_tables import rows
+from support.write_tables import rows
 
 # Of a writer and of services that nobody lives to finish.
 TARGET, LATER = "20200101000000000", "20200101000000001"

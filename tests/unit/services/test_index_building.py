@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from golden_tables import golden
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.format.avro.encoder import embedded_schema
@@ -29,7 +28,8 @@ from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_metadata, e
 from lakebed.timeline.bodies.rollback import decode_action
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
-from write_tables import SCHEMA, content, files, rows
+from support.golden_tables import golden
+from support.write_tables import SCHEMA, content, files, rows
 
 Make = Callable[..., Table]
 NEW_FILES: dict[str, Any] = {"hoodie.parquet.small.file.limit": 0, "lakebed.write.tasks": 1}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from compaction_tables import bare, context, pending, snapshot
 from lakebed.errors import CommitConflict
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, scan_blocks
 from lakebed.format.sources import FileSource
@@ -17,7 +16,8 @@ from lakebed.model import Action
 from lakebed.services.log_compaction import run_log_compaction
 from lakebed.services.service import ServiceTransaction
 from lakebed.table import Table
-from write_tables import content, last_commit, rows
+from support.compaction_tables import bare, context, pending, snapshot
+from support.write_tables import content, last_commit, rows
 
 Make = Callable[..., Table]
 BY_HAND = {"hoodie.compact.inline": False, "hoodie.log.compaction.blocks.threshold": 2}

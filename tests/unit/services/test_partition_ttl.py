@@ -12,8 +12,6 @@ import pytest
 import time_machine
 
 import lakebed
-from cleaning_tables import data_files, snapshot, timeline
-from compaction_tables import context, log_files
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.model import Action, State
@@ -22,7 +20,9 @@ from lakebed.services.partition_ttl import ExpirePartitions, expire_partitions
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.bodies.rollback import decode_action
-from write_tables import SCHEMA, content, files, last_commit, rows
+from support.cleaning_tables import data_files, snapshot, timeline
+from support.compaction_tables import context, log_files
+from support.write_tables import SCHEMA, content, files, last_commit, rows
 
 Make = Callable[..., Table]
 BUCKET: dict[str, Any] = {

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from compaction_tables import bare
-from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import bucket_ids
 from lakebed.model import Action
 from lakebed.table import Table
-from sampling import HISTORIES, todays_of
-from write_tables import SCHEMA, rows
+from support.compaction_tables import bare
+from support.golden_tables import GoldenTable, golden_tables
+from support.sampling import HISTORIES, todays_of
+from support.write_tables import SCHEMA, rows
 
 Make = Callable[..., Table]
 QUIET = {"hoodie.compact.inline": False}

@@ -21,7 +21,7 @@ from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.transitions import TimelineWriter
-from write_tables import content, files, rows
+from support.write_tables import content, files, rows
 
 Make = Callable[..., Table]
 FIRST = [(n, f"c{n % 3}", f"v{n % 4}", 10) for n in range(90)]

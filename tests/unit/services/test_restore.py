@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from compaction_tables import bare
-from crash_tables import leftovers
-from golden_tables import golden
 from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
@@ -24,7 +21,10 @@ from lakebed.table import Table
 from lakebed.timeline.bodies.rollback import encode_restore_metadata, encode_restore_plan, planned_rollbacks
 from lakebed.timeline.transitions import TimelineWriter
 from property.crossing import Change, Model, Write, Writer, held_writers
-from restored_tables import (
+from support.compaction_tables import bare
+from support.crash_tables import leftovers
+from support.golden_tables import golden
+from support.restored_tables import (
     KINDS,
     OPTIONS,
     actions,
@@ -37,7 +37,7 @@ from restored_tables import (
     refused,
     timeline,
 )
-from write_tables import content, rows
+from support.write_tables import content, rows
 
 Make = Callable[..., Table]
 

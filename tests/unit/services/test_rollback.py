@@ -9,16 +9,26 @@ from typing import Any
 import pytest
 
 import lakebed
-from crash_tables import leftovers
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import Killed, Mutation, crash_at
 from lakebed.timeline.bodies.rollback import rollback_target
 from property.crossing import Change, Model, Write, Writer, held_writers
-from restored_tables import KINDS, OPTIONS, actions, files_of, first_commits, is_whole, located, refused, timeline
-from sampling import HISTORIES, todays
-from write_tables import content, rows
+from support.crash_tables import leftovers
+from support.restored_tables import (
+    KINDS,
+    OPTIONS,
+    actions,
+    files_of,
+    first_commits,
+    is_whole,
+    located,
+    refused,
+    timeline,
+)
+from support.sampling import HISTORIES, todays
+from support.write_tables import content, rows
 
 Make = Callable[..., Table]
 

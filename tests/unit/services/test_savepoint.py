@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from golden_tables import golden
 from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat
 from lakebed.errors import InvalidOption
 from lakebed.format.avro.encoder import read_avro_file
@@ -23,8 +22,9 @@ from lakebed.testing import Killed, crash_at
 from lakebed.timeline.bodies.rollback import encode_savepoint, savepointed_names
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.write_status import WriteStatus
-from restored_tables import KINDS, OPTIONS, actions, cleaned, files_of, first_commits, refused, timeline
-from write_tables import content, rows
+from support.golden_tables import golden
+from support.restored_tables import KINDS, OPTIONS, actions, cleaned, files_of, first_commits, refused, timeline
+from support.write_tables import content, rows
 
 Make = Callable[..., Table]
 

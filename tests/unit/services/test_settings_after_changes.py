@@ -9,7 +9,7 @@ import pytest
 
 from lakebed.errors import InvalidOption
 from lakebed.table import Table
-from write_tables import content, rows
+from support.write_tables import content, rows
 
 Make = Callable[..., Table]
 NON_BLOCKING = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}

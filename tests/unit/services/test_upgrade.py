@@ -13,9 +13,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from compaction_tables import context, log_files, pending
-from crash_tables import leftovers
-from golden_tables import GoldenTable, golden_tables
 from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
@@ -28,10 +25,13 @@ from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.instants import completes_as, parse_instant_file
 from lakebed.timeline.transitions import TimelineWriter
-from restored_tables import OPTIONS, every_action, first_commits, is_whole, located, refused, timeline
-from same_rows import assert_same_rows
-from sampling import HISTORIES, todays
-from write_tables import content, files, rows
+from support.compaction_tables import context, log_files, pending
+from support.crash_tables import leftovers
+from support.golden_tables import GoldenTable, golden_tables
+from support.restored_tables import OPTIONS, every_action, first_commits, is_whole, located, refused, timeline
+from support.same_rows import assert_same_rows
+from support.sampling import HISTORIES, todays
+from support.write_tables import content, files, rows
 
 Make = Callable[..., Table]
 Row = tuple[Any, ...]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import lakebed
-from golden_tables import golden
 from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 from lakebed.timeline.instants import suffix_of
-from same_rows import assert_same_rows
+from support.golden_tables import golden
+from support.same_rows import assert_same_rows
 
 TABLES = ("up_v6_to_v9_archived_cow", "up_v6_to_v8_to_v9_archived_mor")
 SOON = {

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from golden_tables import golden_tables
 from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.maintain import MetadataWriter
@@ -28,8 +27,9 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.testing import CountingStorage
 from lakebed.timeline.timeline import load_timeline
-from tables_in_memory import in_memory
-from write_tables import rows
+from support.golden_tables import golden_tables
+from support.tables_in_memory import in_memory
+from support.write_tables import rows
 
 Make = Callable[..., Table]
 FLOATS = pa.schema([("id", pa.int64()), ("x", pa.float64())])

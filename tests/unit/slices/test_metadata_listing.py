@@ -21,7 +21,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import FileInfo
 from lakebed.testing import CountingStorage
 from lakebed.timeline.instants import inflight_name, requested_name
-from tables_in_memory import WITH_METADATA, in_memory
+from support.tables_in_memory import WITH_METADATA, in_memory
 
 
 @cache

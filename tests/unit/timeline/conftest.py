@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from golden_tables import GoldenTable, golden
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage import Storage, open_storage
 from lakebed.timeline.timeline import Timeline, load_timeline
+from support.golden_tables import GoldenTable, golden
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from golden_tables import GoldenTable, golden, golden_tables
 from lakebed.errors import CorruptFile
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.testing import CountingStorage
 from lakebed.timeline.archive import ArchivedTimeline
+from support.golden_tables import GoldenTable, golden, golden_tables
 
 Open = Callable[[GoldenTable], Any]
 PRESENT = {table.name for table in golden_tables()}

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from golden_tables import golden
 from lakebed.format.avro.encoder import write_avro_file
 from lakebed.format.log_file import avro_records, read_blocks
 from lakebed.model import Action, CommitMetadata, FileSlice, Instant
@@ -42,6 +41,7 @@ from lakebed.timeline.bodies.rollback import (
 from lakebed.timeline.instants import parse_instant_file
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
+from support.golden_tables import golden
 
 VERSIONS = [9, 6]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from instants_in_words import base_file, log_file
 from lakebed.model import Action, BaseFile, Instant, LogFile, State
 from lakebed.timeline.file_slices import all_slices, latest_slices
+from support.instants_in_words import base_file, log_file
 
 # what completed when: 02 began before the compaction 03 and completed after it
 COMPLETED = {"01": "01", "02": "05", "03": "04", "06": "07"}

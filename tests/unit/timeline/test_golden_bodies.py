@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from golden_tables import GoldenTable, golden_tables
 from lakebed.format.avro.encoder import embedded_schema, is_avro_file, read_avro_file, write_avro_file
 from lakebed.model import Action, Instant, State
 from lakebed.timeline.bodies.commit import PartitionProfile, decode_commit, encode_commit, encode_inflight
@@ -24,6 +23,7 @@ from lakebed.timeline.bodies.rollback import (
     rollback_target,
 )
 from lakebed.timeline.instants import parse_instant_file
+from support.golden_tables import GoldenTable, golden_tables
 
 Open = Callable[[GoldenTable], Any]
 every_table = pytest.mark.parametrize("table", golden_tables(), ids=str)

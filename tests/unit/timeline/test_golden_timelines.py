@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from golden_tables import GoldenTable, golden, golden_tables
 from lakebed.model import Action, CommitMetadata
 from lakebed.timeline.bodies.rollback import clustering_groups, decode_action
 from lakebed.timeline.instants import parse_instant_file
 from lakebed.timeline.timeline import Timeline
+from support.golden_tables import GoldenTable, golden, golden_tables
 
 Open = Callable[[GoldenTable], Any]
 every_table = pytest.mark.parametrize("table", golden_tables(), ids=str)

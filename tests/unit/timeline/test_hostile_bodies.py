@@ -19,7 +19,7 @@ from lakebed.errors import CorruptFile, LockTimeout, StorageError
 from lakebed.storage import open_storage
 from lakebed.timeline.bodies.commit import decode_commit
 from lakebed.timeline.bodies.rollback import decode_action
-from write_tables import SCHEMA, content, rows
+from support.write_tables import SCHEMA, content, rows
 
 STAT = {"fileId": "f", "path": "p/f_0-1-0_1.parquet", "numWrites": 1}
 WRONG_COMMITS: list[Any] = [

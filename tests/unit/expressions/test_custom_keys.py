@@ -1,0 +1,45 @@
+"""Custom key generators: the kinds of their partition fields as Hudi says them, also where a table has no place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import lakebed
+from lakebed.errors import InvalidOption
+from lakebed.table import Table
+from support.write_tables import content, rows
+
+Make = Callable[..., Table]
+CUSTOM = {
+    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.CustomKeyGenerator",
+    "hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP",
+    "hoodie.keygen.timebased.output.dateformat": "yyyyMMdd",
+}
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_the_table_remembers_what_each_field_is(make: Make, version: int) -> None:
+    table = make(partition_by=["city:SIMPLE", "ts:TIMESTAMP"], table_version=version, properties=CUSTOM)
+    table.upsert(rows((1, "a", "x", 86400), (2, "b", "y", 0)))
+    lakebed.open(table.uri).upsert(rows((1, "a", "z", 86401)))
+    assert content(table) == [(1, "a", "z", 86401), (2, "b", "y", 0)]
+    paths = table.scan(meta=True).to_arrow().column("_hoodie_partition_path").to_pylist()
+    assert sorted(paths) == ["a/19700102", "b/19700101"]
+    with pytest.raises(InvalidOption, match="types"):
+        table.upsert(
+            rows((3, "a", "x", 5)), options={"hoodie.datasource.write.partitionpath.field": "city:SIMPLE,ts:SIMPLE"}
+        )
+
+
+def test_a_job_says_it_where_the_table_does_not(make: Make) -> None:
+    table = make(partition_by=["city:SIMPLE", "ts:TIMESTAMP"], table_version=6, properties=CUSTOM)
+    storage = lakebed.storage.open_storage(table.uri)
+    stored = storage.read(".hoodie/hoodie.properties")
+    storage.write(".hoodie/hoodie.properties", stored.replace(b"lakebed.partition.types", b"lakebed.forgotten"))
+    with pytest.raises(InvalidOption, match="without a type: city, ts"):
+        lakebed.open(table.uri).upsert(rows((1, "a", "x", 5)))
+    fields = {"hoodie.datasource.write.partitionpath.field": "city:SIMPLE,ts:TIMESTAMP"}
+    lakebed.open(table.uri).upsert(rows((1, "a", "x", 5)), options=fields)
+    assert content(table) == [(1, "a", "x", 5)]

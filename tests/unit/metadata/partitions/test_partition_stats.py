@@ -1,0 +1,184 @@
+"""Ranges of partition paths: writes that only add files widen them, all others make them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.config.settings import WriteSettings
+from lakebed.errors import InvalidOption
+from lakebed.metadata.definitions import IndexName
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.maintain import MetadataUpkeep
+from lakebed.metadata.partitions.stats_codec import Stats
+from lakebed.metadata.partitions.stats_values import merged_partition_stats
+from lakebed.metadata.partitions.stored import live_files
+from lakebed.operations.placement import NoRows
+from lakebed.services import build_index
+from lakebed.storage import open_storage
+from lakebed.table import Table
+from lakebed.write_status import WriteStatus
+from support.write_tables import content, rows
+
+Make = Callable[..., Table]
+SHOWN = ["key", "file_name", "min", "max", "value_count", "null_count"]
+
+
+def shown(stats: Stats) -> dict[str, list[dict[str, Any]]]:
+    return {c: t.select(SHOWN).sort_by("key").to_pylist() for c, t in sorted(stats.items())}
+
+
+def assert_ranges_are_those_of_the_live_files(table: Table) -> dict[str, pa.Table]:
+    snapshot = open_snapshot(open_storage(table.uri))
+    metadata = snapshot.metadata
+    assert metadata is not None
+    found, of_files = metadata.partition_stats(), metadata.column_stats()
+    kinds = {column: stats.schema.field("min").type for column, stats in of_files.items()}
+    expected, _ = merged_partition_stats(of_files, {}, live_files(snapshot.file_slices()), kinds)
+    assert shown(found) == shown(expected)
+    return found
+
+
+def tight(stats: Stats, column: str) -> dict[str, bool]:
+    table = stats[column]
+    return dict(zip(table["file_name"].to_pylist(), table["is_tight"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("version", [9, 8])
+def test_appended_rows_widen_and_a_compaction_makes_anew(make: Make, version: int) -> None:
+    properties = {"hoodie.compact.inline": False, "hoodie.write.table.version": version}
+    t = make(type="mor", index="bucket", buckets=1, properties=properties)
+    t.upsert(rows((1, "a", "b", 5), (2, "b", None, 5)))
+    assert tight(assert_ranges_are_those_of_the_live_files(t), "ts") == {"a": True, "b": True}
+    t.upsert(rows((1, "a", "zz", 9), (3, "c", "x", 1)))  # a path more
+    assert_ranges_are_those_of_the_live_files(t)
+    t.upsert(rows((1, "a", None, 12)))
+    t.delete([2])
+    stats = assert_ranges_are_those_of_the_live_files(t)
+    assert tight(stats, "ts") == {"a": False, "b": False, "c": True}
+    t.compact()
+    stats = assert_ranges_are_those_of_the_live_files(t)
+    assert tight(stats, "ts") == {"a": True, "b": True, "c": True}
+    assert stats["ts"].sort_by("key")["min"].to_pylist().count(12) == 1
+
+
+def test_new_files_widen_and_changed_ones_make_anew(make: Make) -> None:
+    small = {"hoodie.parquet.small.file.limit": 0}
+    t = make()
+    t.insert(rows((1, "a", "b", 5)), options=small)
+    t.insert(rows((2, "a", "c", 50)), options=small)
+    stats = assert_ranges_are_those_of_the_live_files(t)
+    assert tight(stats, "ts") == {"a": False}
+    t.upsert(rows((2, "a", "c", 51), (3, "a", "", 1)), options=small)
+    stats = assert_ranges_are_those_of_the_live_files(t)
+    assert tight(stats, "ts") == {"a": True}
+
+
+def test_ranges_of_bytes_are_made_anew(tmp_path: Path) -> None:
+    """Real Hudi's readers take the bytes of two records to be merged as signed."""
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("raw", pa.binary())])
+    t = lakebed.create(str(tmp_path / "t"), schema, key="id", partition_by="city", index="simple")
+    for number, raw in enumerate((b"\x01", b"\xff", b"\x80")):
+        t.bulk_insert(pa.table([[number], ["a"], [raw]], schema=schema))
+        stats = assert_ranges_are_those_of_the_live_files(t)
+        assert tight(stats, "id") == {"a": True}
+
+
+def test_what_is_not_known_stays_so(make: Make) -> None:
+    small = {"hoodie.parquet.small.file.limit": 0}
+    t = make()
+    t.insert(rows((1, "a", "b", 5)).append_column("f", pa.array([1.5])), options=small)
+    t.insert(rows((2, "a", "c", 6)).append_column("f", pa.array([float("nan")])), options=small)
+    t.insert(rows((3, "a", "c", 6)).append_column("f", pa.array([2.5])), options=small)
+    stats = assert_ranges_are_those_of_the_live_files(t)
+    assert t.scan(filter="f = 2.5").to_arrow()["id"].to_pylist() == [3]
+    assert stats["f"]["max"][0].as_py() > 1e300
+
+
+def without_column_stats(make: Make, kind: str) -> Table:
+    """A table that has statistics of partition paths alone, as nothing makes it any more."""
+    t = make(type=kind, properties={"hoodie.compact.inline": False})
+    t.upsert(rows((1, "a", "b", 5), (2, "b", "b", 5)))
+    t.indexes.drop("column_stats")
+    view = open_snapshot(open_storage(t.uri))
+    MetadataUpkeep(view.storage, view.config, view.timeline, WriteSettings()).add(IndexName("partition_stats"))
+    assert [index.name for index in t.indexes.list()] == ["files", "partition_stats"]
+    return t
+
+
+@pytest.mark.parametrize("version", [9, 8])
+def test_there_are_none_without_column_stats(make: Make, version: int) -> None:
+    t = make(table_version=version)
+    t.upsert(rows((1, "a", "b", 5)))
+    if version == 9:
+        t.indexes.drop("column_stats")
+    with pytest.raises(InvalidOption, match="create that first"):
+        t.indexes.create("partition_stats")
+    with pytest.raises(InvalidOption, match="create that first"):
+        t.indexes.create("partition_stats", wait=False)
+    t.indexes.create("column_stats")
+    t.indexes.create("partition_stats")
+    assert_ranges_are_those_of_the_live_files(t)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_write_takes_those_off_that_are_there_without_column_stats(
+    make: Make, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    t = without_column_stats(make, kind)
+    t.upsert(rows((3, "a", "z", 9)))
+    assert "partition_stats" in caplog.text
+    assert [index.name for index in t.indexes.list()] == ["files"]
+    t.indexes.create("column_stats")
+    assert [row["id"] for row in t.scan(filter="v = 'z'").to_arrow().to_pylist()] == [3]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_write_that_began_before_them_says_nothing_while_column_stats_are_built(make: Make, kind: str) -> None:
+    """The ranges of the files that stay are not known to it."""
+    t = without_column_stats(make, kind)
+    t.indexes.create("column_stats", wait=False)
+    write = build_index._Build.write  # pyright: ignore[reportPrivateUsage]
+
+    def held(self: Any, part: Any) -> Any:
+        t.upsert(rows((1, "a", "y", 9), (3, "a", "z", 9)))
+        return write(self, part)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MetadataUpkeep, "_cannot_keep", lambda _: [])
+        patch.setattr(build_index._Build, "write", held)  # pyright: ignore[reportPrivateUsage]
+        t.indexes.build()
+    assert [row["id"] for row in t.scan(filter="v = 'z'").to_arrow().to_pylist()] == [3]
+    assert [row["id"] for row in t.scan(filter="v = 'b'").to_arrow().to_pylist()] == [2]
+
+
+@pytest.mark.parametrize("index", ["simple", "bucket"])
+@pytest.mark.parametrize("version", [9, 8])
+def test_a_compaction_of_a_partition_path_that_was_deleted_meanwhile_gives_it_no_ranges(
+    make: Make, version: int, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: dict[str, Any] = {"buckets": 1} if index == "bucket" else {}
+    stats = ["column_stats", "partition_stats"]
+    by_hand = {"hoodie.compact.inline": False}
+    table = make(type="mor", table_version=version, index=index, indexes=stats, properties=by_hand, **words)
+    for turn in range(2):
+        table.upsert(rows((1, "c0", "a", turn), (2, "c1", "b", turn)))
+    other, run = lakebed.open(table.uri), NoRows.run
+
+    def planning(layout: NoRows) -> list[WriteStatus]:
+        assert other.compact(plan_only=True).plan is not None
+        return run(layout)
+
+    monkeypatch.setattr(NoRows, "run", planning)
+    table.delete_partitions(["c0"])
+    assert table.compact().runs
+    found = assert_ranges_are_those_of_the_live_files(lakebed.open(table.uri))
+    assert found["ts"]["min"].to_pylist() == [1]
+    verified = lakebed.open(table.uri).indexes.verify()
+    assert verified.ok, verified
+    assert content(table) == [(2, "c1", "b", 1)]
