@@ -25,7 +25,7 @@ def uri() -> Iterator[str]:
 
 @pytest.fixture
 def make(uri: str) -> Callable[..., Table]:
-    """Makes the test's table: `id` the key, `city` the partition, `ts` the ordering field, a simple index by default."""
+    """Makes a table: `id` is the key, `city` the partition, `ts` the ordering field; the index is simple by default."""
 
     def create(schema: pa.Schema = SCHEMA, **given: Any) -> Table:
         words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "simple"} | given
