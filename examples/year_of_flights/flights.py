@@ -13,7 +13,7 @@ from lakebed.errors import UnsupportedFeature
 KEY = ("time_hour", "carrier", "flight")
 PARTITION = "month"
 ACTUALS = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
-"""Columns that nobody knows before the flight has left or landed."""
+"""Columns that are unknown before the flight has left or landed."""
 
 _TEXTS = ("carrier", "tailnum", "origin", "dest", "time_hour")
 

@@ -111,7 +111,7 @@ def play(
 
 
 def has_compacted(result: WriteResult) -> bool:
-    """Whether the write made a compaction due; it tells of cleaning and archival too."""
+    """Whether the write made a compaction due; its report has cleaning and archival too."""
     return any(line.startswith("compact ") for line in result.services)
 
 

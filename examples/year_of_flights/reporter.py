@@ -1,4 +1,4 @@
-"""What the demo says while it runs, and the table it closes with."""
+"""The demo's progress messages, and its closing table."""
 
 from __future__ import annotations
 

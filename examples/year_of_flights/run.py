@@ -74,7 +74,7 @@ class _Play:
 def main(path: str | None = None, output: Literal["text", "json"] = "text") -> int:
     """Run the demo and leave its tables at `path` and `path`-hourly (default: in a new temporary folder).
 
-    Gives the exit code. Raises `Mismatch` where a value, a row or a count is not what the straight computation says.
+    Gives the exit code. Raises `Mismatch` if a value, a row or a count differs from the straight computation.
     """
     started = time.perf_counter()
     reporter = Reporter(quiet=output == "json")
