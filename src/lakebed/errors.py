@@ -20,7 +20,7 @@ def _sentence(text: str) -> str:
 class LakebedError(Exception):
     """Base of all lakebed errors.
 
-    `message` says what was wrong and where, `hint` what to do about it, `context` holds the same facts for programs.
+    `message` is what was wrong and where, `hint` what to do about it, `context` holds the same facts for programs.
 
     >>> str(LakebedError("table is locked", hint="try again in a minute", context={"uri": "/t"}))
     'table is locked. Try again in a minute.'
@@ -34,7 +34,7 @@ class LakebedError(Exception):
         self.message = message
         self.hint = _sentence(hint)
         self.context = context or {}
-        # said in the context, it crosses process borders with the error
+        # in the context, it crosses process borders with the error
         self.retryable = bool(self.context.get("retryable", type(self).retryable))
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ class CommitConflict(LakebedError):
 
 
 class CommitStateUnknown(LakebedError):
-    """Storage did not tell whether the commit happened, and reading back failed too. `instant` names it."""
+    """Storage did not confirm the commit, and reading back failed too. `instant` names it."""
 
     exit_code = 10
 
@@ -107,7 +107,7 @@ class CommitStateUnknown(LakebedError):
 
 
 class LockTimeout(LakebedError):
-    """The table lock was held by someone else for too long."""
+    """Another process held the table lock for too long."""
 
     retryable = True
     exit_code = 11
@@ -126,7 +126,7 @@ class IndexInconsistent(LakebedError):
 
 
 class StorageError(LakebedError):
-    """Storage failed or refused; `retryable` on the instance says whether trying again makes sense."""
+    """Storage failed or refused; `retryable` on the instance is whether trying again makes sense."""
 
     exit_code = 14
 

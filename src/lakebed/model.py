@@ -16,7 +16,7 @@ META_COLUMNS = (
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 OPERATION_COLUMN = "_hoodie_operation"
 IS_DELETED_COLUMN = "_hoodie_is_deleted"
-# Columns that lakebed puts beside the user's while it works; users cannot have names that begin so.
+# Columns that lakebed adds to the user's while it works; users cannot have names that begin so.
 DERIVED = "_lakebed_"
 FILE_ID, INSTANT, DELETE = (f"{DERIVED}{name}" for name in ("file_id", "instant", "delete"))
 """Columns that an index adds to rows: where their key is, and whether it leaves there."""
@@ -24,8 +24,8 @@ MOVED, OPENED = f"{DERIVED}moved", f"{DERIVED}opened"
 """Columns that an index may add to rows, for those who count: whether the row only deletes the key at the place that it
 leaves, and how many files of the index were opened for it (int64; the first of several rows has the number)."""
 POSITION = f"{DERIVED}position"
-"""The number (int64) of a stored row in the base file of its slice, null for one that stands in log files alone. Who
-reads stored rows may ask for it, and an index that did gives it on with the place of a key."""
+"""The number (int64) of a stored row in the base file of its slice, null for one that is in log files only. Callers
+that read stored rows may ask for it, and an index that does returns it with the location of a key."""
 COMBINED = f"{DERIVED}combined"
 """How many rows (int64) of the same key went into a row before an index looked for its key."""
 HOODIE = ".hoodie"

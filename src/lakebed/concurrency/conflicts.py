@@ -109,7 +109,7 @@ def check_conflicts(
     `instant` is the write's own: a pending rollback of it is a conflict as well. The pending clusterings of
     `giving_way` (instants) are none. `beside` names the file groups that this write changed in a way that fits the
     clustering of that instant, pending or completed by now; of these it has log files in `named_after` that are named
-    after the clustering: a compaction planned meanwhile would leave them behind, and where the clustering was taken off
+    after the clustering: a compaction planned meanwhile would lose them, and where the clustering was removed from
     the timeline meanwhile they would be of file groups that never are.
 
     Gives the schema the commit must carry: `schema`, or the table's where only another writer has changed it since.
@@ -135,7 +135,7 @@ def resolve_schema(ours: str, at_start: Timeline, now: Timeline, instant: str = 
     """The schema to commit, given the table's schema when the write began and now.
 
     Raises `CommitConflict` if this write and another one changed it in different ways, if another one changed a type
-    (a commit's files are read as its schema says), or where a commit that was requested after this one's `instant`
+    (a commit's files are read by its schema), or where a commit that was requested after this one's `instant`
     would hide the change: the table's schema is that of the last requested one.
     """
     if not ours or at_start.last_completed == now.last_completed:
@@ -164,7 +164,7 @@ def resolve_schema(ours: str, at_start: Timeline, now: Timeline, instant: str = 
 
 
 def table_schema(timeline: Timeline) -> str:
-    """The Avro schema of the newest commit that says what the table's is, else the one given at creation, or empty."""
+    """The Avro schema of the newest commit that has one, else the one given at creation, or empty."""
     newest = _schema_commit(timeline)
     return timeline.config.create_schema if newest is None else timeline.commit_metadata(newest).schema
 
@@ -243,7 +243,7 @@ def _check_compacted(
     ours: TouchedFiles, own: frozenset[FileGroupId], timeline: Timeline, started: StartedAt, after: str = ""
 ) -> None:
     """Raise `CommitConflict` where a compaction that was planned `after` an instant merges what was committed by then
-    of the groups `own`, and would leave behind what this write adds to them: the names of its files are newer. The log
+    of the groups `own`, and would lose what this write adds to them: the names of its files are newer. The log
     file of a log compaction would come on top."""
     if not own:
         return
@@ -309,8 +309,8 @@ def _only_adds(before: str, after: str) -> bool:
 def reason_to_take_back(
     instant: str, action: Action, config: TableConfig, timeline: Timeline, checked: Timeline
 ) -> str | None:
-    """Why it may not: somebody undid it, or committed or planned since the timeline was `checked` without seeing it.
-    None where it stands."""
+    """Why it may not: another writer undid it, or committed or planned since the timeline was `checked` without seeing
+    it. None if it is valid."""
     # whose rollback was cut off finds its requested file still there
     if not is_requested(timeline, instant, action) or is_rolled_back(instant, timeline, checked):
         return "another writer rolled it back"
@@ -329,7 +329,7 @@ def reason_to_take_back(
 
 
 def completed_before_publication(mine: Instant, timeline: Timeline, checked: Timeline) -> Instant | None:
-    """A commit with a later completion time that was there before this one was published: whoever has read changes up
+    """A commit with a later completion time that was there before this one was published: a reader of changes up
     to it would never read this one."""
     later = timeline.commits_completed_after(completed_at(mine))
     return next((i for i in later if not checked.is_completed(i.time)), None)
@@ -337,7 +337,7 @@ def completed_before_publication(mine: Instant, timeline: Timeline, checked: Tim
 
 def _is_built_on(mine: Instant, since: Sequence[Instant], timeline: Timeline, checked: Timeline) -> bool:
     """Whether others that saw the instant have gone on from it since the timeline was `checked`: without it they would
-    lack files. A commit wrote behind its files, a clustering has put its rows elsewhere, a compaction or a clean was
+    lack files. A commit added to its files, a clustering has put its rows elsewhere, a compaction or a clean was
     planned of its files, or of those that it superseded."""
     stats = [stat for group in timeline.commit_metadata(mine).stats.values() for stat in group]
     own = {path.rpartition("/")[2] for stat in stats for path in stat.paths}
@@ -380,7 +380,7 @@ def _file_id(name: str) -> str:
 
 def check_nothing_gone(began: Timeline, now: Timeline) -> None:
     """Raise `CommitConflict` where a commit that a timeline showed was taken back since: what began by it may have read
-    its rows, and may have written behind its files."""
+    its rows, and may have added to its files."""
     for instant in began.commits:
         if not now.is_committed(instant.time):
             raise CommitConflict(
@@ -392,7 +392,7 @@ def check_nothing_gone(began: Timeline, now: Timeline) -> None:
 
 
 def is_requested(timeline: Timeline, instant: str, action: Action) -> bool:
-    """Whether the first file of an instant is there, which goes when it is rolled back and nobody writes again."""
+    """Whether the first file of an instant is there. A rollback deletes it, and no writer makes it again."""
     return (instant, completes_as(action)) in timeline.requested
 
 
@@ -431,7 +431,7 @@ def check_deletes(
 ) -> None:
     """Raise `CommitConflict` where one of this write and of another, which completed since it began, deleted rows of a
     file group and the other one logged rows there that lack columns. A later delete of this write is no conflict: it
-    comes behind such rows everywhere."""
+    comes after such rows everywhere."""
     mine = _logs(ours)
     for other, metadata in others:
         if metadata.operation == LOG_COMPACT_OPERATION:  # these deletes have instants of their own

@@ -1,6 +1,6 @@
-"""The lock of a DynamoDB table, beside real Hudi's writers: items as Amazon's lock client makes them.
+"""The lock of a DynamoDB table, which real Hudi's writers share: items as Amazon's lock client makes them.
 
-An item says for how long it holds, and gets a new version each time it is prolonged. Whoever waits takes it over when
+An item has its validity, and gets a new version each time it is prolonged. A writer that waits takes it over when
 its version stayed the same for that long, as seen from here: no clock of another host is believed.
 """
 

@@ -1,6 +1,6 @@
-"""Heartbeats: a writer shows that it is alive, and others tell who is dead.
+"""Heartbeats: a writer shows that it is alive, and others find out whether it is dead.
 
-A process of this machine is dead when it is gone. Any other is dead when its heartbeat stayed unchanged for too
+A process of this machine is dead when it has ended. Any other is dead when its heartbeat stayed unchanged for too
 long, never by comparing its stamp with the clock here. Until then its instant is left pending, as that of a living
 writer.
 
@@ -77,7 +77,7 @@ _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
     """A process, named for good: the machine (host, boot, process-id namespace: containers have their own) and the
-    process on it (id and start, since ids come back). Fields that the system does not tell are empty."""
+    process on it (id and start, since ids are reused). Fields that the system does not give are empty."""
 
     host: str
     boot: str
@@ -146,7 +146,7 @@ def _boot() -> str:
 
 def _read(path: str) -> str:
     """A file of /proc, empty if there is none. A process that is short of descriptors does not take another one for
-    gone: raises `StorageError`."""
+    dead: raises `StorageError`."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.read()
@@ -190,7 +190,7 @@ def unchanged_for(
     modified: int | None = None,
     ask_after: float = 0.0,
 ) -> float:
-    """Seconds for which the file at `path` has at least been as it is. `content` stands for what was just read of it,
+    """Seconds for which the file at `path` has been unchanged, at least. `content` is what was just read of it,
     `modified` is its stamp where that is known.
 
     Storage is asked once per content, when this process has seen it for `ask_after` seconds: that takes a few requests.
@@ -229,10 +229,10 @@ def _age(storage: Storage, modified: int, patience: float) -> float:
 
 
 def _storage_time(storage: Storage) -> float | None:
-    """What the storage's clock shows, by the stamp that it gives a new file; None if it does not say now."""
+    """What the storage's clock shows, by the stamp that it gives a new file; None if it gives none now."""
     try:
         storage.write(_TIME_FILE, b"", durable=False)
-        info = storage.head(_TIME_FILE)  # also one that somebody else wrote since: that time has come, too
+        info = storage.head(_TIME_FILE)  # also one that another process wrote since: that time has come, too
         after = steady()
         storage.delete(_TIME_FILE, durable=False)
     except (StorageError, FileNotFoundError):
@@ -345,8 +345,8 @@ def is_dead(
 ) -> bool:
     """Whether the writer of a pending instant is dead, so that its instant may be rolled back.
 
-    It is when its heartbeat names this machine and a process that is gone, or has not changed for
-    `interval * tolerable_misses` seconds (a body of lakebed's says its own interval). An instant without a heartbeat is
+    It is when its heartbeat names this machine and a process that has ended, or has not changed for
+    `interval * tolerable_misses` seconds (a body of lakebed's has its own interval). An instant without a heartbeat is
     one of real Hudi's single-writer mode: dead when it has had no new timeline file, marker or data file for `grace`
     seconds.
     """

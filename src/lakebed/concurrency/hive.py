@@ -1,7 +1,7 @@
-"""The lock of a Hive metastore, beside real Hudi's writers: an exclusive lock on a table of the metastore, which need
-not exist there.
+"""The lock of a Hive metastore, which real Hudi's writers share: an exclusive lock on a table of the metastore, which
+need not exist there.
 
-The metastore grants it for `hive.txn.timeout` from the last heartbeat, and asks whoever waits to come again.
+The metastore grants it for `hive.txn.timeout` from the last heartbeat, and asks those who wait to come again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HiveMetastoreLock(LeasedLock):
     """The lock on the table `table` of `database`, in the metastore at `uris` (`thrift://host:port,...`, of which the
     first that answers is taken). Needs the package pymetastore."""
 
-    # The metastore keeps a queue: while whoever is next waits longer than it has to, nobody has the lock.
+    # The metastore keeps a queue: while the next one waits longer than it has to, no writer has the lock.
     pauses = (0.05, 0.2)
 
     def __init__(
@@ -98,7 +98,7 @@ class HiveMetastoreLock(LeasedLock):
 
     @contextlib.contextmanager
     def _reported(self, *, keep: bool = False) -> Generator[None]:
-        """Errors of the service as ours; one that is not to be kept is connected to anew the next time."""
+        """Errors of the service as lakebed's; after one, the next call connects again unless the connection is good."""
         try:
             yield
         except (self._hive.errors, OSError) as error:

@@ -54,8 +54,8 @@ os.register_at_fork(after_in_child=holding.clear)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What a lock file says. `validity` is for how many seconds it holds without being renewed; None: for ever, as a
-    file that is a lock by being there. `until` is what the holder's clock said would be its end: for people to read."""
+    """The content of a lock file. `validity` is for how many seconds it is valid without being renewed; None: for ever,
+    as a file that is a lock by being there. `until` is its end by the holder's clock: for people to read."""
 
     owner: str
     validity: float | None
@@ -67,7 +67,7 @@ class Holder:
     def seconds_left(self, storage: Storage, path: str, version: str) -> float:
         """For how long it may still hold, at most; 0 when it is over. `version` is the one that was read.
 
-        A process of this machine that is gone holds nothing. Any other holder's time is over when the file stayed
+        A process of this machine that has ended holds nothing. Any other holder's time is over when the file stayed
         unchanged for its validity, as seen from here: its stamps are of a clock that may be wrong.
         """
         if self.expired or self._is_abandoned():
@@ -131,7 +131,7 @@ def read_lock_body(data: bytes, path: str) -> Holder:
 
 
 def _validity(body: Mapping[str, object]) -> float:
-    """Hudi's files do not say how long they are valid: they are renewed much more often than this."""
+    """Hudi's files do not have their validity: they are renewed much more often than this."""
     stated = body.get("validitySeconds")
     if isinstance(stated, int | float) and math.isfinite(stated) and stated > 0:
         return float(stated)
@@ -170,8 +170,8 @@ class Lock(Protocol):
         ...
 
     def still_mine(self) -> bool:
-        """Whether nobody else can have it yet: asked right before what it protects, and again right after. No request
-        is made."""
+        """Whether no other process can have it yet: asked right before what it protects, and again right after. No
+        request is made."""
         ...
 
     def release(self) -> None: ...
@@ -184,7 +184,7 @@ class Lock(Protocol):
 
 
 def default_lock(storage: Storage, *, wait_seconds: float = 60.0) -> Lock:
-    """The lock that needs no service beside the storage.
+    """The lock that needs no service but the storage.
 
     Object stores, local disks and memory: Hudi's storage-based lock, `.hoodie/.locks/table_lock.json`, replaced by
     conditional puts. HDFS: Hudi's file-system lock, `.hoodie/lock`, which is there or not.
@@ -198,8 +198,8 @@ class FileLock:
     """A lock that is a small JSON file, changed only by conditional puts.
 
     It is valid for `validity` seconds and prolonged in the background every `renew_every` seconds. A lock whose owner
-    was a process of this machine that is gone is free at once; any other one when it was not renewed for its validity.
-    An answer that got lost is settled by reading back: the owner's name is in the file.
+    was a process of this machine that has ended is free at once; any other one when it was not renewed for its
+    validity. A lost answer is resolved by reading back: the owner's name is in the file.
     """
 
     def __init__(
@@ -388,10 +388,10 @@ def _pause(waited: float, request: float) -> float:
 
 def _way_out(left: float) -> str:
     if left == math.inf:
-        return "wait for the other writer, or delete the file if you are sure that nobody writes"
+        return "wait for the other writer, or delete the file if you are sure that no process writes"
     return (
         f"run it again: if the holder died, this process takes the lock over when the file has stayed as it is for "
-        f"another {left:.0f} seconds; or delete it if you are sure that nobody writes"
+        f"another {left:.0f} seconds; or delete it if you are sure that no process writes"
     )
 
 
@@ -424,7 +424,7 @@ class LeasedLock(ABC):
 
     @abstractmethod
     def _prolong(self) -> bool:
-        """Ask whether it is held yet, for another while."""
+        """Ask whether it is still held, for another while."""
 
     @abstractmethod
     def _let_go(self) -> None:
@@ -479,7 +479,7 @@ class LeasedLock(ABC):
                     return True
             except StorageError as error:
                 if error.retryable and self.still_mine():
-                    return True  # nobody else can have it yet, and the next request may be answered
+                    return True  # no other process can have it yet, and the next request may be answered
             self._valid_until = 0.0
             return False
 

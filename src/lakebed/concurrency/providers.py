@@ -1,7 +1,7 @@
-"""Which locks a table's writers take: the lock beside the table, and before it that of a service where a job names
+"""Which locks a table's writers take: the lock file of the table, and before it that of a service if a job names
 one; and the lease on a table's services.
 
-The lock beside the table is always taken: two jobs of lakebed, of which one does not name the service, exclude each
+The lock file of the table is always taken: two jobs of lakebed, of which one does not name the service, exclude each
 other all the same, and a service that forgets a holder does not make it lose its table. Real Hudi's writers use the
 service. The lease only keeps two processes from doing the same work: writers do not look at it.
 """
@@ -120,13 +120,13 @@ class NestedLock:
 
 
 LEASE_FILE = f"{HOODIE}/.locks/services_lease.json"
-# A process that dies leaves its tables alone for so long, where nobody can see that it is gone.
+# A process that dies blocks its tables for so long, if no other process can see that it has ended.
 LEASE_SECONDS = 120.0
 _RENEW_SECONDS = 30.0
 
 
 class ServicesLease(FileLock):
-    """See the module: a lock beside the table's own, for which nobody waits."""
+    """See the module: a second lock of the table, for which no process waits."""
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage, LEASE_FILE, wait_seconds=0.0, validity=LEASE_SECONDS, renew_every=_RENEW_SECONDS)
@@ -140,7 +140,7 @@ class ServicesLease(FileLock):
         return True
 
     def holder(self) -> str:
-        """Who has it, for people to read; empty where nobody does."""
+        """Who has it, for people to read; empty if no process does."""
         seen = self._read()
         if seen is None or seen[0].expired:
             return ""

@@ -1,4 +1,4 @@
-"""The lock of a ZooKeeper ensemble, beside real Hudi's writers: nodes as Apache Curator's mutex makes them.
+"""The lock of a ZooKeeper ensemble, which real Hudi's writers share: nodes as Apache Curator's mutex makes them.
 
 Each contender has a node of its own that goes with its session; the one with the least number holds the lock.
 """
@@ -62,7 +62,7 @@ class ZooKeeperLock(LeasedLock):
             return names[0] == self._node
 
     def _pause(self, seconds: float) -> None:
-        """The node before the own one is watched: nobody else can take the lock when it goes."""
+        """The node before the own one is watched: no other process can take the lock when it goes."""
         try:
             names = self._contenders()
             at = names.index(self._node)
@@ -76,7 +76,7 @@ class ZooKeeperLock(LeasedLock):
                 self._before = before, gone
             if self._before[1].wait(seconds):
                 self._before = None
-        except Exception:  # the next try tells what is wrong
+        except Exception:  # the next try shows what is wrong
             time.sleep(seconds)
 
     def _begin(self) -> None:
@@ -119,7 +119,7 @@ class ZooKeeperLock(LeasedLock):
 
     @contextlib.contextmanager
     def _reported(self, *, keep: bool = False) -> Generator[None]:
-        """Errors of the service as ours; one that is not to be kept is connected to anew the next time."""
+        """Errors of the service as lakebed's; after one, the next call connects again unless the connection is good."""
         try:
             yield
         except (self._kazoo.exceptions.KazooException, self._kazoo.handlers.threading.KazooTimeoutError, OSError) as e:

@@ -1,6 +1,7 @@
-"""Arguments of the public methods, checked by their names: another type is an `InvalidOption` that says what is taken.
+"""Arguments of the public methods, checked by their names: another type is an `InvalidOption` that names the accepted
+ones.
 
-A name means the same thing wherever it stands in the public surface, so what it takes is said here once.
+A name means the same thing in the whole public surface, so its accepted types are defined here once.
 """
 
 from __future__ import annotations

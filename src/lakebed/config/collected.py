@@ -1,4 +1,4 @@
-"""What options say, collected into settings: two that say one thing are held against each other."""
+"""Options, collected into settings: two that set one thing are compared with each other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MISSING_NULL = "missing.null"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A job's options as settings. `given` holds what was said, by canonical key; `operation` is None and `path`
+    """A job's options as settings. `given` holds the explicit ones, by canonical key; `operation` is None and `path`
     empty where the job does not name them."""
 
     given: Mapping[str, str]
@@ -75,7 +75,7 @@ class CollectedSettings:
         value = _converted(option, value)
         seen = self._values.get(option.setting)
         if seen is not None and seen[0] != value and option.setting != _MISSING_NULL:
-            raise InvalidOption(f"{option.key} says {value!r} and {seen[1]} says {seen[0]!r}", hint="give one of them")
+            raise InvalidOption(f"{option.key} is {value!r} and {seen[1]} is {seen[0]!r}", hint="give one of them")
         if seen is None or value:
             self._values[option.setting] = (value, option.key)
 
@@ -163,8 +163,8 @@ class CollectedSettings:
 
 
 def _align_merge(table: dict[str, Any]) -> None:
-    """Mode, strategy id and payload say one thing in three ways. Afterwards the mode is there unless a payload stands
-    for it, and the strategy where it is that of the user's own merger."""
+    """Mode, strategy id and payload set one thing in three ways. Afterwards the mode is set unless a payload replaces
+    it, and the strategy if it is that of the user's merger."""
     payload, strategy, mode = table.get("payload"), table.pop("merge_strategy", None), table.get("merge_mode")
     implied = STRATEGIES.get(strategy)
     if strategy not in (None, PAYLOAD_STRATEGY) and implied is None:
@@ -182,7 +182,7 @@ def _align_merge(table: dict[str, Any]) -> None:
         table["merge_mode"] = implied
     if table.get("merge_mode") == "custom" and "merge_strategy" not in table:
         raise InvalidOption(
-            "the merge mode CUSTOM does not say by what rows are merged",
+            "the merge mode CUSTOM does not name a merger",
             hint="name it: hoodie.record.merge.strategy.id of a merger, or hoodie.datasource.write.payload.class",
         )
 
@@ -213,7 +213,7 @@ def _converted(option: Option, value: Any) -> Any:
 
 
 def _align_duplicates(write: dict[str, Any]) -> None:
-    """`insert.drop.duplicates` and the duplicate policy `drop` are one thing said in two ways."""
+    """`insert.drop.duplicates` and the duplicate policy `drop` set one thing in two ways."""
     if write.get("drop_duplicates") and write.get("dup_policy", "none") == "none":
         write["dup_policy"] = "drop"
     if write.get("dup_policy") == "drop":

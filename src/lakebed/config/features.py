@@ -1,6 +1,6 @@
 """The read and write matrix: which features of a table lakebed reads, which it writes, which it refuses by name.
 
-One row a feature. A row tells from the table's properties and a few facts whether the table has the feature; a read
+One row a feature. A row decides by the table's properties and a few facts whether the table has the feature; a read
 or a write asks all rows before it touches anything. To add a feature: one row here.
 """
 
@@ -28,7 +28,7 @@ _TIDIES = ("clean", "archive")
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What a table's properties do not tell: seen in its folders or on its timeline."""
+    """Facts that are not in a table's properties: they come from its folders or its timeline."""
 
     metadata_table: bool = False
     schema_history: bool = False
@@ -62,7 +62,7 @@ class TableFacts:
 class Feature:
     """One row of the matrix.
 
-    `present` says whether a table has it. `read` or `write` "some" means only what `reads` (query types) or
+    `present` is whether a table has it. `read` or `write` "some" means only what `reads` (query types) or
     `writes` (operations) names. `why` is the message of a refusal, `hint` what to do.
     """
 

@@ -78,7 +78,7 @@ def _names() -> dict[str, str]:
 
 
 def canonical(name: str) -> str | None:
-    """The key an option's name or older name stands for; None for an unknown name.
+    """The key of an option's name or older name; None for an unknown name.
 
     >>> canonical("hoodie.cleaner.commits.retained")
     'hoodie.clean.commits.retained'
@@ -134,7 +134,7 @@ PAYLOADS = {
     "MySqlDebeziumAvroPayload": "event_time",
     "PostgresDebeziumAvroPayload": "event_time",
 }
-# Below version 9 all others stand for a merge of their own.
+# Below version 9 all others mean a merge of their own.
 PLAIN_PAYLOADS = ("DefaultHoodieRecordPayload", "EventTimeAvroPayload", "OverwriteWithLatestAvroPayload")
 KEY_GENERATORS = {
     "SimpleKeyGenerator": "SIMPLE",
@@ -282,7 +282,7 @@ def is_credential(key: str) -> bool:
 
 
 def shown(key: str, text: str) -> str:
-    """An option's value as messages have it: a secret is not said again.
+    """An option's value as messages show it: a secret is hidden.
 
     >>> shown("hoodie.aws.secret.key", "abc"), shown("hoodie.index.type", "BLOOM")
     ('***', 'BLOOM')
@@ -291,7 +291,7 @@ def shown(key: str, text: str) -> str:
 
 
 def refusal(option: Option, text: str) -> UnsupportedFeature:
-    """The error for a value lakebed does not do; says what it does take."""
+    """The error for a value that lakebed does not support; it names the accepted ones."""
     text = shown(option.key, text)
     words = () if option.values == "off" else tuple(w for w in option.values.split("|") if w)
     accepted = {

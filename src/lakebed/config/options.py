@@ -56,7 +56,7 @@ _RECORD_NAMES = ("record_index", "global_record_level_index", "record_level_inde
 
 
 def check_table(named: TableSettings, properties: Mapping[str, str]) -> None:
-    """Raise InvalidOption for the first setting in `said` that the table has otherwise."""
+    """Raise InvalidOption for the first setting in `said` that differs from the table's."""
     for key, requested, stored in _table_pairs(named, properties):
         if requested is not None and stored is not None and requested != stored:
             raise _conflict(key, requested, stored)
@@ -87,7 +87,7 @@ def check_index(named: IndexSettings, properties: Mapping[str, str]) -> None:
 
 
 def _table_pairs(named: TableSettings, properties: Mapping[str, str]) -> Iterator[tuple[str, Any, Any]]:
-    """(key, what the job says, what the table has) for every setting a table remembers."""
+    """(key, the job's value, the table's value) for every setting that a table records."""
     get = properties.get
     yield "hoodie.table.name", named.name, get("hoodie.table.name")
     yield "hoodie.database.name", named.database, get("hoodie.database.name") or named.database
@@ -159,7 +159,7 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 def _conflict(key: str, requested: object, stored: object) -> InvalidOption:
     return InvalidOption(
-        f"{key}: the options say {_shown(requested)}, the table has {_shown(stored)}",
+        f"{key}: the options have {_shown(requested)}, the table has {_shown(stored)}",
         hint="leave the option out: a table remembers its settings",
         context={"option": key, "given": requested, "table": stored},
     )
@@ -252,7 +252,7 @@ _REMEMBERED_WRITES = frozenset(
 )
 # Remembered where it is false: an index that is asked for is made once, and does not return after it was dropped.
 _COLUMN_STATS = "hoodie.metadata.index.column.stats.enable"
-# What else a new table takes: it is said by its properties, by its indexes, or belongs to the object that is returned.
+# What else a new table takes: properties, indexes, and what belongs to the object that is returned.
 _OF_NEW_TABLES = ("table.", "index.", "hbase.", "keygen")
 _OF_NEW_TABLES_TOO = frozenset(
     {
@@ -275,7 +275,7 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
     """Settings from options; values may be text, booleans, numbers or lists.
 
     Raises InvalidOption for an unknown key (naming the nearest), a value of the wrong kind, or two keys that
-    say different things; UnsupportedFeature for what lakebed does not do. Keys that change nothing here are
+    have different values; UnsupportedFeature for what lakebed does not do. Keys that change nothing here are
     accepted and logged once a process.
 
     >>> resolve_options({"hoodie.parquet.small.file.limit": 0}).write.small_file_limit
@@ -317,7 +317,7 @@ def _take(settings: CollectedSettings, option: Option, text: str) -> None:
 
 
 def all_in_one(problems: Sequence[LakebedError]) -> LakebedError:
-    """One error that says everything that several would: a job is refused once, not once for each option."""
+    """One error for everything that several would report: a job is refused once, not once for each option."""
     if len(problems) == 1:
         return problems[0]
     kind = InvalidOption if any(isinstance(p, InvalidOption) for p in problems) else UnsupportedFeature
@@ -330,14 +330,14 @@ def all_in_one(problems: Sequence[LakebedError]) -> LakebedError:
 
 def conflicts_with_table(options: Options, properties: Mapping[str, str]) -> None:
     """Raise InvalidOption where a job's options contradict the table's own `hoodie.properties`; the message shows
-    both values. What the options do not say is not looked at."""
+    both values. Settings that the options do not have are not compared."""
     check_table(options.table, properties)
     check_index(options.index, properties)
 
 
 def service_properties(known: Mapping[str, str]) -> dict[str, str]:
-    """Those of a job's options (`Options.given`) that say how table services run and how files are written, as a new
-    table remembers them: under names of lakebed's, since real Hudi refuses a job that says otherwise than a property of
+    """Those of a job's options (`Options.given`) that configure table services and the writing of files, as a new
+    table records them: under names of lakebed's, since real Hudi refuses a job whose option differs from a property of
     its own.
 
     >>> service_properties({"hoodie.compact.inline": "true", "hoodie.table.name": "trips"})
@@ -349,7 +349,7 @@ def service_properties(known: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_table_options(given: Options) -> None:
-    """Raise `InvalidOption` for options that say how one read or write is done: a table has no place for them.
+    """Raise `InvalidOption` for options of one read or write: a table does not record them.
 
     >>> check_table_options(resolve_options({"hoodie.parquet.max.file.size": 1 << 20}))
     >>> check_table_options(resolve_options({"as.of.instant": "20260101000000000"}))
@@ -385,14 +385,14 @@ def _service_keys() -> dict[str, str]:
 
 @cache
 def _write_keys() -> dict[str, str]:
-    """Those of them that say how a write is done."""
+    """Those of them that configure a write."""
     return {key: own for key, own in _service_keys().items() if options()[key].setting in _REMEMBERED_WRITES}
 
 
 def with_table_settings(
     given: Options, properties: Mapping[str, str], *, defaults: Mapping[str, str] | None = None
 ) -> Options:
-    """A job's options with the write settings that the table remembers, and `defaults` where neither says anything.
+    """A job's options with the write settings that the table records, and `defaults` where neither has a value.
 
     >>> with_table_settings(resolve_options({}), {"lakebed.parquet.small.file.limit": "7"}).write.small_file_limit
     7
@@ -407,7 +407,7 @@ def with_table_settings(
 
 
 def service_settings(given: Mapping[str, str], properties: Mapping[str, str]) -> Options:
-    """How a table's services run: as a job's options say (`Options.given`), else as the table does.
+    """How a table's services run: by a job's options (`Options.given`), else by those of the table.
 
     >>> service_settings({}, {"lakebed.clean.commits.retained": "3"}).cleaning.commits
     3
@@ -475,7 +475,7 @@ def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> t
 def exposed(name: str) -> InvalidOption:
     """The error for a credential that would go into commit metadata."""
     return InvalidOption(
-        f"{name} is a credential, and commit metadata is read by whoever reads the table",
+        f"{name} is a credential, and every reader of the table can read commit metadata",
         hint="credentials of storage belong into storage_options or the environment; keep others out of options",
         context={"option": name},
     )
@@ -511,8 +511,8 @@ _COMMIT_METADATA = "hoodie.datasource.write.commitmeta.key.prefix"
 
 @dataclass(frozen=True)
 class OptionVerdict:
-    """What becomes of one option: "implemented", "ignored" (it changes nothing here), "refused", "wrong" (a value that
-    it cannot have) or "unknown"; `note` says why, and what to write instead."""
+    """The status of one option: "implemented", "ignored" (it changes nothing here), "refused", "wrong" (a value that
+    it cannot have) or "unknown"; `note` gives the reason, and what to write instead."""
 
     option: str
     value: str

@@ -1,4 +1,4 @@
-"""What the paths are told, as frozen dataclasses with lakebed's defaults; no option keys, no text to parse."""
+"""The settings of all paths, as frozen dataclasses with lakebed's defaults; no option keys, no text to parse."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _no_text() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LockSettings:
-    """Which lock service the table's writers share, beside the lock that lies with the table: `provider` is the class
-    of real Hudi without its package, empty for none."""
+    """The lock service that the table's writers share, in addition to the lock file of the table: `provider` is the
+    class of real Hudi without its package, empty for none."""
 
     provider: str = ""
     zookeeper_url: str = ""
@@ -49,7 +49,7 @@ class LockSettings:
 class WriteSettings:
     """How one write is done. Sizes are in bytes, times in seconds.
 
-    `evolution` says how the table's columns may change by the data: new ones come in ("add"), types become wider, too
+    `evolution` is how the table's columns may change with the data: new ones are added ("add"), types become wider, too
     ("widen"), or neither ("strict").
     `record_size_estimate` None means: from past commits, or from an encoded sample on a table without history.
     `bloom_filter` None means: a one-byte filter that holds every key, so that other writers' bloom lookups
@@ -59,10 +59,10 @@ class WriteSettings:
     those that `record_index`, `partitioned_record_index` and `bloom_filters_index` ask for. `max_filegroup_size` is the
     mean size of the file groups of a record or secondary index beyond which they are doubled, 0 for never; how many a
     new one gets the `index_` and `partitioned_` settings say. `column_stats` None means: from version 9 on.
-    In a merge-on-read table `merge_candidates` small files a partition path are written anew for inserts,
+    In a merge-on-read table `merge_candidates` small files a partition path are rewritten for inserts,
     `log_file_bytes` closes a log file and `log_block_bytes` a block; `log_block_format` None means the table's, else
-    Avro; with `record_positions` blocks say for which rows of the base file they are, where the index has seen those;
-    with `delete_lookup` deletes by key carry the ordering values of the rows that they delete.
+    Avro; with `record_positions` blocks have the row numbers of the base file, where the index has seen those;
+    with `delete_lookup` deletes by key have the ordering values of the rows that they delete.
     Under `concurrency` "non_blocking" writers of a merge-on-read bucket table all commit; otherwise of two that
     touch a file group one does; with `early_conflicts` a write gives up before it writes a file group that another one
     is at, with `early_commit_check` before it writes at all where others have committed to one. The columns that the
@@ -138,7 +138,7 @@ class WriteSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """What a read job's options say: which query, and between which instants, None where nothing was said; whether
+    """A read job's options: the query and its instants, None where not set; whether
     files come from the metadata table, whether filters prune files by it, whether scans check the checksums of pages,
     where a base file has some, and whether an incremental read merges only what was written in its range, and
     what it gives: rows in their latest state, or their changes."""
@@ -156,8 +156,8 @@ class ReadSettings:
 
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
-    """When and how logs are compacted. `inline` None where neither the job nor the table says; `schedule_inline` only
-    makes the plan; without `services` writes do neither. `trigger`, `delta_commits` and `delta_seconds` say when a
+    """When and how logs are compacted. `inline` None if neither the job nor the table sets it; `schedule_inline` only
+    makes the plan; without `services` writes do neither. `trigger`, `delta_commits` and `delta_seconds` decide when a
     compaction is due, `strategy` and what follows which file slices it takes, by the names of `policies.compaction`.
     With `incremental` only partition paths that were written since the last compaction are looked at. The `log_`
     settings are those of log compaction."""
@@ -183,9 +183,10 @@ class CompactionSettings:
 @dataclass(frozen=True, slots=True)
 class CleaningSettings:
     """When and what is cleaned. With `automatic` a write cleans once there are `trigger_commits` since the last clean.
-    What stays the `policy` says, by its name in Hudi: the view of the last `commits`, of commits of the last `hours`,
-    or so many `versions` of each file group. With `incremental` only partition paths that changed since the last clean
-    are looked at, else all or those that `partitions` or `partition_regex` name; one clean passes `most_commits`."""
+    The `policy` decides what stays, by its name in Hudi: the view of the last `commits`, of commits of the last
+    `hours`, or so many `versions` of each file group. With `incremental` only partition paths that changed since the
+    last clean are looked at, else all or those that `partitions` or `partition_regex` name; one clean passes
+    `most_commits`."""
 
     automatic: bool = True
     policy: str = "KEEP_LATEST_COMMITS"
@@ -213,8 +214,8 @@ class ArchivalSettings:
 class ClusteringSettings:
     """When and how a table is clustered. `inline` clusters within a write, after `commits`; `schedule_inline` only
     makes the plan, after `planned_commits`, `by_services` leaves both to a process that runs services, after as many.
-    `plan_strategy` to `last_partition` say which partition paths are taken,
-    `small_file_limit` to `singles` how their file slices are put together, by the words of `policies.clustering`;
+    `plan_strategy` to `last_partition` select the partition paths,
+    `small_file_limit` to `singles` configure how their file slices are grouped, by the names of `policies.clustering`;
     `sort_columns` and `layout` in which order the rows are written. Under consistent hashing buckets of more than
     `split_threshold` times the maximum file size split and those of less than `merge_threshold` times it merge, from
     `least_buckets` to `most_buckets` in a partition path (0: as many as there were at first)."""
@@ -254,8 +255,8 @@ class ClusteringSettings:
 
 @dataclass(frozen=True, slots=True)
 class PartitionTtlSettings:
-    """When partition paths expire. With `inline` a write looks for those that are over; how long one stays, `days`
-    say, 0 or less for ever, counted by the `strategy`, by its name in Hudi: from its newest file slice on, or from its
+    """When partition paths expire. With `inline` a write looks for those that have expired; one stays for `days`,
+    0 or less for ever, counted by the `strategy`, by its name in Hudi: from its newest file slice on, or from its
     creation. Of all, or of `partitions`, `most` go at once."""
 
     inline: bool = False
@@ -290,7 +291,7 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class HBaseSettings:
-    """What a job says of an HBase index, None where it says nothing: `quorum`, `port` and `znode` of its ZooKeeper, or
+    """A job's settings of an HBase index, None where not set: `quorum`, `port` and `znode` of its ZooKeeper, or
     a Thrift gateway; the HBase table; how fast it is asked. `java_class` is real Hudi's, without the package."""
 
     java_class: str | None = None
@@ -316,8 +317,8 @@ class HBaseSettings:
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """The index a job names, None where it names nothing: a type (`bucket`, `simple`, ...) and its settings; what
-    "auto" is told to expect of a new table; and how a bloom index looks keys up: `prune_by_ranges` False passes over
+    """The index a job names, None where not set: a type (`bucket`, `simple`, ...) and its settings; what
+    "auto" shall expect of a new table; and how a bloom index looks keys up: `prune_by_ranges` False ignores
     key ranges, `use_metadata` None asks the metadata table where that is cheaper than footers, and a task gets at most
     `keys_per_bucket` keys of a file."""
 
@@ -339,13 +340,13 @@ class IndexSettings:
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """What a job says about the table itself; None where it says nothing.
+    """A job's settings of the table itself; None where not set.
 
     `type` is `cow` or `mor`, `merge_mode` `event_time`, `commit_time` or `custom`, the last with a `payload` or the
     `merge_strategy` of a merger; `key_generator` one of SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM.
     `partition_types` goes with CUSTOM, one of SIMPLE and TIMESTAMP for each partition field. `timestamp` holds
     `hoodie.keygen.timebased.*` keys as they are stored. `sort` is `key` where the rows of each base file are to be in
-    the order of their keys, else `none`. `cdc` asks for a change log, `cdc_mode` says what it holds.
+    the order of their keys, else `none`. `cdc` asks for a change log, `cdc_mode` selects its contents.
     """
 
     name: str | None = None

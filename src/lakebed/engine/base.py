@@ -75,7 +75,7 @@ GroupFunction = Callable[[str, int, Iterator[pa.RecordBatch], Task], Iterator[pa
 
 @dataclass(frozen=True, slots=True)
 class GroupOfRows:
-    """Where the rows of a (partition path, group) stand among those of others, and the task that gets them."""
+    """Where the rows of a (partition path, group) are among those of others, and the task that gets them."""
 
     partition: str
     number: int
@@ -93,7 +93,7 @@ class ManyGroupsFunction(Protocol):
     """A `GroupFunction` that gains by seeing the rows of all groups before it is called with each."""
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupFunction:
-        """What is called with each of the groups, whose rows are those in `rows`, one group behind the other."""
+        """What is called with each of the groups, whose rows are those in `rows`, one group after the other."""
         ...
 
 
@@ -156,7 +156,7 @@ class Engine(Protocol):
         """One shuffle by (partition path, group); each call of `fn` sees one group whole.
 
         `groups` is how many groups there are at most (None: unknown); the group is a non-negative int column.
-        `derivable` are columns of the rows that a task can make anew from the others at next to no cost, so that an
+        `derivable` are columns of the rows that a task can compute again from the others at next to no cost, so that an
         engine that sends rows to other processes need not send them.
         """
         ...
@@ -178,7 +178,7 @@ class Engine(Protocol):
     def join(
         self, rows: Rows, others: Rows, on: Sequence[str], how: Literal["left", "inner"], *, small: bool = False
     ) -> Rows:
-        """Joined rows; `small` says that the others are few enough to be sent to every task, instead of a shuffle."""
+        """Joined rows; with `small` the others are few enough to be sent to every task, instead of a shuffle."""
         ...
 
     def distinct(self, rows: Rows) -> Rows:
@@ -203,7 +203,7 @@ class Engine(Protocol):
 
 @contextmanager
 def persisted(engine: Engine, rows: Rows) -> Generator[Rows]:
-    """The rows, evaluated once and held until the end of the block."""
+    """The rows, evaluated once and cached until the end of the block."""
     held = engine.persist(rows)
     try:
         yield held

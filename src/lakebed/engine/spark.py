@@ -399,7 +399,7 @@ _OPTIONS = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
-# By this name Spark takes the reader that numbers rows, whatever `spark.sql.sources.useV1SourceList` says.
+# By this name Spark takes the reader that numbers rows, whatever `spark.sql.sources.useV1SourceList` is.
 _V1_READER = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 # Shifts times that are stored as INT96 by the session's zone, in files that parquet-mr did not write. It is no option.
 _INT96_CONVERSION = "spark.sql.parquet.int96TimestampConversion"
@@ -432,8 +432,8 @@ def read_parquet(
     numbered: bool = False,
 ) -> DataFrame:
     """These files, as they are: no partition columns from folder names, no globbing, the given schema. One that is
-    missing or damaged is an error, and old dates are what they are, whatever the session says; checksums of pages are
-    checked where there are some, but for callers that do without. `statistics`: conditions on the rows, also later
+    missing or damaged is an error, and old dates are not rebased, whatever the session's setting; checksums of pages
+    are checked where there are some, but for callers that do without. `statistics`: conditions on the rows, also later
     ones, may rule out row groups. `numbered` is for callers of `with_row_numbers`."""
     reader = spark.read.schema(ddl).options(**parquet_options(page_checksums=page_checksums, statistics=statistics))
     paths = [_GLOB.sub(r"\\\1", url) for url in urls]
@@ -453,7 +453,7 @@ _TOO_WIDE = "lakebed: a row is wider than its share of what is collected"
 # The JVM holds collected rows twice, as results of tasks and as what it sends: this part of its heap is for them.
 _PART_OF_HEAP = 4
 _MOST_BYTES = 1 << 30
-# Types whose values take as many bytes as Spark's statistics say.
+# Types whose values take as many bytes as Spark's statistics have.
 _FIXED = frozenset(("boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp"))
 
 

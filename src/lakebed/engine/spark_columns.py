@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def arrow_column(expression: RowExpression, schema: pa.Schema) -> Column:
-    """The values of an expression over a DataFrame of this Arrow schema: texts, unless its `sql_type` says otherwise.
+    """The values of an expression over a DataFrame of this Arrow schema: texts, unless it has a `sql_type`.
     Only the columns it reads cross to Python."""
     from pyspark.sql import functions as F
 

@@ -1,9 +1,9 @@
-"""DataFrames whose rows are known to Spark's planner to lie in buckets, made through the session's JVM gateway.
+"""DataFrames whose rows Spark's planner knows to be in buckets, made through the session's JVM gateway.
 
-A `LogicalRDD` is a leaf of a plan that says how its rows are spread over partitions and in which order they come. One
-whose partition n holds bucket n says `ShufflePartitionIdPassThrough`: the number of a row's partition is in a column.
-Spark takes two of these for co-partitioned, and nothing else with one, so no other plan is mistaken for it; what is
-grouped by or joined on the column (and more) needs no exchange.
+A `LogicalRDD` is a leaf of a plan that declares how its rows are partitioned and in which order they come. One
+whose partition n holds bucket n declares `ShufflePartitionIdPassThrough`: the number of a row's partition is in a
+column. Spark takes two of these for co-partitioned, and nothing else with one, so no other plan is mistaken for it;
+what is grouped by or joined on the column (and more) needs no exchange.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BUCKET = "_bucket"
 
 
 FAMILY, KEY = "lakebed.buckets", "lakebed.key"
-"""What the column's metadata tell: how buckets are made, and of which columns."""
+"""What the column's metadata have: how buckets are made, and of which columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Layout:
     count: int
     order: tuple[str, ...] = ()
     about: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Metadata of the bucket column: `FAMILY` and `KEY` with a number behind each, for each choice of columns."""
+    """Metadata of the bucket column: `FAMILY` and `KEY`, each followed by a number, for each choice of columns."""
 
 
 def can_lay_out(spark: SparkSession) -> bool:
@@ -52,7 +52,7 @@ def can_lay_out(spark: SparkSession) -> bool:
         return False
     try:
         Scala(spark).of_layout(Layout(1), {BUCKET: Scala(spark).attributes("_bucket int").apply(0)})
-    except Exception:  # another Spark, or a platform that lets nobody through
+    except Exception:  # another Spark, or a platform that denies access
         return False
     return True
 
@@ -66,7 +66,7 @@ def bucketed_files(
     page_checksums: bool,
     statistics: bool,
 ) -> tuple[Any, str]:
-    """An RDD of the files' rows with the bucket column behind their own, and their schema as JSON. Each partition is
+    """An RDD of the files' rows with the bucket column after their own, and their schema as JSON. Each partition is
     read, file after file, by Spark's vectorised reader, without what the condition and (where they may) statistics
     rule out."""
     scala = Scala(spark)
@@ -148,7 +148,7 @@ def side_by_side(spark: SparkSession, rdds: Sequence[Any], count: int) -> Any:
 
 
 def _pushed_filters(spark: SparkSession, file: File, ddl: str, where: str | None, scala: Scala) -> Any:
-    """What Spark hands a Parquet reader of a condition: told by the plan of a scan of one file."""
+    """What Spark passes to a Parquet reader of a condition: taken from the plan of a scan of one file."""
     if where is None:
         return scala.seq([])
     leaves = (

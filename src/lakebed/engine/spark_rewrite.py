@@ -2,7 +2,7 @@
 
 A row's bucket follows from its key. So where a query compares the keys of two sides it may compare their buckets as
 well, and where it groups by a key it may group by the bucket as well: the answer is the same, and now Spark's planner
-sees that the rows lie together. The analysed plan is changed, before Spark optimises it.
+sees that the rows are together. The analysed plan is changed, before Spark optimises it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SUBQUERIES_TO_JOINS = (
     "optimizer.RewriteCorrelatedScalarSubquery",
     "optimizer.RewritePredicateSubquery",
 )
-# Sides of a join whose rows may be missing: nulls stand for them, in the key as in the bucket.
+# Sides of a join whose rows may be missing: nulls take their place, in the key as in the bucket.
 _NO_NULLS = {"LEFT OUTER": (True, False), "RIGHT OUTER": (False, True), "FULL OUTER": (False, False)}
 
 
@@ -163,7 +163,7 @@ class _Rewriting:
         if kind == "Union":
             return self._union(plan, children, made)
         known = [k for _, some in made for k in some] if kind in _PLAIN else []
-        # a changed child may tell nothing more of its output, such as a full join
+        # a changed child may have no known output, such as a full join
         if all(new is old and not some for (new, some), old in zip(made, children, strict=True)):
             return plan, _numbered(plan) if kind == "Project" else []
         if kind not in _PLAIN or kind == "View" or not known:  # they count their columns, or need no more of them
@@ -177,7 +177,7 @@ class _Rewriting:
             plan, known = self._project(plan, known)
         elif kind == "Join":
             plan = self._join(plan, made[0][1], made[1][1])
-            # a join that only says whether there is a row has no SQL
+            # a join that only tests whether there is a row has no SQL
             joined = plan.joinType()
             sides = (True, True) if _is(joined, "ExistenceJoin") else _NO_NULLS.get(str(joined.sql()), (True, True))
             known = [k for (_, some), whole in zip(made, sides, strict=True) for k in some if whole]
@@ -219,9 +219,9 @@ class _Rewriting:
     def _union(
         self, plan: Any, before: Sequence[Any], made: Sequence[tuple[Any, list[_Known]]]
     ) -> tuple[Any, list[_Known]]:
-        """With the bucket behind the columns, where all sides have one that follows from columns at the same places:
+        """With the bucket after the columns, where all sides have one that follows from columns at the same positions:
         one partition has the rows that all sides have of a bucket. Spark's own union puts the partitions of its sides
-        one behind the other, whatever lies in them."""
+        one after the other, whatever is in them."""
         plain = [self.as_before(new, old) for (new, _), old in zip(made, before, strict=True)]
         sides = [_by_places(old, known) for old, (_, known) in zip(before, made, strict=True)]
         alike = [places for places in sides[0] if all(places in side for side in sides)]
@@ -248,7 +248,7 @@ class _Rewriting:
         return plan.withNewChildren(self._scala.seq(plain)), []
 
     def _laid_out_union(self, union: Any, sides: Sequence[Any], count: int) -> Any | None:
-        """The rows of a union, a bucket a partition; None where a side does not lie so, or takes a job to plan."""
+        """The rows of a union, a bucket a partition; None if a side has no such layout, or takes a job to plan."""
         if not self._lays_out_unions:
             return None
         datasets = self._scala.object("org.apache.spark.sql.classic.Dataset")
@@ -272,7 +272,7 @@ class _Rewriting:
         return self._logical.Project(old.output(), plan)
 
     def _project(self, plan: Any, known: Sequence[_Known]) -> tuple[Any, list[_Known]]:
-        """With the buckets whose keys it keeps; a key that it only names anew is still one."""
+        """With the buckets whose keys it keeps; a key that it only renames is still one."""
         listed = _items(plan.projectList())
         now: dict[int, int] = {}
         for one in listed:
@@ -326,7 +326,7 @@ class _Rewriting:
         self._uses_union |= any(_id(bucket) in self._of_unions for bucket in buckets)
 
     def _tell_of_not_in(self, condition: Any, left: Sequence[_Known], right: Sequence[_Known]) -> None:
-        """A null among the values of NOT IN says that no row is outside: it counts for every bucket."""
+        """A null among the values of NOT IN means that no row is outside: it counts for every bucket."""
         either = set(_equalities(condition.left())) if _is(condition, "Or") else set[tuple[int, int]]()
         keys = {pair for one in left for other in right for pair in zip(one.keys, other.keys, strict=False)}
         if any(pair in keys or pair[::-1] in keys for pair in either):
@@ -371,13 +371,13 @@ class _Rewriting:
 
 
 def _told(plan: Any) -> list[_Known]:
-    """What a leaf's bucket column says of itself."""
+    """The bucket columns of a leaf, by their own metadata."""
     output = _items(plan.output())
     return _described(output, output)
 
 
 def _numbered(project: Any) -> list[_Known]:
-    """What a projection says of a bucket column that it computes. One that it takes from elsewhere, out of a struct
+    """The metadata of a bucket column that a projection computes. One that it takes from elsewhere, out of a struct
     too, has its metadata from there, and its keys may be others by now."""
     computed = [
         one.toAttribute()

@@ -84,7 +84,7 @@ def known_rows(data: DataFrame) -> int | None:
     """At most about how many rows the optimizer knows the DataFrame to have, without running a job; None where it does
     not know, and on Connect.
 
-    It counts rows, or tells bytes, which stand for rows of the columns' usual widths: exactly so for rows that the
+    It counts rows, or takes bytes for rows of the columns' usual widths: that is exact for rows that the
     driver holds, while those of files are compressed. Only nodes that do not make more rows of few are looked through.
     """
     frame = getattr(data, "_jdf", None)
@@ -121,7 +121,7 @@ def _row_bytes(frame: Any) -> int:
 
 
 def _compression(plan: Any, seen: list[int]) -> int | None:
-    """How many times smaller than its rows the bytes of a plan's leaves may be; None where rows cannot be told."""
+    """How many times smaller than its rows the bytes of a plan's leaves may be; None if rows cannot be estimated."""
     seen[0] += 1
     name = plan.getClass().getSimpleName()
     if seen[0] > _MOST_NODES or name not in _LEAVES.keys() | _NODES:

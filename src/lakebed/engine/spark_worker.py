@@ -43,7 +43,7 @@ _tuned_processes: set[int] = set()
 
 
 def for_workers(fn: Callable[..., Any], *, tuning: bool = False) -> Callable[..., Any]:
-    """The function as one that a worker without lakebed can take and answer with a sentence that says what it lacks.
+    """The function as one that a worker without lakebed can load, and answer with a sentence that names what it lacks.
     With `tuning` it tunes the worker first."""
     from pyspark import cloudpickle  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -67,7 +67,7 @@ def for_workers(fn: Callable[..., Any], *, tuning: bool = False) -> Callable[...
 
 
 class SentToWorkers:
-    """An object of lakebed's that Spark itself sends to its workers, made anew there as `for_workers` does it."""
+    """An object of lakebed's that Spark itself sends to its workers, rebuilt there as `for_workers` does it."""
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
         return for_workers(partial(_made_anew, type(self), vars(self))), ()
@@ -91,7 +91,7 @@ class _Tuning:
 
 
 def use_own_python(spark: SparkSession) -> None:
-    """Where Spark runs in this process and nobody chose a Python for its workers, let them be this one: "python3" of
+    """If Spark runs in this process and no Python is set for its workers, let it be this one: "python3" of
     the path, which Spark takes otherwise, is another one when a program runs in a virtual environment by its path."""
     if not is_in_one_process(spark) or os.environ.get(PYTHON):
         return

@@ -1,4 +1,4 @@
-"""Rows held up to a bound in memory, beyond it in a memory-mapped Arrow file: the same table either way."""
+"""Rows in memory up to a bound, beyond it in a memory-mapped Arrow file: the same table either way."""
 
 from __future__ import annotations
 

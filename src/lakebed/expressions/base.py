@@ -212,7 +212,7 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """The text behind an escaped one; `%` with no two hex digits after it stays.
+    """The decoded text of an escaped one; `%` with no two hex digits after it stays.
 
     >>> unescape("a%2Fb%zz")
     'a/b%zz'

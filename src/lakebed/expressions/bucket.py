@@ -183,7 +183,7 @@ class Bucket:
 def exact_hash_sql(key: str, hash_fields: tuple[str, ...]) -> str:
     """Spark SQL of the list hash of a composite key's text, parsed as Hudi's bucket index does.
 
-    The text up to the first colon names the first field. From there on a field begins behind each comma that has no
+    The text up to the first colon names the first field. From there on a field begins after each comma that has no
     other comma and no colon between it and the next colon.
     """
     first = f"substring_index({key}, ':', 1)"
@@ -247,7 +247,7 @@ def _value_hash_sql(text: KeyText, schema: pa.Schema) -> str:
     hashed = java_hash_sql(value)
     if not text.is_free_text(schema):
         return hashed
-    # these two texts stand for null and for the empty string, which hash to 0 by themselves
+    # these two texts mean null and the empty string, which hash to 0 by themselves
     return f"CASE WHEN {value} IN ('{NULL_VALUE}', '{EMPTY_VALUE}') THEN 0L ELSE {hashed} END"
 
 

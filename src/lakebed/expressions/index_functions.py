@@ -39,7 +39,7 @@ _FIRST_DAY, _LAST_DAY = date(1, 1, 1), date(9999, 12, 31)
 
 @dataclass(frozen=True)
 class IndexFunction:
-    """A function of an expression index over a column of one type. `result` is the type of its results; `zoned` says
+    """A function of an expression index over a column of one type. `result` is the type of its results; `zoned` is
     whether they depend on a time zone: they are those of UTC."""
 
     name: str
@@ -249,7 +249,7 @@ def _certain_case(name: str) -> Callable[[pa.Array], bool]:
 
 
 def _is_of_known_years(values: pa.Array) -> bool:
-    """Whether all lie in the years 1 to 9999, which every engine prints and splits alike."""
+    """Whether all are in the years 1 to 9999, which every engine prints and splits the same way."""
     kind = values.type
     first: Any = pa.scalar(_FIRST_DAY, _DATE)
     last: Any = pa.scalar(_LAST_DAY, _DATE)

@@ -43,7 +43,7 @@ class Token:
 
     @property
     def is_number(self) -> bool:
-        """Whether the token stands for digits only."""
+        """Whether the token matches digits only."""
         return self.letter in _NUMBER_LETTERS or (self.letter == "M" and self.count <= 2)
 
     @property
@@ -103,7 +103,7 @@ def _refuse(pattern: str, letter: str) -> UnsupportedFeature:
     )
 
 
-# Stands for the wall-clock milliseconds until they are put in.
+# A placeholder for the wall-clock milliseconds until they are known.
 _LOCAL = "lb_local"
 _DAY = f"date_from_unix_date(CAST((lb_local - pmod(lb_local, {DAY_MILLIS}L)) DIV {DAY_MILLIS}L AS INT))"
 _OF_DAY = f"pmod(lb_local, {DAY_MILLIS}L)"

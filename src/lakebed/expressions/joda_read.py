@@ -121,7 +121,7 @@ class ReadPattern:
 def read_pattern(pattern: str, year_now: int | None = None) -> ReadPattern:
     """The pattern ready to read by; UnsupportedFeature for what lakebed cannot read.
 
-    Two-digit years lie from 80 years before to 19 years after the present one, as Joda has it.
+    Two-digit years are from 80 years before to 19 years after the present one, as in Joda.
     """
     found = tokens(pattern)
     letters = "".join(token.letter for token in found)

@@ -34,13 +34,13 @@ _ONE_PARTITION_FIELD = (SIMPLE, TIMESTAMP)
 
 @dataclass(frozen=True, slots=True)
 class KeyGeneratorSpec:
-    """What a table's settings say about keys.
+    """How a table makes keys, by its settings.
 
     `kind` is Hudi's enum text (SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE) or a class name of
     Hudi's; empty: inferred as Hudi infers it. No `key_fields`: keys are generated. `partition_types` (SIMPLE or
     TIMESTAMP, one for each partition field) belongs to CUSTOM. `timestamp` holds the `hoodie.keygen.timebased.*`
     settings without that prefix. `complex_single_field_prefix`: COMPLEX with one field writes `f:v`, not `v` (always
-    so on version 9). `timezone` stands for the JVM's default zone wherever Hudi would use that.
+    so on version 9). `timezone` replaces the JVM's default zone wherever Hudi would use that.
     """
 
     kind: str
@@ -91,7 +91,7 @@ class KeyGenerator:
     def partition_values(self, path: str) -> dict[str, str | None]:
         """Texts of the partition fields in a path, decoded; null for the default partition.
 
-        Empty when the path does not tell where a field ends. A timestamp field's text is the printed time.
+        Empty if the path does not show where a field ends. A timestamp field's text is the printed time.
 
         >>> spec = KeyGeneratorSpec("SIMPLE", ("id",), ("city",), hive_style=True)
         >>> key_generator(spec).partition_values("city=__HIVE_DEFAULT_PARTITION__")

@@ -235,7 +235,7 @@ class CompositeKey:
 @dataclass(frozen=True, slots=True)
 class SharedText:
     """Whether the text of a composite key, in a column, may be that of other field values, too: a field holds the name
-    of a later one as it stands in the text, or one is null or empty, or the text that stands for that.
+    of a later one as the text has it, or one is null or empty, or the text that means that.
 
     >>> shared = SharedText("k", ("a", "b"))
     >>> shared.of_texts(pa.array(["a:x,b:y", "a:x,b:y,b:z", "a:__null__,b:y"])).to_pylist()

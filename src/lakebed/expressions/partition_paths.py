@@ -44,7 +44,7 @@ class PathPart(RowExpression, Protocol):
         ...
 
     def value_of(self, text: str) -> str | None:
-        """The field's text behind the part's text (null for the default partition)."""
+        """The field's value from the part's text (null for the default partition)."""
         ...
 
 
@@ -130,7 +130,7 @@ class PartitionPath:
         return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
 
     def values(self, path: str) -> dict[str, str | None]:
-        """The fields' texts in a path, decoded; empty when the path does not tell where one field ends and the next
+        """The fields' texts in a path, decoded; empty if the path does not show where one field ends and the next
         begins.
 
         A timestamp field's text is what was printed, not the column's value.
@@ -176,7 +176,7 @@ _SUSPECT = r"[\x00-\x1f\x7f\\]|(^|[/=])/|/$|(^|/)\.|^__all_partitions__$"
 
 @dataclass(frozen=True, slots=True)
 class PathCheck:
-    """Sent to the tasks too. `dropped` says that files lack the partition columns: then paths must tell them."""
+    """Sent to the tasks too. With `dropped` files lack the partition columns, so that paths must give them."""
 
     path: PartitionPath
     dropped: bool = False
@@ -185,7 +185,7 @@ class PathCheck:
         """What is wrong with a partition path of the table, or None."""
         wrong = self._unusable(path)
         if wrong is None and self.dropped and path and not self.path.values(path):
-            wrong = "files do not hold the partition columns, and the path does not tell where one ends"
+            wrong = "files do not hold the partition columns, and the path does not show where one ends"
         return wrong
 
     def require(self, path: str) -> None:
@@ -225,7 +225,7 @@ class PathCheck:
     def _fault_of(self, part: PathPart, text: str, several: bool) -> str | None:
         wrong = self._unusable(text)
         if wrong is None and self.dropped and several and part.slashes is None and "/" in text:
-            wrong = "files do not hold the partition columns, and with a slash the path does not tell where one ends"
+            wrong = "files do not hold the partition columns, and with a slash the path does not show where one ends"
         return None if several and wrong == _RESERVED else wrong
 
     def _unusable(self, path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Whether key texts can be misread: a file whose keys cannot says so in its footer.
+"""Whether key texts can be misread: a file whose keys cannot has a mark in its footer.
 
 Hudi's bucket index takes the hash fields out of the text of a whole key (`city:Oslo,id:7`). A text in another key field
 that holds a comma and a colon may look like one of them (`id` = `7,city:Rome`), and move the row. Where no text holds
@@ -43,12 +43,12 @@ class PlainKeys:
         self.hold = self.hold and says_plain(footer, self.fields)
 
     def footer(self) -> dict[str, str]:
-        """What the footer of a file with these rows says."""
+        """The mark in the footer of a file with these rows."""
         return {PLAIN_KEYS: ",".join(self.fields)} if self.hold else {}
 
 
 def says_plain(footer: Mapping[str, str], fields: Sequence[str]) -> bool:
-    """Whether a footer says so of all these fields."""
+    """Whether a footer has the mark for all these fields."""
     return set(fields) <= set(footer.get(PLAIN_KEYS, "").split(","))
 
 

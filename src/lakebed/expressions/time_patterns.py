@@ -1,4 +1,4 @@
-"""Printing dates and times by a pattern of Spark's `date_format`, for arrays and for expressions of a filter alike."""
+"""Printing dates and times by a pattern of Spark's `date_format`, for arrays and for expressions of a filter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESERVED = "[]{}#"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A run of one pattern letter, or (without letter) a text that stands for itself."""
+    """A run of one pattern letter, or (without letter) a literal text."""
 
     letter: str
     count: int = 0

@@ -56,7 +56,7 @@ class TimestampSettings:
 
     @staticmethod
     def of(settings: Mapping[str, str], timezone: str = "UTC") -> TimestampSettings:
-        """From settings without their prefix (`timestamp.type`, `output.dateformat`, ...); `timezone` stands for the
+        """From settings without their prefix (`timestamp.type`, `output.dateformat`, ...); `timezone` replaces the
         JVM's default zone.
         """
         return _settings(tuple(sorted(settings.items())), timezone)
@@ -208,7 +208,7 @@ class TimestampPart:
         times, over = self.settings.unit or (1, 1)
         null = 1
         if self.consistent_timestamp and pa.types.is_timestamp(kind) and kind.tz:
-            # micros whatever the settings say, but a null is still one unit of theirs
+            # micros whatever the settings are, but a null is still one unit of theirs
             null = times * 1000 // over
             times, over = _UNITS["MICROSECONDS"]
         number = self._number_sql(kind, name, null)

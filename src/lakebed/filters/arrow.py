@@ -41,7 +41,7 @@ _FOOTER_SCHEMA, _SCHEMA_METADATA, _KEY, _VALUE = 1, 2, 0, 1
 
 
 class UnreadableExpression(Exception):
-    """An expression whose parts cannot be told."""
+    """An expression whose parts are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ def _node(expression: pc.Expression, schema: pa.Schema) -> Node:
 
 
 def _condition(part: Part, schema: pa.Schema) -> tuple[Node, pc.Expression]:
-    """The node of a condition, and the expression built again beside it."""
+    """The node of a condition, and the expression built again from it."""
     if not isinstance(part, Call):
         raise _Unknown
     match part.name, part.arguments:
@@ -231,7 +231,7 @@ def _condition(part: Part, schema: pa.Schema) -> tuple[Node, pc.Expression]:
 def _membership(column: Column, values: pa.Array) -> tuple[Node, pc.Expression]:
     if not len(values):
         raise _Unknown
-    # Arrow's is_in says false for null, not null
+    # Arrow's is_in gives false for null, not null
     found = In(column, tuple(_fit(value, column.type) for value in values))
     return And((Not(IsNull(column)), found)), column.to_arrow().isin(values)
 

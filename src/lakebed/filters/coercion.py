@@ -45,7 +45,7 @@ _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)
 
 
 class SparkOnly(Exception):
-    """A piece of SQL that lakebed leaves to Spark; the text says why."""
+    """A piece of SQL that lakebed leaves to Spark; the text is the reason."""
 
 
 def parse_date(text: str) -> date:
@@ -292,7 +292,7 @@ def _with_exact(left: Value, op: Operator, right: Literal) -> Node:
         return Compare(left, op, _exact_literal(below, scale, left.type))
     if low <= below < high:
         return _between_values(left, op, _exact_literal(below, scale, left.type))
-    # beyond the type's range all values lie on one side
+    # beyond the type's range all values are on one side
     holds = op == "!=" or (op in ("<", "<=") and below >= high) or (op in (">", ">=") and below < low)
     if op == "<=>":
         return Constant(False)
@@ -332,7 +332,7 @@ def _with_date(left: Value, op: Operator, constant: Any, zone: tzinfo) -> Node:
     if isinstance(constant, str):
         return Compare(left, op, Literal(parse_date(constant), left.type))
     if isinstance(constant, datetime):
-        # the date stands for its midnight
+        # a date means its midnight
         local = constant.astimezone(zone).replace(tzinfo=None) if constant.tzinfo else constant
         day = Literal(local.date(), left.type)
         exact = local == midnight(local.date())

@@ -203,7 +203,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`left op right`; a literal always stands on the right, and both sides have one type."""
+    """`left op right`; a literal is always on the right, and both sides have one type."""
 
     left: Value
     op: Operator
@@ -365,7 +365,7 @@ def node_to_arrow(node: Node) -> pc.Expression:
             value = left.to_arrow()
             constants = [v.value for v in values]
             if pa.types.is_floating(left.type):
-                # Arrow's set tells -0.0 from 0.0; zero added makes them one
+                # Arrow's set distinguishes -0.0 from 0.0; adding zero makes them equal
                 value, constants = value + pc.scalar(pa.scalar(0.0, left.type)), [v + 0.0 for v in constants]
             found = value.isin(pa.array(constants, type=left.type)) if values else pc.scalar(False)
             missed = _null() if has_null else pc.scalar(False)

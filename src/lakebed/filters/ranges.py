@@ -41,8 +41,8 @@ _FEW = 16
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of one value in each unit (a file, a file slice, a partition): no non-null value lies below `low`
-    or above `high` (a null bound says nothing), whether there may be a non-null value, and whether a null."""
+    """What is known of one value in each unit (a file, a file slice, a partition): no non-null value is below `low`
+    or above `high` (a null bound: unknown), whether there may be a non-null value, and whether a null."""
 
     low: pa.Array
     high: pa.Array
@@ -220,7 +220,7 @@ def _among(bounds: Bounds, values: Sequence[Literal], has_null: bool) -> Answer:
 
 
 def _holds_one(bounds: Bounds, constants: pa.Array) -> Bools:
-    """Whether one of many constants lies within the bounds: constants and bounds are ranked together."""
+    """Whether one of many constants is within the bounds: constants and bounds are ranked together."""
     ranked = pc.rank(pa.concat_arrays([constants, bounds.low, bounds.high]), tiebreaker="dense").to_numpy()
     units, count = len(bounds), len(constants)
     ordered = np.sort(ranked[:count])

@@ -52,7 +52,7 @@ _TIMESTAMP = "TIMESTAMP"
 def session_text(text: str, tree: Any, dialect: type[Dialect], column: Callable[[Expression], Column]) -> str:
     """The condition with columns in the table's spelling and `TIMESTAMP_LTZ` for `TIMESTAMP`.
 
-    A session may tell names apart by case (`spark.sql.caseSensitive`), and `spark.sql.timestampType` decides what
+    A session may distinguish names by case (`spark.sql.caseSensitive`), and `spark.sql.timestampType` decides what
     `TIMESTAMP` is. `column` finds the column that a node names.
     """
     edits = [*_names(tree, column)]
@@ -106,7 +106,7 @@ _TEXT_MATCH: dict[type[Expression], str] = {
     exp.EndsWith: "ends_with",
     exp.Contains: "contains",
 }
-# Escapes that Spark and the parser read alike; anything else behind a backslash is left to Spark.
+# Escapes that Spark and the parser read the same way; anything else after a backslash is left to Spark.
 _ODD_ESCAPE = re.compile(r"\\(?![\\'\"%_ntr])|\\\\[%_]")
 
 
@@ -133,11 +133,11 @@ def _parsed(text: str, schema: pa.Schema, zone: str) -> Predicate:
     except SqlglotError as error:
         raise InvalidOption(
             f"the filter {text!r} is no SQL condition: {_first_line(error)}",
-            hint="write it as you would behind WHERE in Spark SQL",
+            hint="write it as you would after WHERE in Spark SQL",
             context={"filter": text},
         ) from None
     if isinstance(tree, exp.Query) or not isinstance(tree, exp.Condition):
-        raise InvalidOption(f"the filter {text!r} is no SQL condition", hint="give one condition, as behind WHERE")
+        raise InvalidOption(f"the filter {text!r} is no SQL condition", hint="give one condition, as after WHERE")
     _check_reach(tree, text)
     reader = _ConditionReader(schema, parse_zone(zone))
     root = reader.root(tree, _ODD_ESCAPE.search(text) is not None)

@@ -60,7 +60,7 @@ def base_file_footer(
 
 @dataclass(frozen=True)
 class Footer:
-    """What a base file says of itself. `schema` is its Arrow schema in file types, `row_groups` their number, `encoded`
+    """The metadata of a base file. `schema` is its Arrow schema in file types, `row_groups` their number, `encoded`
     the footer's bytes (none where they were not asked for)."""
 
     path: str
@@ -94,7 +94,7 @@ class Footer:
 
     @property
     def key_range(self) -> tuple[str, str] | None:
-        """The least and the greatest record key, None where the file does not say."""
+        """The smallest and the largest record key, None if the file does not have them."""
         low, high = self.key_values.get(MIN_KEY), self.key_values.get(MAX_KEY)
         return None if low is None or high is None else (low, high)
 
@@ -119,7 +119,7 @@ def _footer_of(file: pq.ParquetFile, path: str) -> Footer:
     stored = file.metadata.metadata or {}
     groups = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
     if sum(groups) != file.metadata.num_rows or min(groups, default=0) < 0:
-        raise ValueError(f"its row groups have {groups} rows, its footer says {file.metadata.num_rows}")
+        raise ValueError(f"its row groups have {groups} rows, its footer has {file.metadata.num_rows}")
     return Footer(
         path=path,
         schema=_with_zones(file.schema_arrow.remove_metadata(), file.schema),
@@ -227,7 +227,7 @@ def _check_size(source: Any, size: int | None) -> None:
 
 
 def check_rows(path: str, read: int, expected: int) -> None:
-    """Raise `CorruptFile` where a row group gave another number of rows than the footer tells: the head of a page,
+    """Raise `CorruptFile` where a row group gave another number of rows than the footer has: the head of a page,
     which has no checksum, may have been changed."""
     if read != expected:
         raise CorruptFile(
@@ -248,7 +248,7 @@ def naming_parquet(path: str, hint: str = _HINT, what: str = "base file") -> Gen
         if isinstance(error, OSError) and error.errno is not None:  # Arrow's about broken pages have no number
             raise from_os_error(error, "read", path) from error
         if isinstance(error, MemoryError):
-            hint = "The machine has no memory left, or the file tells of a page that is larger than the page is."
+            hint = "The machine has no memory left, or the file gives a page a size that is too large."
         raise CorruptFile(
             f"{what} {path} cannot be read as Parquet: {error}", hint=hint, context={"path": path}
         ) from error

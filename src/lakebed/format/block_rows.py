@@ -15,7 +15,7 @@ from lakebed.format.log_file import BlockHead
 from lakebed.model import COMMIT_TIME, FILE_NAME, PARTITION_PATH
 
 Int64s = npt.NDArray[np.int64]
-# The columns that are (nearly) alike in all rows of a block.
+# The columns that are (nearly) equal in all rows of a block.
 DICTIONARY_COLUMNS = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
 _HINT = "Restore the file from a copy, or roll back the commit that wrote it."
 

@@ -25,7 +25,7 @@ _BLOCK_ROWS = 8192
 
 
 class KeyBlock:
-    """Keys of one length: `rows` says where they stand in the column, `murmur2` hashes them under any seed."""
+    """Keys of one length: `rows` are their positions in the column, `murmur2` hashes them under any seed."""
 
     def __init__(self, rows: npt.NDArray[np.int64], keys: npt.NDArray[np.uint8]) -> None:
         self.rows = rows
@@ -122,8 +122,8 @@ def murmur2(keys: Any, seed: Any = 0) -> UInt32s:
 class ChainedHashes:
     """The hashes of keys as bloom filters ask for them: each is seeded with the one before.
 
-    The first few, which tell almost every key that a filter does not hold, are kept for all keys: filters of one table
-    are asked about the same keys. Null keys hash to anything.
+    The first few, which exclude almost every key that a filter does not hold, are cached for all keys: filters of one
+    table are asked about the same keys. Null keys hash to anything.
     """
 
     KEPT = 4
@@ -168,7 +168,7 @@ _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=
 
 
 class BloomFilter:
-    """A set of record keys that may say yes to a key it does not hold, never no to one it holds.
+    """A set of record keys that may accept a key it does not hold, and never rejects one it holds.
 
     The bytes are Hudi's: a filter built from the same keys in the same order is the same text.
 
@@ -329,12 +329,12 @@ class BloomFilter:
 
     @property
     def holds_everything(self) -> bool:
-        """Whether it is the filter of one byte that says yes to every key."""
+        """Whether it is the filter of one byte that accepts every key."""
         return self.bits <= 8
 
     @property
     def rate(self) -> float:
-        """The share of keys which it does not hold that it says yes to, by the bits that are set."""
+        """The share of keys that it accepts though it does not hold them, by the bits that are set."""
         shares = (int(_ONES[row].sum()) / self.bits for row in self._rows)
         return 1.0 - math.prod(1.0 - min(1.0, share) ** self.hashes for share in shares)
 
@@ -358,14 +358,14 @@ class BloomFilter:
     def from_text(
         cls, text: str | bytes, type_code: str = "SIMPLE", *, max_entries: int = _DEFAULT_MAX_ENTRIES, path: str = ""
     ) -> BloomFilter:
-        """The filter in a footer's text. A dynamic filter's limit is not in the text: `max_entries` says how far it may
+        """The filter in a footer's text. A dynamic filter's limit is not in the text: `max_entries` is how far it may
         grow when keys are added. Raises `CorruptFile` for text that is no filter."""
         try:
             data = base64.b64decode(text, validate=True)
             if type_code == "SIMPLE":
                 bits, hashes, row, at = _read_row(data, 0)
                 if at != len(data):
-                    raise ValueError(f"it goes on for {len(data) - at} bytes behind its end")
+                    raise ValueError(f"it goes on for {len(data) - at} bytes after its end")
                 return cls("SIMPLE", [row], bits=bits, hashes=hashes)
             if type_code != "DYNAMIC_V0":
                 raise ValueError("such filters do not exist")

@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Kept(Generic[V]):
-    """Something that does not tell its own size."""
+    """A cached value with its size."""
 
     content: V
     nbytes: int
@@ -44,7 +44,7 @@ class BoundedCache(Generic[T]):
 
     @property
     def nbytes(self) -> int:
-        """What is held in memory."""
+        """The bytes that are in memory."""
         return self._bytes
 
     def get(self, key: Hashable) -> T | None:

@@ -52,8 +52,8 @@ class ColumnRanges:
         self._nan: set[str] = set()
 
     def unseen(self, group: Any, columns: Sequence[str], leaves: Mapping[str, int], *, exact: bool) -> list[str]:
-        """Which columns of a stored row group `see` has to see, by Parquet's metadata of it: those whose statistics do
-        not say all. `leaves` are all columns of the file with the number of their leaves; `exact`: chunks with NaN have
+        """Which columns of a stored row group `see` has to see, by Parquet's metadata of it: those whose statistics are
+        incomplete. `leaves` are all columns of the file with the number of their leaves; `exact`: chunks with NaN have
         no min and max."""
         found: list[str] = []
         at = 0
@@ -70,7 +70,7 @@ class ColumnRanges:
         return statistics is None or not (statistics.has_min_max or _is_all_null(statistics))
 
     def see(self, group: pa.Table) -> None:
-        """Note what the statistics of this row group, or of some columns of it, will not say."""
+        """Note what the statistics of this row group, or of some columns of it, will not have."""
         for top in self._tops:
             if top not in group.column_names:
                 continue
@@ -83,7 +83,7 @@ class ColumnRanges:
                 self._note(path, chunks)
 
     def _note(self, path: str, chunks: Sequence[pa.Array]) -> None:
-        """One long value or NaN in any chunk, and Parquet's range of the whole row group is gone."""
+        """One long value or NaN in any chunk, and Parquet has no range of the row group."""
         if pt.is_floating(self._types[path]):
             if any(map(holds_nan, chunks)):
                 self._nan.add(path)
@@ -102,7 +102,7 @@ class ColumnRanges:
     def _column(self, name: str, chunks: Sequence[Any]) -> pa.StructArray:
         stats = [c.statistics if c.is_stats_set else None for c in chunks]
         values = sum(c.num_values for c in chunks)
-        # a chunk that does not tell counts as all null in Hudi
+        # a chunk without statistics counts as all null in Hudi
         tells_nulls = all(s is not None and s.has_null_count for s in stats)
         nulls = sum(s.null_count for s in stats if s is not None) if tells_nulls else None
         counts = {
@@ -129,7 +129,7 @@ class ColumnRanges:
         if seen:
             longer = [range_[side].as_py() for ranges in seen for range_ in ranges for side in ("min", "max")]
             values = pa.concat_arrays([values, pa.array(longer, kind)])
-        # one range is taken as it stands
+        # a single range is taken unchanged
         low, high = (values.slice(0, 1), values.slice(1)) if len(values) == 2 else _least_and_greatest(values)
         if name in self._nan:
             high = pa.array([float("nan")], kind)
@@ -138,7 +138,7 @@ class ColumnRanges:
 
 
 def as_stream(row: pa.RecordBatch) -> bytes:
-    """A file's row as bytes that say their schema; `from_stream` reads them."""
+    """A file's row as bytes that include their schema; `from_stream` reads them."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, row.schema) as stream:
         stream.write_batch(row)
@@ -168,7 +168,7 @@ def _is_all_null(statistics: Any) -> bool:
 
 
 def _typed(bounds: Iterable[Any], kind: pa.DataType) -> pa.Array:
-    """Bounds as they stand in the footer, in the column's type."""
+    """Bounds as the footer has them, in the column's type."""
     raw = list(bounds)
     if pt.is_decimal(kind):
         unscaled = (v if isinstance(v, int) else int.from_bytes(v, "big", signed=True) for v in raw)
@@ -260,7 +260,7 @@ class RowRanges:
 def ranges_by_group(
     rows: pa.RecordBatch, codes: npt.NDArray[np.int32], schema: pa.Schema, columns: Sequence[str]
 ) -> dict[int, pa.RecordBatch]:
-    """What a `RowRanges` for each group would say of its rows, all of them at once; `codes` give each row's group, in
+    """What a `RowRanges` for each group would give for its rows, all of them at once; `codes` give each row's group, in
     ascending order.
 
     >>> rows = pa.record_batch({"a": [3, 1, 2]})
@@ -298,7 +298,7 @@ def ranges_by_group(
 def _ranges_one_by_one(
     rows: pa.RecordBatch, codes: npt.NDArray[np.int32], schema: pa.Schema, columns: Sequence[str]
 ) -> dict[int, pa.RecordBatch]:
-    """Values inside lists and structs stand in arrays of their own."""
+    """Values inside lists and structs are in arrays of their own."""
     found: dict[int, pa.RecordBatch] = {}
     groups, starts = np.unique(codes, return_index=True)
     for group, (start, stop) in zip(groups.tolist(), pairwise([*starts.tolist(), len(codes)]), strict=True):

@@ -36,7 +36,7 @@ _KEY = "key"
 
 
 class AvroBlock:
-    """Records one behind the other. The content is read when rows or their number are asked for, and held."""
+    """Records one after the other. The content is read when rows or their number are requested, and cached."""
 
     def __init__(self, head: BlockHead, path: str, avro_schema: str) -> None:
         self._head, self._path = head, path
@@ -45,7 +45,7 @@ class AvroBlock:
         self.schema: pa.Schema = self._record.arrow
 
     def content(self) -> tuple[bytes | memoryview, int]:
-        """The content, and how many records it tells of."""
+        """The content, and the number of its records."""
         content = self._head.read()
         if len(content) < _HEAD.size:
             raise corrupt(self._head, self._path, f"a content of {len(content)} bytes")
@@ -117,7 +117,7 @@ class JointBlock:
         return (data, starts, ends), counts
 
     def read(self, columns: Sequence[str], rows: Int64s | None = None) -> pa.RecordBatch:
-        """As `DataBlock.read`: the rows of the blocks are numbered one behind the other."""
+        """As `DataBlock.read`: the rows of the blocks are numbered one after the other."""
         try:
             return self._blocks[0].rows_of(self._records[0], columns, rows)
         except CorruptFile:
@@ -157,7 +157,7 @@ _OF_ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA)
 
 
 class DataBlock(Protocol):
-    """An open data block. Nothing but what tells its rows is read before `read`."""
+    """An open data block. Before `read`, only its number of rows is read."""
 
     @property
     def schema(self) -> pa.Schema:

@@ -91,7 +91,7 @@ class _Reader:
             found.branches.append(branch)
             found.values.append(value)
         if self._at != len(self._data):
-            raise CorruptFile("bytes are left over behind its Java objects")
+            raise CorruptFile("bytes are left over after its Java objects")
         return found
 
     def _element(self, version: int) -> tuple[tuple[str, str | None], int, Any]:
@@ -110,7 +110,7 @@ class _Reader:
         return key, partition
 
     def _object(self, name: str, read: Callable[[], Any]) -> Any:
-        """An object of this class, or what stands for one that was read before."""
+        """An object of this class, or the reference to one that was read before."""
         if self._class() != name:
             raise CorruptFile(f"its Java objects have something else where a {name} belongs")
         return self._referred(read)
@@ -194,7 +194,7 @@ class _Reader:
             self._at += 1 if byte < 0x80 else 2 if byte < 0xE0 else 3
         if self._at > len(self._data):
             raise IndexError
-        # surrogates stand there one by one
+        # surrogates are encoded there one by one
         units = self._data[start : self._at].decode("utf-8", "surrogatepass")
         return units.encode("utf-16", "surrogatepass").decode("utf-16")
 
@@ -352,7 +352,7 @@ def _fields(cursors: AvroCursors) -> tuple[Wrapped, ...]:
 
 def _places(data: bytes) -> tuple[Int64s, Int64s]:
     """Where each record of the list starts and ends. One starts where the one before ends, so this goes one after the
-    other, but for runs of records of one shape, which are told by comparing."""
+    other, but for runs of records of one shape, which are found by comparing."""
     starts: list[int] = []
     ends: list[int] = []
     wait = 0
@@ -377,7 +377,7 @@ def _places(data: bytes) -> tuple[Int64s, Int64s]:
             at, count = at + run * size, count - run
         count, at = decode_long(data, at)
     if at != len(data):
-        raise CorruptFile("bytes are left over behind its list of deletes")
+        raise CorruptFile("bytes are left over after its list of deletes")
     return np.array(starts, np.int64), np.array(ends, np.int64)
 
 
@@ -394,8 +394,8 @@ def _run_length(data: bytes, start: int, end: int, most: int) -> int:
 
 
 def _shape(data: bytes, start: int, end: int) -> tuple[list[int], list[int]]:
-    """The bytes of a record, counted from its start, that say how long its parts are, and those of a number, which say
-    it with their highest bit. Of an array all bytes must be the same."""
+    """The bytes of a record, counted from its start, that are the lengths of its parts, and those of a number, which
+    give it by their highest bit. Of an array all bytes must be the same."""
     lengths: list[int] = []
     at = start
     for _ in range(2):
@@ -421,7 +421,7 @@ def _behind_record(data: bytes, at: int) -> int:
 
 
 def _behind_text(data: bytes, at: int) -> int:
-    """Behind a nullable text."""
+    """The position after a nullable text."""
     if data[at] == 0:
         return at + 1
     length, at = decode_long(data, at + 1)

@@ -54,7 +54,7 @@ def has_exact_ranges(write_token: str) -> bool:
 
 
 def parse_base_file(partition: str, name: str, size: int) -> BaseFile | None:
-    """The base file behind a name in a partition folder, or None where the name is none of Hudi's.
+    """The base file that a name in a partition folder means, or None if the name is not one of Hudi's.
 
     >>> parse_base_file("", "a-0_1-2-3_20240102030405006.parquet", 7).instant
     '20240102030405006'
@@ -77,7 +77,7 @@ def log_file_name(file_id: str, instant: str, version: int, write_token: str, *,
 
 
 def parse_log_file(partition: str, name: str, size: int) -> LogFile | None:
-    """The log file behind a name in a partition folder, or None. A name without write token gets Hudi's
+    """The log file that a name in a partition folder means, or None. A name without write token gets Hudi's
     `1-0-1`.
 
     >>> parse_log_file("p", ".a-0_20240102030405006.log.2_0-1-2.cdc", 9).is_cdc

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 64 << 20
 _POSITIONS_BYTES = 64 << 20
-# A footer takes more in memory than in the file; a filter is held decoded beside its text.
+# A footer takes more in memory than in the file; a filter is cached decoded, in addition to its text.
 _IN_MEMORY = 3
 
 
@@ -40,12 +40,12 @@ class KeyFooter:
 
     @cached_property
     def ranges(self) -> list[tuple[str, str] | None]:
-        """Smallest and greatest record key of each row group; None where the file does not say."""
+        """Smallest and largest record key of each row group; None if the file does not have them."""
         return key_ranges(self.footer.metadata)
 
     @cached_property
     def bloom(self) -> BloomFilter | None:
-        """The file's bloom filter; None where it has none, or one that says yes to everything."""
+        """The file's bloom filter; None if it has none, or one that accepts every key."""
         found = self.footer.bloom()
         return found if found is not None and not found.holds_everything else None
 
@@ -56,7 +56,7 @@ class KeyFooter:
 
 
 def key_ranges(metadata: Any) -> list[tuple[str, str] | None]:
-    """Smallest and greatest record key of each row group by Parquet's metadata; None where it does not say."""
+    """Smallest and largest record key of each row group by Parquet's metadata; None if it does not have them."""
     schema = metadata.schema
     at = next((i for i in range(len(schema)) if schema.column(i).path == RECORD_KEY), None)
     if at is None:
@@ -78,7 +78,7 @@ class FooterCache(BoundedCache[KeyFooter]):
         super().__init__(max_bytes)
 
     def read(self, storage: Storage, path: str, size: int) -> KeyFooter:
-        """The footer of a base file, from the file where it is not held. `CorruptFile` if it is no Parquet file."""
+        """The footer of a base file, from the file if it is not cached. `CorruptFile` if it is no Parquet file."""
         key = storage.url(path), size
         found = self.get(key)
         if found is None:

@@ -236,7 +236,7 @@ def key_list_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:
 
 
 def joined_hash_values(keys: Any, fields: Sequence[str]) -> pa.Array:
-    """The values of the hash fields in every key text, put one behind the other with nothing between them and "null"
+    """The values of the hash fields in every key text, joined with nothing between them and "null"
     for a null: the text that Hudi's consistent hashing hashes.
 
     >>> joined_hash_values(pa.array(["k0", "id:1,ts:2", "id:__null__,ts:5"]), ["id", "ts"]).to_pylist()
@@ -281,7 +281,7 @@ def _composite_rows(keys: pa.Array, names: Sequence[str]) -> Int64s:
 
 
 def _literal(text: str) -> str:
-    """Text as a pattern that RE2 and Python read alike."""
+    """Text as a pattern that RE2 and Python read the same way."""
     return re.sub(r"([\\.+*?()|\[\]{}^$-])", r"\\\1", text)
 
 
@@ -292,7 +292,7 @@ def _composite_values(keys: pa.Array, fields: Sequence[str]) -> tuple[list[pa.Ar
     layout = [(name, want) for name, _, want in _fields_of(keys[0].as_py(), selected)]
     if not layout or any("," in name or ":" in name for name, _ in layout) or not any(w for _, w in layout):
         return [], np.ones(len(keys), np.bool_)
-    # a value that no parser can misread has no colon behind its first comma
+    # a value that no parser can misread has no colon after its first comma
     parts = [f"{_literal(n)}:(?P<v{i}>[^,]*(?:,[^:]*)?)" for i, (n, _) in enumerate(layout)]
     found = pc.extract_regex(keys, "^" + ",".join(parts) + "$")
     values = [pc.struct_field(found, [i]) for i, (_, want) in enumerate(layout) if want]

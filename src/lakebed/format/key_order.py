@@ -71,7 +71,7 @@ def _extremes(keys: pa.Array) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class Spans:
     """`order` are the numbers of the keys, in ascending order of the keys where there are several ranges. The keys of
-    range i stand in it from `starts[i]` up to `ends[i]`."""
+    range i are in it from `starts[i]` up to `ends[i]`."""
 
     order: Int64s
     starts: Int64s
@@ -118,7 +118,7 @@ class KeyRanges:
         if len(self) == 1:
             return self._of_one(texts)
         ranges, count = len(self._low), len(texts)
-        # the sort is stable: an end that equals keys stands outside of them
+        # the sort is stable: an end that equals keys is outside of them
         sorted_ = pc.sort_indices(pa.concat_arrays([self._low, texts, self._high])).to_numpy().astype(np.int64)
         is_key = (sorted_ >= ranges) & (sorted_ < ranges + count)
         before = np.cumsum(is_key)
@@ -151,7 +151,7 @@ class KeyRanges:
 
 
 def orders_agree(text: str) -> bool:
-    """Whether a text stands among all others at the same place in both orders.
+    """Whether a text has the same position among all others in both orders.
 
     >>> orders_agree("é"), orders_agree("\\U0001f600")
     (True, False)
@@ -239,7 +239,7 @@ def key_order(keys: pa.Array) -> Positions | None:
 
 
 def insert_places(keys: pa.Array, inserted: pa.Array) -> Positions:
-    """For each wanted key how many of the keys, which are in order, are not greater: where it goes, behind its equals.
+    """For each wanted key how many of the keys, which are in order, are not greater: where it goes, after its equals.
 
     >>> insert_places(pa.array(["b", "d", "d"]), pa.array(["a", "d", "c"])).tolist()
     [0, 3, 1]
@@ -260,7 +260,7 @@ def insert_places(keys: pa.Array, inserted: pa.Array) -> Positions:
 
 
 def shared_prefix(*columns: pa.Array) -> int:
-    """How many bytes all the keys begin with alike."""
+    """How many bytes all the keys share at their start."""
     ends: list[bytes] = []
     for keys in columns:
         if len(keys):
@@ -290,7 +290,7 @@ class _Texts:
         return int(self.lengths[rows].max())
 
     def words(self, at: int, rows: Positions | None = None) -> Words:
-        """Eight bytes from byte `at` on as a number in the order of the bytes; NUL stands behind a key's end."""
+        """Eight bytes from byte `at` on as a number in the order of the bytes; NUL follows a key's end."""
         starts, lengths = (self._starts, self.lengths) if rows is None else (self._starts[rows], self.lengths[rows])
         if int(lengths.min()) >= at + _WORD:
             return self._at[starts + at].astype(np.uint64)

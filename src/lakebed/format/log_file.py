@@ -28,7 +28,7 @@ _TOTAL_BYTES = 8
 
 
 class BlockType(IntEnum):
-    """What a block holds; CORRUPT is never on disk, it stands for bytes that cannot be read."""
+    """What a block holds; CORRUPT is never on disk, it marks bytes that cannot be read."""
 
     COMMAND = 0
     DELETE = 1
@@ -76,7 +76,7 @@ def read_blocks(data: bytes, path: str = "") -> list[LogBlock]:
 
 
 def block_bytes(block: LogBlock) -> bytes:
-    """The block as it stands in a file, headers in their given order.
+    """The block as a file has it, headers in their given order.
 
     >>> command = LogBlock(BlockType.COMMAND, {HeaderKey.INSTANT_TIME: "2"})
     >>> read_blocks(block_bytes(command))[0].header(HeaderKey.INSTANT_TIME)
@@ -214,10 +214,10 @@ def _block(data: bytes, start: int, end: int, path: str) -> LogBlock:
 
 @dataclass(frozen=True, slots=True)
 class BlockHead:
-    """A block of a log file without its content. CORRUPT stands for bytes that are no whole block.
+    """A block of a log file without its content. CORRUPT marks bytes that are no complete block.
 
-    `offset` is where the block starts, `end` where it ends; `content_offset` and `content_length` say where its content
-    lies in the file.
+    `offset` is where the block starts, `end` where it ends; `content_offset` and `content_length` locate its content
+    in the file.
     """
 
     type: BlockType
@@ -377,7 +377,7 @@ def decode_positions(header: str, most: int, path: str = "", offset: int = 0) ->
 
 def _positions(data: bytes, most: int) -> Int64s:
     bitmap = BitMap64.deserialize(data)  # checks what it reads, from release 1.1 on
-    if len(bitmap) > most:  # counted without making them: a few bytes may stand for billions
+    if len(bitmap) > most:  # counted without making them: a few bytes may encode billions
         raise ValueError("there are more of them than records")
     if len(bitmap) and bitmap.max() >= _TOO_LARGE:
         raise ValueError("they are beyond 63 bits")

@@ -52,7 +52,7 @@ class ParquetBlock:
             metadata = read_metadata(source)
             groups = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
             if sum(groups) != metadata.num_rows or min(groups, default=0) < 0:
-                raise ValueError(f"its row groups have {groups} rows, its footer says {metadata.num_rows}")
+                raise ValueError(f"its row groups have {groups} rows, its footer has {metadata.num_rows}")
             paths = [column.path for column in _columns(metadata.schema) if "." not in column.path]
             options: dict[str, Any] = {
                 "metadata": metadata,
@@ -96,24 +96,24 @@ class ParquetBlock:
             start += expected
 
     def _fetch(self, group: int, names: list[str]) -> None:
-        """The pages of these columns, by one request; what they say of themselves is looked at before Arrow does."""
+        """The pages of these columns, by one request; their headers are checked before Arrow reads them."""
         found = self._file.metadata.row_group(group)
         ranges: list[tuple[int, int]] = []
         for number in range(found.num_columns):
             column = found.column(number)
             if column.path_in_schema.partition(".")[0] in names:
                 first = column.data_page_offset
-                # a place of 0 is none: the magic stands there
+                # an offset of 0 is none: the magic is there
                 ranges.append((min(first, column.dictionary_page_offset or first), column.total_compressed_size))
         if any(offset < 0 or size < 0 or offset + size > self._bytes.size for offset, size in ranges):
-            raise ValueError("a column chunk lies beyond the end")
+            raise ValueError("a column chunk is beyond the end")
         most = _SPARE_BYTES + _INFLATED_A_BYTE * self._head.content_length
         inflated = values = 0
         for chunk in self._bytes.hold(ranges):
             sizes = page_sizes(bytes(chunk))
             inflated, values = inflated + sizes.inflated, values + sizes.values
         if inflated > most or values > most:
-            raise ValueError(f"its pages tell of {inflated} bytes and {values} values")
+            raise ValueError(f"its pages declare {inflated} bytes and {values} values")
 
 
 class _Room:
@@ -170,7 +170,7 @@ def _column(batches: Sequence[pa.RecordBatch], field: pa.Field, count: int) -> p
 
 
 def _between(rows: Int64s, start: int, end: int) -> Int64s:
-    """Those of the positions that lie between these, counted from the first."""
+    """Those of the positions that are between these, counted from the first."""
     first, last = np.searchsorted(rows, [start, end]).tolist()
     return rows[first:last] - start
 
@@ -188,7 +188,7 @@ def _naming_parquet(head: BlockHead, path: str) -> Generator[None]:
 
 
 class _RangeFile(io.RawIOBase):
-    """A stretch of a file as Arrow reads files; stretches of it can be held."""
+    """A stretch of a file as Arrow reads files; stretches of it can be cached."""
 
     def __init__(self, source: ReadRange) -> None:
         self._source = source

@@ -40,8 +40,8 @@ class Encodings:
 def encodings_of(metadata: Any) -> dict[str, str]:
     """Encodings of a file of ours by column path, for the file that takes its place.
 
-    Empty for other writers' files, which have dictionaries everywhere, and for small ones, whose rows told too little.
-    """
+    Empty for other writers' files, which have dictionaries everywhere, and for small ones, whose rows are too few to
+    decide."""
     if metadata.num_row_groups == 0 or metadata.num_rows < _SAMPLE_SLICES * _SLICE_ROWS:
         return {}
     if not metadata.created_by.startswith("parquet-cpp"):

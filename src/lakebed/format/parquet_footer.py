@@ -97,14 +97,14 @@ def framed(footer: bytes) -> bytes:
 
 
 class PageSizes(NamedTuple):
-    """What pages tell of themselves, together."""
+    """Sums over the headers of pages."""
 
     inflated: int
     values: int
 
 
 def page_sizes(chunk: bytes) -> PageSizes:
-    """How many bytes the pages of a column chunk say they become, and how many values they say they hold: Arrow takes
+    """The uncompressed bytes and the number of values that the pages of a column chunk declare: Arrow takes
     memory for both before it has seen them. Raises `ValueError` where it is no row of pages."""
     at = inflated = values = 0
     try:

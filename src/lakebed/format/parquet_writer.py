@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakebed.storage.base import Upload
 
 SPARK_VERSION_KEY = "org.apache.spark.version"
-# Any version from 3.0 on tells Spark that dates before 1582 are in the proleptic calendar.
+# Any version from 3.0 on marks for Spark that dates before 1582 are in the proleptic calendar.
 SPARK_VERSION = "3.5.0"
 
 _CODECS = {
@@ -108,7 +108,7 @@ class BaseFileWriter:
         self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), _SINK_BYTES)
         self._schema = _plain_fields(schema)
         self._nan = NanChunks(self._schema)
-        # with the dictionary columns that the first batch has: Parquet's writer wants all batches alike
+        # with the dictionary columns that the first batch has: Parquet's writer needs the same in all batches
         self._written_schema: pa.Schema | None = None
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
@@ -153,7 +153,7 @@ class BaseFileWriter:
 
     @property
     def bytes_written(self) -> int:
-        """Size the file would have by now, without footer: bytes put out plus an estimate of the rows held back, by an
+        """Size the file would have by now, without footer: bytes written plus an estimate of the buffered rows, by an
         encoded sample of them. Costs most where it is asked after every few rows."""
         if self._unmeasured:
             self._measured += self._encoded_size(pa.concat_tables(self._unmeasured))
@@ -178,11 +178,11 @@ class BaseFileWriter:
         return self._sink.position
 
     def range_row(self) -> pa.RecordBatch | None:
-        """What `ranges` says of the closed file; None where it was not given."""
+        """What `ranges` gives for the closed file; None if it was not given."""
         return None if self._ranges is None else self._ranges.row(self._metadata[-1])
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Leave no file."""
         self._sink.is_dead = True
         self._pending, self._pending_rows, self._writer = [], 0, None
         self._sink.upload.abort()
@@ -314,7 +314,7 @@ class _Sink:
         return self.position
 
     def flush(self) -> None:
-        """Nothing is held here."""
+        """Nothing is buffered here."""
 
     def close(self) -> None:
         """The upload is closed by its owner."""

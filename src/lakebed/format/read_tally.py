@@ -1,4 +1,4 @@
-"""Counts of what was read of files, for those who say what a search for keys took."""
+"""Counts of what was read of files, to report the cost of a search for keys."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ class ReadRange(Protocol):
 
 
 class FileSource:
-    """A whole file in storage. `size` saves a request where a listing told it; `modified` tells the file from one that
-    had its path and size before."""
+    """A complete file in storage. `size` saves a request if a listing has it; `modified` distinguishes the file from
+    one that had its path and size before."""
 
     def __init__(self, storage: Storage, path: str, size: int | None = None, modified: int = 0) -> None:
         self._storage = storage
@@ -146,7 +146,7 @@ class HeldSource:
         return found if len(found) == len(ranges) else self._source.read_many(ranges)
 
     def ahead(self, offset: int, length: int) -> bytes | memoryview:
-        """These bytes (fewer at the end of the file); what lies behind them is read along."""
+        """These bytes (fewer at the end of the file); those after them are read along."""
         length = min(length, self.size - offset)
         held = self._held(offset, length)
         if held is not None:

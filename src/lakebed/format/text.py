@@ -112,7 +112,7 @@ def _java_date(when: datetime) -> str:
 
 
 def parse_json(data: bytes | str, path: str = "", *, what: str = "this text", hint: str = "") -> Any:
-    """The value that JSON stands for. Text that is none, that nests too deep to be read, and NaN and Infinity, which
+    """The value of a JSON text. Text that is none, that nests too deep to be read, and NaN and Infinity, which
     Java's writers do not write, raise `CorruptFile` naming `path`.
 
     >>> parse_json(b'{"a": 1}')

@@ -3,8 +3,8 @@
 Many records of a key made one in one go, where `pairs` would take a round for each: for partial updates.
 
 The same answers as merging them two at a time, oldest first. Which record wins is known from deletes and ordering
-values alone: behind the last commit-time delete each record that is not smaller than any before. A value is then that
-of the last winner that says something, behind the last delete that won, or else of the first record that does.
+values alone: after the last commit-time delete, each record that is not smaller than any before it. A value is then
+that of the last winner that has one, after the last delete that won, or else of the first record that has one.
 
 Combining duplicates of a key before a global index looks it up: a shuffle by key, then one row per key.
 """
@@ -28,7 +28,7 @@ from lakebed.storage.parallel import once
 
 
 def folded(rules: MergeRules, side: Side, starts: Positions) -> Side:
-    """One record of each key. The records of a key stand together from `starts` on, in their order."""
+    """One record of each key. The records of a key are adjacent from `starts` on, in their order."""
     return _Runs(rules, side, starts).folded()
 
 
@@ -92,7 +92,7 @@ class _Runs:
 
     @once
     def gives(self) -> Flags:
-        """The records that give values: from the first that wins behind the last delete that won."""
+        """The records that give values: from the first that wins after the last delete that won."""
         deletes = self.side.deletes
         gone = self._last(self.wins & deletes)
         first = self._first(self.wins & ~deletes & (self.places > gone[self.run]))
@@ -176,7 +176,7 @@ class Combined:
 
 def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
     """One row per key, in the order of the rows: the one that wins (`winners`), or what they make together. A column
-    `DELETE` tells of those that a merger of the user's deletes, a column `COMBINED` how many went into each."""
+    `DELETE` marks those that the user's merger deletes; a column `COMBINED` counts the rows that went into each."""
     if COMBINED in rows.column_names:
         return _counted(rows, keys, rules)
     if rules.picks_winners:
@@ -230,7 +230,7 @@ def merged_duplicates(
     rows: pa.Table, keys: Sequence[str], rules: MergeRules, forced: Flags | None = None
 ) -> Combined | None:
     """The rows with those of one key merged; None when no key comes twice. Nothing but the rows of such keys is copied.
-    `forced` marks deletes that win whatever their ordering value says."""
+    `forced` marks deletes that win whatever their ordering value is."""
     codes, distinct = key_codes(rows, keys)
     if distinct >= rows.num_rows:
         return None
@@ -262,12 +262,12 @@ def _check_key_fields(rows: pa.Table, codes: Positions, several: Positions, rule
 
 
 def side_of(rules: MergeRules, rows: pa.RecordBatch, forced: Flags | None = None) -> Side:
-    """Whole rows as a side of a merge, with the deletes that their own columns tell."""
+    """Full rows as a side of a merge, with the deletes that their own columns mark."""
     return Side(rows, *_deletes(rules, rows, forced))
 
 
 def _deletes(rules: MergeRules, rows: pa.Table | pa.RecordBatch, forced: Flags | None) -> tuple[Flags, Flags]:
-    """Which rows are deletes, and which of those win whatever their ordering value says."""
+    """Which rows are deletes, and which of those win whatever their ordering value is."""
     marked = rules.is_delete(rows)
     none = np.zeros(rows.num_rows, dtype=bool)
     deletes = none if marked is None else marked.to_numpy(zero_copy_only=False)
@@ -276,7 +276,7 @@ def _deletes(rules: MergeRules, rows: pa.Table | pa.RecordBatch, forced: Flags |
 
 
 def in_rounds(rules: MergeRules, side: Side, starts: Positions, counts: Positions) -> Side:
-    """One record of each key. The records of a key stand together from `starts` on, in their order, and keys with more
+    """One record of each key. The records of a key are adjacent from `starts` on, in their order, and keys with more
     of them come first, so that those of a round are the first ones."""
     folds = rules.merger is None and not rules.late_fills
     if folds and counts[0] > _FEW and (rules.partial or side.present is not None):

@@ -24,9 +24,9 @@ from lakebed.schema.conversion import can_cast, cast_column, one_array, project_
 
 Positions = npt.NDArray[np.int64]
 
-# What rows have beside their data.
+# What rows have in addition to their data.
 _CARRIED = (RECORD_KEY, DELETE, POSITION, COMBINED)
-# A key that stands in a base file several times is told apart by its rows: each is updated.
+# A key that a base file has several times: each of its rows is updated.
 _RECORD = (RECORD_KEY, POSITION)
 # Before the names of ordering columns that the caller gave with keys to delete.
 GIVEN_ORDERING = f"{DERIVED}given_"
@@ -36,13 +36,13 @@ _BATCH_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """Rows of one group: record keys, where their data lies, and which rows are deletes.
+    """Rows of one group: record keys, where their data is, and which rows are deletes.
 
-    The data may be a mapped file, so it is never copied as a whole: `take` and `batches` give the rows that are needed.
-    `forced` marks deletes that win whatever the ordering value says (the delete operation, a move to another place).
-    `absent` are columns of the table that the rows lack: known keys keep what is stored in them. `required` are columns
+    The data may be a mapped file, so it is never copied at once: `take` and `batches` give the rows that are needed.
+    `forced` marks deletes that win whatever the ordering value is (the delete operation, a move to another location).
+    `absent` are columns of the table that the rows lack: existing keys keep their stored values. `required` are columns
     that the rows may lack and that are not to be null. `positions` are the rows of the group's base file that these are
-    for, -1 where that is not known, as an index told. `before` says of the rows that came how many more of their key
+    for, as an index found them, -1 where it did not. `before` counts for each incoming row how many more of its key
     went into each; `received` counts those as well.
     """
 
@@ -190,8 +190,8 @@ class Incoming:
 class Intake:
     """How rows are taken in: the columns to keep, the rules, the memory bound.
 
-    `absent` are columns that the caller's rows lack, where that says that known keys keep what is stored in them. With
-    `numbered` the rows of the base file that an index told are kept. With `null_ordering` "lowest" ordering values may
+    `absent` are columns that the caller's rows lack, if that means that existing keys keep their stored values. With
+    `numbered` the rows of the base file that an index found are kept. With `null_ordering` "lowest" ordering values may
     be null, but those of rows that are deletes.
     """
 
@@ -242,7 +242,7 @@ class Intake:
             self.rules.check_ordering(rows.filter(marked))
 
     def _of_delete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What rows of a delete have beside their keys: the fields of these, where two rows may share a key text, and
+        """What rows of a delete have in addition to their keys: the key fields, if two rows can share a key text, and
         the ordering columns that came with them, in the table's types; null what has no such value."""
         fields = self.rules.key_fields
         columns = {name: batch.column(name) for name in ([] if fields is None else fields.columns(batch.schema))}
@@ -261,7 +261,7 @@ class Intake:
         )
 
     def collect(self, batches: Iterator[pa.RecordBatch], spill: Spill, task: Task) -> Incoming:
-        """All rows of the group; beyond the memory bound they lie in a mapped file."""
+        """All rows of the group; beyond the memory bound they are in a mapped file."""
         spill.extend(self.checked(batches, task))
         table = spill.table()
         if not spill.spilled and table.nbytes <= self.memory // 4:
@@ -279,7 +279,7 @@ class Intake:
 
     def split(self, table: pa.Table, edges: Positions | None = None) -> Incoming:
         """Checked rows taken apart; of several rows with one key only the winner stays, where they are combined. With
-        `edges` they are those of several groups, one behind the other: a key of two groups is two keys."""
+        `edges` they are those of several groups, one after the other: a key of two groups is two keys."""
         forced = np.full(table.num_rows, self.all_deletes)
         if DELETE in table.column_names:
             forced |= pc.fill_null(table.column(DELETE), False).to_numpy(zero_copy_only=False)
@@ -288,7 +288,7 @@ class Intake:
         keys = one_array(table.column(RECORD_KEY))
         data = table.select([n for n in table.column_names if n not in _CARRIED])
         required = tuple(name for name in self.absent if not self.schema.field(name).nullable)
-        # where nulls give way to what is stored, a null says it all
+        # where nulls give way to stored values, a null is enough
         absent = () if self.rules.partial == "IGNORE_DEFAULTS" else self.absent
         positions: Positions | None = None
         if POSITION in table.column_names:

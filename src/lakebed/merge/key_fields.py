@@ -65,7 +65,7 @@ class KeyFields:
         return pc.binary_join_element_wise(*parts, "/")
 
     def check_equal(self, keys: pa.Array, one: pa.Table | pa.RecordBatch, other: pa.Table | pa.RecordBatch) -> None:
-        """Raise `InvalidRecord` where two rows of one key, which stand at the same place of both, have other fields."""
+        """Raise `InvalidRecord` where two rows of one key, at the same position of both, have other fields."""
         names = set(self._texts(one.schema)) & set(self._texts(other.schema))
         both = KeyFields(tuple(name for name in self.names if name in names))
         differ = pc.not_equal(both.identities(one), both.identities(other))
@@ -100,7 +100,7 @@ class KeyFields:
     def _refusal(self, key: str, one: pa.Table | pa.RecordBatch, other: pa.Table | pa.RecordBatch) -> InvalidRecord:
         return InvalidRecord(
             f"two rows have the record key {key!r} and other key fields: {self._shown(one)} and {self._shown(other)}",
-            hint="Hudi joins the fields of a key to one text, by which it cannot tell these rows apart: change a value"
+            hint="Hudi joins the fields of a key to one text, which is the same for these rows: change a value"
             " of one of them. To let the new row take the place of a stored one, delete lakebed.KeyText([...]) first",
             context={"record_key": key},
         )

@@ -25,7 +25,7 @@ _FEWEST_SLOTS_LOG: Final = 6
 # Among fewer keys, and where every so manieth shares its slot, a table of texts is as good.
 _MANY: Final = 1 << 12
 _MOST_CROWDED: Final = 5
-# Keys that show which bytes tell them apart, and how far into a key these are looked for.
+# Keys that are sampled for the bytes in which they differ, and how far into a key these are looked for.
 _SHOWN: Final = 512
 _FARTHEST: Final = 256
 
@@ -102,7 +102,7 @@ def key_codes(keys: pa.Array) -> tuple[Positions, int]:
 
 
 def telling_place(keys: pa.Array) -> int:
-    """Where in keys like these the eight bytes are that tell them best apart."""
+    """The offset of those eight bytes in which keys like these differ most."""
     if not len(keys):
         return 0
     shown = keys.take(pa.array(np.linspace(0, len(keys) - 1, min(len(keys), _SHOWN)).astype(np.int64)))

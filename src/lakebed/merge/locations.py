@@ -36,7 +36,7 @@ class FileIdOf:
 
 @dataclass(frozen=True, slots=True)
 class InstantOf:
-    """Instant of a stored base file name: the text between its last `_` and the dot behind it."""
+    """Instant of a stored base file name: the text between its last `_` and the dot after it."""
 
     column: str = FILE_NAME
 

@@ -3,7 +3,7 @@
 Of several log records of one key the one that stays, for all keys of a slice at once: no loop over records.
 
 The rules are Hudi's fold of a log into one record a key. A commit-time delete takes the place of whatever is before it,
-and ordered deletes behind it do nothing until a data record comes; of the rest the greatest ordering value stays, of
+and ordered deletes after it do nothing until a data record comes; of the rest the greatest ordering value stays, of
 equals the latest.
 
 Which blocks of a file slice's log files count, and in which order they are merged.
@@ -37,11 +37,11 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class LogEntries:
-    """What tells which log records stay, oldest first: record keys, values of the ordering fields (none under
+    """What decides which log records stay, oldest first: record keys, values of the ordering fields (none under
     commit-time ordering), and which are deletes. `forced` marks commit-time deletes, that win whatever the ordering
-    values say. `block` and `row` say where each record lies.
+    values are. `block` and `row` locate each record.
 
-    `positions` are the records' rows in the base file, where all blocks tell them.
+    `positions` are the records' rows in the base file, if all blocks have them.
     """
 
     keys: pa.Array
@@ -124,7 +124,7 @@ def _latest_or_greatest(entries: LogEntries, codes: Positions, rules: MergeRules
 
 
 def _undone(entries: LogEntries, codes: Positions, distinct: int, places: Positions) -> Flags:
-    """Entries that commit-time deletes leave out: what is before the last one of a key, ordered deletes behind it that
+    """Entries that commit-time deletes leave out: what is before the last one of a key, ordered deletes after it that
     no data record is before, and the delete itself where a data record follows."""
     forced = entries.forced
     last = np.full(distinct, -1)
@@ -180,7 +180,7 @@ def _ranks_of(values: pa.Array) -> Positions:
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """The columns that tell a stored row's record key, and how."""
+    """The columns that give a stored row's record key, and how."""
 
     names: tuple[str, ...]
     texts: Callable[[pa.RecordBatch], pa.Array] | None = None
@@ -208,7 +208,7 @@ def ordering_types(schemas: Sequence[pa.Schema], table: pa.Schema, rules: MergeR
 
 
 def roots(fields: Sequence[str], schema: pa.Schema) -> list[str]:
-    """The top-level columns of fields, which may lie inside structs."""
+    """The top-level columns of fields, which may be inside structs."""
     known_names = frozenset(schema.names)
     return [name if name in known_names else name.partition(".")[0] for name in fields]
 
@@ -222,7 +222,7 @@ def ordering_values(rows: pa.RecordBatch, rules: MergeRules, kinds: Sequence[pa.
 def data_entries(
     block: DataBlock, number: int, rules: MergeRules, kinds: Sequence[pa.DataType], keys: KeyColumns, path: str
 ) -> LogEntries:
-    """The entries of a data block; `number` stands for it in them."""
+    """The entries of a data block; `number` is its number in them."""
     marks = [IS_DELETED_COLUMN, OPERATION_COLUMN, *([rules.delete_field] if rules.delete_field else [])]
     wanted = [*keys.names, *roots(rules.ordering, block.schema), *marks]
     known_names = frozenset(block.schema.names)
@@ -259,7 +259,7 @@ def delete_entries(deletes: Deletes, number: int, rules: MergeRules, kinds: Sequ
 
 
 def joined(parts: Sequence[LogEntries], kinds: Sequence[pa.DataType]) -> LogEntries:
-    """The entries of blocks one behind the other."""
+    """The entries of blocks, one after the other."""
     if len(parts) == 1:
         return parts[0]
     positions = [part.positions for part in parts if part.positions is not None]
@@ -332,7 +332,7 @@ def _unwrapped(wrapped: Wrapped, kind: pa.DataType, skip: Flags | None = None) -
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values of a wrapper in a column's type: days and micros may stand as plain numbers."""
+    """Values of a wrapper in a column's type: days and micros may be plain numbers."""
     if pt.is_integer(values.type) and pt.is_date32(kind):
         return values.cast(pa.int32()).view(kind)
     if pt.is_date32(values.type) and pt.is_integer(kind):
@@ -360,11 +360,11 @@ def blocks_in_merge_order(
     blocks: Iterable[BlockHead], is_visible: Callable[[str], bool], *, by_instant: bool = False
 ) -> list[BlockHead]:
     """Data and delete blocks, oldest first, from all blocks of a slice in the order of its files; with `by_instant` in
-    the order of their instants, which the names of files that a resize of buckets brought rows to do not tell.
+    the order of their instants: the names of files that a resize of buckets wrote do not show it.
 
-    `is_visible(instant)` says whether a block's instant counts. Damaged blocks are left out, and so are those in
+    `is_visible(instant)` is whether a block's instant counts. Damaged blocks are left out, and so are those in
     front of a rollback command for their instant. The blocks of one instant stay together; a log-compacted block
-    stands where the newest instant that it replaces stood, instead of those.
+    takes the place of the newest instant that it replaces.
     """
     counting: dict[str, list[BlockHead]] = {}
     for block in blocks:

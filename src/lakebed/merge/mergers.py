@@ -100,7 +100,7 @@ def merger_named(name: str) -> Merger | None:
 
 
 def _installed() -> dict[str, Merger]:
-    """Looked up anew, since packages come while a process runs; few are installed, and few tables ask."""
+    """Looked up each time, since packages can be installed while a process runs; few are, and few tables ask."""
     return {m.strategy_id.lower(): m for m in map(_loaded, entry_points(group=ENTRY_POINTS))}
 
 

@@ -15,7 +15,7 @@ from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PA
 
 
 def constant(value: str, rows: int) -> pa.DictionaryArray:
-    """A column that says the same in every row, without a string per row."""
+    """A column with one value in every row, without a string per row."""
     return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), pa.array([value]))
 
 
@@ -73,7 +73,7 @@ class MetaOfGroups:
     populated: bool = True
 
     def with_meta(self, codes: npt.NDArray[np.int32], keys: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """New rows in the file's schema, as `FreshMeta.with_meta` has those of each group; `codes` say which row is
+        """New rows in the file's schema, as `FreshMeta.with_meta` has those of each group; `codes` give which row is
         of which, in ascending order."""
         if not self.populated:
             return _in_front(_unpopulated(rows.num_rows), rows, self.schema)

@@ -49,7 +49,7 @@ def put(old: pa.Array, at: Positions, places: pa.Array, new: pa.Array) -> pa.Arr
 
 
 def _spliced(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
-    """The same for a few rows: what stands between them is copied as it is."""
+    """The same for a few rows: what is between them is copied unchanged."""
     parts: list[pa.Array] = []
     start = 0
     for number, place in enumerate(at.tolist()):
@@ -67,7 +67,7 @@ def _put_numbers(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
 
 
 def _is_same(old: pa.Array, at: Positions, new: pa.Array) -> bool:
-    """Whether the rows `at` have the values already; a few of them mostly tell."""
+    """Whether the rows `at` have the values already; a few of them mostly show it."""
     few = min(len(at), _PROBED_TEXTS)
     return old.take(pa.array(at[:few])).equals(new.slice(0, few)) and old.take(pa.array(at)).equals(new)
 
@@ -117,13 +117,13 @@ class Side:
     """One record of each of some keys, all in the same order on both sides of a merge.
 
     `rows` are the records in the reader's columns; of a delete only the key and the ordering values count, the rest may
-    be null. `deletes` says which records are deletes, `forced` which of these are commit-time deletes, which win
-    whatever the ordering values say. `ordering` are the values of the rules' ordering fields where the rows do not
+    be null. `deletes` marks the records that are deletes, `forced` those that are commit-time deletes, which win
+    whatever the ordering values are. `ordering` are the values of the rules' ordering fields where the rows do not
     hold them (a field inside a struct); None: they are columns of `rows`.
 
-    `present` is None where no record comes from a partial block, or from behind one. Otherwise field by field merging
-    is in force, and it tells for each column that some records lack which records have it; a column that it does not
-    name is in all of them. `rows` is null where a column is absent.
+    `present` is None if no record comes from a partial block, or from a block after one. Otherwise field by field
+    merging is in force, and for each column that some records lack it marks the records that have it; a column that it
+    does not name is in all of them. `rows` is null where a column is absent.
     """
 
     rows: pa.RecordBatch
@@ -182,7 +182,7 @@ class Side:
         return replace(self, rows=pa.RecordBatch.from_arrays(values, names=names))
 
     def slice(self, start: int, length: int | None = None) -> Side:
-        """Some records that stand together; nothing is copied."""
+        """Some adjacent records; nothing is copied."""
         end = self.length if length is None else start + length
         present = None if self.present is None else {k: v[start:end] for k, v in self.present.items()}
         ordering = None if self.ordering is None else tuple(v.slice(start, end - start) for v in self.ordering)
@@ -198,11 +198,11 @@ class Side:
 
 
 def merge_pairs(rules: MergeRules, older: Side, newer: Side) -> Side:
-    """Row by row the record that the two make; `older` may be the stored rows, with `newer` what the log says of them.
+    """Row by row the record that the two make; `older` may be the stored rows, and `newer` their changes in the log.
 
     Both sides have the same keys, row by row, and the same columns and types (dictionaries aside); so has the result.
-    Its deletes are still there: for a stored row they mean that it is gone, among log records they are an outcome that
-    later rounds merge on. Meta columns are those of the record that wins, where the rules do not say otherwise.
+    Its deletes are still there: a stored row is deleted by them, and among log records they are an outcome that
+    later rounds merge on. Meta columns are those of the record that wins, unless the rules state otherwise.
     """
     return merge_into(rules, older, newer)[0]
 
@@ -237,8 +237,8 @@ def newer_wins(rules: MergeRules, older: Side, newer: Side) -> Flags:
 
 
 def _by_merger(merger: Merger, older: Side, newer: Side) -> tuple[Side, Flags]:
-    """What the user's function makes of two rows. A delete removes what is older, and what follows it starts anew: such
-    a record is `forced`, so that it does not meet what stood before the delete."""
+    """What the user's function makes of two rows. A delete removes what is older, and what follows it starts again:
+    such a record is `forced`, so that it does not meet what came before the delete."""
     every = np.ones(older.length, dtype=bool)
     pairs = _Pairs(older, newer, every)
     result = pairs.winners()
@@ -349,7 +349,7 @@ def is_data(name: str) -> bool:
 
 
 def empty_values(rules: MergeRules, values: pa.Array) -> Flags | None:
-    """Which values say nothing under the rules' partial update mode; None: all of them say something."""
+    """Which values count as absent under the rules' partial update mode; None: none of them."""
     if rules.partial == "IGNORE_DEFAULTS":
         return pc.is_null(values).to_numpy(zero_copy_only=False) if values.null_count else None
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type

@@ -1,6 +1,6 @@
 """Merges the incoming rows of a file group into its stored rows, which come batch by batch: winners are put in place.
 
-Rows that nobody touched keep their meta columns; rows that changed or are new get fresh ones. Pure: Arrow batches in,
+Unchanged rows keep their meta columns; rows that changed or are new get fresh ones. Pure: Arrow batches in,
 Arrow batches out.
 
 Merges incoming rows into stored rows that are kept in the order of their keys.
@@ -58,8 +58,8 @@ class Counts:
 @dataclass(frozen=True, slots=True)
 class Match:
     """The rows of a stored batch that incoming rows change: positions in the batch and in the incoming rows, and which
-    of them are gone. `rows` is what the pairs make in the data columns, None where it is the incoming rows. `lost` is
-    how many incoming rows lose to the stored one."""
+    of them are deleted. `rows` is what the pairs make in the data columns, None if it is the incoming rows. `lost` is
+    the number of incoming rows that lose to the stored one."""
 
     stored: Positions
     incoming: Positions
@@ -80,9 +80,9 @@ class Match:
 @dataclass(frozen=True, slots=True)
 class Merged:
     """One stored batch after the merge: its rows, the keys among them that are new, and the changes where they are
-    tracked: rows that are gone or new, and those before and after an update, in the same order (not where only the key
-    is tracked, which no update changes). `updated` are the positions of changed rows where all rows stand where they
-    stood, None where some came or went."""
+    tracked: rows that are deleted or new, and those before and after an update, in the same order (not where only the
+    key is tracked, which no update changes). `updated` are the positions of changed rows if all rows keep their
+    positions, None if some were added or deleted."""
 
     rows: pa.RecordBatch
     new_keys: pa.Array
@@ -108,7 +108,7 @@ class Touch:
 class RowMerge:
     """One group's incoming rows against its stored rows.
 
-    `tracked` are columns in which changed rows are given back (None: nobody asks; where the rows lack one it is left
+    `tracked` are columns in which changed rows are returned (None: not requested; a column that the rows lack is left
     out). `following` matters to `SortedRowMerge` only.
     """
 
@@ -127,7 +127,7 @@ class RowMerge:
     def changes_anything(self, stored: Iterable[pa.RecordBatch]) -> bool:
         """Whether any incoming row may change the stored ones, by their keys and ordering columns.
 
-        Reads nothing of them when that is certain, or takes whole rows to tell, otherwise up to the first change.
+        Reads none of them if that is certain or takes full rows to decide, otherwise up to the first change.
         """
         if self.changes_for_sure or (self._in_pairs and self.on_match == "keys"):
             return True
@@ -157,7 +157,7 @@ class RowMerge:
         return False
 
     def pass_by(self, following: str | None = None) -> None:
-        """Go on behind stored rows that nothing touches."""
+        """Skip stored rows that no incoming row changes."""
 
     def touch(self, batch: pa.RecordBatch, following: str | None = None) -> Touch:
         """What incoming rows may do to stored ones, of which the keys are enough."""
@@ -189,7 +189,7 @@ class RowMerge:
         self._refuse_known(self._seen)
 
     def merge(self, batch: pa.RecordBatch, following: str | None = None, touch: Touch | None = None) -> Merged:
-        """A stored batch with winners in place and deleted rows gone. `touch` saves the search for keys."""
+        """A stored batch with winners in place, without deleted rows. `touch` saves the search for keys."""
         match = self._match(batch, touch)
         self.counts.unchanged += match.lost
         no_keys = batch.column(RECORD_KEY).slice(0, 0)
@@ -218,7 +218,7 @@ class RowMerge:
     def _with_changes(
         self, merged: Merged, before: pa.RecordBatch, after: pa.RecordBatch, at: Positions, deleted: Positions
     ) -> Merged:
-        """With the changes, where they are tracked: rows that stand at the same places before and after."""
+        """With the changes, if they are tracked: rows at the same positions before and after."""
         if self.tracked is None:
             return merged
         merged = replace(merged, removed=self.tracked_rows(before, deleted))
@@ -332,7 +332,7 @@ class SortedRowMerge(RowMerge):
         return self._start < self._incoming_below(following, or_equal=True)
 
     def pass_by(self, following: str | None = None) -> None:
-        """Go on behind stored rows that nothing touches."""
+        """Skip stored rows that no incoming row changes."""
         self._start = self._incoming_below(following)
 
     def touch(self, batch: pa.RecordBatch, following: str | None = None) -> Touch:
@@ -378,7 +378,7 @@ class SortedRowMerge(RowMerge):
         return fresh
 
     def _woven(self, batch: pa.RecordBatch, match: Match, fresh: Positions, new_keys: pa.Array) -> Merged:
-        """The stored batch with winners in place, deleted rows gone and new rows where their keys belong."""
+        """The stored batch with winners in place, without deleted rows, and with new rows where their keys belong."""
         if not len(match.stored) and not len(fresh):
             return Merged(batch, new_keys, updated=match.stored)
         at, source, deleted, data = match.split(self.incoming)
@@ -414,7 +414,7 @@ class SortedRowMerge(RowMerge):
         deleted: Positions,
         new: pa.RecordBatch,
     ) -> Merged:
-        """With the changes, where they are tracked; `new` are the updated rows and the fresh ones behind them."""
+        """With the changes, where they are tracked; `new` are the updated rows, and the fresh ones after them."""
         if self.tracked is None:
             return Merged(rows, new_keys)
         removed = self.tracked_rows(stored, deleted)

@@ -80,7 +80,7 @@ def file_and_position(values: pa.Array) -> list[pa.Array]:
 
 
 PartialMode = Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"]
-# What `_hoodie_operation` says of a deleted row, and of the state before an update.
+# `_hoodie_operation` of a deleted row, and of the state before an update.
 _DELETED = pa.array(["D", "-U"])
 
 
@@ -89,16 +89,16 @@ class MergeRules:
     """The table's merge mode, reduced to what decides between two rows.
 
     `ordering` names the ordering fields (dotted inside structs) under event-time ordering and is empty under
-    commit-time ordering, where the later row always wins; `file_positions` says that its values are texts
-    `<file>.<position>`. `delete_field` and `delete_marker` mark a row as a delete besides `_hoodie_is_deleted`
+    commit-time ordering, where the later row always wins; with `file_positions` its values are texts
+    `<file>.<position>`. `delete_field` and `delete_marker` mark a row as a delete in addition to `_hoodie_is_deleted`
     (`any_case`: whatever the case of the marker), `deletes_win` that deletes win whatever their ordering values,
     `delete_blocks_win` that those of delete blocks do. With `late_meta` the newer of two rows gives the meta columns,
     whichever wins.
 
-    `partial` says which fields of the row that wins take the other row's value: IGNORE_DEFAULTS those that are null,
+    `partial` selects the fields of the winner that take the other row's value: IGNORE_DEFAULTS those that are null,
     FILL_UNAVAILABLE texts that are `unavailable`; empty: none. With `late_fills` only a newer row that wins takes them.
     `batch_ordering` are the fields by which one of several rows of a batch is picked, as it is, where that is not by
-    the rules themselves. With a `merger` a function of the user's says what becomes of two rows. `key_fields` are those
+    the rules themselves. With a `merger` a function of the user's merges two rows. `key_fields` are those
     of a composite key: rows of one key text that differ in them are refused.
     """
 
@@ -169,7 +169,7 @@ class MergeRules:
 
     @property
     def picks_winners(self) -> bool:
-        """Whether one row of a key always stays as it is, so that keys and ordering values tell which; else rows of a
+        """Whether one row of a key always stays as it is, so that keys and ordering values decide which; else rows of a
         key are merged two at a time: `merge.pairs`."""
         return not self.partial and self.merger is None
 
@@ -182,7 +182,7 @@ class MergeRules:
 
     @property
     def of_deletes(self) -> MergeRules:
-        """The rules among rows that say which keys go: they have no ordering values."""
+        """The rules among rows that name deleted keys: they have no ordering values."""
         return MergeRules(key_fields=self.key_fields)
 
     @property
@@ -196,7 +196,7 @@ class MergeRules:
         return not self.file_positions and not any("." in name for name in self.ordering)
 
     def is_delete(self, rows: pa.Table | pa.RecordBatch) -> pa.Array | None:
-        """Which rows are deletes (no nulls), or None when the rows have no column that could say so."""
+        """Which rows are deletes (no nulls), or None when the rows have no column that marks deletes."""
         flags: list[pa.Array] = []
         names = rows.schema.names
         if IS_DELETED_COLUMN in names:

@@ -59,7 +59,7 @@ def is_archival_due(commits: Sequence[Instant], bounds: ArchivalBounds) -> bool:
 
 
 def before_pending(commits: Sequence[Instant], pending: Iterable[Instant]) -> ArchivalLimit | None:
-    """The last commit before the first of these pending instants stays, and all behind it."""
+    """The last commit before the first of these pending instants stays, and all after it."""
     first = min((i.time for i in pending), default=None)
     if first is None:
         return None
@@ -68,7 +68,7 @@ def before_pending(commits: Sequence[Instant], pending: Iterable[Instant]) -> Ar
 
 
 def before_due_compaction(instants: Iterable[Instant], delta_commits: int) -> ArchivalLimit | None:
-    """The delta commits stay by which it is told that a compaction is due: so many since the last one, or that one."""
+    """The delta commits stay that decide whether a compaction is due: all since the last one, or that one."""
     known = [i for i in instants if i.is_completed or i.action is Action.DELTACOMMIT]
     compaction = next((i for i in reversed(known) if i.is_completed and i.action is Action.COMMIT), None)
     since = [i for i in known if i.action is Action.DELTACOMMIT and (compaction is None or i.time > compaction.time)]
@@ -88,7 +88,7 @@ def before_uncleaned(instants: Iterable[Instant], cleaned_to: str | None) -> Arc
 
 
 def before_metadata(commits: Iterable[Instant], compaction: str | None) -> ArchivalLimit | None:
-    """The first commit that completed behind the last compaction of the metadata table: its delta commit counts only
+    """The first commit that completed after the last compaction of the metadata table: its delta commit counts only
     while it can be found here. None of it: everything stays."""
     if compaction is None:
         return ArchivalLimit("", "the metadata table was not compacted yet")
@@ -97,7 +97,7 @@ def before_metadata(commits: Iterable[Instant], compaction: str | None) -> Archi
 
 
 def before_savepoint(instants: Iterable[Instant]) -> ArchivalLimit | None:
-    """The first savepoint and all behind it."""
+    """The first savepoint and all after it."""
     first = next((i for i in instants if i.action is Action.SAVEPOINT), None)
     return ArchivalLimit(first.time, "it has a savepoint") if first else None
 

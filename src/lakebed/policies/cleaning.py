@@ -1,7 +1,7 @@
 """Which files cleaning deletes: those that no reader of the retained commits needs, nor a savepoint or a pending plan.
 
-A policy says what is retained (`retain_commits`, `retain_since`, `retain_versions`); `plan_cleaning` gives the files.
-"""
+A policy decides what is retained (`retain_commits`, `retain_since`, `retain_versions`); `plan_cleaning` gives the
+files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def passing_at_most(retention: Retention, commits: Sequence[Instant], since: str
 
 def superseded_partitions(commit: CommitMetadata) -> frozenset[str]:
     """The partition paths where a commit began a further slice of a file group, or replaced file groups: when it falls
-    behind the earliest commit that is kept, there is something to clean."""
+    before the earliest commit that is retained, there is something to clean."""
     compacts = commit.operation == "COMPACT"
     found = {
         partition
@@ -85,7 +85,7 @@ def superseded_partitions(commit: CommitMetadata) -> frozenset[str]:
 
 def has_expired_since(last_clean: str, commits: Sequence[Instant], retention: Retention, retained_before: int) -> bool:
     """Whether a slice may have expired since the last clean (its time; "" for none), which kept `retained_before`
-    commits: one does when a newer one, of a compaction or a replacement, falls behind the earliest commit. This holds
+    commits: one does when a newer one, of a compaction or a replacement, falls before the earliest commit. This holds
     where every other commit only adds log files."""
     earliest = retention.earliest
     if earliest is None:
@@ -119,7 +119,7 @@ def plan_cleaning(
 
 
 def _begins_further_slice(stat: WriteStat, *, compacts: bool) -> bool:
-    """Log files join a slice; a compaction does not say of which slices without base file its own follow."""
+    """Log files join a slice; a compaction does not name the slices without base file that its own follow."""
     is_log = stat.path.rpartition("/")[2].startswith(".")
     return not is_log and (compacts or stat.prev_commit not in ("", NEW_FILE))
 

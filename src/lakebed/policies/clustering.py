@@ -1,4 +1,4 @@
-"""Which file slices a clustering writes anew together: partition paths, slices, groups of slices."""
+"""Which file slices a clustering rewrites together: partition paths, slices, groups of slices."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def most_log_bytes(*, at_least: int = 0, target_megabytes: int = 512_000) -> Com
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A strategy by its name with all that one may be told: least bytes and number of log files of a slice, megabytes
+    """A strategy by its name, with all settings of any: least bytes and number of log files of a slice, megabytes
     to read and write in one compaction, how many days `DayBased` and the bounded one take, the paths of
     `PartitionRegexBased`."""
 
@@ -249,8 +249,8 @@ def plan_log_compaction(
     """The log compaction of slices with at least so many log files and blocks; `count_blocks` is asked only for slices
     with enough files.
 
-    With `before` only logs of earlier instants count and are merged: the merged block stands where the last of them
-    stood, so nothing that is still pending may come in between.
+    With `before` only logs of earlier instants count and are merged: the merged block takes the place of the last of
+    them, so nothing that is still pending may come in between.
     """
     found: list[FileSlice] = []
     for file_slice in slices:

@@ -23,7 +23,7 @@ def is_void(target: str, is_committed: Callable[[str], bool]) -> bool:
     """Whether a pending rollback is taken off the timeline instead of being run; `target` is the instant that its plan
     names.
 
-    Hudi refuses some rollbacks of completed commits after it has written their plan, which stays behind. What undoes a
+    Hudi refuses some rollbacks of completed commits after it has written their plan, which it leaves. What undoes a
     completed commit takes its completed file away first: where that is still there nothing was deleted. A plan that
     names no instant goes too: whatever it was meant for is still pending, and gets a plan of its own.
     """
@@ -31,8 +31,8 @@ def is_void(target: str, is_committed: Callable[[str], bool]) -> bool:
 
 
 def files_of_instant(files: Iterable[DataFile], instant: str, *, logs: bool = True) -> list[DataFile]:
-    """Of all files those whose names carry the instant; without `logs` base files alone, where the name of a log file
-    tells the instant of its slice and not of who wrote it."""
+    """Of all files those whose names have the instant; without `logs` base files alone, since the name of a log file
+    has the instant of its slice and not that of its writer."""
     return [file for file in files if file.instant == instant and (logs or isinstance(file, BaseFile))]
 
 
@@ -42,8 +42,8 @@ def plan_rollback_by_paths(
     """The rollback of a write whose markers (or an earlier plan) name these files; `logs` are those that it may have
     appended to.
 
-    Only what carries the target's instant in its name is deleted, whatever else is named, and log files with that of
-    one of the `resizes`: a delta commit that goes on beside one adds them to the new file groups. Blocks that were
+    Only what has the target's instant in its name is deleted, whatever else is named, and log files with that of
+    one of the `resizes`: a delta commit during a resize adds them to the new file groups. Blocks that were
     appended to log files of other instants, before version 8, are to be hidden by command blocks: the plan's `logs`.
     """
     files = sorted(

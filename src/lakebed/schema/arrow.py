@@ -48,7 +48,7 @@ _KEPT = frozenset(
 
 
 def meta_fields() -> list[pa.Field]:
-    """The five meta columns that stand first in every base file."""
+    """The five meta columns, the first columns of every base file."""
     return [pa.field(name, pa.string()) for name in META_COLUMNS]
 
 
@@ -207,7 +207,7 @@ def check_names(names: list[str], parent: str = "") -> None:
         if first is not None:
             what = f"twice the name {name}" if first == name else f"the names {first} and {name}"
             raise SchemaConflict(
-                f"the columns{where} hold {what}; Spark and Hudi do not tell upper from lower case",
+                f"the columns{where} hold {what}; Spark and Hudi do not distinguish upper from lower case",
                 hint="Rename one of them.",
                 context={"column": name},
             )

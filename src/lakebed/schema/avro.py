@@ -259,7 +259,7 @@ def sanitise_name(name: str) -> str:
 
 
 def _define_once(avro: Any, namespace: str, defined: dict[str, Any]) -> Any:
-    """Avro spells a named type out where it first stands and names it after that."""
+    """Avro defines a named type at its first use, and only names it afterwards."""
     if isinstance(avro, list):
         return [_define_once(branch, namespace, defined) for branch in avro]
     if not isinstance(avro, dict):
@@ -329,12 +329,12 @@ def _avro_type(kind: pa.DataType, name: str, namespace: str) -> Any:
 
 
 def _check_name(name: str, namespace: str) -> None:
-    """Java's Avro takes letters of any script, digits behind the first character, and `_`; nothing beyond the BMP."""
+    """Java's Avro takes letters of any script, digits after the first character, and `_`; nothing beyond the BMP."""
     letters = [c == "_" or (unicodedata.category(c)[0] == "L" and ord(c) < 0x10000) for c in name]
     digits = [unicodedata.category(c) == "Nd" and ord(c) < 0x10000 for c in name]
     if not name or not letters[0] or not all(a or b for a, b in zip(letters, digits, strict=True)):
         raise SchemaConflict(
-            f"the column name {name!r} cannot stand in a Hudi table: its Avro schema allows letters, digits "
+            f"the column name {name!r} is not possible in a Hudi table: its Avro schema allows letters, digits "
             "and _, and no digit first",
             hint="Rename the column.",
             context={"column": name, "record": namespace},

@@ -191,7 +191,7 @@ def _cast_struct(array: pa.Array, to_type: pa.DataType) -> pa.Array:
 
 
 def _cast_list(array: pa.Array, to_type: pa.DataType) -> pa.Array:
-    # flatten works alike for all list layouts and for slices; a null list has no elements there
+    # flatten works the same for all list layouts and for slices; a null list has no elements there
     values = cast_column(array.flatten(), to_type.value_type)
     mask = array.is_null() if array.null_count else None
     return pa.ListArray.from_arrays(list_offsets(array), values, type=to_type, mask=mask)

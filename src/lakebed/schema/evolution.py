@@ -66,7 +66,7 @@ def is_promotion(file_type: pa.DataType, table_type: pa.DataType) -> bool:
 
 
 def _holds(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """A decimal with no fewer digits before and behind the point."""
+    """A decimal with no fewer digits before and after the point."""
     return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
 
 
@@ -87,7 +87,7 @@ def reconcile(
     one side's is. Under the `evolution` "add" no stored type changes, under "strict" no column comes in and none
     becomes nullable, either. Columns that the data lacks are an error, or filled with null (`missing="null"`), or leave
     the table (`"drop"`). Anything else raises `SchemaConflict` with the column, both types and what to do. A
-    long does not turn into a timestamp, nor back, though Hudi lets it: nobody knows in which unit it counts.
+    long does not turn into a timestamp, nor back, though Hudi allows it: its unit is unknown.
 
     >>> reconcile(pa.schema([("id", pa.int32())]), pa.schema([("id", pa.int64()), ("x", pa.string())]))
     id: int64
@@ -113,7 +113,7 @@ def _change(before: pa.Field, now: pa.Field | None) -> str:
         return f"column {before.name} is taken off the table"
     if not before.type.equals(now.type):
         new, old = spark_type(now.type), spark_type(before.type)
-        if new == old:  # elements of arrays and values of maps: Spark's name of the type does not tell
+        if new == old:  # elements of arrays and values of maps: Spark's name of the type does not show it
             return f"column {before.name} may hold nulls inside now"
         return f"column {before.name} is {new} now, it was {old}"
     return f"column {before.name} may be null now" if now.nullable and not before.nullable else ""

@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
 
-# Below these, two digits tell more than the shortest text that reads back the same: Java then prints two.
+# Below these, two digits are more exact than the shortest text that reads back the same: Java then prints two.
 _TWO_DIGITS_BELOW = {pa.float32(): 1e-42, pa.float64(): 1e-321}
 # Arrow prints decimals with a greater scale in scientific notation when they are small.
 _PLAIN_SCALE = 6

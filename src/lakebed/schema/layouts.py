@@ -46,8 +46,8 @@ def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def fill_hidden_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with a value where a field that must not be null is null inside a struct that is null itself. Nobody
-    sees such fields (Spark hands them over so), and Parquet's writer refuses them all the same. Raises `InvalidRecord`
+    """The column with a value where a field that must not be null is null inside a struct that is null itself. No
+    reader sees such fields (Spark passes them on), but Parquet's writer refuses them. Raises `InvalidRecord`
     for a null that can be seen."""
     if not _has_required(column.type):
         return column
@@ -190,7 +190,7 @@ def table_with_offsets(table: pa.Table) -> pa.Table:
 
 @cache
 def _holds_lists(kind: pa.DataType) -> bool:
-    """Whether lists or maps stand anywhere in a type."""
+    """Whether a type has lists or maps at any depth."""
     if _is_list(kind):
         return True
     return pt.is_struct(kind) and any(_holds_lists(kind.field(n).type) for n in range(kind.num_fields))

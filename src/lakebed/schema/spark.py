@@ -122,7 +122,7 @@ def arrow_to_spark_ddl(schema: pa.Schema) -> str:
     """The schema as Spark DDL, names in backticks; a time with zone is TIMESTAMP_LTZ, one without TIMESTAMP_NTZ. What
     TIMESTAMP alone means depends on the session (`spark.sql.timestampType`).
 
-    DDL cannot say that the elements of an array or map are not null.
+    DDL cannot express that the elements of an array or map are not null.
 
     >>> arrow_to_spark_ddl(pa.schema([pa.field("a b", pa.int32(), False), ("at", pa.timestamp("us"))]))
     '`a b` INT NOT NULL, `at` TIMESTAMP_NTZ'
@@ -131,8 +131,9 @@ def arrow_to_spark_ddl(schema: pa.Schema) -> str:
 
 
 def read_by_spark(schema: pa.Schema) -> pa.Schema:
-    """The Arrow schema that Spark itself has for what `arrow_to_spark_ddl` says of these columns: anything may be null,
-    timestamps are in microseconds, times of a day in nanoseconds. Since 4.3 a data source's rows come in no other.
+    """The Arrow schema that Spark itself has for the DDL that `arrow_to_spark_ddl` gives of these columns: all are
+    nullable, timestamps are in microseconds, times of a day in nanoseconds. Since 4.3 a data source's rows come in no
+    other.
 
     >>> read_by_spark(pa.schema([pa.field("l", pa.list_(pa.field("element", pa.int32(), False)), False)])).field("l")
     pyarrow.Field<l: list<element: int32>>
@@ -221,7 +222,7 @@ def _column(file_schema: pa.Schema, field: pa.Field) -> str:
 
 
 def spark_cast(sql: str, kind: pa.DataType, to_type: pa.DataType, depth: int = 0) -> str:
-    """`sql`, a value of type `kind`, in another type, as `cast_column` has it; `depth` tells nested lambdas apart."""
+    """`sql`, a value of type `kind`, in another type, as `cast_column` has it; `depth` numbers nested lambdas."""
     if kind.equals(to_type) or (
         not pt.is_nested(to_type) and spark_type(kind) == spark_type(to_type) and not _cuts(kind, to_type)
     ):

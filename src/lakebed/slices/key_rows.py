@@ -27,7 +27,7 @@ from lakebed.slices.reader import SliceReader
 
 # Row groups beyond this many bytes are read by batches.
 _LARGE_ROW_GROUP = 256 << 20
-# So many rows are decoded at a time, and none behind the last that has a key.
+# So many rows are decoded at a time, and none after the last that has a key.
 _TAKE_ROWS = 8_192
 # So few keys are searched one by one.
 _FEW_KEYS = 1_000
@@ -176,7 +176,7 @@ def _take(
     keys: pa.Array,
     columns: Sequence[str],
 ) -> list[pa.RecordBatch]:
-    """Rows (ascending numbers) of a row group that have one of the keys; none behind the last of them is decoded."""
+    """Rows (ascending numbers) of a row group that have one of the keys; none after the last of them is decoded."""
     found: list[pa.RecordBatch] = []
     start = end = 0
     for batch in parquet.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=list(columns), use_threads=False):

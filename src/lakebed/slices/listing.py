@@ -31,7 +31,7 @@ _NO_SIZE = 1
 _LISTERS = 16
 
 FileGroups = Callable[[pa.Array, pa.Array], pa.Array]
-"""A choice of file groups: says of files, given by file id and bytes, which are of a chosen group."""
+"""A choice of file groups: decides for files, given by file id and bytes, which are of a selected group."""
 
 
 def groups_of_ids(file_ids: Collection[str], *, or_smaller_than: int = 0) -> FileGroups:
@@ -47,7 +47,7 @@ def groups_of_ids(file_ids: Collection[str], *, or_smaller_than: int = 0) -> Fil
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What lies under the table folder, by kind; nothing is judged yet. Of a listing of some partition paths,
+    """What is under the table folder, by kind; nothing is judged yet. Of a listing of some partition paths,
     `partitions` are those that were found."""
 
     base_files: tuple[BaseFile, ...]
@@ -90,7 +90,7 @@ def list_table(storage: Storage, partitions: Collection[str] | None = None) -> L
 
 def newest_base_files(rows: pa.Table, ids: pa.Array, counts: Callable[[BaseFile], bool]) -> list[BaseFile]:
     """The base files of each file group from the newest one down to the first that counts, from rows of `partition`,
-    `name` and `size` and their file ids: a file group that is written often has many that nobody asks for any more,
+    `name` and `size` and their file ids: a file group that is written often has many that no reader needs any more,
     until they are cleaned away."""
     instants = pc.replace_substring_regex(plain_strings(rows["name"]), r"^.*_([0-9]+)\.[a-zA-Z0-9]+$", r"\1")
     by: list[tuple[str, Literal["ascending", "descending"]]] = [("partition", "ascending"), ("id", "ascending")]
@@ -190,9 +190,9 @@ class NamedFiles:
         return True
 
     def check(self, listed: Collection[BaseFile], latest: Iterable[FileSlice], *, every_group: bool) -> None:
-        """Raise `CorruptFile` where a file that no write stat names is not that of a lost task attempt: the commit says
-        that it wrote to the file group, and the file that it names is not there. Where `every_group` of the partition
-        paths was listed, also where it says so of a file group that is not there."""
+        """Raise `CorruptFile` where a file that no write stat names is not that of a lost task attempt: the commit
+        states that it wrote to the file group, and the file that it names is not there. Where `every_group` of the
+        partition paths was listed, also where it states so of a file group that is not there."""
         if not self._unnamed:
             return
         paths = {base.path for base in listed}

@@ -168,7 +168,7 @@ BlockRows = Callable[[int, Positions], tuple[Sequence[pa.Array], Sequence[str]]]
 
 @dataclass(frozen=True, slots=True)
 class LogRecords:
-    """One record of each key that the log has: `rows` may lie in a mapped file."""
+    """One record of each key that the log has: `rows` may be in a mapped file."""
 
     rows: pa.Table
     deletes: Flags
@@ -186,7 +186,7 @@ class LogRecords:
     def into(
         self, rules: MergeRules, columns: Sequence[pa.Array], ordering: tuple[pa.Array, ...], targets: Positions
     ) -> tuple[list[pa.Array], Flags, int]:
-        """Stored rows with what their records, named in `targets`, make of them; which of the rows are gone, and how
+        """Stored rows with what their records, named in `targets`, make of them; which of the rows are deleted, and how
         many of the others changed."""
         at = np.flatnonzero(targets >= 0)
         gone = np.zeros(len(targets), np.bool_)
@@ -219,7 +219,7 @@ class LogRecords:
 
 @dataclass(frozen=True)
 class PairwiseFold:
-    """Makes one record of all those of a key. `schema` are the columns; `partial` says that merging is field by field.
+    """Makes one record of all those of a key. `schema` are the columns; with `partial` merging is field by field.
     `data_blocks` are the numbers of blocks that have rows."""
 
     entries: LogEntries

@@ -79,7 +79,7 @@ _FEW_COLUMNS = 4
 
 @dataclass(frozen=True, eq=False)
 class LogUnit:
-    """Data blocks by their numbers, oldest first, and their rows one behind the other."""
+    """Data blocks by their numbers, oldest first, and their rows one after the other."""
 
     numbers: tuple[int, ...]
     block: DataBlock
@@ -180,7 +180,7 @@ _KEPT_SHARE = 4
 @dataclass(slots=True)
 class MergeCounts:
     """What a slice's log files held and what they did to its rows: base rows that were `updated` or `deleted`, rows
-    that were `inserted` behind them."""
+    that were `inserted` after them."""
 
     log_records: int = 0
     log_blocks: int = 0
@@ -216,7 +216,7 @@ class SliceLogs:
         by_instant: bool = False,
     ) -> SliceLogs:
         """Scan the files, in the given order, or with `by_instant` in that of their blocks' instants. Raises
-        `CorruptFile` for one that is gone."""
+        `CorruptFile` for one that is missing."""
         scanned = parallel_map(lambda log: _heads(storage, log), log_files, _READERS if is_remote(storage) else 1)
         heads = list(chain.from_iterable(scanned))
         shown = tuple(blocks_in_merge_order(heads, view.shows, by_instant=by_instant))
@@ -241,7 +241,7 @@ class SliceLogs:
 
     @property
     def stays_open(self) -> bool:
-        """Whether the contents of all data blocks are held once they were read."""
+        """Whether the contents of all data blocks are cached once they were read."""
         return self.data_bytes <= self.memory // _KEPT_SHARE
 
     @property
@@ -281,7 +281,7 @@ class SliceLogs:
         return {number: unit for unit in found for number in unit}
 
     def entries(self, rules: MergeRules, kinds: Sequence[pa.DataType], keys: KeyColumns) -> LogEntries:
-        """What tells which of the records stay: `kinds` are the types of the ordering fields."""
+        """What decides which of the records stay: `kinds` are the types of the ordering fields."""
         parts: list[LogEntries] = []
         of_units: dict[int, LogEntries] = {}
         for number, head in enumerate(self.blocks):
@@ -298,13 +298,13 @@ class SliceLogs:
         return found
 
     def has_positions(self, base_instant: str) -> bool:
-        """Whether every block tells for which rows of this base file its records are."""
+        """Whether every block has the rows of this base file that its records are for."""
         of_base = HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS
         told = (b.header(HeaderKey.RECORD_POSITIONS) and b.header(of_base) == base_instant for b in self.blocks)
         return bool(self.blocks) and all(told)
 
     def positions(self, entries: LogEntries, base_instant: str) -> Positions | None:
-        """The row of the base file that each entry is for; None where a block does not tell it."""
+        """The row of the base file that each entry is for; None if a block does not have it."""
         if not self.has_positions(base_instant):
             return None
         found: list[Positions] = []

@@ -51,11 +51,11 @@ Stretch = Sequence[pa.RecordBatch]
 
 @dataclass
 class Matching:
-    """Goes through the rows of one base file with `entries` of different keys (or, where these tell positions, of
+    """Reads the rows of one base file with `entries` of different keys (or, if these have positions, of
     different rows). `kinds` are the types that ordering fields are compared in.
 
     `targets` gives for each row of the next stretch the entry that replaces it, STAYS or GOES. Of several rows with one
-    key the first is matched; `repeated` tells that there were some.
+    key the first is matched; `repeated` is true if there were some.
     """
 
     entries: LogEntries
@@ -173,8 +173,8 @@ _OF_META = KeyColumns((RECORD_KEY,))
 
 @dataclass(frozen=True)
 class RowGroups:
-    """The row groups of a whole base file. `take` is offered each one whose rows all stay, with the number of log
-    records that are to come behind the file's rows (0 until its last row group); where it says that it took the row
+    """The row groups of a complete base file. `take` is offered each one whose rows all stay, with the number of log
+    records that are to come after the file's rows (0 until its last row group); if it takes the row
     group, no rows of that are given."""
 
     source: StoredGroups
@@ -184,7 +184,7 @@ class RowGroups:
         self, matching: Matching, deciding: Sequence[str], columns: Sequence[str]
     ) -> Iterator[tuple[Stretch, Targets]]:
         """The row groups that were not taken, in these columns, with what becomes of their rows. Of the others nothing
-        is read but the columns that decide, and not even these where the range of their keys tells."""
+        is read but the columns that decide, and not even these if the range of their keys decides."""
         ranges, wanted = key_ranges(self.source.footer.metadata), _sorted_keys(matching)
         last = len(self.source.groups) - 1
         for number, group in enumerate(self.source.groups):
@@ -213,8 +213,8 @@ class RowGroups:
 
 
 def _sorted_keys(matching: Matching) -> pa.Array | None:
-    """The keys that are looked for, in order; None where it is by rows that they are found, or by other columns than
-    the one whose ranges a file tells."""
+    """The keys that are looked for, in order; None if they are found by rows, or by other columns than
+    the one whose ranges a file has."""
     if matching.entries.positions is not None or matching.keys != _OF_META:
         return None
     return matching.entries.keys.take(pc.sort_indices(matching.entries.keys))
@@ -234,8 +234,8 @@ class MergedSlice:
     """The merged rows of one slice in the columns `schema` (its types are those of the result; texts may come as
     dictionaries). `counts` is complete when the rows are exhausted.
 
-    `names` tells of columns that files have under other names, `keys` restricts the log to records of these keys;
-    `shown` are the columns that are given, where not all are. `key_copy` is a column of the table that holds the record
+    `names` maps columns that files have under other names, `keys` restricts the log to records of these keys;
+    `shown` are the columns that are returned, if not all are. `key_copy` is a column of the table that holds the record
     key, too: where it is asked for the key itself is not read from the base file. Of row groups that `groups` takes as
     they are no rows come.
     """
@@ -261,12 +261,12 @@ class MergedSlice:
             yield batch
 
     def old_and_new(self) -> Iterator[tuple[pa.RecordBatch, bool]]:
-        """The rows, and whether they are those whose keys stand in the log alone."""
+        """The rows, and whether they are those whose keys are in the log only."""
         for batch, first, _ in self._parts():
             yield batch, first < 0
 
     def numbered(self) -> Iterator[tuple[pa.RecordBatch, Positions]]:
-        """The rows, each with its number in the base file: -1 for one that stands in the log alone."""
+        """The rows, each with its number in the base file: -1 for one that is in the log only."""
         assert self.base is None or (self.base.is_whole and self.groups is None)
         for batch, first, gone in self._parts():
             if first < 0:
@@ -292,7 +292,7 @@ class MergedSlice:
         return self._picks
 
     def count(self) -> int:
-        """The number of rows, from keys and ordering values alone where they tell."""
+        """The number of rows, from keys and ordering values alone where they are enough."""
         if self.rules.merger is not None:
             return sum(batch.num_rows for batch in self.batches())
         matching = self._matched
@@ -301,7 +301,7 @@ class MergedSlice:
 
     @property
     def needs_every_row(self) -> bool:
-        """Whether a merge of some `keys` cannot tell which of several base rows of a key log records are for, and one
+        """Whether a merge of some `keys` cannot decide which of several base rows of a key log records are for, and one
         of all rows can: log blocks name their rows by number."""
         return self.keys is not None and self._matched.repeated and self.logs.has_positions(self.base_instant)
 
@@ -466,7 +466,7 @@ class MergedSlice:
 
     @once
     def _entries(self) -> LogEntries:
-        """What tells which log records stay, with their rows in the base file where all blocks tell those."""
+        """What decides which log records stay, with their rows in the base file if all blocks have those."""
         self.logs.ahead = self.schema.names
         found = self.logs.entries(self.rules, self._kinds, self.key_columns)
         self.counts = self.logs.counts

@@ -28,7 +28,7 @@ from lakebed.storage.base import Storage
 Query = Literal["snapshot", "read_optimized"]
 
 BATCH_ROWS = 65_536
-# Log records that are held in memory; beyond it they lie in a mapped file.
+# Log records in memory; beyond it they are in a mapped file.
 MERGE_MEMORY = 512 << 20
 
 
@@ -53,8 +53,8 @@ def base_files_only(slices: Iterable[FileSlice]) -> list[FileSlice]:
 class SliceReader:
     """Reads the file slices of one table. It can be sent to tasks: a storage pickles as what opens it.
 
-    `blocks` says which blocks of log files count, `memory` how many bytes of log records a merge holds. What is read is
-    added to a `tally`.
+    `blocks` decides which blocks of log files count, `memory` how many bytes of log records a merge holds. What is read
+    is added to a `tally`.
     """
 
     storage: Storage
@@ -102,7 +102,7 @@ class SliceReader:
 
         `columns` None gives all; those that the slice lacks are left out. The types are those of `schema` for the
         columns that it has, else those of the slice's newest file; a column of the schema that a file lacks is null.
-        `names` tells of columns that files have under other names. The other options are those of `read_base_file`
+        `names` maps columns that files have under other names. The other options are those of `read_base_file`
         (`row_groups` are of slices without log files only).
         """
         if self.is_merged(file_slice):
@@ -133,7 +133,7 @@ class SliceReader:
             yield pa.RecordBatch.from_arrays(shaped(batch, schema, stored), names=schema.names)
 
     def read_placed(self, file_slice: FileSlice, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Stored rows for those who look for their places: as `read`, but that `_hoodie_file_name` tells file group and
+        """Stored rows for a search of their locations: as `read`, but that `_hoodie_file_name` gives file group and
         instant of the slice in rows of log files, too, and that there is `POSITION` to ask for. `schema` are the types
         of a slice with log files."""
         stored, numbered = [name for name in columns if name != POSITION], POSITION in columns
@@ -210,8 +210,8 @@ class SliceReader:
         if self.tally is not None:
             self.tally.add("opened", len(file_slice.log_files))
             self.tally.add("bytes", sum(log.size for log in file_slice.log_files))
-        # what writes left beside a planned resize of buckets is named after the resize, and real Hudi's in any order;
-        # below version 8 files are in the order that they were written in, and instants need not be
+        # log files of writes during a planned resize of buckets are named after the resize, and real Hudi's in any
+        # order; below version 8 files are in the order that they were written in, and instants need not be
         by_instant = has_completion_times(self.config.version)
         return SliceLogs.scan(self.storage, file_slice.log_files, self.blocks, self.memory, by_instant=by_instant)
 

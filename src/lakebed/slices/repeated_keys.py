@@ -17,7 +17,7 @@ from lakebed.timeline.timeline import Timeline
 if TYPE_CHECKING:
     from lakebed.metadata.lookups import MetadataTable
 
-# So many bytes of a record index, and of file slices whose rows no commit tells, are read to count: about a second.
+# So many bytes of a record index, and of file slices whose rows no commit counts, are read to count: about a second.
 COUNTED_BYTES = 32 << 20
 _READERS = 16
 

@@ -15,7 +15,7 @@ from lakebed.slices.snapshot import Snapshot
 SAMPLE_ROWS = 4096
 # Meta columns that a sample lacks: a sequence number a row, hardly compressible, and dictionary codes.
 _META_BYTES = 12
-# Commits that are looked at for the stored rows, and bytes of a row where none of them tells.
+# Commits that are looked at for the stored rows, and bytes of a row if none of them has them.
 _COMMITS = 5
 _UNKNOWN_ROW_BYTES = 100.0
 # What is left of Arrow's width in zstd Parquet, roughly, and what is taken for texts and lists.

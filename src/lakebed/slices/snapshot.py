@@ -1,6 +1,6 @@
 """`Snapshot`: an immutable view of one table at one instant. Everything that reads takes one.
 
-It lists the files of the instant, and tells where the metadata table is ahead of it, damaged, or where a clean
+It lists the files of the instant, and notices if the metadata table is ahead of it, damaged, or if a clean
 deleted files between the two listings. The table's key generator and the facts of the feature matrix are read from
 it.
 """
@@ -88,12 +88,12 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
 
 @contextmanager
 def naming_metadata(storage: Storage) -> Generator[None]:
-    """Damage in the metadata table as a `CorruptFile` that names it and says how to go on."""
+    """Damage in the metadata table as a `CorruptFile` that names it and the way out."""
     try:
         yield
     except (CorruptFile, FileNotFoundError) as cause:
         known = isinstance(cause, CorruptFile)
-        damage = cause.message if known else f"{cause} is gone"
+        damage = cause.message if known else f"{cause} is missing"
         named = f"the metadata table of {storage.url()} cannot be read: "
         if damage.startswith(named):
             raise
@@ -176,7 +176,7 @@ class Snapshot:
 
     @cached_property
     def avro_schema(self) -> str:
-        """The table's Avro schema without meta columns, as JSON; empty where nothing tells it."""
+        """The table's Avro schema without meta columns, as JSON; empty if no commit and no property has it."""
         for meta in self.commits_metadata():
             if meta.table_schema:
                 return without_fields(meta.table_schema, self._left_out)
@@ -198,7 +198,7 @@ class Snapshot:
         return replace(self, as_of=instant)
 
     def below_logs(self) -> Snapshot:
-        """The base files that have log files beside them, as they were before those."""
+        """The base files that have log files, as they were before those."""
         return replace(self, base_below_logs=True)
 
     def shows_same(self, other: Snapshot) -> bool:
@@ -220,7 +220,7 @@ class Snapshot:
         """The table's metadata table at this moment, opened when first asked for; None where the table has none or it
         is not to be used.
 
-        Raises `CorruptFile` that says how to read without it where it is damaged.
+        Raises `CorruptFile` if it is damaged; the hint is how to read without it.
         """
         if not self.use_metadata:
             return None
@@ -243,7 +243,7 @@ class Snapshot:
 
     @cached_property
     def is_latest(self) -> bool:
-        """Whether this view shows every commit of the table, and the metadata table says nothing of later ones.
+        """Whether this view shows every commit of the table, and the metadata table has no later ones.
 
         Only then does a key's place in an index mean its place in this view.
         """
@@ -324,7 +324,7 @@ class Snapshot:
         return self.schema if base is None else self._stored(self._footer_schema(base))
 
     def lacked_since(self, instant: str, column: str) -> bool:
-        """Whether a commit behind this instant, on the active timeline, wrote a schema without the column."""
+        """Whether a commit after this instant, on the active timeline, wrote a schema without the column."""
         for later in self.commits:
             written = self.timeline.commit_metadata(later) if later.time > instant else None
             if written is None or not written.table_schema:
@@ -395,7 +395,7 @@ class Snapshot:
 
 
 def _arrow_schema(avro: str, path: str) -> pa.Schema:
-    """The data columns of an Avro schema; `path` says which file has it."""
+    """The data columns of an Avro schema; `path` is the file that has it."""
     try:
         return without_meta(avro_to_arrow(avro))
     except CorruptFile as cause:

@@ -169,7 +169,7 @@ class AvroCursors:
     def finish(self) -> None:
         """Every record must have been read to its end."""
         if (self.at != self.ends).any():
-            self._fail("bytes are left over behind the last field")
+            self._fail("bytes are left over after the last field")
 
     def _next_bytes(self) -> Bytes:
         self._need(1)
@@ -243,7 +243,7 @@ def _word_bytes(rest: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32], lo
     words = rest
     for stay, move, by in _SPREAD:
         words = (words & stay) | ((words & move) << by)
-    # all bytes but the last say that more follow
+    # all bytes but the last mark that more follow
     words |= _MORE & ((np.uint64(1) << (np.uint64(8) * (lengths - 1).astype(np.uint64))) - np.uint64(1))
     table = words.astype("<u8", copy=False).view(np.uint8).reshape(-1, _WORD)[:, :longest]
     if (lengths == longest).all():
@@ -282,5 +282,5 @@ def encode_nullable(values: pa.BinaryArray, branch: bytes = b"\x02") -> pa.Binar
 
 
 def join_pieces(pieces: Sequence[pa.BinaryArray | bytes]) -> pa.BinaryArray:
-    """Each record's pieces one behind the other; constant pieces are given as bytes. A null piece makes a null."""
+    """Each record's pieces one after the other; constant pieces are given as bytes. A null piece makes a null."""
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))

@@ -21,7 +21,7 @@ Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
-# So many bytes must lie behind the last record: values are read by words.
+# So many bytes must follow the last record: values are read by words.
 PADDING: Final = 16
 
 _STOPS = np.uint64(0x8080808080808080)
@@ -48,7 +48,7 @@ class Damage(Exception):
 class Cursors:
     """A position a record, in bytes that reach `PADDING` beyond the last one.
 
-    Positions are only checked where a value tells its length, and by `check`: before, a read may go up to ten bytes a
+    Positions are only checked where a value has its length, and by `check`: before, a read may go up to ten bytes a
     field (64 of a short text) beyond a record's end, and gives values that `check` then refuses. Leaving the bytes
     raises `IndexError`.
     """
@@ -91,7 +91,7 @@ class Cursors:
             self._at = self._at + by
 
     def check(self, *, whole: bool) -> None:
-        """No position may have left its record; `whole`: each must stand at its end."""
+        """No position may have left its record; `whole`: each must be at its end."""
         if (self.at != self.ends).any() if whole else (self.at > self.ends).any():
             raise Damage("a record has another length than its fields")
 
@@ -99,7 +99,7 @@ class Cursors:
         return self.data[self._moved :].take(self._at)
 
     def varints(self, present: Bools | None = None) -> tuple[Int64s, Int64s | int]:
-        """The numbers that stand here and how many bytes they have. Where `present` says no, both are 0."""
+        """The numbers at these positions and how many bytes they have. Where `present` is false, both are 0."""
         first = self.bytes()
         if not len(first) or int(first.max()) < 0x80:
             small = first.view(np.int8)
@@ -141,7 +141,7 @@ class Cursors:
         return values
 
     def short_length(self) -> int:
-        """The length of the text or byte value that stands here, where it is the same of all records, and short:
+        """The length of the text or byte value at these positions, if it is the same in all records, and short:
         positions move to its content. 0 elsewhere."""
         length = alike(self.bytes())
         if not length or length & 0x81:
@@ -150,7 +150,7 @@ class Cursors:
         return length >> 1
 
     def spans(self, present: Bools | None = None) -> tuple[Int64s, Int64s]:
-        """Where the content of a text or byte value starts and ends; positions move behind it."""
+        """Where the content of a text or byte value starts and ends; positions move past it."""
         lengths, widths = self.varints(present)
         starts = self.at + widths
         # no length may lead beyond the numbers either
@@ -163,7 +163,7 @@ class Cursors:
         return starts, ends
 
     def cells(self, width: int, present: Bools | None = None) -> npt.NDArray[Any]:
-        """The `width` bytes that stand here, of each record, as one item each."""
+        """The `width` bytes at these positions, of each record, as one item each."""
         if present is None:
             found = self._cells(width, f"V{width}")
             self._moved += width
@@ -233,7 +233,7 @@ class Room:
 
 
 WIDTHS: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-# Where items of fewer records are left they are gone through one by one: a step over many costs as much as twenty.
+# Items of fewer records are read one by one: a step over many costs as much as twenty.
 _FEW: Final = 20
 
 
@@ -310,7 +310,7 @@ _MASKED: Final = frozenset({"string", "bytes", "int", "long", "enum", "boolean",
 
 
 def find_items(cursors: Cursors, kind: AvroType) -> tuple[Int64s, Int64s]:
-    """How many items each record's array or map has, and where they start, record by record. Moves behind it."""
+    """How many items each record's array or map has, and where they start, record by record. Moves past it."""
     finder = _ItemFinder(cursors, kind)
     return finder.find()
 

@@ -39,7 +39,7 @@ def encoder_of(schema: str) -> Encoder:
 
 @lru_cache(maxsize=8192)
 def encode_long(value: int) -> bytes:
-    """A number in Avro's variable-length zigzag form (int and long alike)."""
+    """A number in Avro's variable-length zigzag form (int or long)."""
     return varint(zigzag(value))
 
 
@@ -134,7 +134,7 @@ _avro: Any = fastavro  # its stubs leave streams and schemas half typed
 MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _SCHEMA, _CODEC = "avro.schema", "avro.codec"
-# A sync marker of ours begins so and goes on with a digest: it tells whether schema and record are as they were.
+# A sync marker of lakebed begins so and ends with a digest: it shows whether schema and record are unchanged.
 _OWN_SYNC: Final = b"lkb1"
 # What a deflated record may become: Hudi deflates none, so this is generous.
 _MOST_INFLATION: Final = 16
@@ -201,7 +201,7 @@ def decode_record(schema: str, data: bytes) -> dict[str, Any]:
     source = io.BytesIO(data)
     record = _avro.schemaless_reader(source, bounded_schema(schema), None)
     if source.tell() != len(data):
-        raise ValueError(f"{len(data) - source.tell()} bytes are left over behind the record")
+        raise ValueError(f"{len(data) - source.tell()} bytes are left over after the record")
     if not isinstance(record, dict):
         raise ValueError("what it holds is no record")
     return cast("dict[str, Any]", record)
@@ -258,7 +258,7 @@ def _inflated(body: bytes) -> bytes:
     found = inflate.decompress(body, most + 1)
     if len(found) > most:
         raise ValueError(f"{len(body)} deflated bytes become more than {most}")
-    if not inflate.eof:  # some writers leave a part of the checksum behind it
+    if not inflate.eof:  # some writers leave a part of the checksum after it
         raise ValueError("its deflated bytes are cut off")
     return found
 

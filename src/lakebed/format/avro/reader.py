@@ -28,7 +28,7 @@ _DAY: Final = {pa.time32("ms"): 86_400_000, pa.time64("us"): 86_400_000_000}
 
 
 def read_column(cursors: Cursors, kind: AvroType) -> pa.Array:
-    """The next value of every record, in the type's Arrow form. Moves behind it."""
+    """The next value of every record, in the type's Arrow form. Moves past it."""
     if kind.kind == "union":
         return _union(cursors, kind)
     return _READERS[kind.kind](cursors, kind, None)
@@ -290,22 +290,22 @@ _NESTED: Final = frozenset({"record", "array", "map"})
 
 
 Bytes = npt.NDArray[np.uint8]
-# Records whose bytes stay in the processor's cache while their fields are gone through.
+# Records whose bytes stay in the processor's cache while their fields are read.
 _CHUNK_ROWS: Final = 16_384
 _CHUNK_BYTES: Final = 2 << 20
 _LENGTH = struct.Struct(">i")
-# Fewer records are gone through one by one; of more, from up to so many places at a time.
+# Fewer records are read one by one; of more, from up to so many positions at a time.
 _MANY: Final = 512
 _LANES: Final = 512
 _FEWEST_LANES: Final = 16
-# Of lanes of different lengths this many times the records are gone through, at most.
+# Of lanes of different lengths this many times the records are read, at most.
 _SPARE: Final = 3
 _LONGEST_MARK: Final = 12
 _SHORTEST_MARK: Final = 6
 
 
 class Stretch(NamedTuple):
-    """Bytes that hold so many records, one behind the other with their length (4 bytes) in front."""
+    """Bytes that hold so many records, one after the other with their length (4 bytes) in front."""
 
     start: int
     end: int
@@ -320,7 +320,7 @@ def read_records(
     columns: Sequence[str],
     dictionary: Collection[str] = (),
 ) -> list[pa.Array]:
-    """These columns of the records that lie in `data` between these places, in the types of `avro_to_arrow`; texts that
+    """These columns of the records in `data` between these positions, in the types of `avro_to_arrow`; texts that
     `dictionary` names as dictionaries. Raises `Damage` or `IndexError` where the bytes are no such records."""
     wanted = _fields_up_to(schema, columns)
     parts: dict[str, list[pa.Array | bytes]] = {name: [] for name in columns}
@@ -389,7 +389,7 @@ def _repeated(value: bytes, count: int) -> pa.DictionaryArray:
 
 
 def record_places(data: bytes | memoryview, count: int, start: int) -> tuple[Int64s, Int64s]:
-    """Where each of so many records starts and ends, which stand one behind the other with their length (4 bytes) in
+    """Where each of so many records starts and ends, which follow one another with their length (4 bytes) in
     front and reach to the end. Raises `Damage`."""
     if not 0 <= count <= (len(data) - start) // _LENGTH.size:
         raise Damage(f"{count} records in {len(data)} bytes")
@@ -398,18 +398,18 @@ def record_places(data: bytes | memoryview, count: int, start: int) -> tuple[Int
         return places
     lengths = np.array(_one_by_one(data, start, len(data), count), np.int64)
     if len(lengths) != count or (count == 0 and start != len(data)):
-        raise Damage(f"it does not hold the {count} records that it tells of")
+        raise Damage(f"it does not hold the {count} records that it should")
     return lengths + _LENGTH.size, np.append(lengths[1:], len(data))
 
 
 def _one_by_one(data: bytes | memoryview, at: int, end: int, most: int) -> list[int]:
-    """Where the lengths of so many records stand, from `at` to exactly `end`."""
+    """The positions of the lengths of so many records, from `at` to exactly `end`."""
     found: list[int] = []
     read = _LENGTH.unpack_from
     add = found.append
     while at < end:
         if len(found) == most or at + _LENGTH.size > end:
-            raise Damage("bytes are left over behind its records")
+            raise Damage("bytes are left over after its records")
         add(at)
         (length,) = read(data, at)
         if length < 0:
@@ -421,7 +421,7 @@ def _one_by_one(data: bytes | memoryview, at: int, end: int, most: int) -> list[
 
 
 def joint_places(data: bytes | memoryview, stretches: Sequence[Stretch]) -> tuple[Int64s, Int64s] | None:
-    """Where the records of several stretches of bytes start and end, gone through together, from many places at a time
+    """Where the records of several stretches of bytes start and end, read together, from many positions at a time
     that look like a record's start, each up to the next one's. None where they do not lead from record to record."""
     stretches = [stretch for stretch in stretches if stretch.records or stretch.start != stretch.end]
     total = sum(stretch.records for stretch in stretches)
@@ -450,7 +450,7 @@ def _visited(cells: Bytes, lanes: Int64s, stretches: Sequence[Stretch], total: i
     high, low = cells[2:], cells[3:]
     while len(visited) * len(lanes) < _SPARE * total and (at < goals).any():
         visited.append(at)
-        # a record longer than two bytes tell is seen by what follows
+        # a record that is longer than two bytes can express is seen by what follows
         length = (high.take(at, mode="clip").astype(np.int64) << 8) | low.take(at, mode="clip")
         at = np.minimum(at + (length + _LENGTH.size), goals)
     places = np.stack(visited, axis=1)
@@ -473,7 +473,7 @@ def _lanes(data: bytes | memoryview, stretch: Stretch, number: int) -> list[int]
 
 
 def _ends(data: bytes | memoryview, places: Int64s) -> Int64s:
-    """Where the records end whose lengths stand at these places."""
+    """Where the records end whose lengths are at these positions."""
     cells = np.frombuffer(data, np.uint8)
     if int(places[-1]) + _LENGTH.size > len(cells):
         return places

@@ -1,7 +1,7 @@
 """An Avro record schema as a tree: what the bytes hold, and the Arrow type of each part.
 
-An embedded schema is decoded only where a file cannot become far more values than it has bytes. Whoever can change a
-file's data can change its schema: one that refers to itself nests without bound, one whose items take no bytes
+An embedded schema is decoded only where a file cannot become far more values than it has bytes. A person who can change
+a file's data can change its schema: one that refers to itself nests without bound, one whose items take no bytes
 allows a count of 2^40, and a chain of records that each hold two of the one before doubles with every link. None of
 Hudi's schemas does any of that.
 """
@@ -164,7 +164,7 @@ class AvroType:
 
     @property
     def value(self) -> int:
-        """The branch beside null of a union of both; -1 for all else."""
+        """The branch of a union that is not null, of two; -1 for all else."""
         return 1 - self.null if self.kind == "union" and len(self.parts) == 2 and self.null >= 0 else -1
 
 

@@ -46,7 +46,7 @@ Int64s = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class Wrapped:
     """The branch of each record's wrapper, and for each branch the rows that have it with their values (a decimal's as
-    bytes). Branches that `read_wrapped` was told to leave alone have no values."""
+    bytes). Branches that the caller of `read_wrapped` did not ask for have no values."""
 
     branch: Int64s
     values: dict[int, tuple[Int64s, pa.Array]]

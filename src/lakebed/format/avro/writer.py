@@ -1,4 +1,4 @@
-"""Arrow columns to Avro records of one schema: every field of all records at a time, then one behind the other.
+"""Arrow columns to Avro records of one schema: every field of all records at a time, then one after the other.
 
 Each field becomes pieces, a constant of all records or one piece a record; one join lays them out.
 """
@@ -269,7 +269,7 @@ def _item_counts(values: pa.Array) -> Int64s:
 
 
 def _items(encoded: pa.BinaryArray, counts: Int64s) -> Pieces:
-    """Each record's items behind their number, with the mark of the end; no items are the mark alone."""
+    """Each record's items after their number, with the mark of the end; no items are the mark alone."""
     encoded = encoded.cast(pa.binary())
     data, offsets = value_buffer(encoded)
     edges = np.append(0, np.cumsum(counts))

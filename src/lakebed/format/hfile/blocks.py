@@ -28,8 +28,8 @@ KEY_TAIL = b"\x00" + struct.pack(">qB", 0x7FFFFFFFFFFFFFFF, 4)
 MAX_BLOCK_BYTES: Final = 64 << 20
 # The most that deflate can make of one byte.
 _MAX_INFLATION = 1032
-# A stream that can become no larger, and says itself that it has the block's size, is inflated at once into memory of
-# that size; any other stops behind the block's end.
+# A stream that can become no larger, and declares the block's size, is inflated at once into memory of
+# that size; any other stops after the block's end.
 _IN_ONE_GO = 256 << 20
 _INFLATE_ERRORS: tuple[type[Exception], ...] = (cast("Any", isal_zlib.error), zlib.error, ValueError, EOFError)
 _INFO_MAGIC = b"PBUF"
@@ -58,7 +58,7 @@ class Trailer:
 
 @dataclass(frozen=True, slots=True)
 class BlockHandle:
-    """Where a block lies: `size` counts its header, payload and checksums. `key` is the index's key of it: not greater
+    """Where a block is: `size` counts its header, payload and checksums. `key` is the index's key of it: not greater
     than its first row, and greater than the last row of the block before."""
 
     key: bytes
@@ -144,9 +144,9 @@ def read_trailer(data: Buffer, size: int) -> Trailer:
     )
     _check_codec(trailer.codec)
     if not 0 <= trailer.load_on_open_offset <= trailer.file_info_offset <= size - TRAILER_BYTES - HEADER.size:
-        raise Damaged("the trailer's offsets lie outside the file")
+        raise Damaged("the trailer's offsets are outside the file")
     if not 1 <= trailer.index_levels <= _MAX_LEVELS:
-        raise Damaged(f"the trailer tells of {trailer.index_levels} index levels")
+        raise Damaged(f"the trailer has {trailer.index_levels} index levels")
     return trailer
 
 
@@ -257,7 +257,7 @@ def check_handles(handles: Sequence[BlockHandle], limit: int) -> None:
     at = 0
     for handle in handles:
         if handle.offset < at or handle.size < HEADER.size or handle.offset + handle.size > limit:
-            raise Damaged(f"the index tells of a block of {handle.size} bytes at {handle.offset}")
+            raise Damaged(f"the index has a block of {handle.size} bytes at {handle.offset}")
         at = handle.offset + handle.size
 
 

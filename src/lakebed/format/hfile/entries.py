@@ -62,7 +62,7 @@ def _even(data: Bytes, mvcc: bool) -> Int32s | None:
 
 
 def _by_tails(data: Bytes, mvcc: bool) -> Int32s | None:
-    """Where all rows have the same length, or values one of few: by the tails of the cell keys, behind the rows."""
+    """Where all rows have the same length, or values one of few: by the tails of the cell keys, after the rows."""
     rows, values = (sorted(set(sizes)) for sizes in _first_lengths(data, mvcc))
     if len(rows) == 1:
         return _chained(data, _tails(data) - rows[0] - _HEAD, mvcc)
@@ -110,14 +110,14 @@ def _by_heads(data: Bytes, mvcc: bool) -> Int32s | None:
     starts = _heads(data)
     spans = _chained(data, starts, mvcc)
     if spans is None and len(starts):
-        # a value's bytes look like a head: a true one has the tail of a cell key behind its row
+        # a value's bytes look like a head: a true one has the tail of a cell key after its row
         halves = np.ndarray((len(data) - 1,), ">u2", data, 0, (1,))
         spans = _chained(data, starts[_has_tail(data, starts + _HEAD + halves[starts + 8])], mvcc)
     return spans
 
 
 def _heads(data: Bytes) -> Int64s:
-    """Where two zero bytes stand and the low bytes of key and row length differ by what a cell key adds to its row."""
+    """Where two zero bytes are, and the low bytes of key and row length differ by what a cell key adds to its row."""
     last = len(data) - _SMALLEST_ENTRY + 1
     found: list[Int64s] = []
     for start in range(0, last, _SCAN_BYTES):
@@ -260,7 +260,7 @@ class BlockCache(BoundedCache[EntryBlock]):
         super().__init__(max_bytes)
 
     def drop_file(self, source: tuple[Any, ...], count: int) -> None:
-        """Forget the blocks of a file that nobody is going to ask again."""
+        """Forget the blocks of a file that no lookup will need again."""
         for number in range(count):
             self.drop((*source, number))
 

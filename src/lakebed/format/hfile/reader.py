@@ -1,5 +1,5 @@
 """Reading HFiles, the base files of the metadata table: all entries, some keys, or some prefixes, as Arrow columns.
-The block index tells which blocks can hold them.
+The block index gives the blocks that can hold them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakebed.format.hfile.search import Queries, as_binary, entries_of, exact, w
 from lakebed.format.sources import BytesSource, ReadRange
 from lakebed.storage.parallel import parallel_map
 
-# UTF-8 and UTF-16 sort alike but for characters from U+E000 on, whose first byte is not below this one.
+# UTF-8 and UTF-16 sort equally but for characters from U+E000 on, whose first byte is not below this one.
 _FIRST_ODD_BYTE: Final = 0xEE
 _Order = Callable[[bytes], bytes]
 
@@ -124,7 +124,7 @@ _Search = Callable[[EntryBlock, Queries, Int64s], tuple[Int64s, Int64s]]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a lookup found, in the file's order: `query` (int32) says for each entry which of the asked keys or
+    """What a lookup found, in the file's order: `query` (int32) gives for each entry which of the requested keys or
     prefixes, by its position, it answers."""
 
     query: pa.Array
@@ -199,7 +199,7 @@ class HFileReader:
             return self._entries
         found = joined(list(self.batches()))
         if len(found) != self.entry_count:
-            raise blocks.corrupt(self._source.name, f"it has {len(found)} entries, its trailer says {self.entry_count}")
+            raise blocks.corrupt(self._source.name, f"it has {len(found)} entries, its trailer has {self.entry_count}")
         if self._keep_entries:
             self._entries = found
         return found

@@ -25,10 +25,10 @@ _MASKS = np.array([((1 << 8 * n) - 1) << 8 * (8 - n) for n in range(9)], np.uint
 
 
 class Rows:
-    """Byte strings in one buffer, read in words: big-endian, so that they compare as the bytes do, zeros behind the
+    """Byte strings in one buffer, read in words: big-endian, so that they compare as the bytes do, zeros after the
     end.
 
-    The buffer goes on for at least eight bytes behind each string's end.
+    The buffer goes on for at least eight bytes after each string's end.
     """
 
     __slots__ = ("_shortest", "_words", "lengths", "starts")
@@ -84,7 +84,7 @@ def as_binary(strings: Any) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _SortedKeys:
-    """A block's keys as a lookup needs them. `words` are their words behind the `shared` bytes with which all of them
+    """A block's keys as a lookup needs them. `words` are their words after the `shared` bytes with which all of them
     begin; `ties`: the words that several keys have; `order`: the positions of the keys by key where the block has
     another order."""
 
@@ -108,8 +108,8 @@ class _SortedKeys:
 
 
 def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, Int64s]:
-    """Candidates for the queries at positions `which`: positions of queries and of the block's entries. Whoever calls
-    compares the keys; all that are equal are among them."""
+    """Candidates for the queries at positions `which`: positions of queries and of the block's entries. The caller
+    must compare the keys; all that are equal are among them."""
     if not block.count:
         return _nothing()
     keys = _sorted_keys(block)
@@ -158,7 +158,7 @@ def _nothing() -> tuple[Int64s, Int64s]:
 
 
 def _spread(keys: _SortedKeys, which: Int64s, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
-    """Each range of entries as single positions, beside its query."""
+    """Each range of entries as single positions, with its query."""
     counts = np.maximum(high - low, 0)
     before = np.cumsum(counts) - counts
     found = np.arange(counts.sum()) - np.repeat(before - low, counts)
@@ -206,7 +206,7 @@ def _common(one: bytes, other: bytes) -> int:
 
 
 def _all_share(rows: Rows, size: int) -> bool:
-    """Whether all strings begin with the same `size` bytes (as zeros count those behind the end)."""
+    """Whether all strings begin with the same `size` bytes (those after the end count as zeros)."""
     every = slice(None)
     for at in range(0, size, _WORD):
         words = rows.words(every, at) & _MASKS[min(size - at, _WORD)]

@@ -70,7 +70,7 @@ class HFileWriter:
 
     - `schema_json`: the Avro schema of the values.
     - `block_size`: bytes of entries in a block, but that an entry is never split.
-    - `bloom`: goes to the file as it is at the end, with the least and the greatest key beside it: whoever calls adds
+    - `bloom`: goes to the file as it is at the end, with the smallest and the largest key: the caller adds
       the keys.
     - `hbase_keys`: readers of Hudi before 1.0 can look up keys too (tables of version 6, and of 8 where they matter).
     - `info`: more entries of the file info, or others than those of its own.
@@ -181,7 +181,7 @@ class HFileWriter:
 
     def _emit_blocks(self, payloads: list[tuple[bytes, bytes | memoryview]]) -> None:
         for (key, payload), stored in zip(payloads, self._stored([data for _, data in payloads]), strict=True):
-            # as Hudi writes it: not where the block before lies but where this one does
+            # as Hudi writes it: not the offset of the block before but that of this one
             previous = self._offset if self._index else -1
             offset = self._offset
             self._index.append(BlockHandle(key, offset, self._emit_stored(blocks.DATA, stored, len(payload), previous)))

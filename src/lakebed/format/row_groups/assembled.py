@@ -43,7 +43,7 @@ class AssembledFile(BaseFileWriter):
     """Writes one base file of row groups of stored ones and of fresh rows, in the order in which they come.
 
     `constants` are columns that hold one text in every row, whatever stored row groups hold there (None: null). Fresh
-    rows make row groups of up to one and a half the rows that the settings say, so that few small ones are left between
+    rows make row groups of up to one and a half the rows of the settings, so that few small ones are left between
     stored ones.
     """
 
@@ -98,7 +98,7 @@ class AssembledFile(BaseFileWriter):
         self.traffic.copied_groups += fresh is None
 
     def _see_moved(self, source: StoredGroups, number: int, moved: Sequence[str], fresh: pa.RecordBatch | None) -> None:
-        """Look at those moved columns of a stored row group whose statistics do not say all, and for NaN in fresh
+        """Look at those moved columns of a stored row group whose statistics are incomplete, and for NaN in fresh
         ones."""
         stored = source.footer.metadata.row_group(number)
         unseen: list[str] = []
@@ -161,7 +161,7 @@ class AssembledFile(BaseFileWriter):
         return [_Place(None, made.put_at, made, leaf) for leaf in made.leaves[name]]
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Leave no file."""
         for encoder in self._encoders.values():
             encoder.drop()
         super().abort()
@@ -275,7 +275,7 @@ class _Encoder:
         self.drop()
 
     def drop(self) -> None:
-        """Let go of what is held outside of Python's memory."""
+        """Release memory outside of Python's."""
         self._writer = None
         self._stream.close()
 
@@ -304,7 +304,7 @@ class _Parts:
         return self._position
 
     def flush(self) -> None:
-        """Nothing is held here."""
+        """Nothing is buffered here."""
 
     def close(self) -> None:
         """There is nothing to be closed."""

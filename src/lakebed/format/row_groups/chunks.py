@@ -21,7 +21,7 @@ _STOP: Final = b"\0"
 
 
 class Field(NamedTuple):
-    """A field of a struct: its number, its type, and its value's bytes (none of a boolean, whose type tells)."""
+    """A field of a struct: its number, its type, and its value's bytes (none of a boolean, whose type is its value)."""
 
     number: int
     kind: int
@@ -226,7 +226,7 @@ class Chunk(NamedTuple):
         for field in self.entry:
             if field.number == _META_DATA:
                 entry.append(Field(_META_DATA, STRUCT, write_struct(meta)))
-            elif field.number == _FILE_OFFSET:  # not every writer tells
+            elif field.number == _FILE_OFFSET:  # not every writer has it
                 at = number_in(field.value)
                 entry.append(integer(_FILE_OFFSET, I64, at + by) if at > 0 else field)
             elif field.number not in _PAGE_INDEXES:
@@ -287,7 +287,7 @@ def chunk_groups(footer: bytes, end: int) -> list[ChunkGroup] | None:
 
 
 def footer_of(shell: bytes, groups: Sequence[tuple[int, Sequence[Placed]]]) -> bytes:
-    """The footer of a file of these row groups (their rows and chunks): `shell`, that of a file without rows, tells the
+    """The footer of a file of these row groups (their rows and chunks): `shell`, that of a file without rows, has the
     rest."""
     fields, _ = read_struct(shell)
     entries = [_group_entry(number, rows, chunks) for number, (rows, chunks) in enumerate(groups)]
@@ -396,7 +396,7 @@ def _chunk(data: bytes, at: int, end: int) -> tuple[Chunk | None, int]:
 
 def _placed(entry: list[Field], meta: list[Field], end: int) -> Chunk | None:
     numbers = {field.number: number_in(field.value) for field in meta if I16 <= field.kind <= I64}
-    if not numbers.get(_VALUES, 1):  # of no values some writers tell no place
+    if not numbers.get(_VALUES, 1):  # for no values some writers give no offset
         return None
     try:
         data, stored, codec = numbers[_DATA_PAGE], numbers[_STORED], numbers[_CODEC]

@@ -1,6 +1,6 @@
 """The row groups of a base file, open to be decoded in part and copied as bytes.
 
-A file is gone through once, from its first row group to its last: each byte is read once, in large ranges, whether its
+A file is read once, from its first row group to its last: each byte is read once, in large ranges, whether its
 column is decoded, copied or both.
 """
 
@@ -70,7 +70,7 @@ class StoredGroups:
             return pa.RecordBatch.from_arrays(columns, names=list(names))
 
     def stored(self, number: int, chunks: Sequence[Chunk]) -> memoryview:
-        """The bytes of chunks of a row group that follow one another, as they are. Pages are held against their
+        """The unchanged bytes of chunks of a row group that follow one another. Pages are compared with their
         checksums, where they have some: raises `CorruptFile`."""
         with naming_damage(self.path):
             self._hold(number)
@@ -81,7 +81,7 @@ class StoredGroups:
             return found
 
     def read(self, start: int, length: int) -> memoryview:
-        """Bytes of the file, from those that are held where these are among them."""
+        """Bytes of the file, from the buffered ones if these are among them."""
         at = start - self._held_from
         if at >= 0 and at + length <= self._held.size:
             return memoryview(self._held)[at : at + length]
@@ -112,7 +112,7 @@ def open_groups(
     storage: Storage, path: str, size: int, footer: Footer, codec: str, dictionary: Sequence[str] = ()
 ) -> Generator[StoredGroups | None]:
     """The row groups of a base file; None where they cannot be copied into a file of this codec (as in
-    `ParquetSettings.codec`), or are too large to be held. `dictionary` are text columns that come as dictionaries,
+    `ParquetSettings.codec`), or are too large for memory. `dictionary` are text columns that come as dictionaries,
     `footer` has its bytes."""
     groups = None
     if footer.encoded and footer.metadata.created_by.startswith(_TRUSTED):
@@ -164,7 +164,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 class _View(io.RawIOBase):
-    """The file for Arrow's reader, from the bytes that are held."""
+    """The file for Arrow's reader, from the buffered bytes."""
 
     def __init__(self, groups: StoredGroups) -> None:
         super().__init__()
