@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import CommitConflict
-from lakebed.operations.transaction import Transaction
+from lakebed.operations.transaction import WriteTransaction
 from lakebed.storage import open_storage
 from support.crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 
@@ -20,18 +20,18 @@ THEIRS, OURS, APART = (2, "c0", "theirs", 9), (0, "c0", "ours", 9), (1, "c1", "o
 
 
 @contextmanager
-def before(step: str, other: Callable[[Transaction], object]) -> Iterator[None]:
+def before(step: str, other: Callable[[WriteTransaction], object]) -> Iterator[None]:
     """Have the next write wait before a step of its transaction until the other has run."""
-    original, done = getattr(Transaction, step), list[bool]()
+    original, done = getattr(WriteTransaction, step), list[bool]()
 
-    def held(self: Transaction, *given: Any, **more: Any) -> Any:
+    def held(self: WriteTransaction, *given: Any, **more: Any) -> Any:
         if not done:
             done.append(True)
             other(self)
         return original(self, *given, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Transaction, step, held)
+        patch.setattr(WriteTransaction, step, held)
         yield
     assert done
 
@@ -42,7 +42,7 @@ def test_a_file_group_that_another_writer_is_at_is_not_written(index: str, versi
     told: list[CommitConflict] = []
     with copied("memory", files) as uri:
 
-        def ours(theirs: Transaction) -> None:
+        def ours(theirs: WriteTransaction) -> None:
             lakebed.open(uri).upsert(rows(APART), options=EARLY)  # elsewhere: nobody is in the way
             with pytest.raises(CommitConflict) as raised:
                 lakebed.open(uri).upsert(rows(OURS), options=EARLY)
@@ -61,7 +61,7 @@ def test_two_inserts_into_one_new_bucket_meet_early() -> None:
     files, old = prepared("bucket", 9)
     with copied("memory", files) as uri:
 
-        def ours(_: Transaction) -> None:
+        def ours(_: WriteTransaction) -> None:
             with pytest.raises(CommitConflict, match="is being changed"):
                 lakebed.open(uri).upsert(rows((61, "c5", "ours", 1)), options=EARLY)
 
@@ -74,11 +74,11 @@ def test_a_dead_writer_is_in_nobodys_way() -> None:
     files, old = prepared("simple", 9)
     with copied("memory", files) as uri:
 
-        def ours(theirs: Transaction) -> None:
+        def ours(theirs: WriteTransaction) -> None:
             heartbeat = theirs._heartbeat  # pyright: ignore[reportPrivateUsage]
             assert heartbeat is not None
 
-            def dies(_: Transaction) -> None:
+            def dies(_: WriteTransaction) -> None:
                 heartbeat.stop()
 
             with before("inflight", dies):
@@ -92,9 +92,9 @@ def test_a_dead_writer_is_in_nobodys_way() -> None:
 def test_with_retries_it_comes_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     files, old = prepared("simple", 9)
     with copied("memory", files) as uri:
-        commit, held = Transaction.commit, list[Any]()
+        commit, held = WriteTransaction.commit, list[Any]()
 
-        def first_holds(self: Transaction, *given: Any, **more: Any) -> Any:
+        def first_holds(self: WriteTransaction, *given: Any, **more: Any) -> Any:
             if not held:
                 held.append(lambda: commit(self, *given, **more))
                 done = list[Any]()
@@ -103,7 +103,7 @@ def test_with_retries_it_comes_after_the_other(monkeypatch: pytest.MonkeyPatch) 
                 return done[0]
             return commit(self, *given, **more)
 
-        monkeypatch.setattr(Transaction, "commit", first_holds)
+        monkeypatch.setattr(WriteTransaction, "commit", first_holds)
         lakebed.open(uri).upsert(rows(THEIRS), options=OPTIONS)
         assert state(uri) == put(old, THEIRS, OURS)
         assert leftovers(uri) == []
@@ -115,7 +115,7 @@ def test_commits_to_its_file_groups_end_a_write_before_it_writes(index: str) -> 
     with copied("memory", files) as uri:
         written: list[str] = []
 
-        def theirs(self: Transaction) -> None:
+        def theirs(self: WriteTransaction) -> None:
             lakebed.open(uri).upsert(rows(THEIRS), options=OPTIONS)
             written.append(self.instant)
 

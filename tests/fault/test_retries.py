@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from lakebed.errors import CommitConflict
 from lakebed.operations.hudi_job import RETRIES
-from lakebed.operations.transaction import Transaction
+from lakebed.operations.transaction import WriteTransaction
 from lakebed.table import Table
 from support.crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
 
@@ -44,9 +44,9 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @contextmanager
 def overtaken(uri: str, *others: Given) -> Iterator[None]:
     """So many commits in the block find, each as it begins, that another writer has just committed one of these."""
-    waiting, commit, busy = list(others), Transaction.commit, []
+    waiting, commit, busy = list(others), WriteTransaction.commit, []
 
-    def held(self: Transaction, *given: Any, **more: Any) -> Any:
+    def held(self: WriteTransaction, *given: Any, **more: Any) -> Any:
         if waiting and not busy:
             busy.append(True)
             lakebed.open(uri).upsert(rows(waiting.pop(0)), options=OPTIONS)
@@ -54,7 +54,7 @@ def overtaken(uri: str, *others: Given) -> Iterator[None]:
         return commit(self, *given, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Transaction, "commit", held)
+        patch.setattr(WriteTransaction, "commit", held)
         yield
     assert not waiting, "the other writers never had their turn"
 

@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.model import Action
-from lakebed.operations.transaction import Transaction
+from lakebed.operations.transaction import WriteTransaction
 from lakebed.properties.file import load_table_config
 from lakebed.services.due import run_due_services
 from lakebed.storage import open_storage
@@ -43,16 +43,16 @@ KINDS = (("simple", 9), ("record", 8), ("mor-bucket", 9), ("mor-record", 8), ("b
 @contextmanager
 def beside_a_write(do: Callable[[], object]) -> Iterator[None]:
     """It happens when the next write has written its files and is about to commit."""
-    commit, done = Transaction.commit, list[bool]()
+    commit, done = WriteTransaction.commit, list[bool]()
 
-    def held(self: Transaction, *given: Any, **more: Any) -> Any:
+    def held(self: WriteTransaction, *given: Any, **more: Any) -> Any:
         if not done:
             done.append(True)
             do()
         return commit(self, *given, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Transaction, "commit", held)
+        patch.setattr(WriteTransaction, "commit", held)
         yield
     assert done
 

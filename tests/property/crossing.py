@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.operations.transaction import Transaction
+from lakebed.operations.transaction import Transaction, WriteTransaction
 from lakebed.table import Table
 
 Row = dict[str, Any]
@@ -286,6 +286,6 @@ def held_writers() -> Generator[None]:
         return run
 
     with pytest.MonkeyPatch.context() as patch:
-        for step in ("begin", "commit"):
-            patch.setattr(Transaction, step, held(step, getattr(Transaction, step)))
+        for kind, step in ((Transaction, "begin"), (WriteTransaction, "commit")):
+            patch.setattr(kind, step, held(step, getattr(kind, step)))
         yield

@@ -24,7 +24,7 @@ from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, s
 from lakebed.operations.placement import Placed, file_groups_in_clustering, placed
 from lakebed.operations.plan import WritePlan, waiting_services
 from lakebed.operations.result import StageTimes, WriteResult
-from lakebed.operations.transaction import GIVES_WAY, Transaction, clusterings_that_give_way, uniqueness_of
+from lakebed.operations.transaction import GIVES_WAY, WriteTransaction, clusterings_that_give_way, uniqueness_of
 from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.evolution import schema_changes
@@ -277,15 +277,11 @@ def _write(context: WriteContext, verb: Verb, snapshot: Snapshot, instant: str) 
     return Write(context, snapshot, schema, verb.operation, instant, verb.match, verb.anew, absent)
 
 
-def _transaction(context: WriteContext, verb: Verb) -> Transaction:
-    return Transaction(
-        context.storage,
-        context.config,
+def _transaction(context: WriteContext, verb: Verb) -> WriteTransaction:
+    return WriteTransaction(
+        context,
         action_of(context.config, verb),
         verb.operation,
-        context.settings,
-        engine=context.engine,
-        index=context.index,
         planned_index=context.opened.index_settings,
         unique=uniqueness_of(context.index) if verb.unique and context.stores_keys else "nowhere",
         non_blocking=context.is_non_blocking and not verb.anew,

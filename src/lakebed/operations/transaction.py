@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +31,6 @@ from lakebed.concurrency.lock import Lock
 from lakebed.concurrency.markers import delete_markers, list_markers
 from lakebed.concurrency.providers import table_lock
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.base import Engine
 from lakebed.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -58,6 +57,7 @@ from lakebed.model import (
     WriteStat,
     has_completion_times,
 )
+from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import (
     delete_data_files,
     roll_back,
@@ -167,80 +167,134 @@ def _refuse_common(changes: GroupChanges, theirs: pa.Array) -> None:
         )
 
 
+class TransactionHooks:
+    """What one kind of action adds to its transaction, which calls these under the table lock and gives itself. A
+    method that a kind leaves out adds nothing."""
+
+    def check(self, tx: Transaction, timeline: Timeline, others: Sequence[CommitMetadata] = ()) -> None:
+        """Raise `CommitConflict` where the action cannot complete on this timeline. `others` are the commits since a
+        write began; a service gives none."""
+
+    def before_completion(
+        self, tx: Transaction, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]
+    ) -> None:
+        """Called for a service that nothing prevents any more, before the metadata table is written."""
+
+    def reason_to_take_back(self, tx: Transaction, timeline: Timeline) -> str | None:
+        """Why a service that was published without the lock cannot stay, to be followed by "while"; None where it
+        can. `timeline` has its completed instant."""
+        return None
+
+    def aborted(self, tx: Transaction) -> None:
+        """Called when a service that raised is undone, without the lock."""
+
+
 @dataclass
 class Transaction:
-    """A write between its requested and its completed instant.
+    """What every action on the timeline shares: the lock, the instant, the heartbeat, and how it begins and becomes
+    visible. `WriteTransaction` commits rows; services have transactions that run plans and take instants back.
 
-    The lock is held while it begins and while it commits, never in between. `snapshot` is the table as it was when the
-    write began. `writer_id` goes into the commit, so that an answer in doubt can be settled by reading back. A
-    `non_blocking` write lets others append to the file groups that it appends to. `planned_index` is what the table
-    remembered of its index when the write was planned: under another one it would put rows elsewhere. `new_index` is
-    the one that the table gets by this instant. A write that does not look keys up (`looks_up`) may store one again.
-    `plain_keys` are key fields whose texts files are asked about.
+    The lock is held while an action begins and while it completes, never in between. `snapshot` is the table as it was
+    when the action began, `config` has its newest properties. `writer_id` goes into the commit, so that an answer in
+    doubt can be resolved by reading it back. `during_restore`: an unfinished restore does not prevent the action.
+
+    As a context manager it aborts what raised.
     """
 
-    storage: Storage
-    config: TableConfig
+    context: WriteContext
     action: Action
     operation: str
-    settings: WriteSettings
-    engine: Engine
-    index: Index
-    unique: Uniqueness = "nowhere"
-    planned_index: Settings | None = None
-    new_index: Index | None = None
-    non_blocking: bool = False
-    looks_up: bool = True
-    plain_keys: tuple[str, ...] = ()
-    instant: str = ""
+    hooks: TransactionHooks = field(default_factory=TransactionHooks, kw_only=True)
+    during_restore: bool = field(default=False, kw_only=True)
+    storage: Storage = field(init=False)
+    config: TableConfig = field(init=False)
+    instant: str = field(default="", init=False)
     timeline: Timeline = field(init=False)
-    writer_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    rolled_back: list[str] = field(default_factory=list)
-    _heartbeat: Heartbeat | None = None
-    _started: StartedAt | None = None
-    _newest_heartbeat: str = ""
-    _copied_as: frozenset[str] = frozenset()
-    _clock: InstantClock = field(init=False)
-    _held: Lock = field(init=False)
     snapshot: Snapshot = field(init=False)
+    writer_id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False)
+    rolled_back: list[str] = field(default_factory=list[str], init=False)
+    clock: InstantClock = field(init=False)
+    _heartbeat: Heartbeat | None = field(default=None, init=False)
+    _newest_heartbeat: str = field(default="", init=False)
+    _copied_as: frozenset[str] = field(default=frozenset(), init=False)
+    _held: Lock = field(init=False)
 
     def __post_init__(self) -> None:
-        self._clock = InstantClock(self.config.timezone)
+        self.storage, self.config = self.context.storage, self.context.config
+        self.clock = InstantClock(self.config.timezone)
 
-    def _lock(self) -> Lock:
-        settings = self.settings
-        return table_lock(self.storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=self.config.name)
+    @property
+    def settings(self) -> WriteSettings:
+        return self.context.settings
+
+    @property
+    def index(self) -> Index:
+        """The table's index. A service asks for it only where it has to be right about rows that move or go."""
+        return self.context.index
+
+    def abort(self) -> None:
+        """End what raised. Subclasses undo what they have done; what fails there the next writer does."""
+        self.stop_heartbeat()
+
+    def forget(self, instant: str) -> None:
+        """Let the index forget an instant that is undone."""
+        self.index.rollback(instant, snapshot_of(self.storage, self.config, self.timeline))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception | KeyboardInterrupt):
+            self.stop_heartbeat()
+            return
+        if self.instant:
+            self.abort()
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Hold the table lock during the block."""
+        lock = self.settings.lock
+        with table_lock(
+            self.storage, lock, wait_seconds=self.settings.lock_wait_seconds, table=self.config.name
+        ) as self._held:
+            yield
+
+    @property
+    def still_mine(self) -> Callable[[], bool]:
+        """Tells whether the lock that this took last is still its own."""
+        return self._held.still_mine
 
     @contextmanager
     def begin(self) -> Generator[None]:
         """Roll back what dead writers left. The lock is held during the block, where the metadata table is prepared and
         the write is requested."""
-        with self._lock() as lock:
-            self._read_config_again()
-            self.timeline = without_refused_rollbacks(self.storage, self.config, self._load())
+        with self.locked():
+            self.read_config_again()
+            self.timeline = without_refused_rollbacks(self.storage, self.config, self.load())
             self.timeline = without_dead_savepoints(self.storage, self.config, self.timeline)
             self.rolled_back = roll_back_dead_writers(
-                self.storage, self.config, self.timeline, self._clock, lock.still_mine, self._forget
+                self.storage, self.config, self.timeline, self.clock, self.still_mine, self.forget
             )
             if self.rolled_back:
-                self.timeline = self._load()
+                self.timeline = self.load()
             self._settle_index()
             with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
                 self._newest_heartbeat = sweep(
                     self.storage,
                     self.timeline,
                     after_rollback=bool(self.rolled_back),
-                    roll_back_again=lambda instant: self._roll_back_late(instant, lock),
+                    roll_back_again=lambda instant: self._roll_back_late(instant),
                 )
-            self._held = lock
             yield
-            self._refuse_lost(lock, "begin")
+            self.refuse_lost("begin")
 
-    def _roll_back_late(self, instant: str, lock: Lock) -> None:
+    def _roll_back_late(self, instant: str) -> None:
         """Undo what a writer wrote after it was rolled back."""
         late = Instant(instant, self.action, State.INFLIGHT)
-        roll_back_late(self.storage, self.config, self._load(), late, self._clock, lock.still_mine)
-        self.timeline = self._load()
+        roll_back_late(self.storage, self.config, self.load(), late, self.clock, self.still_mine)
+        self.timeline = self.load()
 
     def _settle_index(self) -> None:
         """Make the properties tell the index that the timeline does, after a change of it that was cut off."""
@@ -252,37 +306,27 @@ class Transaction:
         if found := settling(self.config, self.timeline):
             self.config = update_table_config(self.storage, found)
 
-    def _refuse_other_index(self, timeline: Timeline) -> None:
-        now = settings_at(timeline, self.config)
-        if self.planned_index is not None and now != self.planned_index:
-            raise CommitConflict(
-                f"the index of table {self.config.name!r} was changed while this write was planned or written",
-                hint="Nothing of it is visible; run it again, by the index that the table has now.",
-                context={"planned": dict(self.planned_index), "table": now},
-            )
-
     def prepare_metadata(self) -> None:
         """Build what the table's metadata table lacks, compact and clean what is due there."""
-        self.snapshot = self._metadata_upkeep(self.timeline, self._held).prepare()
+        self.snapshot = self.metadata_upkeep(self.timeline).prepare()
         self.config = self.snapshot.config
 
-    def request(self, body: bytes = b"") -> None:
-        """Take an instant, start the heartbeat, show the write as requested."""
-        self._refuse_other_index(self.timeline)
-        self.instant = self._clock.next(after=self._greatest_time())
-        self._started = StartedAt.of(self.timeline)
-        heartbeat = self._heartbeat = Heartbeat(
+    def start_heartbeat(self) -> None:
+        """Show that this process runs the instant."""
+        self._heartbeat = Heartbeat(
             self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
         )
-        heartbeat.start()
-        self._refuse_lost(self._held, "begin")
-        TimelineWriter(self.storage, self.config).request(self.action, self.instant, body)
+        self._heartbeat.start()
 
-    def _forget(self, instant: str) -> None:
-        """Tell the index that an instant is undone."""
-        self.index.rollback(instant, snapshot_of(self.storage, self.config, self.timeline))
+    def stop_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
 
-    def _greatest_time(self) -> str:
+    def remove_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.remove()
+
+    def greatest_time(self) -> str:
         """The greatest time on both timelines: the metadata table's services took theirs after the data table's last
         one, and where clocks differ that may be what comes next here. Undoing this write would take their files. What
         has a heartbeat is taken as well: its writer may stand still before it shows its instant."""
@@ -294,120 +338,22 @@ class Transaction:
         """Show the write as inflight; `profile` is the encoded plan, empty where file groups are known at run time."""
         TimelineWriter(self.storage, self.config).inflight(self.action, self.instant, profile)
 
-    def early_conflicts(self) -> EarlyConflicts | None:
-        """What finds writers at the file groups of this one before those are written; None where it is not to."""
-        if not self.settings.early_conflicts or self.non_blocking:
-            return None
-        assert self._started is not None
-        writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
-        services = {i.time for i in self.timeline.pending if i.action not in writes}
-        rivals = {time for time, action in self._started.pending if action in writes and time not in services}
-        return EarlyConflicts(tuple(sorted(rivals)), by_bucket=self.index.key_hash is not None)
+    def publish(self, timeline: Timeline, body: bytes) -> Instant:
+        """Create the completed instant. The lock is held; `timeline` was checked under it."""
+        completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
+        return TimelineWriter(self.storage, self.config).complete(self.action, self.instant, completion, body)
 
-    def check_early(self, groups: frozenset[FileGroupId]) -> None:
-        """Raise `CommitConflict` where others have committed to these file groups since this write began."""
-        assert self._started is not None
-        touched = TouchedFiles(groups, by_bucket=self.index.key_hash is not None)
-        now = self._load()
-        clusterings = {i.time for i in now.pending_clustering().values()}
-        check_conflicts(touched, now, self._started, giving_way=clusterings)
-
-    def commit(
-        self,
-        statuses: Sequence[WriteStatus],
-        schema: str,
-        replaced: Mapping[str, tuple[str, ...]],
-        *,
-        rows_stay: bool = False,
-    ) -> Instant:
-        """Check for conflicts, tell the index and the metadata table, and make the write visible. Raises
-        `CommitConflict` with nothing visible."""
-        metadata = self._metadata(statuses, schema, replaced)
-        by_bucket = self.index.key_hash is not None
-        resizes = self.index.resizes(self.snapshot).without(replaced)
-        touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
-        with self._lock() as lock:
-            timeline = self._load()
-            self._check_still_pending(timeline)
-            assert self._started is not None
-            check_nothing_gone(self._started.timeline, timeline)
-            agreed = check_conflicts(
-                touched,
-                timeline,
-                self._started,
-                schema=schema,
-                instant=self.instant,
-                giving_way=clusterings_that_give_way(self.storage, timeline, self.settings),
-                beside={**resizes.parents, **resizes.children},
-                named_after=resizes.children,
-            )
-            metadata.extra["schema"] = agreed
-            since = list(commits_since(timeline, self._started))
-            others = timeline.commits_metadata(since)
-            if self.non_blocking:
-                check_deletes(self.storage, self.instant, metadata, zip(since, others, strict=True))
-            self._check_others(timeline, others)
-            self.index.check_commits(metadata, others)
-            check_unique(self.snapshot.reader, statuses, others, self.unique)
-            if has_completion_times(self.config.version):  # before, log files of lost attempts stay
-                self._copied_as = frozenset(resizes.children.values())
-            delete_data_files(self.storage, self._unnamed(metadata), self.instant, self._copied_as)
-            self._read_config_again()
-            self._refuse_other_index(timeline)
-            self.index.update(statuses, self.instant, snapshot_of(self.storage, self.config, timeline), replaced)
-            self._metadata_upkeep(timeline, lock).record_action(
-                self.instant, metadata, statuses, rows_stay=rows_stay, looks_up=self.looks_up
-            )
-            self._note_index(timeline, metadata)
-            note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
-            self._refuse_lost(lock, "complete")
-            completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
-            body = encode_commit(metadata, self.config.version, self.action)
-            done = TimelineWriter(self.storage, self.config).complete(self.action, self.instant, completion, body)
-            is_settled = lock.still_mine()
-            if is_settled:
-                self._follow_up(lock, timeline, touched, resizes.parents)
-        if not is_settled:
-            self._settle(done, timeline)
-        self._tidy(metadata)
-        with suppress(Exception):  # the commit stands
-            self.index.committed(self.instant, snapshot_of(self.storage, self.config, timeline))
-        return done
-
-    def _follow_up(
-        self, lock: Lock, timeline: Timeline, touched: TouchedFiles, beside: Mapping[FileGroupId, str]
-    ) -> None:
-        """What follows from the commit on the timeline; what fails here later writers and services do."""
-        with suppress(LakebedError, OSError):
-            if self.new_index is not None:
-                self.timeline = self._load()
-                self._settle_index()
-            if timeline.pending_clustering():
-                take_off_overtaken(self.storage, self._load(), touched, beside, self._clock, lock.still_mine)
-
-    def _check_others(self, timeline: Timeline, others: Sequence[CommitMetadata]) -> None:
-        """What a kind of write asks, under the lock, of the commits since it began."""
-
-    def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:
-        """Put a change of the index into the commit, and into the properties: it holds once the instant completes."""
-        if self.new_index is None:
-            return
-        change = IndexChange(self.instant, settings_at(timeline, self.config), self.new_index.settings())
-        metadata.extra[COMMITTED_CHANGE] = change.committed()
-        self.new_index.before_change(self.instant, self.storage)
-        self.config = update_table_config(self.storage, noting(self.config, timeline, change))
-
-    def _settle(self, done: Instant, checked: Timeline) -> None:
-        """The lock ran out while the instant was published: it stands where nobody undid it or committed since it was
-        `checked` without seeing it. Else it is taken back, and raises `CommitConflict`."""
+    def settle(self, reason_of: Callable[[Timeline], str | None], take_back: Callable[[Timeline], object]) -> None:
+        """Resolve an instant that was published while the lock ran out. Where `reason_of` the newest timeline is a
+        reason against it, it is taken back, and this raises `CommitConflict`."""
         try:
-            with self._lock() as lock:
-                timeline = self._load()
-                reason = self._reason_to_take_back(timeline, checked)
+            with self.locked():
+                timeline = self.load()
+                reason = reason_of(timeline)
                 if reason is None:
                     return
-                self._refuse_lost(lock, "be taken back")
-                self._take_back(done, timeline, lock)
+                self.refuse_lost("be taken back")
+                take_back(timeline)
         except (LakebedError, OSError) as cause:
             raise CommitStateUnknown(
                 f"instant {self.instant} of {self.storage.url()} was published after the table lock was lost, and"
@@ -422,43 +368,7 @@ class Transaction:
             context={"instant": self.instant},
         )
 
-    def _take_back(self, done: Instant, timeline: Timeline, lock: Lock) -> None:
-        """Undo it by its write stats: others may have swept its markers since it was published."""
-        roll_back(self.storage, self.config, timeline, done, self._clock, lock.still_mine, self._forget)
-
-    def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
-        return reason_to_take_back(self.instant, self.action, self.config, timeline, checked)
-
-    def abort(self) -> None:
-        """Undo this write now: its files, then its pending instant. What fails here the next writer does."""
-        self._stop_heartbeat()
-        with suppress(Exception), self._lock() as lock:
-            timeline = self._load()
-            mine = next((i for i in timeline.pending if i.time == self.instant), None)
-            if mine is not None:
-                roll_back(self.storage, self.config, timeline, mine, self._clock, lock.still_mine, self._forget)
-            elif not timeline.is_completed(self.instant):
-                # another writer has rolled it back, with its markers, while this one still wrote
-                self._forget(self.instant)
-                MetadataWriter(self.storage, self.config, timeline, kept_as(self.settings), lock.still_mine).take_off(
-                    self.instant
-                )
-                self._roll_back_late(self.instant, lock)
-                self._remove_heartbeat()
-
-    def __enter__(self) -> Transaction:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            return
-        if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception | KeyboardInterrupt):
-            self._stop_heartbeat()
-            return
-        if self.instant:
-            self.abort()
-
-    def _metadata(
+    def commit_metadata(
         self, statuses: Sequence[WriteStatus], schema: str, replaced: Mapping[str, tuple[str, ...]]
     ) -> CommitMetadata:
         stats: dict[str, list[WriteStatus]] = {}
@@ -494,7 +404,7 @@ class Transaction:
                 found.append(replace(status, log_offset=0, file_size=info.size))
         return found
 
-    def _read_config_again(self) -> None:
+    def read_config_again(self) -> None:
         """Take the table's settings as they are now: indexes may have come or gone since. Files and instants of another
         version are laid out in another way."""
         config = load_table_config(self.storage)
@@ -507,19 +417,20 @@ class Transaction:
             )
         self.config = config
 
-    def _metadata_upkeep(self, timeline: Timeline, lock: Lock) -> MetadataUpkeep:
-        return MetadataUpkeep(self.storage, self.config, timeline, self.settings, self.engine, lock.still_mine)
+    def metadata_upkeep(self, timeline: Timeline) -> MetadataUpkeep:
+        return MetadataUpkeep(self.storage, self.config, timeline, self.settings, self.context.engine, self.still_mine)
 
-    def _refuse_lost(self, lock: Lock, what: str) -> None:
-        if not lock.still_mine():
+    def refuse_lost(self, what: str) -> None:
+        if not self.still_mine():
             raise CommitConflict(
                 f"the table lock was lost before instant {self.instant} could {what}",
                 hint="another writer took it after it expired; run the write again",
             )
 
-    def _load(self) -> Timeline:
+    def load(self) -> Timeline:
+        """The timeline as it is now."""
         timeline = load_timeline(self.storage, self.config)
-        for pending in timeline.pending:
+        for pending in () if self.during_restore else timeline.pending:
             if pending.action is Action.RESTORE:
                 raise UnsupportedFeature(
                     f"a restore of the table is unfinished (instant {pending.time})",
@@ -527,6 +438,159 @@ class Transaction:
                     context={"feature": "unfinished restore", "instant": pending.time},
                 )
         return timeline
+
+    def unnamed(self, metadata: CommitMetadata) -> list[str]:
+        """What lost task attempts wrote, or may still write: files with a marker that no write stat names."""
+        named = {path for group in metadata.stats.values() for s in group for path in s.paths}
+        return [m.path for m in list_markers(self.storage, self.instant) if m.path not in named]
+
+    def tidy(self, metadata: CommitMetadata) -> None:
+        """The commit stands: whatever fails from here on is only leftovers, which later writers remove."""
+        with suppress(Exception):
+            lost = self.unnamed(metadata)
+            delete_markers(self.storage, self.instant)
+            # an attempt that ended up to now; one that ends later finds its marker gone and removes its file itself
+            delete_data_files(self.storage, lost, self.instant, self._copied_as)
+        with suppress(Exception):
+            self.stop_heartbeat()
+            self.remove_heartbeat()
+
+
+@dataclass
+class WriteTransaction(Transaction):
+    """A write between its requested and its completed instant.
+
+    A `non_blocking` write lets others append to the file groups that it appends to. `planned_index` is what the table
+    remembered of its index when the write was planned: under another one it would put rows elsewhere. `new_index` is
+    the one that the table gets by this instant. A write that does not look keys up (`looks_up`) may store one again.
+    `plain_keys` are key fields whose texts files are asked about.
+    """
+
+    unique: Uniqueness = field(default="nowhere", kw_only=True)
+    planned_index: Settings | None = field(default=None, kw_only=True)
+    new_index: Index | None = field(default=None, kw_only=True)
+    non_blocking: bool = field(default=False, kw_only=True)
+    looks_up: bool = field(default=True, kw_only=True)
+    plain_keys: tuple[str, ...] = field(default=(), kw_only=True)
+    _started: StartedAt | None = field(default=None, init=False)
+
+    def request(self, body: bytes = b"") -> None:
+        """Take an instant, start the heartbeat, show the write as requested."""
+        self._refuse_other_index(self.timeline)
+        self.instant = self.clock.next(after=self.greatest_time())
+        self._started = StartedAt.of(self.timeline)
+        self.start_heartbeat()
+        self.refuse_lost("begin")
+        TimelineWriter(self.storage, self.config).request(self.action, self.instant, body)
+
+    def _refuse_other_index(self, timeline: Timeline) -> None:
+        now = settings_at(timeline, self.config)
+        if self.planned_index is not None and now != self.planned_index:
+            raise CommitConflict(
+                f"the index of table {self.config.name!r} was changed while this write was planned or written",
+                hint="Nothing of it is visible; run it again, by the index that the table has now.",
+                context={"planned": dict(self.planned_index), "table": now},
+            )
+
+    def early_conflicts(self) -> EarlyConflicts | None:
+        """What finds writers at the file groups of this one before those are written; None where it is not to."""
+        if not self.settings.early_conflicts or self.non_blocking:
+            return None
+        assert self._started is not None
+        writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+        services = {i.time for i in self.timeline.pending if i.action not in writes}
+        rivals = {time for time, action in self._started.pending if action in writes and time not in services}
+        return EarlyConflicts(tuple(sorted(rivals)), by_bucket=self.index.key_hash is not None)
+
+    def check_early(self, groups: frozenset[FileGroupId]) -> None:
+        """Raise `CommitConflict` where others have committed to these file groups since this write began."""
+        assert self._started is not None
+        touched = TouchedFiles(groups, by_bucket=self.index.key_hash is not None)
+        now = self.load()
+        clusterings = {i.time for i in now.pending_clustering().values()}
+        check_conflicts(touched, now, self._started, giving_way=clusterings)
+
+    def commit(
+        self,
+        statuses: Sequence[WriteStatus],
+        schema: str,
+        replaced: Mapping[str, tuple[str, ...]],
+        *,
+        rows_stay: bool = False,
+    ) -> Instant:
+        """Check for conflicts, tell the index and the metadata table, and make the write visible. Raises
+        `CommitConflict` with nothing visible."""
+        metadata = self.commit_metadata(statuses, schema, replaced)
+        by_bucket = self.index.key_hash is not None
+        resizes = self.index.resizes(self.snapshot).without(replaced)
+        touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
+        with self.locked():
+            timeline = self.load()
+            self._check_still_pending(timeline)
+            assert self._started is not None
+            check_nothing_gone(self._started.timeline, timeline)
+            agreed = check_conflicts(
+                touched,
+                timeline,
+                self._started,
+                schema=schema,
+                instant=self.instant,
+                giving_way=clusterings_that_give_way(self.storage, timeline, self.settings),
+                beside={**resizes.parents, **resizes.children},
+                named_after=resizes.children,
+            )
+            metadata.extra["schema"] = agreed
+            since = list(commits_since(timeline, self._started))
+            others = timeline.commits_metadata(since)
+            if self.non_blocking:
+                check_deletes(self.storage, self.instant, metadata, zip(since, others, strict=True))
+            self.hooks.check(self, timeline, others)
+            self.index.check_commits(metadata, others)
+            check_unique(self.snapshot.reader, statuses, others, self.unique)
+            if has_completion_times(self.config.version):  # before, log files of lost attempts stay
+                self._copied_as = frozenset(resizes.children.values())
+            delete_data_files(self.storage, self.unnamed(metadata), self.instant, self._copied_as)
+            self.read_config_again()
+            self._refuse_other_index(timeline)
+            self.index.update(statuses, self.instant, snapshot_of(self.storage, self.config, timeline), replaced)
+            self.metadata_upkeep(timeline).record_action(
+                self.instant, metadata, statuses, rows_stay=rows_stay, looks_up=self.looks_up
+            )
+            self._note_index(timeline, metadata)
+            note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
+            self.refuse_lost("complete")
+            done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
+            is_settled = self.still_mine()
+            if is_settled:
+                self._follow_up(timeline, touched, resizes.parents)
+        if not is_settled:
+            self.settle(
+                lambda now: reason_to_take_back(self.instant, self.action, self.config, now, timeline),
+                # by its write stats: others may have removed its markers since it was published
+                lambda now: roll_back(self.storage, self.config, now, done, self.clock, self.still_mine, self.forget),
+            )
+        self.tidy(metadata)
+        with suppress(Exception):  # the commit stands
+            self.index.committed(self.instant, snapshot_of(self.storage, self.config, timeline))
+        return done
+
+    def _follow_up(self, timeline: Timeline, touched: TouchedFiles, beside: Mapping[FileGroupId, str]) -> None:
+        """What follows from the commit on the timeline; what fails here later writers and services do."""
+        with suppress(LakebedError, OSError):
+            if self.new_index is not None:
+                self.timeline = self.load()
+                self._settle_index()
+            if timeline.pending_clustering():
+                take_off_overtaken(self.storage, self.load(), touched, beside, self.clock, self.still_mine)
+
+    def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:
+        """Put a change of the index into the commit, and into the properties: it holds once the instant completes."""
+        if self.new_index is None:
+            return
+        change = IndexChange(self.instant, settings_at(timeline, self.config), self.new_index.settings())
+        metadata.extra[COMMITTED_CHANGE] = change.committed()
+        self.new_index.before_change(self.instant, self.storage)
+        self.config = update_table_config(self.storage, noting(self.config, timeline, change))
 
     def _check_still_pending(self, timeline: Timeline) -> None:
         mine = next((i for i in timeline.instants if i.time == self.instant and i.action is self.action), None)
@@ -537,29 +601,22 @@ class Transaction:
                 context={"instant": self.instant},
             )
 
-    def _unnamed(self, metadata: CommitMetadata) -> list[str]:
-        """What lost task attempts wrote, or may still write: files with a marker that no write stat names."""
-        named = {path for group in metadata.stats.values() for s in group for path in s.paths}
-        return [m.path for m in list_markers(self.storage, self.instant) if m.path not in named]
-
-    def _tidy(self, metadata: CommitMetadata) -> None:
-        """The commit stands: whatever fails from here on is only leftovers, which later writers remove."""
-        with suppress(Exception):
-            lost = self._unnamed(metadata)
-            delete_markers(self.storage, self.instant)
-            # an attempt that ended up to now; one that ends later finds its marker gone and removes its file itself
-            delete_data_files(self.storage, lost, self.instant, self._copied_as)
-        with suppress(Exception):
-            self._stop_heartbeat()
-            self._remove_heartbeat()
-
-    def _stop_heartbeat(self) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
-
-    def _remove_heartbeat(self) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.remove()
+    def abort(self) -> None:
+        """Undo this write now: its files, then its pending instant. What fails here the next writer does."""
+        self.stop_heartbeat()
+        with suppress(Exception), self.locked():
+            timeline = self.load()
+            mine = next((i for i in timeline.pending if i.time == self.instant), None)
+            if mine is not None:
+                roll_back(self.storage, self.config, timeline, mine, self.clock, self.still_mine, self.forget)
+            elif not timeline.is_completed(self.instant):
+                # another writer has rolled it back, with its markers, while this one still wrote
+                self.forget(self.instant)
+                MetadataWriter(self.storage, self.config, timeline, kept_as(self.settings), self.still_mine).take_off(
+                    self.instant
+                )
+                self._roll_back_late(self.instant)
+                self.remove_heartbeat()
 
 
 GIVES_WAY = "SparkAllowUpdateStrategy"

@@ -81,7 +81,7 @@ def archive(context: WriteContext, *, dry_run: bool = False) -> ArchivalResult:
     settings = service_settings(context.options.given, context.config.properties)
     if dry_run:
         return _result(planned_archival(context.opened, settings), settings, context.opened.timeline, dry_run=True)
-    with ServiceTransaction.of(context, Action.COMMIT, _OPERATION) as tx, tx.begin():
+    with ServiceTransaction(context, Action.COMMIT, _OPERATION) as tx, tx.begin():
         tx.prepare_metadata()
         plan = planned_archival(tx.snapshot, settings)
         tx.refuse_lost("archive")

@@ -26,7 +26,7 @@ from lakebed.metadata.partitions.record_index import repeated_keys
 from lakebed.model import RECORD_INDEX, Action, CommitMetadata, FileGroupId, FileSlice
 from lakebed.operations.context import WriteContext
 from lakebed.operations.overwrite import match_partitions
-from lakebed.operations.transaction import Transaction
+from lakebed.operations.transaction import Transaction, TransactionHooks, WriteTransaction
 from lakebed.properties.file import load_table_config
 from lakebed.services.change_index_plan import RescalePlan, plan_moves
 from lakebed.services.compaction import file_format, groups_in_plans
@@ -103,18 +103,14 @@ def change_index(
     """
     started = time.monotonic()
     admit_change(context, new, verb)
-    tx = IndexChangeTransaction(
-        context.storage,
-        context.config,
+    tx = WriteTransaction(
+        context,
         Action.REPLACECOMMIT,
         _OPERATION,
-        context.settings,
-        engine=context.engine,
-        index=context.index,
+        hooks=_IndexChange(new, alone=check is not None),
         planned_index=context.opened.index_settings,
         new_index=new,
         plain_keys=context.watched_keys(context.opened.schema, new),
-        alone=check is not None,
     )
     with tx:
         with tx.begin():
@@ -122,7 +118,7 @@ def change_index(
             refuse_planned(tx.timeline, _moving(tx.snapshot, context.index, new))
             if check is not None:
                 check(tx.snapshot)
-            tx.build(new)
+            _build(tx, new)
             tx.request(encode_requested_replace())
         tx.inflight()
         planned = plan_moves(tx.snapshot.file_slices(), context.index.key_hash, new.key_hash)
@@ -159,37 +155,38 @@ def admit_change(context: WriteContext, new: Index, verb: str) -> None:
         )
 
 
-class IndexChangeTransaction(Transaction):
-    """A change of the index on the timeline. What others commit beside it must not lie elsewhere by the new one."""
+def _build(tx: Transaction, new: Index) -> None:
+    """Build what the new index reads in the metadata table."""
+    wanted = [name for name in new.metadata_indexes if name.partition not in tx.config.metadata_partitions]
+    if not wanted or not tx.timeline.commits:  # a first write builds them
+        return
+    if tx.config.version == 6 and tx.timeline.pending:
+        raise CommitConflict(
+            f"{wanted[0].partition} cannot be built while a write to the table is pending",
+            hint="Try again when the writers are done.",
+        )
+    engine = tx.context.engine
+    for name in wanted:
+        table = tx.metadata_upkeep(tx.timeline)
+        if can_build(name.partition) and is_large(tx.snapshot, engine):
+            build_by_job(table.add(), tx.snapshot, name, None, engine)
+        else:
+            table.add(name)
+        tx.config = load_table_config(tx.storage)
+    tx.snapshot = snapshot_of(tx.storage, tx.config, tx.timeline)
 
-    def __init__(self, *args: Any, alone: bool = False, **named: Any) -> None:
-        super().__init__(*args, **named)
-        self._alone = alone
 
-    def build(self, new: Index) -> None:
-        """Build what the new index reads in the metadata table."""
-        wanted = [name for name in new.metadata_indexes if name.partition not in self.config.metadata_partitions]
-        if not wanted or not self.timeline.commits:  # a first write builds them
-            return
-        if self.config.version == 6 and self.timeline.pending:
-            raise CommitConflict(
-                f"{wanted[0].partition} cannot be built while a write to the table is pending",
-                hint="Try again when the writers are done.",
-            )
-        for name in wanted:
-            table = self._metadata_upkeep(self.timeline, self._held)
-            if can_build(name.partition) and is_large(self.snapshot, self.engine):
-                build_by_job(table.add(), self.snapshot, name, None, self.engine)
-            else:
-                table.add(name)
-            self.config = load_table_config(self.storage)
-        self.snapshot = snapshot_of(self.storage, self.config, self.timeline)
+@dataclass(frozen=True)
+class _IndexChange(TransactionHooks):
+    """Rows that others commit meanwhile must not belong elsewhere by the new index; `alone`: no commit may be."""
 
-    def _check_others(self, timeline: Timeline, others: Sequence[CommitMetadata]) -> None:
-        assert self.new_index is not None
+    new: Index
+    alone: bool
+
+    def check(self, tx: Transaction, timeline: Timeline, others: Sequence[CommitMetadata] = ()) -> None:
         for commit in others:
             paths = sorted({*commit.stats, *commit.replaced})
-            met = [p for p in paths if self._alone or differ(self.index.key_hash, self.new_index.key_hash, p)]
+            met = [p for p in paths if self.alone or differ(tx.index.key_hash, self.new.key_hash, p)]
             if met:
                 raise CommitConflict(
                     f"another writer ({commit.operation}) has committed to partition {met[0]!r} since the change of the"
@@ -197,7 +194,7 @@ class IndexChangeTransaction(Transaction):
                     hint="Nothing of the change is visible; run it again when the table is written to less.",
                     context={"partition": met[0]},
                 )
-        refuse_planned(timeline, _moving(snapshot_of(self.storage, self.config, timeline), self.index, self.new_index))
+        refuse_planned(timeline, _moving(snapshot_of(tx.storage, tx.config, timeline), tx.index, self.new))
 
 
 def differ(old: KeyHash | None, new: KeyHash | None, path: str) -> bool:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
+from lakebed.concurrency.heartbeat import remove_heartbeat
 from lakebed.config.features import check_write
 from lakebed.config.options import service_settings
 from lakebed.config.settings import CleaningSettings
@@ -22,7 +22,6 @@ from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.model import Action, BaseFile, FileGroupId, Instant, LogFile, State, path_in
 from lakebed.operations.context import WriteContext
-from lakebed.operations.rollback import remove_unfinished
 from lakebed.policies.cleaning import (
     Protected,
     Retention,
@@ -36,6 +35,7 @@ from lakebed.policies.cleaning import (
 from lakebed.services.service import ServiceTransaction, progress
 from lakebed.slices.listing import PARTITION_METADATA, Listing, list_metadata, list_table
 from lakebed.slices.snapshot import Snapshot, naming_metadata, table_features
+from lakebed.storage.base import Storage
 from lakebed.storage.parallel import delete_files
 from lakebed.timeline.bodies.plans import (
     CleaningPolicy,
@@ -356,13 +356,14 @@ def clean(
             runs.append(run_clean(context, instant.time))
         except CommitConflict as conflict:
             return CleanResult(tuple(runs), notes=(f"clean {instant.time} was left: {conflict.message}",))
-    with CleanTransaction.of(context, Action.CLEAN, _OPERATION) as tx:
-        planned = tx.start(planner, run=not plan_only)
-        if isinstance(planned, str):
-            return CleanResult(tuple(runs), notes=(planned,))
+    with clean_transaction(context) as tx:
+        started = _start(tx, planner, run=not plan_only)
+        if isinstance(started, str):
+            return CleanResult(tuple(runs), notes=(started,))
+        planned, body = started
         if plan_only:
             return CleanResult(tuple(runs), planned, tx.instant)
-        runs.append(_carry_out(tx))
+        runs.append(_carry_out(tx, decode_action(body)))
     return CleanResult(tuple(runs))
 
 
@@ -373,9 +374,9 @@ def settings_of(context: WriteContext) -> CleaningSettings:
 
 def run_clean(context: WriteContext, instant: str) -> CleanRun:
     """Carry out a plan. Raises `CommitConflict` where another process does, or has done it."""
-    with CleanTransaction.of(context, Action.CLEAN, _OPERATION) as tx:
-        tx.take_up(instant)
-        return _carry_out(tx)
+    with clean_transaction(context) as tx:
+        pending = tx.take_up(instant)
+        return _carry_out(tx, tx.timeline.plan(pending))
 
 
 def _planner(settings: CleaningSettings, *, when_due: bool) -> Planner:
@@ -390,20 +391,20 @@ def _planner(settings: CleaningSettings, *, when_due: bool) -> Planner:
     return plan
 
 
-def _carry_out(tx: CleanTransaction) -> CleanRun:
+def _carry_out(tx: ServiceTransaction, plan: Mapping[str, Any]) -> CleanRun:
     started = time.monotonic()
-    files = {partition: _data_files(partition, names) for partition, names in clean_files(tx.record).items()}
+    files = {partition: _data_files(partition, names) for partition, names in clean_files(plan).items()}
     count = sum(map(len, files.values()))
     with progress(f"deleting {count_text(count, 'file')}", count, counted=True) as advance:
         for partition, names in files.items():
             delete_files(tx.storage, partition, names, lambda _: advance(1))
-    done, gone = tx.finish_clean(files, int((time.monotonic() - started) * 1000))
+    done, gone = finish_clean(tx, plan, files, int((time.monotonic() - started) * 1000))
     return CleanRun(
         tx.instant,
         done.completion_time or tx.instant,
         {partition: tuple(names) for partition, names in files.items() if names},
         tuple(gone),
-        (tx.record.get("earliestInstantToRetain") or {}).get("timestamp") or "",
+        (plan.get("earliestInstantToRetain") or {}).get("timestamp") or "",
         time.monotonic() - started,
         tuple(tx.rolled_back),
     )
@@ -419,100 +420,70 @@ def _data_files(partition: str, names: Sequence[str]) -> list[str]:
     ]
 
 
-@dataclass
-class CleanTransaction(ServiceTransaction):
+def clean_transaction(context: WriteContext) -> ServiceTransaction:
     """A clean between its requested and its completed instant. A run that dies or raises leaves the plan: what it has
-    deleted stays deleted, the next run does the rest. `record` is the plan, decoded."""
+    deleted stays deleted, the next run does the rest."""
+    return ServiceTransaction(context, Action.CLEAN, _OPERATION, resumes=True)
 
-    record: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def start(self, planner: Planner, *, run: bool) -> CleanPlan | str:
-        """Put a plan on the timeline, and with `run` take it up; or say why there is none."""
-        with self.begin():
-            self.prepare_metadata()
-            waiting = next((i for i in self.timeline.pending if i.action is Action.CLEAN), None)
-            if waiting is not None:
-                return f"no clean was planned: {waiting.time} is pending"
-            instant = self._clock.next(after=self._greatest_time())
-            found = planner(self.snapshot, instant)
-            if isinstance(found, str):
-                return found
-            self.instant = instant
-            self._beat()
-            writer = TimelineWriter(self.storage, self.config)
-            body = encode_clean_plan(self.storage.url(), found)
-            requested = writer.request(Action.CLEAN, instant, body)
-            if not self._held.still_mine():
-                writer.remove_pending(requested)
-                remove_heartbeat(self.storage, instant)
-                self._refuse_lost(self._held, "begin")
-            if run:
-                self.inflight()
-            else:
-                self._stop_heartbeat()
-                self._remove_heartbeat()
-            self.record = decode_action(body)
-        return found
+def _start(tx: ServiceTransaction, planner: Planner, *, run: bool) -> tuple[CleanPlan, bytes] | str:
+    """Put a plan on the timeline, and with `run` take it up: the plan, and its encoded form; or why there is none."""
+    with tx.begin():
+        tx.prepare_metadata()
+        waiting = next((i for i in tx.timeline.pending if i.action is Action.CLEAN), None)
+        if waiting is not None:
+            return f"no clean was planned: {waiting.time} is pending"
+        instant = tx.clock.next(after=tx.greatest_time())
+        found = planner(tx.snapshot, instant)
+        if isinstance(found, str):
+            return found
+        tx.instant = instant
+        tx.start()
+        writer = TimelineWriter(tx.storage, tx.config)
+        body = encode_clean_plan(tx.storage.url(), found)
+        requested = writer.request(Action.CLEAN, instant, body)
+        if not tx.still_mine():
+            writer.remove_pending(requested)
+            remove_heartbeat(tx.storage, instant)
+            tx.refuse_lost("begin")
+        if run:
+            tx.inflight()
+        else:
+            tx.stop_heartbeat()
+            tx.remove_heartbeat()
+    return found, body
 
-    def take_up(self, instant: str) -> None:
-        """Begin to carry out a plan, or go on where a runner died. Raises `CommitConflict` where the plan is gone,
-        completed, or carried out by another process."""
-        self.instant = instant
-        with self.begin():
-            pending = self._pending_plan(self.timeline)
-            if pending.state is State.INFLIGHT and not is_dead(self.storage, instant):
-                raise CommitConflict(
-                    f"clean {instant} is being carried out by another process",
-                    hint="Leave it to that one; if it dies the plan is carried out again.",
-                    context={"instant": instant},
-                )
-            if pending.state is State.INFLIGHT or self.storage.head(heartbeat_path(instant)) is not None:
-                remove_unfinished(self.storage, self.timeline, instant)
-            self.prepare_metadata()
-            self.record = self.timeline.plan(pending)
-            self._beat()
-            if pending.state is State.REQUESTED:
-                self.inflight()
 
-    def finish_clean(self, files: Mapping[str, Sequence[str]], millis: int) -> tuple[Instant, Sequence[str]]:
-        """Tell the metadata table, delete what is left of partition paths without files, and complete the clean; gives
-        those paths too."""
-        with self._lock() as lock:
-            timeline = self._load()
-            self._check_still_mine(timeline)
-            self._read_config_again()
-            upkeep = self._metadata_upkeep(timeline, lock)
-            gone = self._gone(timeline)
-            upkeep.record_removal(self.instant, files, gone)
-            self._refuse_lost(lock, "complete")
-            for partition in gone:
-                self.storage.delete_folder(partition)
-            completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
-            body = encode_clean_metadata(self.instant, self.record, millis, gone=gone)
-            done = TimelineWriter(self.storage, self.config).complete(Action.CLEAN, self.instant, completion, body)
-        self._stop_heartbeat()
-        self._remove_heartbeat()
-        return done, gone
+def finish_clean(
+    tx: ServiceTransaction, plan: Mapping[str, Any], files: Mapping[str, Sequence[str]], millis: int
+) -> tuple[Instant, Sequence[str]]:
+    """Tell the metadata table, delete what is left of partition paths without files, and complete the clean; gives
+    those paths too."""
+    with tx.locked():
+        timeline = tx.load()
+        tx.check_still_mine(timeline)
+        tx.read_config_again()
+        upkeep = tx.metadata_upkeep(timeline)
+        gone = _gone(tx.storage, timeline, plan)
+        upkeep.record_removal(tx.instant, files, gone)
+        tx.refuse_lost("complete")
+        for partition in gone:
+            tx.storage.delete_folder(partition)
+        done = tx.publish(timeline, encode_clean_metadata(tx.instant, plan, millis, gone=gone))
+    tx.stop_heartbeat()
+    tx.remove_heartbeat()
+    return done, gone
 
-    def abort(self) -> None:
-        """Leave the plan to the next run."""
-        self._stop_heartbeat()
 
-    def _beat(self) -> None:
-        self._heartbeat = Heartbeat(
-            self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
-        )
-        self._heartbeat.start()
-        self._taken_up = True
+def _gone(storage: Storage, timeline: Timeline, plan: Mapping[str, Any]) -> list[str]:
+    """The partition paths of the plan that have nothing left now. Whoever began to write since has seen the folder
+    as it was: while somebody writes, and where somebody wrote, it stays."""
+    if any(completes_as(i.action) in COMMITS for i in timeline.pending):
+        return []
+    chosen = [p for p in plan.get("partitionsToBeDeleted") or () if p and is_data_path(p)]
+    return [p for p in chosen if _is_empty(storage, p)]
 
-    def _gone(self, timeline: Timeline) -> list[str]:
-        """The partition paths of the plan that have nothing left now. Whoever began to write since has seen the folder
-        as it was: while somebody writes, and where somebody wrote, it stays."""
-        if any(completes_as(i.action) in COMMITS for i in timeline.pending):
-            return []
-        chosen = [p for p in self.record.get("partitionsToBeDeleted") or () if p and is_data_path(p)]
-        return [p for p in chosen if self._is_empty(p)]
 
-    def _is_empty(self, partition: str) -> bool:
-        names = (info.path.removeprefix(f"{partition}/") for info in self.storage.list(partition))
-        return all(name.startswith(PARTITION_METADATA) for name in names)
+def _is_empty(storage: Storage, partition: str) -> bool:
+    names = (info.path.removeprefix(f"{partition}/") for info in storage.list(partition))
+    return all(name.startswith(PARTITION_METADATA) for name in names)

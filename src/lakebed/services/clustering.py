@@ -26,6 +26,7 @@ from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import files_named, roll_back
+from lakebed.operations.transaction import Transaction, TransactionHooks
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
 from lakebed.schema.arrow import leaf_paths
 from lakebed.services.compaction import file_format, groups_in_plans
@@ -223,7 +224,7 @@ def schedule_clustering(context: WriteContext, settings: ClusteringSettings, *, 
         made.append(plan)
         return encode_clustering_plan(snapshot.storage.url(), plan)
 
-    with ClusteringTransaction.of(context, _action(context), CLUSTER_OPERATION) as tx:
+    with ServiceTransaction(context, _action(context), CLUSTER_OPERATION) as tx:
         instant = tx.plan(body)
     return ScheduledClustering(instant, made[-1] if instant else None, reasons[-1] if reasons else "")
 
@@ -302,16 +303,19 @@ def run_clustering(context: WriteContext, settings: ClusteringSettings, instant:
     """Run a plan. Raises `CommitConflict` where another process runs it or has completed it, and where a file slice of
     the plan has changed meanwhile: then the plan is taken off the timeline. Nothing is visible of what raises."""
     started = time.monotonic()
-    with ClusteringTransaction.of(context, _action(context), CLUSTER_OPERATION) as tx:
+    inputs = _PlannedInputs()
+    with ServiceTransaction(context, _action(context), CLUSTER_OPERATION, hooks=inputs) as tx:
         tx.take_up(instant)
         snapshot = tx.snapshot
-        planned = _planned(snapshot, instant, tx.action)
-        tx.reads(planned)
+        planned = inputs.planned = _planned(snapshot, instant, tx.action)
+        inputs.check_slices(tx, snapshot)
         writer = _writer(context, snapshot, settings, planned, instant)
         statuses = _run(context, writer, planned)
         replaced = replaced_ids((one.partition, one.file_id) for op in planned.operations for one in op.slices)
-        metadata = tx.body(statuses, snapshot, replaced)
+        metadata = tx.commit_metadata(statuses, snapshot.avro_schema, replaced)
         completed = tx.finish(metadata, statuses)
+        with suppress(Exception):  # the clustering stands
+            context.index.committed(instant, snapshot_of(tx.storage, tx.config, tx.load()))
     slices = sum(len(op.slices) for op in planned.operations)
     return ClusteringRun(
         instant,
@@ -369,89 +373,71 @@ def _action(context: WriteContext) -> Action:
     return Action.CLUSTERING if has_completion_times(context.config.version) else Action.REPLACECOMMIT
 
 
-class ClusteringTransaction(ServiceTransaction):
-    """A clustering on the timeline. It completes only where the slices that it read are still those of the table."""
+@dataclass
+class _PlannedInputs(TransactionHooks):
+    """A clustering completes only where the slices that it read are still those of the table."""
 
-    _planned: PlannedClustering | None = None
+    planned: PlannedClustering | None = None
     _is_stale: bool = False
 
-    def reads(self, planned: PlannedClustering) -> None:
-        """What is clustered, which has to be there yet."""
-        self._planned = planned
-        self._check_inputs(self.snapshot)
+    def check(self, tx: Transaction, timeline: Timeline, others: Sequence[CommitMetadata] = ()) -> None:
+        if self.planned is not None:
+            self.check_slices(tx, snapshot_of(tx.storage, tx.config, timeline))
 
-    def body(
-        self, statuses: Sequence[WriteStatus], snapshot: Snapshot, replaced: Mapping[str, tuple[str, ...]]
-    ) -> CommitMetadata:
-        """The body of the completed clustering."""
-        return self._metadata(statuses, snapshot.avro_schema, replaced)
-
-    def finish(self, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> Instant:
-        done = super().finish(metadata, statuses)
-        with suppress(Exception):  # the clustering stands
-            self.context.index.committed(self.instant, snapshot_of(self.storage, self.config, self._load()))
-        return done
-
-    def _check_still_mine(self, timeline: Timeline) -> None:
-        super()._check_still_mine(timeline)
-        self._check_inputs(snapshot_of(self.storage, self.config, timeline))
-
-    def _before_completion(self, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> None:
+    def before_completion(
+        self, tx: Transaction, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]
+    ) -> None:
         """Rows have moved to other file groups: an index outside the table is told."""
-        snapshot = snapshot_of(self.storage, self.config, timeline)
-        self.context.index.update(statuses, self.instant, snapshot, metadata.replaced)
+        tx.index.update(statuses, tx.instant, snapshot_of(tx.storage, tx.config, timeline), metadata.replaced)
 
-    def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
-        """A write that went first may have changed a slice of the plan since that was `checked`."""
-        reason = super()._reason_to_take_back(timeline, checked)
-        if reason is not None:
-            return reason
+    def reason_to_take_back(self, tx: Transaction, timeline: Timeline) -> str | None:
+        """A write that went first may have changed a slice of the plan since that was checked."""
         try:
-            self._check_inputs(snapshot_of(self.storage, self.config, timeline.before_completion(self.instant)))
+            self.check(tx, timeline.before_completion(tx.instant))
         except CommitConflict as conflict:
             return conflict.message
         return None
 
-    def _check_inputs(self, snapshot: Snapshot) -> None:
+    def aborted(self, tx: Transaction) -> None:
+        """A plan of slices that are no more goes with its run."""
+        if not self._is_stale:
+            return
+        with tx.locked():
+            timeline = tx.load()
+            mine = timeline.find(tx.instant, tx.action)
+            if mine is not None and not mine.is_completed and tx.still_mine():
+                if files_named(tx.storage, tx.instant):
+                    # writes beside it have brought rows along to file groups that there will not be
+                    roll_back(tx.storage, tx.config, timeline, mine, tx.clock, tx.still_mine, with_plan=True)
+                    return
+                TimelineWriter(tx.storage, tx.config).remove_pending(mine)
+
+    def check_slices(self, tx: Transaction, snapshot: Snapshot) -> None:
         """Refuse where a slice of the plan was replaced, or got a newer file: rows would come back, or be lost."""
-        assert self._planned is not None
-        planned = {(one.partition, one.file_id): one for op in self._planned.operations for one in op.slices}
+        assert self.planned is not None
+        planned = {(one.partition, one.file_id): one for op in self.planned.operations for one in op.slices}
         found = snapshot.file_slices({path for path, _ in planned}, groups_of_ids({name for _, name in planned}))
         now = {(one.partition, one.file_id): one for one in found}
         for group, one in planned.items():
-            if group not in now or not self._is_as_planned(one, now[group], snapshot.timeline):
+            if group not in now or not _is_as_planned(tx, one, now[group], snapshot.timeline):
                 self._is_stale = True
-                raise _changed(group, self.instant)
+                raise _changed(group, tx.instant)
 
-    def _is_as_planned(self, planned: CompactionOperation, now: FileSlice, timeline: Timeline) -> bool:
-        """Whether a slice has the files of the plan; others that writes added which brought their rows to the new file
-        groups as well are none of the clustering's business."""
-        files = {*filter(None, [planned.base_file]), *planned.log_files}
-        current = {*([now.base_file.name] if now.base_file else []), *(log.name for log in now.log_files)}
-        later = current - files
-        if files - current or (now.base_file is not None and now.base_file.name in later):
-            return False
-        group = now.partition, now.file_id
-        resizes = self.context.index.resizes(self.snapshot)
-        if later and resizes.parents.get(group) != self.instant:
-            return False
-        children = {file_id for path, file_id in resizes.children if path == now.partition}
-        return not later or _bring_rows_along(timeline, now.partition, later, children)
 
-    def abort(self) -> None:
-        """Take this run back; a plan of slices that are no more goes with it."""
-        super().abort()
-        if not self._is_stale:
-            return
-        with self._lock() as lock:
-            timeline = self._load()
-            mine = timeline.find(self.instant, self.action)
-            if mine is not None and not mine.is_completed and lock.still_mine():
-                if files_named(self.storage, self.instant):
-                    # writes beside it have brought rows along to file groups that there will not be
-                    roll_back(self.storage, self.config, timeline, mine, self._clock, lock.still_mine, with_plan=True)
-                    return
-                TimelineWriter(self.storage, self.config).remove_pending(mine)
+def _is_as_planned(tx: Transaction, planned: CompactionOperation, now: FileSlice, timeline: Timeline) -> bool:
+    """Whether a slice has the files of the plan; others that writes added which brought their rows to the new file
+    groups as well are none of the clustering's business."""
+    files = {*filter(None, [planned.base_file]), *planned.log_files}
+    current = {*([now.base_file.name] if now.base_file else []), *(log.name for log in now.log_files)}
+    later = current - files
+    if files - current or (now.base_file is not None and now.base_file.name in later):
+        return False
+    group = now.partition, now.file_id
+    resizes = tx.index.resizes(tx.snapshot)
+    if later and resizes.parents.get(group) != tx.instant:
+        return False
+    children = {file_id for path, file_id in resizes.children if path == now.partition}
+    return not later or _bring_rows_along(timeline, now.partition, later, children)
 
 
 def _bring_rows_along(timeline: Timeline, partition: str, logs: Collection[str], children: Collection[str]) -> bool:

@@ -214,7 +214,7 @@ def schedule(context: WriteContext, action: Action, operation: str, planner: Pla
         planner.made = found
         return encode_compaction_plan(found)
 
-    with ServiceTransaction.of(context, action, operation) as tx:
+    with ServiceTransaction(context, action, operation) as tx:
         instant = tx.plan(body)
     return Scheduled(instant, planner.made if instant else None, planner.why)
 
@@ -392,7 +392,7 @@ def run_compaction(context: WriteContext, instant: str) -> CompactionRun:
     """Run a plan. Raises `CommitConflict` where another process runs it or has completed it; what raises leaves nothing
     visible, and the plan as it was."""
     started = time.monotonic()
-    with ServiceTransaction.of(context, Action.COMPACTION, COMPACT_OPERATION) as tx:
+    with ServiceTransaction(context, Action.COMPACTION, COMPACT_OPERATION) as tx:
         tx.take_up(instant)
         snapshot = tx.snapshot
         operations = operations_of(snapshot, instant, Action.COMPACTION)

@@ -90,7 +90,7 @@ class Settled:
 
 def _settle(context: WriteContext, _: Options) -> Settled:
     before = set(context.config.metadata_partitions)
-    with ServiceTransaction.of(context, Action.COMMIT, "SERVICES") as tx, tx.begin():
+    with ServiceTransaction(context, Action.COMMIT, "SERVICES") as tx, tx.begin():
         tx.prepare_metadata()
     return Settled(tuple(tx.rolled_back), tuple(sorted({*tx.config.metadata_partitions} - before)))
 

@@ -125,7 +125,7 @@ def mergeable_blocks(snapshot: Snapshot, file_slice: FileSlice) -> int:
 def run_log_compaction(context: WriteContext, instant: str) -> CompactionRun:
     """Run a plan. What raises leaves nothing visible, and takes the plan off the timeline."""
     started = time.monotonic()
-    with ServiceTransaction.of(context, Action.LOGCOMPACTION, LOG_COMPACT_OPERATION) as tx:
+    with ServiceTransaction(context, Action.LOGCOMPACTION, LOG_COMPACT_OPERATION) as tx:
         tx.take_up(instant)
         snapshot = tx.snapshot
         _refuse_overtaken(snapshot.timeline, instant)

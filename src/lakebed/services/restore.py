@@ -100,20 +100,18 @@ def restore(context: WriteContext, to: str | None = None, *, dry_run: bool = Fal
             return RestoreResult(restored_instant(plan), tuple(planned_rollbacks(plan)))
         return RestoreResult(*_planned(context.opened, to))
     started = time.monotonic()
-    with Undoing.of(context, Action.RESTORE, "restore") as tx:
-        tx.beside_restore = True
-        with tx.held() as snapshot:
-            unfinished = _unfinished(tx.timeline)
-            if unfinished is not None:
-                _check_dead(tx, unfinished)
-                done = _Restore(tx, unfinished.time, is_new=False).run(started)
-                if to in (None, done.to):
-                    return done
-                snapshot = snapshot_of(tx.storage, tx.config, tx.timeline)
-            time_to, instants = _planned(snapshot, to)
-            if not instants:
-                return RestoreResult(time_to, ())
-            return _Restore.begun(tx, time_to, instants).run(started)
+    with Undoing.of(context, Action.RESTORE, "restore", during_restore=True) as tx, tx.held() as snapshot:
+        unfinished = _unfinished(tx.timeline)
+        if unfinished is not None:
+            _check_dead(tx, unfinished)
+            done = _Restore(tx, unfinished.time, is_new=False).run(started)
+            if to in (None, done.to):
+                return done
+            snapshot = snapshot_of(tx.storage, tx.config, tx.timeline)
+        time_to, instants = _planned(snapshot, to)
+        if not instants:
+            return RestoreResult(time_to, ())
+        return _Restore.begun(tx, time_to, instants).run(started)
 
 
 def _unfinished(timeline: Timeline) -> Instant | None:
@@ -167,7 +165,7 @@ class _Restore:
         with Heartbeat(tx.storage, instant, tx.writer_id):
             TimelineWriter(tx.storage, tx.config).request(Action.RESTORE, instant, encode_restore_plan(instants, to))
             _check_lock(tx, instant)
-        tx.timeline = tx.reload()
+        tx.timeline = tx.load()
         return cls(tx, instant, is_new=True)
 
     def run(self, started: float) -> RestoreResult:
@@ -191,7 +189,7 @@ class _Restore:
             _check_lock(tx, self._instant)
             bodies = self._rollbacks()
             millis = int((time.monotonic() - started) * 1000)
-            tx.timeline = tx.reload()
+            tx.timeline = tx.load()
             completed = tx.clock.next(after=max(self._instant, tx.timeline.greatest_time))
             body = encode_restore_metadata(self._instant, self._planned, bodies, millis)
             writer.complete(Action.RESTORE, self._instant, completed, body)
@@ -227,7 +225,7 @@ class _Restore:
         if FILES not in tx.config.metadata_partitions:
             return
         if everything:
-            upkeep = MetadataUpkeep(tx.storage, tx.config, tx.timeline, tx.settings, tx.engine, tx.still_mine)
+            upkeep = MetadataUpkeep(tx.storage, tx.config, tx.timeline, tx.settings, tx.context.engine, tx.still_mine)
             tx.config = upkeep.without_unknown()
         snapshot = snapshot_of(tx.storage, tx.config, tx.timeline)
         wanted = tx.config.metadata_partitions if everything else (FILES,)
@@ -252,7 +250,7 @@ class _Restore:
                 if instant.action is Action.ROLLBACK:
                     writer.remove_completed(instant)
             remove_heartbeat(tx.storage, self._instant)
-        tx.timeline = tx.reload()
+        tx.timeline = tx.load()
 
 
 def _check_lock(tx: Undoing, instant: str) -> None:

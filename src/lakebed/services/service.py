@@ -11,19 +11,14 @@ import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Self, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from lakebed.concurrency.conflicts import check_nothing_gone, is_requested, is_rolled_back
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
-from lakebed.concurrency.lock import Lock
 from lakebed.errors import CommitConflict, LakebedError
-from lakebed.index.base import Index
-from lakebed.metadata.lookups import snapshot_of
 from lakebed.model import Action, CommitMetadata, Instant, State
-from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import delete_data_files, remove_unfinished, roll_back
 from lakebed.operations.transaction import Transaction
 from lakebed.read.reopening import MISSING
@@ -48,13 +43,14 @@ def can_be_run(storage: Storage, plan: Instant) -> bool:
 
 @dataclass
 class ServiceTransaction(Transaction):
-    """See the module. `plan`, or `take_up` and then `finish`; as a context manager it takes a run back that raised."""
+    """See the module. `plan`, or `take_up` and then `finish`; as a context manager it takes a run back that raised.
 
-    context: WriteContext = field(init=False)
+    `resumes`: what a run that died or raised has done stays, and the next run does the rest (a clean). `hooks` add
+    what a kind of service needs.
+    """
+
+    resumes: bool = field(default=False, kw_only=True)
     _taken_up: bool = field(default=False, init=False)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         conflict = self._conflict_behind(error)
@@ -68,33 +64,19 @@ class ServiceTransaction(Transaction):
             return None
         try:
             with suppress(OSError):
-                self._check_still_mine(self._load())
+                self.check_still_mine(self.load())
         except CommitConflict as conflict:
             return conflict
         except LakebedError:
             return None
         return None
 
-    @classmethod
-    def of(cls, context: WriteContext, action: Action, operation: str) -> Self:
-        """A service of this table."""
-        # the index is asked only about what dead writers left
-        index = cast("Index", None)
-        tx = cls(
-            context.storage, context.config, action, operation, context.settings, engine=context.engine, index=index
-        )
-        tx.context = context
-        return tx
-
-    def _forget(self, instant: str) -> None:
-        self.context.index.rollback(instant, snapshot_of(self.storage, self.config, self.timeline))
-
     def plan(self, make: PlanBody) -> str | None:
         """Put a plan on the timeline as requested; gives its instant. Every commit has completed before it, or
         completes after it."""
         with self.begin():
             self.prepare_metadata()
-            instant = self._clock.next(after=self._greatest_time())
+            instant = self.clock.next(after=self.greatest_time())
             body = make(self.snapshot, instant)
             if body is None:
                 return None
@@ -102,43 +84,42 @@ class ServiceTransaction(Transaction):
             # tells later writers to look for what is left, should this be the last that this process does
             with Heartbeat(self.storage, instant, self.writer_id):
                 requested = writer.request(self.action, instant, body)
-                if not self._held.still_mine():
+                if not self.still_mine():
                     writer.remove_pending(requested)
             remove_heartbeat(self.storage, instant)
         return instant
 
-    def refuse_lost(self, what: str) -> None:
-        """Raise `CommitConflict` where the lock of `begin` is lost."""
-        self._refuse_lost(self._held, what)
-
-    def take_up(self, instant: str) -> None:
-        """Begin to run a plan; what a runner left that died is taken back first. Raises `CommitConflict` where the plan
-        is gone, completed, or run by another process."""
+    def take_up(self, instant: str) -> Instant:
+        """Begin to run a plan, and give it; what a runner left that died is taken back first. Raises `CommitConflict`
+        where the plan is gone, completed, or run by another process."""
         self.instant = instant
         with self.begin():
             pending = self._pending_plan(self.timeline)
-            if pending.state is State.INFLIGHT:
-                if not is_dead(self.storage, instant):
-                    raise CommitConflict(
-                        f"{self.action} {instant} is being run by another process",
-                        hint="Leave it to that one; if it dies the plan can be run again.",
-                        context={"instant": instant},
-                    )
-                still_mine = self._held.still_mine
-                roll_back(self.storage, self.config, self.timeline, pending, self._clock, still_mine)
+            began = pending.state is State.INFLIGHT
+            if began and not is_dead(self.storage, instant):
+                run = "carried out" if self.resumes else "run"
+                raise CommitConflict(
+                    f"{self.action} {instant} is being {run} by another process",
+                    hint=f"Leave it to that one; if it dies the plan can be {run} again.",
+                    context={"instant": instant},
+                )
+            if began and not self.resumes:
+                roll_back(self.storage, self.config, self.timeline, pending, self.clock, self.still_mine)
                 self.rolled_back.append(instant)
-                self.timeline = self._load()
-                self._pending_plan(self.timeline)
-                remove_unfinished(self.storage, self.timeline, instant)
-            elif self.storage.head(heartbeat_path(instant)) is not None:
+                self.timeline = self.load()
+                pending = self._pending_plan(self.timeline)
+            if began or self.storage.head(heartbeat_path(instant)) is not None:
                 remove_unfinished(self.storage, self.timeline, instant)
             self.prepare_metadata()
-            self._heartbeat = Heartbeat(
-                self.storage, instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
-            )
-            self._heartbeat.start()
-            self._taken_up = True
-            self.inflight()
+            self.start()
+            if pending.state is State.REQUESTED:
+                self.inflight()
+        return pending
+
+    def start(self) -> None:
+        """Show that this process runs the plan; what raises from here on is taken back."""
+        self.start_heartbeat()
+        self._taken_up = True
 
     def _pending_plan(self, timeline: Timeline) -> Instant:
         found = timeline.find(self.instant, self.action)
@@ -150,24 +131,26 @@ class ServiceTransaction(Transaction):
     def finish(self, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> Instant:
         """Tell the metadata table, and make the run visible. Raises `CommitConflict` where another process has taken
         the run back meanwhile; nothing is visible then."""
-        with self._lock() as lock:
-            timeline = self._load()
-            self._check_still_mine(timeline)
+        with self.locked():
+            timeline = self.load()
+            self.check_still_mine(timeline)
             check_nothing_gone(self.timeline, timeline)
-            delete_data_files(self.storage, self._unnamed(metadata), self.instant)
-            self._read_config_again()
-            self._before_completion(timeline, metadata, statuses)
+            delete_data_files(self.storage, self.unnamed(metadata), self.instant)
+            self.read_config_again()
+            self.hooks.before_completion(self, timeline, metadata, statuses)
             watched = self.context.watched_keys(self.snapshot.schema)
             note_keys(timeline, self.instant, watched, metadata, statuses, self._merged(timeline) if watched else ())
-            self._metadata_upkeep(timeline, lock).record_action(self.instant, metadata, statuses, rows_stay=True)
-            self._refuse_lost(lock, "complete")
-            completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
-            body = encode_commit(metadata, self.config.version, self.action)
-            done = TimelineWriter(self.storage, self.config).complete(self.action, self.instant, completion, body)
-            is_settled = lock.still_mine()
+            self.metadata_upkeep(timeline).record_action(self.instant, metadata, statuses, rows_stay=True)
+            self.refuse_lost("complete")
+            done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
+            is_settled = self.still_mine()
         if not is_settled:
-            self._settle(done, timeline)
-        self._tidy(metadata)
+            self.settle(
+                lambda now: self._reason_to_take_back(now, timeline),
+                # it is inflight then, and undone as one that raised; another process may have completed it as well
+                lambda _: self.storage.delete(f"{self.config.timeline_path}/{done.file_name}"),
+            )
+        self.tidy(metadata)
         return done
 
     def _merged(self, timeline: Timeline) -> set[str]:
@@ -177,23 +160,21 @@ class ServiceTransaction(Transaction):
         operations = compaction_operations(timeline.plan(self._pending_plan(timeline)))
         return {name for one in operations for name in (one.base_file, *one.log_files)}
 
-    def _before_completion(self, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> None:
-        """What a kind of service does under the lock before the metadata table is told."""
-
     def abort(self) -> None:
         """Take this run back now; the plan stays. What fails here the next runner does."""
-        self._stop_heartbeat()
-        if not self._taken_up:
-            return
-        with suppress(Exception), self._lock() as lock:
-            timeline = self._load()
-            mine = timeline.find(self.instant, self.action)
-            if mine is not None and mine.state is State.INFLIGHT and self._is_mine():
-                roll_back(self.storage, self.config, timeline, mine, self._clock, lock.still_mine)
-            elif mine is not None and mine.state is State.REQUESTED and self._is_mine():
-                self._remove_heartbeat()
+        self.stop_heartbeat()
+        if self._taken_up and not self.resumes:
+            with suppress(Exception), self.locked():
+                timeline = self.load()
+                mine = timeline.find(self.instant, self.action)
+                if mine is not None and mine.state is State.INFLIGHT and self._is_mine():
+                    roll_back(self.storage, self.config, timeline, mine, self.clock, self.still_mine)
+                elif mine is not None and mine.state is State.REQUESTED and self._is_mine():
+                    self.remove_heartbeat()
+        self.hooks.aborted(self)
 
-    def _check_still_mine(self, timeline: Timeline) -> None:
+    def check_still_mine(self, timeline: Timeline) -> None:
+        """Raise `CommitConflict` where another process took this run back, or the kind of service cannot complete."""
         pending = self._pending_plan(timeline)
         if pending.state is not State.INFLIGHT or not self._is_mine():
             raise CommitConflict(
@@ -201,6 +182,7 @@ class ServiceTransaction(Transaction):
                 hint="Run it again; a longer heartbeat interval helps where the process is often suspended.",
                 context={"instant": self.instant},
             )
+        self.hooks.check(self, timeline)
 
     def _is_mine(self) -> bool:
         """Whether the heartbeat is that of this run: who takes a plan up again puts another in its place."""
@@ -209,10 +191,6 @@ class ServiceTransaction(Transaction):
         except (FileNotFoundError, ValueError):
             return False
         return isinstance(body, dict) and body.get("writerId") == self.writer_id
-
-    def _take_back(self, done: Instant, timeline: Timeline, lock: Lock) -> None:
-        """It is inflight then, and undone as one that raised. Another process may have completed it as well."""
-        self.storage.delete(f"{self.config.timeline_path}/{done.file_name}")
 
     def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
         """Others may commit beside a service: it stands unless it was taken back in between."""
@@ -225,7 +203,9 @@ class ServiceTransaction(Transaction):
             for name in timeline.files
             if name.startswith(f"{self.instant}_") and name.endswith(f".{completes_as(self.action)}")
         ]
-        return "another process completed it" if len(completed) > 1 else None
+        if len(completed) > 1:
+            return "another process completed it"
+        return self.hooks.reason_to_take_back(self, timeline)
 
 
 Advance = Callable[[int], None]

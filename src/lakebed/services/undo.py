@@ -4,28 +4,27 @@ a cleaning has deleted, or is about to, and that the earlier state needs, stop i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from lakebed.config.features import check_write
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
-from lakebed.index.base import Index
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.maintain import MetadataWriter, kept_as
 from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import roll_back
-from lakebed.services.service import ServiceTransaction
+from lakebed.operations.transaction import Transaction
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.timeline.bodies.plans import clean_files
 from lakebed.timeline.file_slices import all_slices, latest_slices
-from lakebed.timeline.instants import InstantClock, completes_as
-from lakebed.timeline.timeline import COMMITS, Timeline, completed_at, load_timeline
+from lakebed.timeline.instants import completes_as
+from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
 
 
 class EarlierState:
@@ -213,52 +212,31 @@ def first_commit(timeline: Timeline) -> str:
     return next((i.time for i in timeline.instants if i.is_completed and i.action in COMMITS), "")
 
 
-@dataclass
-class Undoing(ServiceTransaction):
-    """See the module. An unfinished restore does not stop it where `beside_restore`."""
-
-    beside_restore: bool = field(default=False, init=False)
-
-    def __enter__(self) -> Undoing:
-        return self
+class Undoing(Transaction):
+    """See the module. An unfinished restore does not stop it where `during_restore`."""
 
     @classmethod
-    def of(cls, context: WriteContext, action: Action, operation: str) -> Undoing:
+    def of(cls, context: WriteContext, action: Action, operation: str, *, during_restore: bool = False) -> Undoing:
         """Of this table; `operation` is what messages call it."""
         if action is not Action.SAVEPOINT:
             check_write(context.config.properties, table_features(context.opened), operation)
-        # the index is asked only about what is taken back
-        index = cast("Index", None)
-        tx = cls(
-            context.storage, context.config, action, operation, context.settings, engine=context.engine, index=index
-        )
-        tx.context = context
-        return tx
+        return cls(context, action, operation, during_restore=during_restore)
 
     @contextmanager
     def held(self) -> Generator[Snapshot]:
         """Under the lock, when what dead writers left is rolled back here and on the metadata table: the table."""
-        _ = self.context.index  # told from the files while all of them are there
+        _ = self.index  # told from the files while all of them are there
         with self.begin():
             writer = self.metadata_writer()
             if self.config.metadata_partitions:
                 writer.settle()
                 writer.take_off_strays()
-            self.timeline = self._load()
+            self.timeline = self.load()
             yield snapshot_of(self.storage, self.config, self.timeline)
 
     def metadata_writer(self) -> MetadataWriter:
         """Of the table as it is now."""
         return MetadataWriter(self.storage, self.config, self.timeline, kept_as(self.settings), self.still_mine)
-
-    @property
-    def still_mine(self) -> Callable[[], bool]:
-        """Whether the lock is still held."""
-        return self._held.still_mine
-
-    @property
-    def clock(self) -> InstantClock:
-        return self._clock
 
     def take_back(self, target: Instant, *, with_plan: bool = False, doomed: Collection[str] = frozenset()) -> str:
         """Roll an instant back (see `roll_back`); gives the rollback's instant."""
@@ -267,21 +245,14 @@ class Undoing(ServiceTransaction):
             self.config,
             self.timeline,
             target,
-            self._clock,
+            self.clock,
             self.still_mine,
-            self._forget,
+            self.forget,
             with_plan=with_plan,
             doomed=doomed,
         )
-        self.timeline = self._load()
+        self.timeline = self.load()
         return done
-
-    def reload(self) -> Timeline:
-        """The timeline as it is now."""
-        return self._load()
-
-    def _load(self) -> Timeline:
-        return load_timeline(self.storage, self.config) if self.beside_restore else super()._load()
 
 
 def completed_commit(timeline: Timeline, instant: str, verb: str) -> Instant:

@@ -24,7 +24,7 @@ from lakebed.format.file_names import base_file_name, log_file_name, new_file_id
 from lakebed.index.base import Index
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.model import RECORD_KEY, WRITER_ID, Action, CommitMetadata, FileSlice
-from lakebed.operations.transaction import Transaction
+from lakebed.operations.transaction import WriteTransaction
 from lakebed.properties.file import load_table_config
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
@@ -79,16 +79,8 @@ class TinyTable:
     def upsert(self, keys: Iterable[str], mark: str) -> None:
         """Leave a mark on these keys."""
         action = Action.DELTACOMMIT if self.is_mor else Action.COMMIT
-        tx: Any = Transaction(
-            self.storage,
-            self.config,
-            action,
-            "UPSERT",
-            SETTINGS,
-            engine=None,  # type: ignore[arg-type]
-            index=self.index,
-            unique="nowhere" if self.index.key_hash else "partition",
-        )
+        unique = "nowhere" if self.index.key_hash else "partition"
+        tx: Any = WriteTransaction(self._context(), action, "UPSERT", unique=unique)
         with tx:
             with tx.begin():
                 tx.prepare_metadata()
@@ -180,17 +172,17 @@ class TinyTable:
             tx.finish(CommitMetadata(COMPACT_OPERATION, stats, {}, extra), statuses)
 
     def _service(self) -> Any:
-        tx: Any = ServiceTransaction(
-            self.storage,
-            self.config,
-            Action.COMPACTION,
-            COMPACT_OPERATION,
-            SETTINGS,
-            engine=None,  # type: ignore[arg-type]
+        return ServiceTransaction(self._context(), Action.COMPACTION, COMPACT_OPERATION)
+
+    def _context(self) -> Any:
+        return SimpleNamespace(
+            storage=self.storage,
+            config=self.config,
+            settings=SETTINGS,
+            engine=None,
             index=self.index,
+            watched_keys=lambda _schema: (),
         )
-        tx.context = SimpleNamespace(index=self.index, watched_keys=lambda _schema: ())
-        return tx
 
     def pending_compactions(self) -> list[str]:
         timeline = load_timeline(self.storage, self.config)

@@ -19,7 +19,7 @@ from lakebed.config.settings import CleaningSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Action, State
-from lakebed.services.cleaning import CleanTransaction, find_cleanable, run_clean
+from lakebed.services.cleaning import clean_transaction, find_cleanable, run_clean
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_plan
@@ -403,7 +403,7 @@ def test_a_clean_that_another_process_carries_out_is_left_to_it(plain: Make) -> 
     for n in range(5):
         put(table, n)
     planned = table.clean(plan_only=True, options=KEEP).planned or ""
-    with CleanTransaction.of(context(table), Action.CLEAN, "CLEAN") as other:
+    with clean_transaction(context(table)) as other:
         other.take_up(planned)
         done = table.clean(options=KEEP)
         assert done.runs == ()

@@ -339,7 +339,7 @@ def test_a_plan_that_another_process_runs_is_left_to_it(mor: Make) -> None:
     table.upsert(rows((1, "a", "y", 2)))
     planned = table.compact(plan_only=True).planned or ""
     other = context(table)
-    with ServiceTransaction.of(other, Action.COMPACTION, "COMPACT") as tx:
+    with ServiceTransaction(other, Action.COMPACTION, "COMPACT") as tx:
         tx.take_up(planned)
         with pytest.raises(CommitConflict, match="run by another process"):
             run_compaction(context(table), planned)
@@ -382,7 +382,7 @@ def test_the_plan_of_a_runner_that_died_is_run_again(mor: Make, version: int) ->
 
 def died_after_its_files(table: Table, instant: str) -> str:
     """A runner wrote its files and died; gives the path of one."""
-    dead = ServiceTransaction.of(context(table), Action.COMPACTION, "COMPACT")
+    dead = ServiceTransaction(context(table), Action.COMPACTION, "COMPACT")
     dead.take_up(instant)
     from lakebed.handles.compact import SliceCompactor
     from lakebed.services.compaction import file_format, operations_of, run_operations
@@ -390,7 +390,7 @@ def died_after_its_files(table: Table, instant: str) -> str:
     operations = operations_of(dead.snapshot, instant, Action.COMPACTION)
     writer = SliceCompactor(dead.snapshot.reader, instant, file_format(dead.context, dead.snapshot))
     done = run_operations(dead.context, writer, operations, "")
-    dead._stop_heartbeat()  # pyright: ignore[reportPrivateUsage]  # what a process that is gone no longer does
+    dead.stop_heartbeat()  # what a process that is gone no longer does
     return done[0].status.path or ""
 
 
@@ -399,9 +399,9 @@ def test_a_runner_that_was_taken_for_dead_does_not_complete(mor: Make) -> None:
     table.upsert(rows((1, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
     planned = table.compact(plan_only=True).planned or ""
-    slow = ServiceTransaction.of(context(table), Action.COMPACTION, "COMPACT")
+    slow = ServiceTransaction(context(table), Action.COMPACTION, "COMPACT")
     slow.take_up(planned)
-    slow._stop_heartbeat()  # pyright: ignore[reportPrivateUsage]
+    slow.stop_heartbeat()
     table.compact()
     before = content(table)
     with pytest.raises(CommitConflict):

@@ -17,7 +17,7 @@ from lakebed.format.avro.encoder import embedded_schema
 from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.store.creation import PARTITIONS_INFLIGHT
 from lakebed.model import Action, State
-from lakebed.operations.transaction import Transaction
+from lakebed.operations.transaction import WriteTransaction
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.services import build_index
 from lakebed.services.create_index import pending_indexings
@@ -162,9 +162,9 @@ def test_what_writers_do_meanwhile_is_in_the_index(make: Make, kind: str, type: 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_write_that_began_before_the_plan_and_commits_while_it_is_run(make: Make, kind: str) -> None:
     table = created(make, kind)
-    commit, plans = Transaction.commit, list[str]()
+    commit, plans = WriteTransaction.commit, list[str]()
 
-    def late(self: Transaction, *given: Any, **more: Any) -> Any:
+    def late(self: WriteTransaction, *given: Any, **more: Any) -> Any:
         if plans:
             return commit(self, *given, **more)
         plans.append(planned(lakebed.open(table.uri), kind))
@@ -174,7 +174,7 @@ def test_a_write_that_began_before_the_plan_and_commits_while_it_is_run(make: Ma
         return committed[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Transaction, "commit", late)
+        patch.setattr(WriteTransaction, "commit", late)
         upsert(table.uri, (1, "c1", "late", 2), (30, "c0", "late", 2))()
     assert (30, "c0", "late", 2) in content(table)
     is_right(table, kind)

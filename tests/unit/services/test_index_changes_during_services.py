@@ -12,7 +12,6 @@ import pytest
 
 import lakebed
 from lakebed.services import cleaning
-from lakebed.services.cleaning import CleanTransaction
 from lakebed.services.service import ServiceTransaction
 from lakebed.table import Table
 from support.crash_tables import put, rows, state
@@ -80,7 +79,7 @@ def before_the_end(do: Callable[[], object]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ServiceTransaction, "finish", held(ServiceTransaction.finish))
-        patch.setattr(CleanTransaction, "finish_clean", held(CleanTransaction.finish_clean))
+        patch.setattr(cleaning, "finish_clean", held(cleaning.finish_clean))
         yield
     assert done
 

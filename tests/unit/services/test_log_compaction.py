@@ -180,9 +180,9 @@ def test_a_runner_that_died_leaves_no_plan(mor: Make) -> None:
     for at in range(4):
         table.upsert(rows((1, "a", f"v{at}", at)))
     planned = table.compact_logs(plan_only=True).planned or ""
-    dead = ServiceTransaction.of(context(table), Action.LOGCOMPACTION, "LOG_COMPACT")
+    dead = ServiceTransaction(context(table), Action.LOGCOMPACTION, "LOG_COMPACT")
     dead.take_up(planned)
-    dead._stop_heartbeat()  # pyright: ignore[reportPrivateUsage]
+    dead.stop_heartbeat()
     result = table.compact_logs()
     assert planned not in result.instants
     assert len(result.runs) == 1
