@@ -179,7 +179,8 @@ class IndexChangeTransaction(Transaction):
         for name in wanted:
             table = self._metadata_upkeep(self.timeline, self._held)
             if can_build(name.partition) and is_large(self.snapshot, self.engine):
-                build_by_job(table.add(), self.snapshot, name, None, self.engine)
+                table.add()
+                build_by_job(table.store, self.snapshot, name, None, self.engine)
             else:
                 table.add(name)
             self.config = load_table_config(self.storage)
