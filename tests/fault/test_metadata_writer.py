@@ -18,8 +18,13 @@ from hashlib import md5
 import pytest
 
 from lakebed.errors import LakebedError
-from lakebed.metadata.maintain import MetadataSettings, Records
-from lakebed.metadata.store.creation import PARTITIONS
+from lakebed.metadata.records import Records
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.creation import PARTITIONS, create, drop, drop_all, initialise
+from lakebed.metadata.store.resharding import reshard
+from lakebed.metadata.store.rollback import roll_back
+from lakebed.metadata.store.services import run_services
+from lakebed.metadata.store.store import MetadataSettings
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mode
 from support.metadata_models import Change, Content, Maintained, Random, new_table
@@ -59,7 +64,7 @@ def grown(table: Maintained, changes: Random, content: Content) -> Content:
     table.settings = MetadataSettings(compact_after=4, clean_commits=1000, archive_above=1000)
     for _ in range(2):
         content = committed(table, changes, content, 4)
-        assert any("compaction" in text for text in table.writer().run_services())
+        assert any("compaction" in text for text in run_services(table.store()))
         content = committed(table, changes, content, 3)
     return content
 
@@ -67,7 +72,7 @@ def grown(table: Maintained, changes: Random, content: Content) -> Content:
 def with_many_keys(table: Maintained, changes: Random, content: Content) -> Content:
     """Enough keys that the record index outgrows small file groups, and compaction is due."""
     content = committed(table, changes, content, 1)
-    assert table.writer().reshard("record_index", 1)
+    assert reshard(table.store(), "record_index", 1)
     content = committed(table, changes, content, 2)
     change = Change(put={md5(str(n).encode()).hexdigest(): ("a", changes.file_id()) for n in range(1200)})
     table.commit(change)
@@ -125,7 +130,7 @@ def go_on(table: Maintained, content: Content, changes: list[Change]) -> None:
     table.commit(changes[0])
     content = changes[0].on(content)
     assert table.content() == seen(table, content)
-    table.writer().run_services()
+    run_services(table.store())
     assert table.content() == seen(table, content)
     own = table.opened().slices
     assert own.timeline.pending == ()
@@ -158,7 +163,7 @@ def telling(crash: Crash) -> Generator[None]:
 
 
 def applying(change: Change, instant: str) -> Callable[[Maintained], object]:
-    return lambda table: table.writer().apply(instant, table.records(change, instant))
+    return lambda table: apply_delta(table.store(), instant, table.records(change, instant))
 
 
 @every_case
@@ -197,7 +202,7 @@ def test_a_crash_in_a_rollback_is_made_good_by_the_next_writer(version: int, mod
             else:
                 struck(table, 6, "kill", write)
             rollback = table.next_time()
-            crash, _ = struck(table, at, mode, lambda t: t.writer().roll_back(instant, rollback))
+            crash, _ = struck(table, at, mode, lambda t: roll_back(t.store(), instant, rollback))
             with telling(crash):
                 assert table.content() == seen(table, given.content)
                 table.undo(instant)
@@ -212,7 +217,7 @@ def test_a_crash_in_compaction_changes_no_record(version: int, mode: Mode) -> No
     def strike(at: int) -> Crash:
         done: list[str] = []
         with copied(version, 9) as (table, given):
-            crash, _ = struck(table, at, mode, lambda t: done.extend(t.writer().run_services()))
+            crash, _ = struck(table, at, mode, lambda t: done.extend(run_services(t.store())))
             with telling(crash):
                 assert at or any("compaction" in text for text in done)
                 assert table.content() == seen(table, given.content)
@@ -227,7 +232,7 @@ def test_killed_cleaning_and_archival_lose_no_record(version: int, mode: Mode) -
     def strike(at: int) -> Crash:
         done: list[str] = []
         with copied(version, 0, grown) as (table, given):
-            crash, _ = struck(table, at, mode, lambda t: done.extend(t.writer().run_services()))
+            crash, _ = struck(table, at, mode, lambda t: done.extend(run_services(t.store())))
             with telling(crash):
                 assert at or {text.split()[0] for text in done} == {"clean", "archival"}
                 assert table.content() == seen(table, given.content)
@@ -241,7 +246,7 @@ def test_killed_cleaning_and_archival_lose_no_record(version: int, mode: Mode) -
 def test_a_crash_in_resharding_changes_no_record(version: int, mode: Mode) -> None:
     def strike(at: int) -> Crash:
         with copied(version, 3) as (table, given):
-            crash, done = struck(table, at, mode, lambda t: t.writer().reshard("record_index", 5))
+            crash, done = struck(table, at, mode, lambda t: reshard(t.store(), "record_index", 5))
             with telling(crash):
                 shards = len(table.opened().slices.file_slices("record_index"))
                 assert shards in ({5} if done else {3, 5})
@@ -260,7 +265,7 @@ def test_resharding_of_an_index_that_has_grown(version: int, mode: Mode) -> None
         done: list[str] = []
         with copied(version, 5, with_many_keys) as (table, given):
             table.settings = settings
-            crash, _ = struck(table, at, mode, lambda t: done.extend(t.writer().run_services()))
+            crash, _ = struck(table, at, mode, lambda t: done.extend(run_services(t.store())))
             with telling(crash):
                 assert at or any(text.startswith("re-sharding") for text in done)
                 shards = len(table.opened().slices.file_slices("record_index"))
@@ -281,8 +286,8 @@ def test_killed_builds_and_drops_of_partitions_can_be_done_again(version: int, m
 
     def work(table: Maintained) -> None:
         table.initialise(content)
-        table.writer().drop(["column_stats"])
-        table.writer().drop_all()
+        drop(table.store(), ["column_stats"])
+        drop_all(table.store())
 
     def strike(at: int) -> Crash:
         storage = MemoryStorage(f"metadata-fault-{uuid.uuid4().hex}")
@@ -307,11 +312,11 @@ def test_killed_builds_and_drops_of_partitions_can_be_done_again(version: int, m
 
 def rebuild(table: Maintained, content: Content) -> None:
     """The next writer builds what is missing."""
-    writer = table.writer()
-    writer.create()
+    store = table.store()
+    create(store)
     first = Change(added=content.files, ranges=content.partition_stats, put=content.keys)
     records: dict[str, Records] = table.records(first, "20200101000000000")
     groups = {"files": 1, "column_stats": 2, "record_index": 3, "partition_stats": 1}
     for partition, number in groups.items():
-        if partition in records and partition not in writer.partitions:
-            writer.initialise(partition, table.groups(records[partition], number), table.definition(partition))
+        if partition in records and partition not in store.partitions:
+            initialise(store, partition, table.groups(records[partition], number), table.definition(partition))

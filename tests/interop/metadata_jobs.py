@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakebed.config.settings import WriteSettings
-from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter
-from lakebed.metadata.store.store import MetadataSettings
+from lakebed.metadata.maintain import MetadataUpkeep
+from lakebed.metadata.store.services import run_services
+from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -38,7 +39,7 @@ def run_own_services(table: Table, settings: MetadataSettings) -> list[str]:
     """Run the metadata table's own services, by these settings; says what they did."""
     storage = open_storage(table.uri)
     config = load_table_config(storage)
-    return MetadataWriter(storage, config, load_timeline(storage, config), settings).run_services()
+    return run_services(MetadataStore(storage, config, load_timeline(storage, config), settings))
 
 
 def own_actions(oracle: HudiOracle, table: Table) -> set[str]:

@@ -24,7 +24,8 @@ from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata, with_indexes
 from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.maintain import MetadataSettings, MetadataWriter
+from lakebed.metadata.store.services import run_services as run_metadata_services
+from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.storage.opening import wrapping
@@ -187,7 +188,7 @@ def run_services(table: Table) -> None:
     storage = open_storage(table.uri)
     config = load_table_config(storage)
     settings = MetadataSettings(compact_after=OFTEN)
-    MetadataWriter(storage, config, load_timeline(storage, config), settings).run_services()
+    run_metadata_services(MetadataStore(storage, config, load_timeline(storage, config), settings))
 
 
 class BeforeCommit(Crash):

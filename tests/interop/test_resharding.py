@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from lakebed.metadata.lookups import open_metadata
-from lakebed.metadata.maintain import MetadataSettings, MetadataWriter
 from lakebed.metadata.partitions.record_index import data_partition_of
+from lakebed.metadata.store.resharding import reshard
+from lakebed.metadata.store.services import run_services
+from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline
@@ -30,10 +32,10 @@ SOON = {
 }
 
 
-def writer(table: Path, settings: MetadataSettings | None = None) -> MetadataWriter:
+def store(table: Path, settings: MetadataSettings | None = None) -> MetadataStore:
     storage = open_storage(str(table))
     config = load_table_config(storage)
-    return MetadataWriter(storage, config, load_timeline(storage, config), settings)
+    return MetadataStore(storage, config, load_timeline(storage, config), settings)
 
 
 def file_ids(table: Path) -> list[str]:
@@ -56,7 +58,7 @@ def test_hudi_reads_and_writes_on_after_resharding(name: str, tmp_path: Path, or
     options = {**made.entry["options"], **SOON, "hoodie.write.table.version": str(made.version)}
     del options["hoodie.table.name"]
     before = oracle.read(table)
-    assert writer(table).reshard("record_index", counts(table, 5, 3))
+    assert reshard(store(table), "record_index", counts(table, 5, 3))
     assert oracle.read(table).equals(before)
     places = set(zip(*(before[c].to_pylist() for c in ("_hoodie_record_key", "_hoodie_partition_path")), strict=True))
     by_partition = name.endswith("partitioned")
@@ -72,8 +74,8 @@ def test_hudi_reads_and_writes_on_after_resharding(name: str, tmp_path: Path, or
         if not by_partition:
             assert sorted(found["_hoodie_record_key"].to_pylist()) == sorted(key for key, _ in places)
         if turn == 2:
-            assert writer(table).reshard("record_index", counts(table, 2, 1))
+            assert reshard(store(table), "record_index", counts(table, 2, 1))
         if turn in (0, 4):
-            assert writer(table, AT_ONCE).run_services()
+            assert run_services(store(table, AT_ONCE))
     assert not [id_ for id_ in file_ids(table) if id_.endswith("-0000-0")]
     assert oracle.problems(table) == []

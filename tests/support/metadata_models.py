@@ -1,4 +1,4 @@
-"""A table whose metadata table is written by `MetadataWriter`, and plain dictionaries of what it must say."""
+"""A table whose metadata table is written by `MetadataStore`, and plain dictionaries of what it must say."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from lakebed.metadata.layout import (
     partition_stats_keys,
 )
 from lakebed.metadata.lookups import MetadataTable, open_metadata
-from lakebed.metadata.maintain import GroupRecords, MetadataSettings, MetadataWriter, Records
 from lakebed.metadata.partitions import files as files_module
 from lakebed.metadata.partitions import record_index, stats_codec
 from lakebed.metadata.partitions.stats_codec import stats_schema
-from lakebed.metadata.records import RecordType, form_of_version
+from lakebed.metadata.records import GroupRecords, Records, RecordType, form_of_version
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.creation import create, initialise
+from lakebed.metadata.store.rollback import roll_back
+from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.model import Action, CommitMetadata
 from lakebed.properties.file import create_table, load_table_config
 from lakebed.properties.new_table import new_table_properties
@@ -100,8 +103,8 @@ class Maintained:
     def timeline(self) -> Timeline:
         return load_timeline(self.storage, self.config)
 
-    def writer(self) -> MetadataWriter:
-        return MetadataWriter(self.storage, self.config, self.timeline, self.settings)
+    def store(self) -> MetadataStore:
+        return MetadataStore(self.storage, self.config, self.timeline, self.settings)
 
     def opened(self) -> MetadataTable:
         metadata = open_metadata(self.storage, self.config, self.timeline)
@@ -127,13 +130,13 @@ class Maintained:
     def undo(self, instant: str) -> None:
         """As a rollback of the data table's instant: the metadata table first, then the pending files."""
         at = self.next_time()
-        self.writer().roll_back(instant, at)
+        roll_back(self.store(), instant, at)
         pending = next(i for i in self.timeline.pending if i.time == instant)
         TimelineWriter(self.storage, self.config).remove_pending(pending)
 
     def commit(self, change: Change) -> str:
         instant = self.begin()
-        self.writer().apply(instant, self.records(change, instant))
+        apply_delta(self.store(), instant, self.records(change, instant))
         self.complete(instant)
         return instant
 
@@ -148,13 +151,13 @@ class Maintained:
     # records
 
     def initialise(self, content: Content, shards: int = 3) -> None:
-        writer = self.writer()
-        writer.create()
+        store = self.store()
+        create(store)
         first = Change(added=content.files, ranges=content.partition_stats, put=content.keys)
         records = self.records(first, "20200101000000000")
         for partition, groups in (("files", 1), ("column_stats", 2), ("record_index", shards), ("partition_stats", 1)):
             if partition in records:
-                writer.initialise(partition, self.groups(records[partition], groups), self.definition(partition))
+                initialise(store, partition, self.groups(records[partition], groups), self.definition(partition))
 
     def definition(self, partition: str) -> IndexDefinition | None:
         if partition == "column_stats":

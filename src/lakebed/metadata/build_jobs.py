@@ -23,14 +23,15 @@ from lakebed.metadata.layout import (
     secondary_file_groups,
     secondary_keys,
 )
-from lakebed.metadata.maintain import GroupRecords, MetadataWriter, NewPartition
 from lakebed.metadata.partitions.key_changes import record_index_definition, secondary_index_definition, secondary_text
 from lakebed.metadata.partitions.record_index import encoded_places, latest_places
 from lakebed.metadata.partitions.registry import kind_of
 from lakebed.metadata.partitions.secondary_index import entries, indexed_pairs
-from lakebed.metadata.records import RecordForm, Records, form_of_version
+from lakebed.metadata.records import GroupRecords, RecordForm, Records, form_of_version
 from lakebed.metadata.routing import split_by_group
+from lakebed.metadata.store.creation import NewPartition, begin_partition, complete_partition
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import (
     FILE_ID,
     FILE_NAME,
@@ -79,12 +80,12 @@ def is_large(snapshot: Snapshot, engine: Engine) -> bool:
 
 
 def build_by_job(
-    writer: MetadataWriter, snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, engine: Engine
+    store: MetadataStore, snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, engine: Engine
 ) -> TableConfig:
     """Build an index of record keys, its base files written by tasks. Gives the table's settings after it."""
-    new = writer.begin_partition(name.partition, file_group_counts(snapshot, name, sizing))
+    new = begin_partition(store, name.partition, file_group_counts(snapshot, name, sizing))
     definition = kind_of(name.partition).definition(name, snapshot, WriteSettings())
-    return writer.complete_partition(new, written_by_job(snapshot, name, new, engine), definition)
+    return complete_partition(store, new, written_by_job(snapshot, name, new, engine), definition)
 
 
 def file_group_counts(snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None) -> Counts:

@@ -10,7 +10,7 @@ The metadata table as it goes to tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -506,15 +506,10 @@ def to_be_sent(metadata: MetadataTable, partition: str) -> MetadataTable:
     bare = MetadataSlices(
         slices.storage,
         slices.config,
-        _bare(slices.timeline),
+        slices.timeline.without_files(),
         slices.data_storage,
         slices.data_config,
-        _bare(slices.data_timeline),
+        slices.data_timeline.without_files(),
         {partition: listed},
     )
     return MetadataTable(bare)
-
-
-def _bare(timeline: Timeline) -> Timeline:
-    """A timeline without what it has read and listed: its instants alone."""
-    return replace(timeline, listed=timeline.listed.without_files())

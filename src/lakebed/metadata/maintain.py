@@ -2,8 +2,6 @@
 
 Everything here runs under the table lock, on settings that were read under it.
 
-`MetadataWriter`: all that is written to the metadata table, by whoever holds the data table's lock.
-
 Many key changes of one action: tasks read what the writers reported, a shuffle by file group, tasks write the log
 files.
 
@@ -15,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +23,6 @@ from lakebed.engine.base import Engine, Rows, Task
 from lakebed.errors import CommitConflict, UnsupportedFeature
 from lakebed.metadata.definitions import (
     DEFINITIONS_PATH,
-    IndexDefinition,
     IndexName,
     dump_definitions,
     load_definitions,
@@ -50,14 +48,13 @@ from lakebed.metadata.partitions.registry import (
     parse_index_name,
     remembered_indexes,
 )
-from lakebed.metadata.records import GroupRecords, Records, form_of_version
+from lakebed.metadata.records import Records, form_of_version
 from lakebed.metadata.repeated_keys import KeyCheck, RepeatedKeys
-from lakebed.metadata.store import commit as commit_module
-from lakebed.metadata.store import creation, resharding, rollback
-from lakebed.metadata.store.commit import overruled
-from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT, NewPartition
-from lakebed.metadata.store.group_files import FileGroup, WrittenBase, WrittenLog, write_log
-from lakebed.metadata.store.services import finish_services, run_services
+from lakebed.metadata.store.commit import apply_delta, begin_delta, file_groups, overruled
+from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT, create, initialise
+from lakebed.metadata.store.group_files import FileGroup, WrittenLog, write_log
+from lakebed.metadata.store.rollback import take_off_strays
+from lakebed.metadata.store.services import run_services
 from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.model import CommitMetadata, FileSlice
 from lakebed.properties.file import update_table_config
@@ -67,150 +64,6 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.timeline import Timeline
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, from_table, of_slice
-
-__all__ = ["GroupRecords", "MetadataSettings", "MetadataWriter", "NewPartition", "Records"]
-
-
-class MetadataWriter:
-    """Writes the metadata table of one table. `timeline` is the data table's, loaded under its lock, which the caller
-    holds throughout; `still_mine` says whether that is so.
-
-    What a dead writer left half done is undone or finished by the first call that finds it.
-    """
-
-    def __init__(
-        self,
-        storage: Storage,
-        config: TableConfig,
-        timeline: Timeline,
-        settings: MetadataSettings | None = None,
-        still_mine: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._store = MetadataStore(storage, config, timeline, settings, still_mine)
-
-    @property
-    def config(self) -> TableConfig:
-        """The data table's settings, with the changes that this writer made."""
-        return self._store.data_config
-
-    @property
-    def partitions(self) -> tuple[str, ...]:
-        """The partitions that every write must maintain: the complete ones and those that are being built."""
-        return self._store.partitions
-
-    def view(self) -> MetadataTable:
-        """The metadata table as this writer has read it."""
-        return MetadataTable(self._store.slices)
-
-    # its partitions
-
-    def create(self) -> None:
-        """Make the metadata table where there is none, without partitions. One in which nothing ever completed is made
-        anew."""
-        creation.create(self._store)
-
-    def initialise(
-        self, partition: str, groups: Sequence[GroupRecords], definition: IndexDefinition | None = None
-    ) -> TableConfig:
-        """Build a partition from records in memory, one entry of `groups` for each file group; readers use it when this
-        returns. `definition` goes to the table's index definitions. Gives the data table's new settings."""
-        return creation.initialise(self._store, partition, groups, definition)
-
-    def begin_partition(self, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
-        """Begin to build a partition whose base files tasks write with `write_base`: so many file groups, or so many
-        for each partition path of the data."""
-        return creation.begin_partition(self._store, partition, counts)
-
-    def complete_partition(
-        self, new: NewPartition, written: Sequence[WrittenBase], definition: IndexDefinition | None = None
-    ) -> TableConfig:
-        """Complete what `begin_partition` began with the base files of the groups that have records."""
-        return creation.complete_partition(self._store, new, written, definition)
-
-    def begin_building(
-        self, partition: str, counts: int | Mapping[str, int], definition: IndexDefinition | None, since: str
-    ) -> NewPartition | None:
-        """Begin to build a partition beside writers, which log to it from now on: what completes after the instant
-        `since`. None where it is complete. What another builder began that died is taken up."""
-        return creation.begin(self._store, partition, counts, definition, since)
-
-    def groups_now(self, new: NewPartition) -> NewPartition:
-        """What is being built beside writers with the file groups that there are now."""
-        return creation.groups_now(self._store, new)
-
-    def complete_building(self, new: NewPartition, written: Sequence[WrittenBase]) -> TableConfig:
-        """Complete what `begin_building` began with the base files of the groups that have records. Raises
-        `CommitConflict` where others changed or dropped it meanwhile."""
-        return creation.complete(self._store, new, written)
-
-    def drop(self, partitions: Sequence[str]) -> TableConfig:
-        """Take partitions off, their definitions too; with `files` the whole metadata table."""
-        return creation.drop(self._store, partitions)
-
-    def drop_all(self) -> TableConfig:
-        """Take the metadata table off."""
-        return creation.drop_all(self._store)
-
-    # delta commits
-
-    def apply(self, instant: str, records: Mapping[str, Records], written: Sequence[WrittenLog] = ()) -> None:
-        """Write a delta commit of the data table's instant: a log file for each file group that gets records, then the
-        completed instant. Visible once the data table's instant is completed.
-
-        If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks
-        wrote since `begin`; they are taken into the same delta commit. Raises `InvalidOption` for a partition that the
-        table does not have, `CommitConflict` where `written` do not fit any more.
-        """
-        commit_module.apply_delta(self._store, instant, records, written)
-
-    def begin(self, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
-        """Begin a delta commit to which tasks write log files with `write_log`; gives the file groups of these
-        partitions. `apply` with what they wrote ends it."""
-        return commit_module.begin_delta(self._store, instant, partitions)
-
-    def file_groups(self, partition: str) -> tuple[FileGroup, ...]:
-        """The file groups of a partition, in the order of their ids."""
-        return commit_module.file_groups(self._store, partition)
-
-    def roll_back(self, instant: str, rollback_instant: str) -> bool:
-        """Undo the delta commit of an instant of the data table, which is rolled back at `rollback_instant`; False
-        where there is none."""
-        has_any = bool(self._store.partitions) and self._store.exists()
-        return has_any and rollback.roll_back(self._store, instant, rollback_instant)
-
-    def take_off(self, instant: str) -> None:
-        """Remove all that an instant left here whose data another writer has rolled back meanwhile."""
-        if self._store.partitions and self._store.exists():
-            rollback.take_off(self._store, instant)
-
-    def take_off_strays(self) -> None:
-        """The same for every delta commit of a writer that went on after it was rolled back."""
-        if self._store.partitions and self._store.exists():
-            rollback.take_off_strays(self._store)
-
-    def is_folded(self, instant: str) -> bool:
-        """Whether taking off the delta commit of an instant would leave records of it: see `rollback.is_folded`."""
-        return bool(self._store.partitions) and self._store.exists() and rollback.is_folded(self._store, instant)
-
-    # services
-
-    def settle(self) -> None:
-        """Finish what writers that died left half done, and nothing else."""
-        if self._store.partitions and self._store.exists():
-            finish_services(self._store)
-
-    def run_services(self) -> list[str]:
-        """Compact, clean and archive the metadata table as far as it is due; gives a line about each."""
-        return run_services(self._store)
-
-    def reshard(self, partition: str, counts: int | Mapping[str, int]) -> str | None:
-        """Give the record index or a secondary index another number of file groups, a partitioned record index other
-        numbers for these partition paths; gives the replacecommit's instant, None where nothing changes.
-
-        Raises `CommitConflict` while a write to the table is pending, `InvalidOption` for other partitions.
-        """
-        return resharding.reshard(self._store, partition, counts)
-
 
 # Changed keys of an action from which on jobs make their records: this process makes a million in 1.5 s.
 LARGE_KEYS = 2_000_000
@@ -248,7 +101,7 @@ class KeyJobs:
 
     def run(
         self,
-        writer: MetadataWriter,
+        store: MetadataStore,
         statuses: Sequence[WriteStatus],
         replaced: Sequence[FileSlice],
         repeats: RepeatedKeys,
@@ -262,9 +115,9 @@ class KeyJobs:
         by_path = [p for p in self.indexes.partitions if self.indexes.partitioned and kind_of(p).by_data_partition]
         for partition in by_path:
             data_partition_of = kind_of(partition).data_partition_of
-            if not paths <= {data_partition_of(group.file_id) for group in writer.file_groups(partition)}:
+            if not paths <= {data_partition_of(group.file_id) for group in file_groups(store, partition)}:
                 return []
-        groups = writer.begin(self.instant, self.indexes.partitions)
+        groups = begin_delta(store, self.instant, self.indexes.partitions)
         reported = self._reported(statuses, replaced)
         return [
             log for partition, its in groups.items() for log in self._written(partition, tuple(its), reported, repeats)
@@ -368,9 +221,10 @@ class MetadataUpkeep:
     engine: Engine | None = None
     still_mine: Callable[[], bool] = lambda: True
 
-    @property
-    def writer(self) -> MetadataWriter:
-        return MetadataWriter(self.storage, self.config, self.timeline, kept_as(self.settings), self.still_mine)
+    @cached_property
+    def store(self) -> MetadataStore:
+        """The metadata table, for those who write to it."""
+        return MetadataStore(self.storage, self.config, self.timeline, kept_as(self.settings), self.still_mine)
 
     def prepare(self) -> Snapshot:
         """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean
@@ -378,12 +232,14 @@ class MetadataUpkeep:
         config = self.without_unknown()
         ready = replace(self, config=config)
         missing = ready.missing()
-        writer = ready._build(missing, ready.requested()) if missing else ready.writer
+        if missing:
+            ready._build(missing, ready.requested())
+        store = ready.store
         if config.metadata_partitions:
-            writer.take_off_strays()
-            writer.run_services()
-        snapshot = snapshot_of(self.storage, writer.config, self.timeline)
-        return snapshot.seeing(writer.view()) if writer.config.metadata_partitions else snapshot
+            take_off_strays(store)
+            run_services(store)
+        snapshot = snapshot_of(self.storage, store.data_config, self.timeline)
+        return snapshot.seeing(MetadataTable(store.slices)) if store.data_config.metadata_partitions else snapshot
 
     def record_action(
         self,
@@ -400,24 +256,24 @@ class MetadataUpkeep:
         them in there: real Hudi's stand for all files that there were. An action that does not look keys up may store
         one again, which the table's properties say from then on.
         """
-        writer = self.writer
-        if not writer.partitions:
+        store = self.store
+        if not store.partitions:
             return
-        snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(writer.view())
-        action = TableAction(snapshot, self.settings, instant, commit, statuses, writer.partitions)
+        snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
+        action = TableAction(snapshot, self.settings, instant, commit, statuses, store.partitions)
         repeats = RepeatedKeys.of(action, looks_up=looks_up)
-        written = self._by_jobs(writer, action, repeats)
+        written = self._by_jobs(store, action, repeats)
         if repeats.found(action):
             self._note_repeated_keys()
         partitions = {log.group.partition for log in written}
         records: dict[str, Records] = {}
-        for partition in in_write_order(p for p in writer.partitions if p not in partitions):
+        for partition in in_write_order(p for p in store.partitions if p not in partitions):
             upkeep = find_kind(partition)
             found = upkeep.records_of_action(partition, action) if upkeep is not None else None
             if found is not None:
                 records[partition] = found
         checked = {p: r for p, r in records.items() if p == FILES or not rows_stay}
-        wrong = overruled(writer.view().slices, instant, checked, form_of_version(self.config.version))
+        wrong = overruled(store.slices, instant, checked, form_of_version(self.config.version))
         if wrong is not None:
             raise CommitConflict(
                 f"what instant {instant} changes would not be found by {wrong}: instants that were requested after it"
@@ -425,7 +281,7 @@ class MetadataUpkeep:
                 hint="Run the write again: it then comes last.",
                 context={"instant": instant, "metadata_partition": wrong},
             )
-        writer.apply(instant, records, written)
+        apply_delta(store, instant, records, written)
 
     def _note_repeated_keys(self) -> None:
         if not self.still_mine():
@@ -437,20 +293,20 @@ class MetadataUpkeep:
 
     def record_removal(self, instant: str, files: Mapping[str, Sequence[str]], gone: Collection[str]) -> None:
         """Write that a clean has deleted these files, by partition path, and that partition paths are `gone`."""
-        writer = self.writer
-        if not writer.partitions:
+        store = self.store
+        if not store.partitions:
             return
-        snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(writer.view())
+        snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
         removal = Removal(snapshot, files, gone, self.settings)
         records: dict[str, Records] = {}
-        for partition in in_write_order(writer.partitions):
+        for partition in in_write_order(store.partitions):
             upkeep = find_kind(partition)
             found = upkeep.records_of_clean(partition, removal) if upkeep is not None else None
             if found is not None:
                 records[partition] = found
-        writer.apply(instant, records)
+        apply_delta(store, instant, records)
 
-    def _by_jobs(self, writer: MetadataWriter, action: TableAction, repeats: RepeatedKeys) -> list[WrittenLog]:
+    def _by_jobs(self, store: MetadataStore, action: TableAction, repeats: RepeatedKeys) -> list[WrittenLog]:
         """The log files of indexes of record keys where an action changed many keys; else none."""
         if self.engine is None or not is_large(action.statuses, self.engine, looks=repeats.looks):
             return []
@@ -458,7 +314,7 @@ class MetadataUpkeep:
         if not keys.indexes:
             return []
         return KeyJobs(self.engine, action.snapshot.reader, action.instant, keys.indexes).run(
-            writer, action.statuses, keys.replaced, repeats
+            store, action.statuses, keys.replaced, repeats
         )
 
     # what it consists of
@@ -467,7 +323,7 @@ class MetadataUpkeep:
         """Partitions that lakebed does not know, and those of a kind that it knows but cannot compute."""
         table = StoredTable(snapshot_of(self.storage, self.config, self.timeline, use_metadata=False))
         refused: list[str] = []
-        for partition in self.writer.partitions:
+        for partition in self.store.partitions:
             upkeep = find_kind(partition)
             reason = upkeep.reason_not_kept(partition, table) if upkeep is not None else None
             if reason is not None:
@@ -503,7 +359,7 @@ class MetadataUpkeep:
 
     def missing(self) -> list[str]:
         """The partitions to build now: at the table's first write those that every table gets, and what was asked."""
-        have = set(self.writer.partitions)
+        have = set(self.store.partitions)
         enabled = self.settings.metadata
         if enabled is None and self.config.properties.get(METADATA_OPTION, "").lower() == "false":
             enabled = False
@@ -529,17 +385,18 @@ class MetadataUpkeep:
         """What every metadata table has."""
         return [one.name for one in kinds() if one.is_in_every_table(self.settings, self.config)]
 
-    def add(self, *names: IndexName, sizing: GroupSizing | None = None) -> MetadataWriter:
-        """Build indexes on a table that may have rows, and the metadata table where there is none."""
+    def add(self, *names: IndexName, sizing: GroupSizing | None = None) -> TableConfig:
+        """Build indexes on a table that may have rows, and the metadata table where there is none. Gives the table's
+        new settings."""
         chosen = {name.partition: name for name in names}
-        every = [] if self.writer.partitions else self._every()
-        return self._build(in_build_order({*every, *chosen}), chosen, sizing)
+        every = [] if self.store.partitions else self._every()
+        self._build(in_build_order({*every, *chosen}), chosen, sizing)
+        return self.store.data_config
 
     def _build(
         self, partitions: Sequence[str], names: Mapping[str, IndexName], sizing: GroupSizing | None = None
-    ) -> MetadataWriter:
-        writer = self.writer
-        writer.create()
+    ) -> None:
+        create(self.store)
         files = snapshot_of(self.storage, self.config, self.timeline, use_metadata=False)
         build = FirstBuild(files, self.settings, self.engine)
         kept = kept_as(self.settings)
@@ -547,8 +404,7 @@ class MetadataUpkeep:
             name = names.get(partition) or IndexName(partition)
             usual = kept.partitioned_sizing if name.partitioned else kept.sizing
             groups, definition = kind_of(partition).first_records(name, build, sizing or usual)
-            writer.initialise(partition, groups, definition)
-        return writer
+            initialise(self.store, partition, groups, definition)
 
 
 def kept_as(settings: WriteSettings) -> MetadataSettings:

@@ -13,10 +13,11 @@ from lakebed.concurrency.lock import default_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.format.log_file import BlockType
-from lakebed.metadata.maintain import MetadataWriter
 from lakebed.metadata.partitions.registry import key_index_of, kind_of
+from lakebed.metadata.store.resharding import reshard
 from lakebed.metadata.store.services import slice_bytes
 from lakebed.metadata.store.slices import MetadataSlices
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import FileSlice
 from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import Snapshot
@@ -109,14 +110,14 @@ def reshard_index(
         config = load_table_config(storage)
         partition = key_index_of(config, name)
         _check_numbers(partition, file_groups)
-        writer = MetadataWriter(storage, config, load_timeline(storage, config), still_mine=lock.still_mine)
+        store = MetadataStore(storage, config, load_timeline(storage, config), still_mine=lock.still_mine)
         kind = kind_of(partition)
         if isinstance(file_groups, int) and kind.by_data_partition:
-            slices = writer.view().slices.file_slices(partition)
+            slices = store.slices.file_slices(partition)
             paths = sorted({path for s in slices if (path := kind.data_partition_of(s.file_id)) is not None})
             if paths:
                 file_groups = dict.fromkeys(paths, file_groups)
-        return writer.reshard(partition, file_groups)
+        return reshard(store, partition, file_groups)
 
 
 def _check_numbers(partition: str, file_groups: int | Mapping[str, int]) -> None:

@@ -20,10 +20,12 @@ from lakebed.errors import CommitConflict, CorruptFile
 from lakebed.format.file_names import is_written_by, log_file_name, parse_base_file, parse_log_file
 from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.metadata.layout import FILES, METADATA_FOLDER
-from lakebed.metadata.maintain import MetadataWriter
 from lakebed.metadata.partitions.files import file_records
 from lakebed.metadata.partitions.stored import NewFile
 from lakebed.metadata.records import form_of_version
+from lakebed.metadata.store import rollback as metadata_rollback
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, Instant, LogFile, State, has_completion_times, path_in
 from lakebed.policies.rollback import files_of_instant, is_log_path, is_void, plan_rollback_by_paths
 from lakebed.properties.table_config import TableConfig
@@ -345,14 +347,14 @@ def _execute(
     deleted = [path for path in plan.files if storage.delete(path)]
     hiding = _hide_blocks(storage, plan.logs, target.time, instant)
     if config.metadata_partitions or config.metadata_partitions_inflight:
-        metadata = MetadataWriter(storage, config, timeline, still_mine=still_mine)
+        metadata = MetadataStore(storage, config, timeline, still_mine=still_mine)
         # log files that others named after a clustering, before version 8 after any slice, were told by those
         is_of_others = pending.action in _CLUSTERS or not has_completion_times(config.version)
         gone = _by_partition(path for path in plan.files if is_log_path(path)) if is_of_others else {}
         if (hiding or gone) and FILES in metadata.partitions:
             files = _named_files(storage, [*plan.logs, *hiding])
-            metadata.apply(instant, {FILES: file_records(files, form_of_version(config.version), removed=gone)})
-        metadata.roll_back(target.time, instant)
+            apply_delta(metadata, instant, {FILES: file_records(files, form_of_version(config.version), removed=gone)})
+        metadata_rollback.roll_back(metadata, target.time, instant)
     forget(target.time)
     if keep_plan:
         writer.remove_inflight(pending)

@@ -42,10 +42,11 @@ from lakebed.format.file_names import parse_log_file
 from lakebed.index.base import Index
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter, kept_as
+from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.key_changes import GroupChanges, group_changes
 from lakebed.metadata.partitions.record_index import added_keys
 from lakebed.metadata.partitions.stored import base_slice, stored_rows
+from lakebed.metadata.store.rollback import take_off
 from lakebed.model import (
     RECORD_KEY,
     WRITER_ID,
@@ -612,9 +613,7 @@ class WriteTransaction(Transaction):
             elif not timeline.is_completed(self.instant):
                 # another writer has rolled it back, with its markers, while this one still wrote
                 self.forget(self.instant)
-                MetadataWriter(self.storage, self.config, timeline, kept_as(self.settings), self.still_mine).take_off(
-                    self.instant
-                )
+                take_off(self.metadata_upkeep(timeline).store, self.instant)
                 self._roll_back_late(self.instant)
                 self.remove_heartbeat()
 

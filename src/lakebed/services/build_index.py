@@ -21,11 +21,13 @@ from lakebed.metadata.build_jobs import can_build, file_group_counts, is_large, 
 from lakebed.metadata.definitions import IndexName
 from lakebed.metadata.layout import FILES, METADATA_FOLDER, GroupSizing
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter, NewPartition, kept_as
+from lakebed.metadata.maintain import MetadataUpkeep, kept_as
 from lakebed.metadata.partitions.base import FirstBuild
 from lakebed.metadata.partitions.expression_results import ExpressionIndex
 from lakebed.metadata.partitions.registry import kind_of
+from lakebed.metadata.store.creation import NewPartition, begin_building, complete_building, drop, groups_now
 from lakebed.metadata.store.group_files import WrittenBase
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, Instant, State
 from lakebed.properties.file import load_table_config
 from lakebed.services.create_index import named_indexes, note_zone, pending_indexings
@@ -187,7 +189,7 @@ class _Build:
                 self.storage, config, timeline, self.settings, self.engine, still_mine=lock.still_mine
             )
             if FILES not in config.metadata_partitions:  # small, and nothing goes without it
-                config = upkeep.add().config
+                config = upkeep.add()
             parts = [part for name, sizing in named for part in self._begin(config, timeline, lock, name, sizing)]
             self.seen = snapshot_of(self.storage, load_table_config(self.storage), timeline)
             self._others = self._of_other_engines(timeline)
@@ -206,7 +208,7 @@ class _Build:
         snapshot = snapshot_of(self.storage, load_table_config(self.storage), timeline)
         counts = file_group_counts(snapshot, name, sizing)
         definition = kind_of(name.partition).definition(name, snapshot, self.settings)
-        new = self._writer(timeline, lock).begin_building(name.partition, counts, definition, timeline.greatest_time)
+        new = begin_building(self._store(timeline, lock), name.partition, counts, definition, timeline.greatest_time)
         return [] if new is None else [_Part(name, new)]
 
     def wait_for_others(self) -> None:
@@ -231,7 +233,7 @@ class _Build:
         """Write the base files of an index; writers go on."""
         view = snapshot_of(self.storage, self.seen.config, self.seen.timeline, use_metadata=False)
         timeline = load_timeline(self.storage, self.seen.config)
-        new = self._writer(timeline).groups_now(part.new)
+        new = groups_now(self._store(timeline), part.new)
         if can_build(part.name.partition) and is_large(view, self.engine):
             return written_by_job(view, part.name, new, self.engine)
         sizing = GroupSizing(minimum=1, maximum=1)
@@ -260,7 +262,7 @@ class _Build:
                     hint="Build it again.",
                     context={"instant": gone.time},
                 )
-            config = self._writer(timeline, lock).complete_building(part.new, written)
+            config = complete_building(self._store(timeline, lock), part.new, written)
             if part.name.expression is not None:
                 snapshot = snapshot_of(self.storage, config, timeline)
                 note_zone(snapshot, config, ExpressionIndex.of(part.name.expression, snapshot.schema))
@@ -308,10 +310,10 @@ class _Build:
         pending = (i for i in timeline.pending if i.action in writes and i.state is State.INFLIGHT)
         return frozenset(i.time for i in pending if not self._body(i.time).get("writerId"))
 
-    def _writer(self, timeline: Timeline, lock: Lock | None = None) -> MetadataWriter:
+    def _store(self, timeline: Timeline, lock: Lock | None = None) -> MetadataStore:
         config = load_table_config(self.storage)
         still_mine: Callable[[], bool] = (lambda: True) if lock is None else lock.still_mine
-        return MetadataWriter(self.storage, config, timeline, kept_as(self.settings), still_mine)
+        return MetadataStore(self.storage, config, timeline, kept_as(self.settings), still_mine)
 
     def _locked(self) -> Any:
         return default_lock(self.storage, wait_seconds=self.settings.lock_wait_seconds)
@@ -337,6 +339,6 @@ class _Build:
             pending = self._pending(timeline)
             gone = [one.partition for one in self.planned if one.partition in config.metadata_partitions_inflight]
             if gone:
-                self._writer(timeline, lock).drop(gone)
+                drop(self._store(timeline, lock), gone)
             TimelineWriter(self.storage, config).remove_pending(pending)
             self.storage.delete(heartbeat_path(self.instant), durable=False)

@@ -169,7 +169,8 @@ def _build(tx: Transaction, new: Index) -> None:
     for name in wanted:
         table = tx.metadata_upkeep(tx.timeline)
         if can_build(name.partition) and is_large(tx.snapshot, engine):
-            build_by_job(table.add(), tx.snapshot, name, None, engine)
+            table.add()
+            build_by_job(table.store, tx.snapshot, name, None, engine)
         else:
             table.add(name)
         tx.config = load_table_config(tx.storage)

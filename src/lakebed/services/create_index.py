@@ -47,6 +47,7 @@ from lakebed.metadata.partitions.registry import (
     remembered_indexes,
     remembered_property,
 )
+from lakebed.metadata.store.creation import drop
 from lakebed.model import RECORD_INDEX, Action, Instant, State, has_completion_times
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
@@ -274,12 +275,13 @@ def create_index(
             return plan_index(snapshot, index_name, sizing, settings, lock.still_mine)
         table = MetadataUpkeep(storage, config, timeline, settings, engine, lock.still_mine)
         if index_name.expression is not None:
-            config = table.add(index_name).config
+            config = table.add(index_name)
             note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema))
         elif engine is None or not can_build(index_name.partition) or not is_large(snapshot, engine):
             table.add(index_name, sizing=sizing)
         else:
-            build_by_job(table.add(), snapshot, index_name, sizing, engine)
+            table.add()
+            build_by_job(table.store, snapshot, index_name, sizing, engine)
     return None
 
 
@@ -312,7 +314,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
             return config
         gone = [partition, *(name for name in kept if kind_of(name).dropped_with == partition)]
         upkeep = MetadataUpkeep(storage, config, timeline, WriteSettings(), still_mine=lock.still_mine)
-        config = upkeep.writer.drop(gone)
+        config = drop(upkeep.store, gone)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
         return update_table_config(storage, forgotten) if forgotten else config
 

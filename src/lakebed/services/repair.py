@@ -443,7 +443,7 @@ def _note_unique(context: WriteContext, checked: Timeline, mended_by: str = "") 
         if not now.commits or any(i.time not in seen for i in now.commits):
             return
         if config.repeats_keys or has_unchecked_inserts(now, config.keys_checked_until):
-            last = completed_at(now.listed.commits_by_completion[-1])
+            last = completed_at(now.commits_by_completion[-1])
             update_table_config(storage, {INDEX_REPEATED: None, INDEX_CHECKED: last})
 
 

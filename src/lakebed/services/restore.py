@@ -18,10 +18,12 @@ from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, 
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import parse_log_file
 from lakebed.metadata.layout import FILES
-from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata.lookups import MetadataTable, snapshot_of
 from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.files import file_records
 from lakebed.metadata.records import form_of_version
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.rollback import is_folded
 from lakebed.model import Action, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import plan_rollback
@@ -183,7 +185,7 @@ class _Restore:
                 if found is None:
                     continue
                 _check_lock(tx, self._instant)
-                folded = folded or (found.is_completed and tx.metadata_writer().is_folded(found.time))
+                folded = folded or (found.is_completed and is_folded(tx.metadata_store(), found.time))
                 tx.take_back(found, with_plan=True, doomed={i.time for i in self._planned})
             self._align(everything=folded)
             _check_lock(tx, self._instant)
@@ -208,15 +210,15 @@ class _Restore:
         bodies = tx.timeline.commits_metadata(undone)
         named = {path for body in bodies for group in body.stats.values() for s in group for path in s.paths}
         removed: dict[str, list[str]] = {}
-        writer = tx.metadata_writer()
-        listed = writer.view().files()
+        store = tx.metadata_store()
+        listed = MetadataTable(store.slices).files()
         for partition, name in zip(listed["partition"].to_pylist(), listed["name"].to_pylist(), strict=True):
             log = parse_log_file(partition, name, 0)
             if log is not None and log.instant in doomed and log.path not in named:
                 removed.setdefault(partition, []).append(name)
         if removed:
             records = file_records([], form_of_version(tx.config.version), removed=removed)
-            writer.apply(metadata_instant(tx.storage, tx.config, tx.timeline), {FILES: records})
+            apply_delta(store, metadata_instant(tx.storage, tx.config, tx.timeline), {FILES: records})
 
     def _align(self, *, everything: bool) -> None:
         """The metadata table lists what there is; where records of what was taken back are in its base files, all of
@@ -300,7 +302,7 @@ def rollback(context: WriteContext, instant: str, *, dry_run: bool = False) -> R
     started = time.monotonic()
     with Undoing.of(context, Action.ROLLBACK, "rollback") as tx, tx.held() as snapshot:
         target = _checked(snapshot, instant)
-        if tx.metadata_writer().is_folded(target.time):
+        if is_folded(tx.metadata_store(), target.time):
             raise _folded(snapshot.timeline, target)
         plan = plan_rollback(tx.storage, snapshot.timeline, target)
         try:

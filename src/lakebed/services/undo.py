@@ -14,7 +14,10 @@ from lakebed.config.features import check_write
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.maintain import MetadataWriter, kept_as
+from lakebed.metadata.maintain import kept_as
+from lakebed.metadata.store.rollback import take_off_strays
+from lakebed.metadata.store.services import finish_services
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import roll_back
@@ -227,16 +230,16 @@ class Undoing(Transaction):
         """Under the lock, when what dead writers left is rolled back here and on the metadata table: the table."""
         _ = self.index  # told from the files while all of them are there
         with self.begin():
-            writer = self.metadata_writer()
-            if self.config.metadata_partitions:
-                writer.settle()
-                writer.take_off_strays()
+            store = self.metadata_store()
+            if self.config.metadata_partitions and store.exists():
+                finish_services(store)
+                take_off_strays(store)
             self.timeline = self.load()
             yield snapshot_of(self.storage, self.config, self.timeline)
 
-    def metadata_writer(self) -> MetadataWriter:
+    def metadata_store(self) -> MetadataStore:
         """Of the table as it is now."""
-        return MetadataWriter(self.storage, self.config, self.timeline, kept_as(self.settings), self.still_mine)
+        return MetadataStore(self.storage, self.config, self.timeline, kept_as(self.settings), self.still_mine)
 
     def take_back(self, target: Instant, *, with_plan: bool = False, doomed: Collection[str] = frozenset()) -> str:
         """Roll an instant back (see `roll_back`); gives the rollback's instant."""

@@ -19,12 +19,14 @@ from lakebed.index.registry import recorded_index
 from lakebed.metadata.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing, group_number, parse_files
 from lakebed.metadata.lookups import MetadataTable, open_snapshot, snapshot_of, whole_slice
-from lakebed.metadata.maintain import MetadataUpkeep, MetadataWriter
+from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.base import PartitionKind, StoredTable
 from lakebed.metadata.partitions.record_index import repeated_keys
 from lakebed.metadata.partitions.registry import find_kind, kind_of
 from lakebed.metadata.partitions.stored import COMPARED, DIFFERENCES, joined
 from lakebed.metadata.records import Records
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.creation import drop
 from lakebed.metadata.store.slices import open_slices
 from lakebed.metadata.store.store import REPAIRS, MetadataStore, Suffix
 from lakebed.model import META_COLUMNS, Action
@@ -215,7 +217,7 @@ def rebuild(
     definitions = load_definitions(storage, config)
     sizings = sizings_of(snapshot, partitions, definitions)
     upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, still_mine=still_mine)
-    config = upkeep.writer.drop(partitions)
+    config = drop(upkeep.store, partitions)
     build_as_defined(replace(snapshot, config=config), partitions, definitions, sizings, settings, still_mine)
 
 
@@ -234,7 +236,7 @@ def build_as_defined(
     settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
     for name in [IndexName(FILES), *names] if FILES in partitions else names:
         upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, still_mine=still_mine)
-        config = upkeep.add(name, sizing=sizings.get(name.partition)).config
+        config = upkeep.add(name, sizing=sizings.get(name.partition))
     return config
 
 
@@ -356,8 +358,8 @@ def align(
         return Verification(damage, found.checked, found.left_out)
     for records in _corrections(snapshot, found):
         if records:
-            writer = MetadataWriter(storage, config, timeline, still_mine=still_mine)
-            writer.apply(metadata_instant(storage, config, timeline), records)
+            store = MetadataStore(storage, config, timeline, still_mine=still_mine)
+            apply_delta(store, metadata_instant(storage, config, timeline), records)
     return Verification(pa.concat_tables([damage, found.differences]), found.checked, found.left_out)
 
 

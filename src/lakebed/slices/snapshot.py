@@ -69,7 +69,7 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
     if metadata is not None and not metadata.is_later_than(timeline):
         return
     now = load_timeline(timeline.storage, timeline.config)
-    if now.listed is timeline.listed:
+    if now.files is timeline.files:
         return
     known = {i.time for i in timeline.instants if i.action in _DELETING}
     found = next((i for i in now.instants if i.action in _DELETING and i.time not in known), None)
@@ -239,7 +239,7 @@ class Snapshot:
     def block_view(self) -> BlockView:
         """Which blocks of log files this view shows."""
         timeline = self.timeline
-        return BlockView(timeline.listed.commit_times, timeline.pending_writes, timeline.start or "", self.as_of)
+        return BlockView(timeline.commit_times, timeline.pending_writes, timeline.start or "", self.as_of)
 
     @cached_property
     def is_latest(self) -> bool:

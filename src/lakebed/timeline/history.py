@@ -131,7 +131,7 @@ def has_unchecked_inserts(timeline: Timeline, checked: str = "") -> bool:
 
     Archived commits are not looked at.
     """
-    for instant in reversed(timeline.listed.commits_by_completion):
+    for instant in reversed(timeline.commits_by_completion):
         if completed_at(instant) <= checked:
             return False
         commit = timeline.commit_metadata(instant)

@@ -1,14 +1,12 @@
 """`Timeline`: all instants of a table at one moment, in order, with the metadata behind them read when asked for.
 
-`Listed` is what the files of a timeline's folder tell. The next one is made from the one before: of a long timeline
-little is new, and what is known is not looked at again.
+The next timeline is made from the one before: of a long timeline little is new, and what is known is not parsed again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -43,76 +41,6 @@ Key = tuple[str, Action]
 _BYTES_A_FILE = 500
 
 
-class Listed:
-    """Each action once, in its highest state, by requested time: all of them, and those of a kind. Never changes."""
-
-    def __init__(self, files: TimelineFiles, config: TableConfig, before: Listed | None = None) -> None:
-        """`before`: what the folder said last; where nothing of it is gone, only files that came since are parsed."""
-        new: Collection[str] = files
-        if before is not None:
-            known = before.files
-            new = [name for name in files if name not in known]
-            if not before._is_within(files, len(new)):
-                before, new = None, files
-        self.files = files
-        requested: dict[Key, str] = dict(before.requested) if before else {}
-        highest: dict[Key, Instant] = dict(before.highest) if before else {}
-        changed: set[Key] = set()
-        for name in new:
-            instant = parse_instant_file(name, config.version)
-            if instant is None:
-                continue
-            key = key_of(instant)
-            if instant.state is State.REQUESTED:
-                requested[key] = name
-            known = highest.get(key)
-            if known is None or known.state < instant.state:
-                highest[key] = _with_completion_time(instant, files[name], config)
-                changed.add(key)
-        self.requested: Mapping[Key, str] = requested
-        self.highest: Mapping[Key, Instant] = highest
-        self._divide([highest[key] for key in sorted(changed)], before)
-
-    def _divide(self, changed: list[Instant], before: Listed | None) -> None:
-        """The instants by kind: those of before, and what changed, in ascending order."""
-        completed = [i for i in changed if i.is_completed]
-        commits = [i for i in completed if i.action in COMMITS]
-        pending = [] if before is None else [i for i in before.pending if self.highest[key_of(i)] is i]
-        self.instants = _joined(before.instants if before else (), changed)
-        self.completed = _joined(before.completed if before else (), completed)
-        self.commits = _joined(before.commits if before else (), commits)
-        self.pending = _joined(pending, [i for i in changed if not i.is_completed])
-        self.commits_by_completion = _joined(
-            before.commits_by_completion if before else (), sorted(commits, key=_by_completion), _by_completion
-        )
-        self.commit_times: Set[str] = {*(before.commit_times if before else ()), *(i.time for i in commits)}
-        saved = (i.time for i in changed if i.action is Action.SAVEPOINT)
-        self.savepoints: Set[str] = {*(before.savepoints if before else ()), *saved}
-        times = dict(before.completion_times) if before else {}
-        for i in completed:
-            if i.completion_time and (i.action in COMMITS or i.time not in self.commit_times):
-                times[i.time] = i.completion_time
-        self.completion_times: Mapping[str, str] = times
-        greatest = before.greatest_time if before else ""
-        self.greatest_time = max((greatest, *(max(i.time, i.completion_time or "") for i in changed)))
-
-    def without_files(self) -> Listed:
-        """The instants alone, as tasks on other machines need them: the next folder is not told from this."""
-        bare = copy(self)
-        bare.files, bare.requested = {}, {}
-        return bare
-
-    @property
-    def nbytes(self) -> int:
-        """What it takes in memory, about."""
-        return _BYTES_A_FILE * len(self.files)
-
-    def _is_within(self, files: TimelineFiles, new: int) -> bool:
-        """Whether all files are still there, and the same; so many of the others are new."""
-        all_there = len(files) - new == len(self.files)
-        return all_there and (not any(self.files.values()) or self.files.items() <= files.items())
-
-
 def key_of(instant: Instant) -> Key:
     return instant.time, completes_as(instant.action)
 
@@ -120,6 +48,32 @@ def key_of(instant: Instant) -> Key:
 def completed_at(instant: Instant) -> str:
     """When a completed instant completed; its requested time where it has no completion time."""
     return instant.completion_time or instant.time
+
+
+def _by_kind(changed: list[Instant], highest: Mapping[Key, Instant], before: Timeline | None) -> dict[str, Any]:
+    """The fields of a `Timeline` that hold instants by kind: those of before, and what changed, ascending."""
+    completed = [i for i in changed if i.is_completed]
+    commits = [i for i in completed if i.action in COMMITS]
+    commit_times = {*(before.commit_times if before else ()), *(i.time for i in commits)}
+    times = dict(before.completion_times) if before else {}
+    for i in completed:
+        if i.completion_time and (i.action in COMMITS or i.time not in commit_times):
+            times[i.time] = i.completion_time
+    pending = [i for i in before.pending if highest[key_of(i)] is i] if before else []
+    by_completion = sorted(commits, key=_by_completion)
+    saved = (i.time for i in changed if i.action is Action.SAVEPOINT)
+    greatest = before.greatest_known if before else ""
+    return {
+        "instants": _joined(before.instants if before else (), changed),
+        "completed": _joined(before.completed if before else (), completed),
+        "pending": _joined(pending, [i for i in changed if not i.is_completed]),
+        "commits": _joined(before.commits if before else (), commits),
+        "commits_by_completion": _joined(before.commits_by_completion if before else (), by_completion, _by_completion),
+        "commit_times": commit_times,
+        "savepoints": {*(before.savepoints if before else ()), *saved},
+        "completion_times": times,
+        "greatest_known": max((greatest, *(max(i.time, i.completion_time or "") for i in changed))),
+    }
 
 
 def _by_completion(instant: Instant) -> tuple[str, Key]:
@@ -161,39 +115,76 @@ _MEMORY_OF_A_BYTE = 6
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """The active timeline as one listing showed it. It never changes; `load_timeline` gives the next one."""
+    """The active timeline as one listing of its folder showed it. It never changes; `load_timeline` gives the next one.
+
+    - `files`: the files of the folder; `requested`: those that request an action, by its key.
+    - `highest`: each action once, in its highest state, by its key; `instants`: the same by requested time.
+    - `completed`, `pending`: of them the completed ones, and those that are requested or inflight.
+    - `commits`: completed commits, delta commits and replace commits (compactions and clusterings among them).
+    - `commits_by_completion`: the commits in the order in which they completed.
+    - `commit_times`: requested times of the commits; `savepoints`: those of the savepoints.
+    - `completion_times`: completion times by requested time.
+    - `greatest_known`: the greatest requested or completion time there is, empty on a new table.
+    """
 
     storage: Storage = field(repr=False)
     config: TableConfig = field(repr=False)
-    listed: Listed = field(repr=False)
+    files: TimelineFiles = field(repr=False)
+    requested: Mapping[Key, str] = field(repr=False)
+    highest: Mapping[Key, Instant] = field(repr=False)
+    instants: tuple[Instant, ...] = field(repr=False)
+    completed: tuple[Instant, ...] = field(repr=False)
+    pending: tuple[Instant, ...] = field(repr=False)
+    commits: tuple[Instant, ...] = field(repr=False)
+    commits_by_completion: tuple[Instant, ...] = field(repr=False)
+    commit_times: Set[str] = field(repr=False)
+    savepoints: Set[str] = field(repr=False)
+    completion_times: Mapping[str, str] = field(repr=False)
+    greatest_known: str
+
+    @classmethod
+    def of_files(
+        cls, storage: Storage, config: TableConfig, files: TimelineFiles, before: Timeline | None = None
+    ) -> Timeline:
+        """The timeline that these files are. `before`: what the folder showed last; where nothing of it is gone, only
+        files that came since are parsed."""
+        new: Collection[str] = files
+        if before is not None:
+            known = before.files
+            new = [name for name in files if name not in known]
+            if not before._is_within(files, len(new)):
+                before, new = None, files
+        requested: dict[Key, str] = dict(before.requested) if before else {}
+        highest: dict[Key, Instant] = dict(before.highest) if before else {}
+        changed: set[Key] = set()
+        for name in new:
+            instant = parse_instant_file(name, config.version)
+            if instant is None:
+                continue
+            key = key_of(instant)
+            if instant.state is State.REQUESTED:
+                requested[key] = name
+            known = highest.get(key)
+            if known is None or known.state < instant.state:
+                highest[key] = _with_completion_time(instant, files[name], config)
+                changed.add(key)
+        kinds = _by_kind([highest[key] for key in sorted(changed)], highest, before)
+        return cls(storage, config, files, requested, highest, **kinds)
+
+    def without_files(self) -> Timeline:
+        """The instants alone, as tasks on other machines need them: it gives no plans, and no next timeline is made
+        from it."""
+        return replace(self, files={}, requested={})
 
     @property
-    def instants(self) -> tuple[Instant, ...]:
-        """Each action once, in its highest state, by requested time."""
-        return self.listed.instants
+    def nbytes(self) -> int:
+        """What it takes in memory, about."""
+        return _BYTES_A_FILE * len(self.files)
 
-    @property
-    def files(self) -> TimelineFiles:
-        return self.listed.files
-
-    @property
-    def requested(self) -> Mapping[tuple[str, Action], str]:
-        """Names of the files that request an action, by requested time and what the action completes as."""
-        return self.listed.requested
-
-    @property
-    def completed(self) -> tuple[Instant, ...]:
-        return self.listed.completed
-
-    @property
-    def pending(self) -> tuple[Instant, ...]:
-        """Requested and inflight instants."""
-        return self.listed.pending
-
-    @property
-    def commits(self) -> tuple[Instant, ...]:
-        """Completed commits, delta commits and replace commits (compactions and clusterings among them)."""
-        return self.listed.commits
+    def _is_within(self, files: TimelineFiles, new: int) -> bool:
+        """Whether all files are still there, and the same; so many of the others are new."""
+        all_there = len(files) - new == len(self.files)
+        return all_there and (not any(self.files.values()) or self.files.items() <= files.items())
 
     @property
     def last_completed(self) -> Instant | None:
@@ -212,20 +203,15 @@ class Timeline:
         """
         writes = [i.time for i in self.commits]
         writes = [time for time in writes if not time.startswith(INITIAL_INSTANT)] or writes
-        return next((time for time in writes if time not in self.listed.savepoints), max(writes, default=None))
-
-    @property
-    def greatest_known(self) -> str:
-        """The greatest requested or completion time there is, empty on a new table."""
-        return self.listed.greatest_time
+        return next((time for time in writes if time not in self.savepoints), max(writes, default=None))
 
     def find(self, time: str, action: Action) -> Instant | None:
         """The instant of this requested time that completes as the action does."""
-        return self.listed.highest.get((time, completes_as(action)))
+        return self.highest.get((time, completes_as(action)))
 
     def commit(self, time: str) -> Instant | None:
         """The completed commit, delta commit or replace commit of this requested time."""
-        if time not in self.listed.commit_times:
+        if time not in self.commit_times:
             return None
         return next(i for a in COMMITS if (i := self.find(time, a)) is not None and i.is_completed)
 
@@ -239,12 +225,11 @@ class Timeline:
 
     def commits_completed_after(self, time: str) -> Sequence[Instant]:
         """The commits, delta commits and replace commits that completed later, in the order in which they did."""
-        commits = self.listed.commits_by_completion
-        return commits[bisect_right(commits, time, key=completed_at) :]
+        return self.commits_by_completion[bisect_right(self.commits_by_completion, time, key=completed_at) :]
 
     @cached_property
     def greatest_time(self) -> str:
-        """The same for a writer, whose times go beyond it.
+        """`greatest_known` for a writer, whose times go beyond it.
 
         Times ahead of this machine's clock are followed, however far: a clock may have been wrong, and what it wrote
         stays. From the year 9999 on, and where the digits are no time, no time follows: raises `CorruptFile`.
@@ -266,15 +251,15 @@ class Timeline:
         if done is None:
             return self
         files = {name: info for name, info in self.files.items() if name != done.file_name}
-        return Timeline(self.storage, self.config, Listed(files, self.config))
+        return Timeline.of_files(self.storage, self.config, files)
 
     def is_completed(self, time: str) -> bool:
         """Whether data written by this instant is committed by an instant on the active timeline."""
-        return time in self.listed.commit_times
+        return time in self.commit_times
 
     def is_committed(self, time: str) -> bool:
         """Whether data written by this instant is visible: committed, or older than the timeline and thus archived."""
-        if time in self.listed.commit_times:
+        if time in self.commit_times:
             return True
         return time not in self.pending_writes and self.start is not None and time < self.start
 
@@ -291,7 +276,7 @@ class Timeline:
 
     def completion_time(self, time: str) -> str | None:
         """When the instant completed, from the active or the archived timeline; None while pending and on version 6."""
-        known = self.listed.completion_times.get(time)
+        known = self.completion_times.get(time)
         if known is not None or not has_completion_times(self.config.version) or time in self.pending_writes:
             return known
         if self.start is not None and time > self.start:
@@ -463,9 +448,10 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     known = _LISTED.get(place)
     files = _files(storage, config, known.files if known else {})
     if known is None or known.files is not files:
-        known = Listed(files, config, known)
+        known = Timeline.of_files(storage, config, files, known)
         _LISTED.put(place, known)
-    return Timeline(storage, config, known)
+    # without what the cached one, or whoever has it, reads later
+    return replace(known, storage=storage, config=config)
 
 
 def _files(storage: Storage, config: TableConfig, known: TimelineFiles) -> TimelineFiles:
@@ -487,7 +473,7 @@ def _files(storage: Storage, config: TableConfig, known: TimelineFiles) -> Timel
 _BODIES = BoundedCache[Kept[CommitMetadata]](_BODIES_BYTES)
 """Decoded commit bodies."""
 
-_LISTED = BoundedCache[Listed](_LISTED_BYTES)
+_LISTED = BoundedCache[Timeline](_LISTED_BYTES)
 """What a timeline's folder showed last."""
 
 

@@ -14,9 +14,10 @@ import lakebed
 from lakebed.errors import CommitConflict, InvalidRecord
 from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.maintain import MetadataWriter
 from lakebed.metadata.partitions.files import file_records
 from lakebed.metadata.records import form_of_version
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
@@ -199,10 +200,10 @@ def test_a_partition_that_was_cleaned_away_meanwhile_is_a_conflict(uri: str) -> 
         first.step(model)
         snapshot = open_snapshot(open_storage(uri))
         cleaned = file_records([], form_of_version(9), gone=["a"])
-        writer = MetadataWriter(snapshot.storage, snapshot.config, snapshot.timeline)
+        store = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline)
         table.upsert(rows((11, "b", 1, 1.0)), options=NEW_FILES)
         after = open_snapshot(open_storage(uri)).instant
-        writer.apply(str(int(after) + 1), {FILES: cleaned})
+        apply_delta(store, str(int(after) + 1), {FILES: cleaned})
         first.step(model)
     assert isinstance(first.error, CommitConflict)
     assert first.error.context["metadata_partition"] == FILES

@@ -1,4 +1,4 @@
-"""Deltas, deletes and rollbacks through `MetadataWriter`, read back with the reader, beside a dictionary."""
+"""Deltas, deletes and rollbacks through `MetadataStore`, read back with the reader, beside a dictionary."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ import pytest
 
 from lakebed.errors import CommitConflict
 from lakebed.metadata.definitions import IndexDefinition
-from lakebed.metadata.maintain import GroupRecords, MetadataSettings, MetadataWriter, Records
 from lakebed.metadata.partitions import record_index
+from lakebed.metadata.records import GroupRecords, Records
 from lakebed.metadata.routing import split_by_group
+from lakebed.metadata.store.commit import apply_delta, begin_delta
+from lakebed.metadata.store.creation import drop, initialise
 from lakebed.metadata.store.group_files import write_log
+from lakebed.metadata.store.resharding import reshard
+from lakebed.metadata.store.rollback import roll_back
+from lakebed.metadata.store.services import run_services
+from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
 from support.metadata_models import Change, Content, Maintained, Random, lookups, new_table
@@ -66,11 +72,11 @@ def test_a_rollback_takes_a_delta_commit_back(version: int, begun: bool) -> None
     for number in range(6):
         change = changes.change(content)
         instant = table.begin()
-        table.writer().apply(instant, table.records(change, instant))
+        apply_delta(table.store(), instant, table.records(change, instant))
         if begun and number % 2:
             # the data table's writer tries again under the same instant
             change = changes.change(content)
-            table.writer().apply(instant, table.records(change, instant))
+            apply_delta(table.store(), instant, table.records(change, instant))
         assert table.content() == expected(table, content)
         if number % 3 == 2:
             table.undo(instant)
@@ -90,13 +96,13 @@ def test_compaction_cleaning_and_archival_change_no_record(version: int) -> None
     for number in range(16):
         change = changes.change(content)
         instant = table.begin()
-        table.writer().apply(instant, table.records(change, instant))
+        apply_delta(table.store(), instant, table.records(change, instant))
         if number % 5 == 4:
             table.undo(instant)
         else:
             table.complete(instant)
             content = change.on(content)
-        done += table.writer().run_services()
+        done += run_services(table.store())
         assert table.content() == expected(table, content)
     keys = [f"k{n}" for n in range(0, 210, 3)]
     assert lookups(table, keys) == {key: content.keys[key] for key in keys if key in content.keys}
@@ -114,13 +120,13 @@ def test_log_compaction_changes_no_record(version: int) -> None:
     for number in range(11):
         change = changes.change(content)
         instant = table.begin()
-        table.writer().apply(instant, table.records(change, instant))
+        apply_delta(table.store(), instant, table.records(change, instant))
         if number % 5 == 4:
             table.undo(instant)
         else:
             table.complete(instant)
             content = change.on(content)
-        done += table.writer().run_services()
+        done += run_services(table.store())
         assert table.content() == expected(table, content)
     assert sum(text.startswith("log compaction") for text in done) >= 2
     assert any(text.startswith("compaction") for text in done)
@@ -138,7 +144,7 @@ def test_archival_keeps_the_timeline_short_and_every_record(version: int) -> Non
         instants.append(table.commit(change))
         content = change.on(content)
         table.archive_data(3)
-        done += table.writer().run_services()
+        done += run_services(table.store())
         if number % 7 == 6:
             assert table.content() == expected(table, content)
     assert table.content() == expected(table, content)
@@ -153,7 +159,7 @@ def test_archival_keeps_the_timeline_short_and_every_record(version: int) -> Non
     if version >= 8:
         assert all(i.completion_time and i.completion_time > i.time for i in own.archived().instants)
     # the next partition is not built at an instant that was used before
-    table.writer().initialise("bloom_filters", [])
+    initialise(table.store(), "bloom_filters", [])
     assert len({i.time for i in own.archived().instants if i.time.startswith("0" * 14)}) == (4 if version >= 8 else 3)
 
 
@@ -168,12 +174,12 @@ def test_a_partition_built_after_an_archival_leaves_file_groups_of_archived_inst
         table.commit(change)
         content = change.on(content)
         table.archive_data(3)
-        table.writer().run_services()
+        run_services(table.store())
     slices = table.opened().slices
     bases = {one.base_file.instant for one in slices.file_slices("record_index") if one.base_file}
     archived = {i.time for i in slices.timeline.archived().instants}
     assert bases & archived, "no file group is older than the timeline"
-    table.writer().initialise("bloom_filters", [])
+    initialise(table.store(), "bloom_filters", [])
     assert table.content() == expected(table, content)
     assert lookups(table, [f"k{n}" for n in range(60)]) == content.keys
     # other readers take the first instant of the timeline for its start: what is later and not there is not committed
@@ -185,7 +191,7 @@ def test_a_partition_built_after_an_archival_leaves_file_groups_of_archived_inst
         table.commit(change)
         content = change.on(content)
         table.archive_data(3)
-        table.writer().run_services()
+        run_services(table.store())
     assert table.content() == expected(table, content)
 
 
@@ -197,14 +203,14 @@ def test_resharding_changes_no_record(version: int) -> None:
     keys = [f"k{n}" for n in range(0, 210, 3)]
     counts: list[int] = []
     for number, shards in enumerate([7, 1, 1, 5]):
-        instant = table.writer().reshard("record_index", shards)
+        instant = reshard(table.store(), "record_index", shards)
         assert (instant is None) == (number == 2)
         assert table.content() == expected(table, content)
         for _ in range(4):
             change = changes.change(content)
             table.commit(change)
             content = change.on(content)
-            table.writer().run_services()
+            run_services(table.store())
         assert table.content() == expected(table, content)
         assert lookups(table, keys) == {key: content.keys[key] for key in keys if key in content.keys}
         counts.append(len(table.opened().slices.file_slices("record_index")))
@@ -222,8 +228,8 @@ def test_what_a_small_delta_commit_asks_of_storage(version: int) -> None:
     instant = table.begin()
     records = table.records(Change(added={"a": {f"f{n}": 9 for n in range(8)}}, ranges={"a": (1, 2)}), instant)
     del records["record_index"]
-    writer = MetadataWriter(counted, table.config, table.timeline)
-    writer.apply(instant, records)
+    store = MetadataStore(counted, table.config, table.timeline)
+    apply_delta(store, instant, records)
     logs = 4 if version >= 8 else 3
     # properties and the timeline once, each partition once; three timeline files and a log file for each file group
     lists = 1 + len(records)
@@ -239,9 +245,9 @@ def partitioned(version: int) -> tuple[Maintained, dict[tuple[str, str], str]]:
         GroupRecords(*_located({key: v for key, v in first.items() if key[0] == path}, table), path)
         for path in ("a", "x-1")
     ]
-    table.writer().drop(["record_index"])
+    drop(table.store(), ["record_index"])
     definition = IndexDefinition("record_index", "record_index", options={"isPartitioned": "true"})
-    table.writer().initialise("record_index", groups, definition)
+    initialise(table.store(), "record_index", groups, definition)
     return table, first
 
 
@@ -280,7 +286,7 @@ def test_a_partitioned_record_index_grows_with_the_data(version: int) -> None:
             pa.array([path for path, _ in gone], pa.string()),
         )
         instant = table.begin()
-        table.writer().apply(instant, {"record_index": records})
+        apply_delta(table.store(), instant, {"record_index": records})
         if number == 3:
             table.undo(instant)
         else:
@@ -288,7 +294,7 @@ def test_a_partitioned_record_index_grows_with_the_data(version: int) -> None:
             known = {key: file for key, file in known.items() if key not in gone} | new
         assert _locations(table) == known
         if number == 5:
-            assert table.writer().reshard("record_index", {"a": 4, "x-1": 2})
+            assert reshard(table.store(), "record_index", {"a": 4, "x-1": 2})
             assert _locations(table) == known
     assert not table.opened().slices.timeline.pending
 
@@ -298,12 +304,12 @@ def test_an_index_that_was_resharded_dropped_and_built_again(version: int) -> No
     changes, content = Random(version + 80), Content()
     content = changes.change(content).on(content)
     table = made(version, content)
-    assert table.writer().reshard("record_index", 2)
-    assert "record_index" not in table.writer().drop(["record_index"]).metadata_partitions
+    assert reshard(table.store(), "record_index", 2)
+    assert "record_index" not in drop(table.store(), ["record_index"]).metadata_partitions
     assert "record_index" not in table.opened().slices.definitions
     records = table.records(Change(put=content.keys), "20200101000000000")["record_index"]
-    writer = table.writer()
-    writer.initialise("record_index", table.groups(records, 3), table.definition("record_index"))
+    store = table.store()
+    initialise(store, "record_index", table.groups(records, 3), table.definition("record_index"))
     assert table.content() == expected(table, content)
     change = changes.change(content)
     table.commit(change)
@@ -319,22 +325,22 @@ def test_tasks_write_log_files(version: int) -> None:
         change, instant = changes.change(content), table.begin()
         records = table.records(change, instant)
         shared = records.pop("record_index")
-        writer = table.writer()
-        groups = writer.begin(instant, ["record_index"])["record_index"]
+        store = table.store()
+        groups = begin_delta(store, instant, ["record_index"])["record_index"]
         parts = split_by_group("record_index", shared, [group.file_id for group in groups], 1)
         written = [write_log(table.storage, groups[at], instant, *part) for at, part in parts.items()]
         assert table.content() == expected(table, content)
         if what == "rolled back":
-            table.writer().roll_back(instant, table.next_time())
+            roll_back(table.store(), instant, table.next_time())
         elif what == "re-sharded":
             with pytest.raises(CommitConflict, match="pending"):
-                table.writer().reshard("record_index", 5)
+                reshard(table.store(), "record_index", 5)
         if what == "rolled back":
             with pytest.raises(CommitConflict, match="not what it was"):
-                table.writer().apply(instant, records, written)
+                apply_delta(table.store(), instant, records, written)
             table.undo(instant)
         else:
-            writer.apply(instant, records, written)
+            apply_delta(store, instant, records, written)
             table.complete(instant)
             content = change.on(content)
         assert table.content() == expected(table, content)

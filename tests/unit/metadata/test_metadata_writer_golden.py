@@ -9,11 +9,14 @@ import pytest
 
 from lakebed.metadata.layout import ALL_PARTITIONS, FILES, SECONDARY_INDEX, partition_identifier
 from lakebed.metadata.lookups import MetadataTable, open_metadata
-from lakebed.metadata.maintain import MetadataSettings, MetadataWriter, Records
 from lakebed.metadata.partitions import files as files_module
 from lakebed.metadata.partitions import record_index
 from lakebed.metadata.partitions.record_index import data_partition_of
-from lakebed.metadata.records import form_of_version
+from lakebed.metadata.records import Records, form_of_version
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.resharding import reshard
+from lakebed.metadata.store.services import run_services
+from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.model import RECORD_INDEX, Action, CommitMetadata
 from lakebed.properties.file import load_table_config
 from lakebed.testing import CountingStorage
@@ -38,8 +41,8 @@ class Table:
         self.storage: CountingStorage = unpacked(name)
         self.config = load_table_config(self.storage)
 
-    def writer(self, settings: MetadataSettings | None = None) -> MetadataWriter:
-        return MetadataWriter(self.storage, self.config, load_timeline(self.storage, self.config), settings)
+    def store(self, settings: MetadataSettings | None = None) -> MetadataStore:
+        return MetadataStore(self.storage, self.config, load_timeline(self.storage, self.config), settings)
 
     def opened(self) -> MetadataTable:
         metadata = open_metadata(self.storage, self.config, load_timeline(self.storage, self.config))
@@ -74,7 +77,7 @@ class Table:
         action = Action.DELTACOMMIT if self.config.table_type == "mor" else Action.COMMIT
         steps.request(action, instant)
         steps.inflight(action, instant)
-        self.writer().apply(instant, records)
+        apply_delta(self.store(), instant, records)
         body = encode_commit(CommitMetadata("UPSERT", extra={"schema": ""}), self.config.version, action)
         steps.complete(action, instant, InstantClock("UTC").next(after=instant), body)
 
@@ -116,7 +119,7 @@ def test_a_delta_commit_then_compaction(name: str) -> None:
     records, after = delta(table, before, instant)
     table.commit(records, instant)
     assert table.everything() == after
-    done = table.writer(COMPACT).run_services()
+    done = run_services(table.store(COMPACT))
     assert any("compaction" in text for text in done)
     assert table.everything() == after
     slices = table.opened().slices
@@ -134,9 +137,9 @@ def test_resharding_a_golden_table_changes_no_record(name: str) -> None:
     for partition in slices.partitions:
         if partition == RECORD_INDEX and is_partitioned(table.opened()):
             paths = {data_partition_of(s.file_id) or "" for s in slices.file_slices(partition)}
-            assert table.writer().reshard(partition, {path: 2 + n for n, path in enumerate(sorted(paths))})
+            assert reshard(table.store(), partition, {path: 2 + n for n, path in enumerate(sorted(paths))})
         elif partition == RECORD_INDEX or partition.startswith(SECONDARY_INDEX):
-            assert table.writer().reshard(partition, len(slices.file_slices(partition)) + 3)
+            assert reshard(table.store(), partition, len(slices.file_slices(partition)) + 3)
     assert table.everything() == before
     keys = [row["key"] for part in table.opened().entries(RECORD_INDEX) for row in part.to_pylist()]
     assert set(table.opened().record_locations(pa.array(keys))["key"].to_pylist()) == set(keys)

@@ -7,8 +7,8 @@ from hashlib import md5
 
 import pytest
 
-from lakebed.metadata.maintain import MetadataSettings
-from lakebed.metadata.store.services import grown
+from lakebed.metadata.store.services import grown, run_services
+from lakebed.metadata.store.store import MetadataSettings
 from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.memory import MemoryStorage
 from support.metadata_models import Change, Content, Maintained, lookups, new_table
@@ -70,7 +70,7 @@ def test_an_index_is_resharded_once_for_each_growth(version: int) -> None:
         change = Change(put={key: ("a", file_id(number)) for key in keys})
         table.commit(change)
         content = change.on(content)
-        told += [text for text in table.writer().run_services() if text.startswith("re-sharding")]
+        told += [text for text in run_services(table.store()) if text.startswith("re-sharding")]
         assert lookups(table, list(change.put)) == change.put
         counts.append(len(table.opened().slices.file_slices("record_index")))
     assert table.content().keys == content.keys

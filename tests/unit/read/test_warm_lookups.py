@@ -14,7 +14,9 @@ import lakebed
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyPositions
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.maintain import MetadataWriter, Records
+from lakebed.metadata.records import Records
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import HOODIE
 from lakebed.properties.file import load_table_config
 from lakebed.read.lookup import exists, get
@@ -205,9 +207,9 @@ def lose_key(table: Table, key: str) -> None:
     storage = open_storage(table.uri)
     config = load_table_config(storage)
     timeline = load_timeline(storage, config)
-    writer = MetadataWriter(storage, config, timeline)
+    store = MetadataStore(storage, config, timeline)
     time = str(int(timeline.commits[-1].time) + 1)
-    writer.apply(time, {"record_index": Records.deletes(pa.array([key]))})
+    apply_delta(store, time, {"record_index": Records.deletes(pa.array([key]))})
 
 
 def test_positions_are_those_of_the_keys() -> None:

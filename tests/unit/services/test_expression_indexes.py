@@ -15,7 +15,6 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
-from lakebed.metadata.maintain import MetadataWriter
 from lakebed.metadata.partitions.expression_results import (
     ExpressionIndex,
     filter_records_of,
@@ -24,6 +23,8 @@ from lakebed.metadata.partitions.expression_results import (
     zone_notes,
 )
 from lakebed.metadata.records import Records, form_of_version
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.slices.listing import list_table
 from lakebed.storage import open_storage
@@ -240,7 +241,7 @@ def test_differences_are_named_and_repaired(make: Make) -> None:
     gone = pa.concat_arrays([files["at"]["key"].combine_chunks(), paths["at"]["key"].combine_chunks()])
     instant = str(int(timeline.commits[-1].time) + 1)
     wrong = {DAY: Records.deletes(gone), LOWER: Records.deletes(keys_of_filters(table))}
-    MetadataWriter(storage, config, timeline).apply(instant, wrong)
+    apply_delta(MetadataStore(storage, config, timeline), instant, wrong)
     found = table.indexes.verify()
     assert found.of(DAY)["problem"].to_pylist() == ["missing"] * (2 * len(bases))
     assert found.of(LOWER)["problem"].to_pylist() == ["missing"] * len(bases)

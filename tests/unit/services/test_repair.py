@@ -14,10 +14,11 @@ from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.text import parse_properties
-from lakebed.metadata.maintain import MetadataWriter
 from lakebed.metadata.partitions.files import file_records
 from lakebed.metadata.partitions.stored import NewFile
 from lakebed.metadata.records import form_of_version
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
 from lakebed.services.repair import PARTS
@@ -298,7 +299,7 @@ def test_a_metadata_table_behind_the_data(make: Make) -> None:
         form_of_version(9),
         removed={"c": [base.rpartition("/")[2]]},
     )
-    MetadataWriter(storage, config, now).apply(str(int(now.commits[-1].time) + 1), {"files": said})
+    apply_delta(MetadataStore(storage, config, now), str(int(now.commits[-1].time) + 1), {"files": said})
     found = lakebed.repair(table.uri, dry_run=True)["metadata"].found
     assert {what.split(" ")[1] for what in found if what.startswith("files")} == {"missing", "extra"}
     assert table.repair()["metadata"].mended

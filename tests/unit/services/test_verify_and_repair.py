@@ -11,7 +11,6 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.maintain import MetadataWriter
 from lakebed.metadata.partitions.bloom_filters import bloom_records_of
 from lakebed.metadata.partitions.files import file_records
 from lakebed.metadata.partitions.key_changes import GroupChanges, KeyChanges
@@ -20,6 +19,8 @@ from lakebed.metadata.partitions.secondary_index import entries
 from lakebed.metadata.partitions.stats_values import column_stats_records
 from lakebed.metadata.partitions.stored import NewFile
 from lakebed.metadata.records import Records, form_of_version
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.properties.file import load_table_config
 from lakebed.services.verify import verify
 from lakebed.storage import open_storage
@@ -51,7 +52,7 @@ def told(table: Table, said: dict[str, Records]) -> None:
     timeline = load_timeline(storage, config)
     last = timeline.commits[-1].time
     instant = str(int(last) + 1) if config.version >= 8 else f"{last}000"
-    MetadataWriter(storage, config, timeline).apply(instant, said)
+    apply_delta(MetadataStore(storage, config, timeline), instant, said)
 
 
 def wrong_keys(version: int, *, partitioned: bool) -> Records:

@@ -11,7 +11,7 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline import timeline as timeline_module
 from lakebed.timeline.instants import completed_name, inflight_name, parse_instant_file, requested_name
-from lakebed.timeline.timeline import Listed, TimelineFiles, load_timeline
+from lakebed.timeline.timeline import Timeline, TimelineFiles, load_timeline
 
 WRITES = [Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT, Action.COMPACTION, Action.CLUSTERING]
 OTHERS = [Action.CLEAN, Action.ROLLBACK, Action.INDEXING, Action.RESTORE]
@@ -24,8 +24,12 @@ def config(version: int) -> TableConfig:
     return TableConfig({"hoodie.table.name": "t", "hoodie.table.version": str(version), **_LAYOUT})
 
 
-def facts(shown: Listed) -> dict[str, object]:
-    found = dict(vars(shown))
+def listed(files: TimelineFiles, config: TableConfig, before: Timeline | None = None) -> Timeline:
+    return Timeline.of_files(MemoryStorage("listed"), config, files, before)
+
+
+def facts(shown: Timeline) -> dict[str, object]:
+    found = {name: value for name, value in vars(shown).items() if name not in ("storage", "config")}
     return {**found, "files": set(shown.files), "highest": dict(shown.highest), "requested": dict(shown.requested)}
 
 
@@ -35,7 +39,7 @@ def test_taken_in_bit_by_bit_it_is_what_it_is_at_once(seed: int, version: int) -
     chance = random.Random(seed)
     waiting: list[list[str]] = []
     files: dict[str, None] = {}
-    shown = Listed({}, config(version))
+    shown = listed({}, config(version))
     for n in range(60):
         time, action = f"202611221200{n:05d}", chance.choice(WRITES)
         if n % 3 == 2:  # a savepoint has the time of a commit
@@ -55,8 +59,8 @@ def test_taken_in_bit_by_bit_it_is_what_it_is_at_once(seed: int, version: int) -
         if files and chance.random() < 0.1:  # rolled back or archived
             del files[chance.choice(list(files))]
         if chance.random() < 0.5:
-            shown = Listed(dict(files), config(version), shown)
-            assert facts(shown) == facts(Listed(dict(files), config(version)))
+            shown = listed(dict(files), config(version), shown)
+            assert facts(shown) == facts(listed(dict(files), config(version)))
 
 
 def test_only_new_files_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +76,10 @@ def test_only_new_files_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
         time = f"20261122120000{n:03d}"
         names = [requested_name(Action.COMMIT, time, 9), inflight_name(Action.COMMIT, time, 9)]
         files = {**files, **dict.fromkeys([*names, completed_name(Action.COMMIT, time, time[:-1] + "9", 9)])}
-    before = Listed(files, config(9))
+    before = listed(files, config(9))
     assert len(parsed) == 3_000
     new = requested_name(Action.COMMIT, "20261122130000000", 9)
-    after = Listed({**files, new: None}, config(9), before)
+    after = listed({**files, new: None}, config(9), before)
     assert parsed[3_000:] == [new]
     assert len(after.instants) == 1_001
     assert after.commits == before.commits

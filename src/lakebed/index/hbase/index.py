@@ -10,7 +10,7 @@ real Hudi, which does not know the notes, finds them as well.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar
 
@@ -343,9 +343,8 @@ class HBaseIndex(Index):
     def _found(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
         """The rows with the places that HBase has for their keys, asked in the tasks that have them."""
         schema = pa.schema([*engine.schema(rows), *list(PLACES)[1:]])
-        timeline = snapshot.timeline
-        bare = replace(timeline, listed=timeline.listed.without_files())
-        return engine.map(rows, LookUp(self.table, bare, snapshot.as_of, schema), schema)
+        timeline = snapshot.timeline.without_files()
+        return engine.map(rows, LookUp(self.table, timeline, snapshot.as_of, schema), schema)
 
 
 @dataclass(frozen=True, slots=True)

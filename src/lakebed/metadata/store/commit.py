@@ -62,9 +62,15 @@ def begin_delta(store: MetadataStore, instant: str, partitions: Sequence[str]) -
 
 
 def apply_delta(
-    store: MetadataStore, instant: str, records: Mapping[str, Records], written: Sequence[WrittenLog]
+    store: MetadataStore, instant: str, records: Mapping[str, Records], written: Sequence[WrittenLog] = ()
 ) -> None:
-    """Write a whole delta commit; with `written` the rest of one that has begun."""
+    """Write a delta commit of the data table's instant: a log file for each file group that gets records, then the
+    completed instant. Visible once the data table's instant is completed.
+
+    If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks wrote
+    since `begin_delta`; they are taken into the same delta commit. Raises `InvalidOption` for a partition that the
+    table does not have, `CommitConflict` where `written` do not fit any more.
+    """
     finish_rollbacks(store)
     unknown = sorted({*records, *(log.group.partition for log in written)} - {*store.partitions})
     if unknown:

@@ -313,15 +313,15 @@ def _update(store: MetadataStore, changes: Mapping[str, Any]) -> TableConfig:
     return config
 
 
-def begin(
+def begin_building(
     store: MetadataStore,
     partition: str,
     counts: int | Mapping[str, int],
     definition: IndexDefinition | None,
     since: str,
 ) -> NewPartition | None:
-    """Make the file groups of a partition and have writers log to them, from the instant `since` on; what a builder
-    began that died is taken up. None where the partition is complete."""
+    """Begin to build a partition beside writers: make its file groups and have writers log to them, from the instant
+    `since` on. What another builder began that died is taken up. None where the partition is complete."""
     finish_rollbacks(store)
     if partition in store.data_config.metadata_partitions:
         return None
@@ -354,7 +354,7 @@ def groups_now(store: MetadataStore, new: NewPartition) -> NewPartition:
     return NewPartition(new.partition, new.instant, file_groups(store, new.partition))
 
 
-def complete(store: MetadataStore, new: NewPartition, written: Sequence[WrittenBase]) -> TableConfig:
+def complete_building(store: MetadataStore, new: NewPartition, written: Sequence[WrittenBase]) -> TableConfig:
     """Complete a partition with these base files: from now on readers use it. Gives the data table's new settings.
 
     Raises `CommitConflict` where the partition was dropped, or its file groups were compacted, since they were made.
@@ -368,7 +368,7 @@ def complete(store: MetadataStore, new: NewPartition, written: Sequence[WrittenB
 
 def _begun(store: MetadataStore, partition: str) -> NewPartition | None:
     """What another builder began: its file groups go on, with what writers have logged to them. None where there is
-    nothing, or nothing that `begin` made."""
+    nothing, or nothing that `begin_building` made."""
     if partition not in store.data_config.metadata_partitions_inflight:
         return None
     instants = {

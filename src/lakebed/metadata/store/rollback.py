@@ -30,11 +30,13 @@ _UNDONE_BY_PLANS = (*_UNDONE, Action.COMMIT, Action.COMPACTION, Action.LOGCOMPAC
 
 
 def roll_back(store: MetadataStore, instant: str, rollback_instant: str) -> bool:
-    """Undo the delta commit of this instant; False where there is none.
+    """Undo the delta commit of an instant of the data table; False where there is none.
 
     The rollback gets `rollback_instant`, the one of the data table's (version 6: with a suffix). A rollback of it that
     was cut off is finished instead, under its own time.
     """
+    if not store.is_maintained():
+        return False
     undone = instant in finish_rollbacks(store)
     target = next((i for i in store.timeline.instants if i.time == instant and i.action in _UNDONE), None)
     if target is None:
@@ -55,7 +57,7 @@ def roll_back(store: MetadataStore, instant: str, rollback_instant: str) -> bool
 def take_off(store: MetadataStore, instant: str) -> None:
     """Remove the delta commit of an instant that another writer has rolled back meanwhile, and log files of it that are
     in no delta commit."""
-    if roll_back(store, instant, store.new_time()):
+    if not store.is_maintained() or roll_back(store, instant, store.new_time()):
         return
     logs = {} if store.version >= 8 else logs_with_blocks_of(store, instant)
     alone = [p for p, size in logs.items() if all(h.instant == instant for h in _blocks(store, p, size))]
@@ -67,6 +69,8 @@ def take_off(store: MetadataStore, instant: str) -> None:
 def is_folded(store: MetadataStore, instant: str) -> bool:
     """Whether records of the data table's instant may be in files that go by another: since its delta commit was
     written, or instead of it, file groups were compacted, built, re-sharded or repaired."""
+    if not store.is_maintained():
+        return False
     own = next((i for i in store.timeline.commits if i.time == instant and i.action is Action.DELTACOMMIT), None)
     if own is None:
         return bool(store.timeline.commits)

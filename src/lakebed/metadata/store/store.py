@@ -130,12 +130,17 @@ class MetadataStore:
         return TimelineWriter(self.storage, self.slices.config)
 
     def exists(self) -> bool:
-        """Whether its properties are there."""
-        try:
-            load_table_config(self.storage)
-        except TableNotFound:
-            return False
+        """Whether its properties are there; reads them with the timeline."""
+        if self._slices is None:
+            try:
+                self._slices = self._read()
+            except TableNotFound:
+                return False
         return True
+
+    def is_maintained(self) -> bool:
+        """Whether the data table's properties name partitions of it, and it is there."""
+        return bool(self.partitions) and self.exists()
 
     def changed(self, data_config: TableConfig | None = None) -> None:
         """Forget what was read: storage was changed."""
@@ -257,7 +262,7 @@ class MetadataStore:
 
     def _load(self) -> MetadataSlices:
         try:
-            config = load_table_config(self.storage)
+            return self._read()
         except TableNotFound as cause:
             raise CorruptFile(
                 f"the metadata table of {self.data_storage.url()} cannot be read: it is missing, the table's properties"
@@ -265,5 +270,8 @@ class MetadataStore:
                 hint=WAY_OUT,
                 context={"path": METADATA_FOLDER},
             ) from cause
+
+    def _read(self) -> MetadataSlices:
+        config = load_table_config(self.storage)
         timeline = load_timeline(self.storage, config)
         return MetadataSlices(self.storage, config, timeline, self.data_storage, self.data_config, self.data_timeline)

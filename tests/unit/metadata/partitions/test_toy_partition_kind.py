@@ -14,7 +14,6 @@ from lakebed.format.base_file import read_footer
 from lakebed.metadata.definitions import IndexName
 from lakebed.metadata.layout import GroupSizing, partition_identifier, partition_of
 from lakebed.metadata.lookups import MetadataTable, open_snapshot
-from lakebed.metadata.maintain import MetadataWriter
 from lakebed.metadata.partitions import files
 from lakebed.metadata.partitions.base import (
     FirstBuild,
@@ -27,6 +26,8 @@ from lakebed.metadata.partitions.registry import register, unregister
 from lakebed.metadata.partitions.stored import comparable, joined, live_after
 from lakebed.metadata.records import RecordForm, Records, form_of_version
 from lakebed.metadata.routing import grouped
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
@@ -166,7 +167,7 @@ def test_it_is_built_verified_repaired_and_dropped(make: Make, version: int) -> 
     keys, values = encoded({"c0": (written, 7), "ghost": (written, 1)}, form_of_version(version))
     instant = f"{latest}000" if version == 6 else str(int(latest) + 1)
     tampered = Records(keys, values, pa.array(["c2"]))
-    MetadataWriter(storage, config, load_timeline(storage, config)).apply(instant, {TOY: tampered})
+    apply_delta(MetadataStore(storage, config, load_timeline(storage, config)), instant, {TOY: tampered})
     found = table.indexes.verify()
     problems = {(row["problem"], row["what"]) for row in found.of(TOY).to_pylist()}
     assert problems == {("wrong", "c0"), ("extra", "ghost"), ("missing", "c2")}
