@@ -35,7 +35,7 @@ from lakebed.services.create_index import (
 from lakebed.services.verify import Verification, repair, verify
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import View
-from lakebed.timeline.index_changes import told_anew
+from lakebed.timeline.index_changes import declare_index
 
 if TYPE_CHECKING:
     from lakebed.table import Table
@@ -245,7 +245,7 @@ class IndexesView(View):
                     update_partition_path=update_partition_path,
                     partition_buckets=partition_buckets,
                 )
-                told = told_anew(snapshot.config, snapshot.timeline, taken.settings())
+                told = declare_index(snapshot.config, snapshot.timeline, taken.settings())
                 update_table_config(self._storage, told)
 
         self._again(adopted)

@@ -173,7 +173,9 @@ Placement = Hashed | Numbered | Tagged
 __all__ = [
     "GroupNames",
     "GroupOutputs",
+    "GroupResizing",
     "Hashed",
+    "Hashing",
     "Index",
     "IndexOptions",
     "KeyHash",
@@ -183,7 +185,10 @@ __all__ = [
     "Placement",
     "Resizes",
     "Resizing",
+    "StoredLocations",
     "Tagged",
+    "key_hash_of",
+    "pending_resizes",
 ]
 
 
@@ -320,9 +325,102 @@ class IndexOptions:
                 )
 
 
+class Hashing(Protocol):
+    """What an index has whose file groups follow from the key, so that writers of one key always meet in its file
+    group: nobody looks whether the table holds a key."""
+
+    rows_can_move: bool = True
+    """Whether a table with rows can get this index in place of another, and another in place of this one."""
+
+    has_fixed_groups: bool = True
+    """Whether, with a `key_hash`, a number is one file group, which writers that do not know of each other may name
+    alike."""
+
+    begins_with_logs: bool = False
+    """Whether the rows of new file groups go to log files."""
+
+    @property
+    def key_hash(self) -> KeyHash | None:
+        """The hash that gives the number of a row's file group: `place` gives `Hashed`. None for an index that derives
+        the number from what it has of each partition path: `place` gives `Numbered`."""
+        return None
+
+    def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:
+        """Those of the key fields whose values alone say where a row is placed."""
+        return tuple(key_fields)
+
+    def key_places(self, snapshot: Snapshot) -> KeyPlaces | None:
+        """Which file slices of a view can hold a key; None where that is not known."""
+        return self.key_hash
+
+    def resized(self, wanted: Resizing, snapshot: Snapshot) -> Index:
+        """The same index with another number of file groups; `InvalidOption` where it cannot have it."""
+        ...
+
+    def before_change(self, instant: str, storage: Storage) -> None:
+        """Called under the table lock before the instant that makes this the table's index completes."""
+
+
+class GroupResizing(Protocol):
+    """What an index has whose file groups are split and merged by clusterings, and are changed as a whole by writes
+    whose rows go to new file groups only."""
+
+    def for_new_groups(self, instant: str) -> Index:
+        """The same index for a write whose rows go to new file groups only, which replace those that are there."""
+        ...
+
+    def resizes(self, snapshot: Snapshot) -> Resizes:
+        """The pending clusterings that this index keeps right while writes go on."""
+        ...
+
+    def with_child_locations(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
+        """Rows with their place (`FILE_ID`, whose file group holds their key), and those of parents in `resizes` once
+        more, with the place of the child."""
+        ...
+
+    def clustering_groups(
+        self,
+        snapshot: Snapshot,
+        slices: Sequence[FileSlice],
+        instant: str,
+        settings: ClusteringSettings,
+        max_file_size: int,
+    ) -> list[ClusteringGroup]:
+        """What a clustering of these slices writes together."""
+        ...
+
+    def outputs(self, operation: ClusteringOperation) -> GroupOutputs | None:
+        """The file groups of the rows of a planned group; None where the plan names none: as they come."""
+        ...
+
+    def check_commits(self, ours: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
+        """Called under the table lock before `update`. Raises `CommitConflict` where a commit cannot follow `others`,
+        those since it began, though no file group is changed by both."""
+        ...
+
+
+class StoredLocations(Protocol):
+    """What an index has that finds keys without the rows of a write: it, or the table's metadata, stores their file
+    groups."""
+
+    def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
+        """`_hoodie_record_key`, `_hoodie_partition_path`, `FILE_ID` and `INSTANT` of those keys that the table holds,
+        in whatever partition path; None where the stored keys themselves have to be searched."""
+        ...
+
+    def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
+        """As `place` where a shuffle by key brings the rows to the task that looks the key up: there the rows of a key
+        are made one by `rules` (None: all stay). None where it does not: they are made one, then placed."""
+        return None
+
+
 @runtime_checkable
 class Index(Protocol):
     """Third-party indexes inherit from this class and register under the entry-point group `lakebed.indexes`.
+
+    `name`, `is_global`, `place` and `explain` make one that looks keys up in the table; with `update` and `rollback` it
+    stores their locations itself. The three attributes `hashing`, `resizing` and `stored_locations` are for more, and
+    None where an index has not got that.
 
     A class that needs more than its name has the class method `from_settings(settings)`, which takes what `settings()`
     gave; one that takes options has `from_options(options)`, with an `IndexOptions`.
@@ -334,19 +432,30 @@ class Index(Protocol):
     is_global: bool
     """Whether a key is unique over the table (else within its partition path)."""
 
-    places_by_key: bool = False
-    """Whether `Numbered` rows, or `Tagged` ones, have the file group that their key belongs to, be it there or not:
-    nobody has looked whether the table holds the key."""
+    table_types: ClassVar[tuple[str, ...]] = ("cow", "mor")
+    """The tables that can have this index."""
 
-    can_index_log_files: bool = False
-    """Whether keys are found that only log files hold, so that the rows of new file groups go to those."""
-
-    sought_in_base_files: bool = False
+    ignores_log_deletes: bool = False
     """Whether real Hudi's index of this kind looks for keys in base files alone: it takes a key for stored that log
     files delete (`lakebed.index.changed_places`)."""
 
-    table_types: ClassVar[tuple[str, ...]] = ("cow", "mor")
-    """The tables that can have this index."""
+    needs_bloom_filters: bool = False
+    """Whether base files of the table are to have bloom filters that are filled with their keys."""
+
+    @property
+    def hashing(self) -> Hashing | None:
+        """For an index whose file groups follow from the key; None for one that looks keys up."""
+        return None
+
+    @property
+    def resizing(self) -> GroupResizing | None:
+        """For an index whose file groups clusterings split and merge."""
+        return None
+
+    @property
+    def stored_locations(self) -> StoredLocations | None:
+        """For an index that gives the locations of keys by themselves; None where stored keys are searched."""
+        return None
 
     def settings(self) -> Mapping[str, str]:
         """What the table must remember, as properties without the prefix `lakebed.index.` (`type` among them)."""
@@ -362,30 +471,13 @@ class Index(Protocol):
         fit."""
         return self
 
-    @property
-    def key_hash(self) -> KeyHash | None:
-        """The hash that says where a key is; None for an index that looks keys up."""
-        return None
+    def with_lookup_options(self, settings: IndexSettings) -> Index:
+        """The same index with what a job's options say of how it looks keys up."""
+        return self
 
-    def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:
-        """Those of the key fields whose values alone say where a row is placed."""
-        return tuple(key_fields)
-
-    rows_can_move: bool = True
-    """Whether a table with rows can get this index in place of another, and another in place of this one."""
-
-    has_fixed_groups: bool = True
-    """Whether, of an index with a `key_hash`, a number is one file group, which writers that do not know of each other
-    may name alike."""
-
-    @property
-    def is_hashed(self) -> bool:
-        """Whether the file group follows from the key, so that writers of one key always meet in its file group."""
-        return self.key_hash is not None or self.places_by_key
-
-    def key_places(self, snapshot: Snapshot) -> KeyPlaces | None:
-        """Which file slices of a view can hold a key; None for an index that looks keys up."""
-        return self.key_hash
+    def for_existence_checks(self) -> Index:
+        """The same index for writes that only ask whether a key exists: each row comes back at its key's place."""
+        return self
 
     @property
     def metadata_indexes(self) -> tuple[IndexName, ...]:
@@ -399,86 +491,20 @@ class Index(Protocol):
         return None
 
     @property
-    def needs_bloom_filters(self) -> bool:
-        """Whether base files of the table are to have bloom filters that are filled with their keys."""
-        return False
-
-    def told(self, settings: IndexSettings) -> Index:
-        """The same index with what a job's options say of how it looks keys up."""
-        return self
+    def stores_locations(self) -> bool:
+        """Whether it stores locations of keys that nothing else has: then it knows nothing of rows from before it."""
+        return type(self).update is not Index.update
 
     def check(self, snapshot: Snapshot) -> None:
         """Raise `IndexInconsistent` where a sample of the stored keys shows that the table has not this index."""
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Placement:
-        """Where the rows go: `Hashed` for an index with a `key_hash`, whose column the rows have, else `Tagged`. One
-        that `places_by_key` may give `Numbered`: the rows, which are not persisted then, with a column more.
+        """Where the rows go: `Tagged`, for an index without `hashing`. With a `key_hash`, whose column the rows have,
+        `Hashed`; with `hashing` alone `Numbered`: the rows, which are not persisted then, with a column more.
 
         The rows may be evaluated several times, then they are persisted: the caller releases what it gave.
         """
         ...
-
-    def anew(self, instant: str) -> Index:
-        """The same index for a write whose rows go to new file groups only, which replace those that are there."""
-        return self
-
-    def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
-        """As `place` for an index that looks keys up where a shuffle by key brings them: in the same task the rows of
-        a key are made one by `rules` (None: all stay). None where it does not: they are made one, then placed."""
-        return None
-
-    def resized(self, wanted: Resizing, snapshot: Snapshot) -> Index:
-        """The same index with another number of file groups; `InvalidOption` where it cannot have it."""
-        raise InvalidOption(
-            f"the index {self.name!r} has no buckets to rescale",
-            hint="t.indexes.use('bucket', buckets=...) makes a bucket table of this one",
-            context={"index": self.name},
-        )
-
-    @property
-    def keeps_places(self) -> bool:
-        """Whether it keeps places of keys that nobody else keeps: then it knows nothing of rows from before it."""
-        return type(self).update is not Index.update
-
-    def before_change(self, instant: str, storage: Storage) -> None:
-        """Called under the table lock before the instant that makes this the table's index completes."""
-
-    def without_moves(self) -> Index:
-        """The same index for writes that only ask whether a key exists: each row comes back at its key's place."""
-        return self
-
-    def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
-        """`_hoodie_record_key`, `_hoodie_partition_path`, `FILE_ID` and `INSTANT` of those keys that the table holds,
-        in whatever partition path; None where the stored keys themselves have to be searched."""
-        return None
-
-    def resizes(self, snapshot: Snapshot) -> Resizes:
-        """The pending clusterings that this index keeps right while writes go on; others stand in their way."""
-        return Resizes()
-
-    def brought_along(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
-        """Rows with their place (`FILE_ID`, whose file group holds their key), and those of parents in `resizes` once
-        more, with the place of the child."""
-        return rows
-
-    def clustering_groups(
-        self,
-        snapshot: Snapshot,
-        slices: Sequence[FileSlice],
-        instant: str,
-        settings: ClusteringSettings,
-        max_file_size: int,
-    ) -> list[ClusteringGroup] | None:
-        """What a clustering of these slices writes together where the index has a say in it; None: by the settings."""
-        return None
-
-    def outputs(self, operation: ClusteringOperation) -> GroupOutputs | None:
-        """The file groups of the rows of a planned group where the index knows them; None: as they come."""
-        return None
-
-    def check_commits(self, ours: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
-        """Called under the table lock before `update`. Raises `CommitConflict` where a commit cannot follow `others`,
-        those since it began, though no file group is changed by both."""
 
     def update(
         self,
@@ -511,3 +537,13 @@ class Index(Protocol):
     def explain(self) -> str:
         """One line for people: what this index does to find a key here."""
         ...
+
+
+def key_hash_of(index: Index) -> KeyHash | None:
+    """The hash that says where a key is; None for an index without one."""
+    return None if index.hashing is None else index.hashing.key_hash
+
+
+def pending_resizes(index: Index, snapshot: Snapshot) -> Resizes:
+    """The pending clusterings that the index keeps right while writes go on; others prevent them."""
+    return Resizes() if index.resizing is None else index.resizing.resizes(snapshot)

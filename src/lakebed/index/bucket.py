@@ -23,7 +23,7 @@ from lakebed.expressions.bucket import Bucket, Buckets, StoredBucket
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.format.file_names import BUCKET_ID, bucket_of_file_id
 from lakebed.format.hashes import plain_strings
-from lakebed.index.base import Hashed, Index, IndexOptions, KeyHash, Resizing
+from lakebed.index.base import Hashed, Hashing, Index, IndexOptions, KeyHash, Resizing
 from lakebed.index.bucket_counts import (
     MAX_BUCKETS,
     BucketCounts,
@@ -154,7 +154,7 @@ _SHOWN = 3
 
 
 @dataclass
-class BucketIndex(Index):
+class BucketIndex(Index, Hashing):
     """Hudi's bucket index (engine SIMPLE): every partition path has up to `buckets` file groups, one a bucket.
 
     `fields` are the key fields that are hashed, a subset of the table's key fields; empty means all of them. `rules`
@@ -243,6 +243,10 @@ class BucketIndex(Index):
 
     def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:
         return self.resolved(key_fields).fields
+
+    @property
+    def hashing(self) -> BucketIndex:
+        return self
 
     @property
     def key_hash(self) -> KeyHash:

@@ -31,6 +31,7 @@ class BucketGroupsIndex(BucketIndex):
     name: ClassVar[str] = "bucket_groups"
     has_fixed_groups = False
     rows_can_move = False
+    needs_bloom_filters = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,10 +42,6 @@ class BucketGroupsIndex(BucketIndex):
                 " bucket index's",
                 context={"index": self.name, "option": "partition_buckets"},
             )
-
-    @property
-    def needs_bloom_filters(self) -> bool:
-        return True
 
     @property
     def modulo(self) -> int | None:

@@ -37,7 +37,7 @@ def may_come_back(index: Index, snapshot: Snapshot) -> bool:
     """Whether there can be such keys. Hudi's global indexes merge what they find before they place a row, except on
     tables without partition paths under commit time."""
     config = snapshot.config
-    if not index.sought_in_base_files or config.table_type != "mor" or not snapshot.commits:
+    if not index.ignores_log_deletes or config.table_type != "mor" or not snapshot.commits:
         return False
     return not index.is_global or (not config.partition_fields and config.merge_mode == "commit_time")
 
@@ -87,7 +87,7 @@ def _left_behind(
         return
     new = engine.filter(tagged, IsNull(FILE_ID))
     with persisted(engine, engine.distinct(engine.derive(new, {}, keep=_KEY))) as keys:
-        answer = index.without_moves().place(keys, below, engine)
+        answer = index.for_existence_checks().place(keys, below, engine)
         assert isinstance(answer, Tagged)  # only an index that looks keys up can miss a delete
         with answer.released(engine) as rows:
             found = engine.filter(engine.derive(rows, {}, keep=[*_KEY, FILE_ID, INSTANT]), IsNotNull(FILE_ID))

@@ -74,13 +74,13 @@ def check_requested(snapshot: Snapshot, requested: Index) -> None:
     A bucket index has to agree with file ids and keys (`IndexInconsistent`); any other is refused (`InvalidOption`) on
     a table whose ids and keys are those of a bucket index.
     """
-    if has_rings(snapshot.storage) and not requested.places_by_key:
+    if has_rings(snapshot.storage) and requested.resizing is None:
         raise InvalidOption(
             f"table {snapshot.config.name!r} has consistent-hashing buckets, the write asks for {requested.name}",
             hint="leave the index options out",
             context={"write": dict(requested.settings())},
         )
-    if requested.is_hashed:
+    if requested.hashing is not None:
         try:
             requested.check(snapshot)
         except IndexInconsistent:

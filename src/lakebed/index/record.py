@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakebed.engine.base import GROUP, Engine, Rows, Task
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.index.base import Index, IndexOptions, KeyLookup, Tagged
+from lakebed.index.base import Index, IndexOptions, KeyLookup, StoredLocations, Tagged
 from lakebed.index.simple import (
     GlobalSimpleIndex,
     SimpleIndex,
@@ -145,7 +145,7 @@ def _by_path(rows: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
 _log = logging.getLogger("lakebed")
 
 
-class RecordIndex(Index):
+class RecordIndex(Index, StoredLocations):
     """Looks keys up in the record index of the table's metadata table: only its file groups that the keys hash to are
     opened. A table without one (before its first write) is looked through as by the simple indexes.
 
@@ -191,7 +191,7 @@ class RecordIndex(Index):
             return None
         return cls(partitioned=KeyIndexes.of(snapshot.storage, snapshot.config).partitioned)
 
-    def without_moves(self) -> RecordIndex:
+    def for_existence_checks(self) -> RecordIndex:
         """The same look-up for writes that only ask whether a key exists: each row comes back at its key's place."""
         return RecordIndex(partitioned=self.partitioned)
 
@@ -237,6 +237,10 @@ class RecordIndex(Index):
         found = engine.persist(found)
         placed, read = moved_from_places(found, own, snapshot, engine, [OPENED])
         return Tagged(placed, held=found, lookup=with_slices(KeyLookup(), read))
+
+    @property
+    def stored_locations(self) -> RecordIndex:
+        return self
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
         """None where the index cannot tell: it is not there, is partitioned, or speaks of later commits than the

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakebed.config.settings import HBaseSettings, IndexSettings
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
-from lakebed.index.base import Index, IndexOptions
+from lakebed.index.base import Index, IndexOptions, key_hash_of
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bucket import BucketIndex
 from lakebed.index.bucket_counts import PartitionCounts, read_counts, rules_for_all, rules_text
@@ -138,7 +138,7 @@ def check_partition_counts(snapshot: Snapshot, index: Index) -> None:
     """Refuse writes to a table in which real Hudi keeps bucket counts of partition paths, by an index without them."""
     counts = read_counts(snapshot)
     settings = index.settings()
-    if counts is None or index.key_hash is None or settings.get("bucket.partitions") == rules_text(counts.rules):
+    if counts is None or key_hash_of(index) is None or settings.get("bucket.partitions") == rules_text(counts.rules):
         return
     if _has_none(settings, counts):
         return
@@ -166,7 +166,7 @@ def index_properties(index: Index) -> dict[str, str]:
     return {PREFIX + key: value for key, value in index.settings().items()}
 
 
-def told_index(snapshot: Snapshot) -> dict[str, str]:
+def recorded_index_properties(snapshot: Snapshot) -> dict[str, str]:
     """What the table remembers of its index, as `hoodie.properties` has it."""
     return {PREFIX + key: value for key, value in recorded_settings(snapshot).items()}
 
@@ -177,7 +177,7 @@ def check_same_index(recorded: Index, requested: Index) -> None:
     if has == asks:
         return
     hint = "leave the index options out: the table knows its own"
-    if recorded.rows_can_move and requested.rows_can_move:
+    if all(index.hashing is None or index.hashing.rows_can_move for index in (recorded, requested)):
         if recorded.name == requested.name and "bucket.count" in has:
             hint += ". t.rescale(buckets=...) gives it another count, t.indexes.use('bucket', fields=[...]) other hash"
             hint += " fields"

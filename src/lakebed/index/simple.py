@@ -235,7 +235,7 @@ class SimpleIndex(Index):
 
     name: ClassVar[str] = "simple"
     is_global = False
-    sought_in_base_files = True
+    ignores_log_deletes = True
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
         """By the keys of the stored rows. The rows are evaluated twice, hence persisted."""
@@ -269,7 +269,7 @@ class GlobalSimpleIndex(Index):
 
     name: ClassVar[str] = "global_simple"
     is_global = True
-    sought_in_base_files = True
+    ignores_log_deletes = True
 
     def __init__(self, update_partition_path: bool = True) -> None:
         self.update_partition_path = update_partition_path
@@ -285,7 +285,7 @@ class GlobalSimpleIndex(Index):
         options.refuse_all_but("update_partition_path")
         return cls(True if options.update_partition_path is None else options.update_partition_path)
 
-    def without_moves(self) -> GlobalSimpleIndex:
+    def for_existence_checks(self) -> GlobalSimpleIndex:
         """The same look-up for writes that only ask whether a key exists: each row comes back at its key's place."""
         return GlobalSimpleIndex(update_partition_path=False)
 

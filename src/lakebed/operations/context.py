@@ -90,7 +90,8 @@ class WriteContext:
     def has_appended_groups(self) -> bool:
         """Whether rows are appended to file groups that follow from the key, and readers tell who wrote what."""
         config = self.config
-        fits = self.index.is_hashed and self.index.has_fixed_groups
+        hashing = self.index.hashing
+        fits = hashing is not None and hashing.has_fixed_groups
         return config.table_type == "mor" and has_completion_times(config.version) and fits
 
     @once
@@ -107,7 +108,8 @@ class WriteContext:
         """The key fields of which files are to say whether their texts can be misread, under the table's index or
         another one: without it pruning and joins cannot go by the hash fields alone."""
         keys = self.keys
-        hashed = (index or self.index).hashed_fields(keys.key_fields)
+        hashing = (index or self.index).hashing
+        hashed = keys.key_fields if hashing is None else hashing.hashed_fields(keys.key_fields)
         if set(keys.key_fields) <= {*hashed} or not {*keys.key_fields} <= {*schema.names}:
             return ()  # nothing is beside the hash fields, or files lack it
         return texts_beside(keys, hashed, schema)
@@ -119,7 +121,7 @@ class WriteContext:
     @once
     def index(self) -> Index:
         """The table's own index, told what the options say of its work; one that they name has to be the same."""
-        return self._index_of_table().told(self.options.index)
+        return self._index_of_table().with_lookup_options(self.options.index)
 
     @property
     def file_settings(self) -> WriteSettings:

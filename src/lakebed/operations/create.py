@@ -115,7 +115,8 @@ def create(
     check_new_indexes(wanted, config, columns, chosen)
     settle(storage)
     config = create_table(storage, created)
-    chosen.before_change(NO_INSTANT, storage)
+    if chosen.hashing is not None:
+        chosen.hashing.before_change(NO_INSTANT, storage)
     return config
 
 

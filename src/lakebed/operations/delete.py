@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakebed.engine.base import GROUP, Rows, persisted
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import Column
+from lakebed.index.base import key_hash_of
 from lakebed.index.simple import positions_of
 from lakebed.merge.incoming import GIVEN_ORDERING
 from lakebed.merge.locations import STORED_LOCATION, BooleanLiteral
@@ -71,7 +72,7 @@ def _verb(context: WriteContext, what: Any) -> Verb:
         if texts.null_count:
             raise InvalidOption("a key to delete is null", hint="leave null keys out")
         keys = _with_fields(context, asked)
-        if context.index.key_hash is not None and not context.keys.partition_fields:
+        if key_hash_of(context.index) is not None and not context.keys.partition_fields:
             return DeleteHashed(keys=keys)
         return DeleteKeys(keys=engine.from_arrow(keys), texts=texts)
     rows = incoming_rows(context, what)
@@ -127,7 +128,7 @@ class DeleteRows(_Delete):
         rows, given = self._with_given_ordering(context)
         present = context.engine.schema(rows)
         prepared = derive_keys(context, rows, present, keep=[*_key_columns(context, present), *given])
-        if context.index.key_hash is not None:
+        if key_hash_of(context.index) is not None:
             return prepared
         # marked already: a global index then deletes a key where it lives instead of moving it
         return context.engine.derive(prepared, {DELETE: BooleanLiteral(True)})
@@ -148,7 +149,7 @@ class DeleteHashed(_Delete):
     keys: pa.Table
 
     def prepare(self, write: Write) -> Rows:
-        key_hash, texts = write.context.index.key_hash, self.keys.column(RECORD_KEY)
+        key_hash, texts = key_hash_of(write.context.index), self.keys.column(RECORD_KEY)
         assert key_hash is not None
         path = pa.repeat(pa.scalar(""), len(texts))
         rows = self.keys.append_column(PARTITION_PATH, path)
@@ -164,7 +165,9 @@ class _DeleteLocated(_Delete):
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
         context = write.context
         with persisted(context.engine, prepared) as held:
-            yield TaggedRows(write, context.index.brought_along(held, write.snapshot, context.engine))
+            resizing, engine = context.index.resizing, context.engine
+            located = held if resizing is None else resizing.with_child_locations(held, write.snapshot, engine)
+            yield TaggedRows(write, located)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,18 +181,21 @@ class DeleteKeys(_DeleteLocated):
         """Every place of these keys over all partition paths: from the index, or from the key column of all base files
         (of those that the keys hash to), joined."""
         engine, snapshot = write.context.engine, write.snapshot
-        located = write.context.index.locate(engine.derive(self.keys, {}, keep=[RECORD_KEY]), snapshot, engine)
+        stored, located = write.context.index.stored_locations, None
+        if stored is not None:
+            located = stored.locate(engine.derive(self.keys, {}, keep=[RECORD_KEY]), snapshot, engine)
         if located is not None and engine.schema(self.keys).names == [RECORD_KEY]:
             return located
         if located is not None:
             return engine.join(located, engine.distinct(self.keys), [RECORD_KEY], "inner")
         names = [RECORD_KEY, PARTITION_PATH, *positions_of(snapshot)]
-        stored = engine.read_columns(snapshot, self._slices(write), [*names, FILE_NAME])
-        places = engine.derive(stored, STORED_LOCATION, keep=names)
+        rows = engine.read_columns(snapshot, self._slices(write), [*names, FILE_NAME])
+        places = engine.derive(rows, STORED_LOCATION, keep=names)
         return engine.join(places, engine.distinct(self.keys), [RECORD_KEY], "inner")
 
     def _slices(self, write: Write) -> Sequence[FileSlice]:
-        places, engine = write.context.index.key_places(write.snapshot), write.context.engine
+        hashing, engine = write.context.index.hashing, write.context.engine
+        places = None if hashing is None else hashing.key_places(write.snapshot)
         slices = write.snapshot.file_slices()
         texts = self.texts
         if texts is None and not engine.is_distributed:

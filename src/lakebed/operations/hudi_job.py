@@ -28,7 +28,7 @@ from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import collect_within, most_collected_bytes
 from lakebed.engine.spark_session import has_exact_leaves, is_in_one_process, known_bytes, known_rows, session_of
 from lakebed.errors import CommitConflict, InvalidOption, TableExists, TableNotFound, UnsupportedFeature
-from lakebed.index.registry import job_index, told_index
+from lakebed.index.registry import job_index, recorded_index_properties
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import RECORD_KEY
 from lakebed.operations.context import WriteContext, incoming_rows
@@ -256,7 +256,7 @@ def write_context(
     if engine.is_distributed and storage.spec.in_this_process:
         engine = LocalEngine(options.write.tasks, note=_IN_MEMORY)
     snapshot = open_snapshot(storage, config)
-    conflicts_with_table(options, {**config.properties, **told_index(snapshot)})
+    conflicts_with_table(options, {**config.properties, **recorded_index_properties(snapshot)})
     settled = with_table_settings(options, config.properties, defaults=defaults)
     return WriteContext(snapshot, engine, settled)
 

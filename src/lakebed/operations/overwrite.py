@@ -77,7 +77,7 @@ def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
     context, engine = write.context, write.context.engine
     overwritten = set(engine.aggregate(keys, [PARTITION_PATH]).column(PARTITION_PATH).to_pylist())
     overwritten |= set(context.settings.overwrite_partitions)
-    answer = context.index.without_moves().place(keys, write.snapshot, engine)
+    answer = context.index.for_existence_checks().place(keys, write.snapshot, engine)
     if not isinstance(answer, Tagged):
         return
     with answer.released(engine) as rows, persisted(engine, rows) as tagged:

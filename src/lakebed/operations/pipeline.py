@@ -16,6 +16,7 @@ from lakebed.config.features import check_write
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Rows
 from lakebed.errors import CommitConflict, InvalidOption, LakebedError
+from lakebed.index.base import pending_resizes
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.registry import check_partition_counts
 from lakebed.metadata.partitions.key_changes import KeyIndexes
@@ -96,7 +97,8 @@ def tell_of_growth(
 ) -> None:
     """Warn of each bucket that this write brought beyond the advised size, once a process. `snapshot` is the table
     before it, `sizes` are those of its file groups."""
-    if context.index.key_hash is None or not context.index.has_fixed_groups:
+    hashing = context.index.hashing
+    if hashing is None or hashing.key_hash is None or not hashing.has_fixed_groups:
         return
     limit = context.settings.bucket_bytes or ADVISED_BYTES
     for status in statuses:
@@ -204,7 +206,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         done = tx.commit(statuses, write.schema.avro, replaced)  # 6. commit: conflicts, metadata table, index
         times.mark("commit")
     tell_of_growth(context, tx.snapshot, layout.sizes, statuses)
-    copies = context.index.resizes(tx.snapshot).children
+    copies = pending_resizes(context.index, tx.snapshot).children
     counted = [_counted_once(status, copies) for status in statuses]
     return WriteResult.of(
         tx.instant,
@@ -239,13 +241,13 @@ def explain(context: WriteContext, verb: Verb) -> WritePlan:
 def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
     """Raise `CommitConflict` for a write that would change a file group of a pending clustering, before it begins,
     unless the clustering gives way."""
-    rewrites = verb.match.looks_up or context.index.is_hashed
+    rewrites = verb.match.looks_up or context.index.hashing is not None
     opened = context.opened
     if not rewrites or verb.anew or not file_groups_in_clustering(opened):
         return
     pending = {i.time for i in opened.timeline.pending_clustering().values()}
     if pending - clusterings_that_give_way(context.storage, opened.timeline, context.settings):
-        beside = context.index.resizes(opened).parents
+        beside = pending_resizes(context.index, opened).parents
         refuse_clustered(opened, context.settings, explain(context, verb).touched(), beside)
 
 

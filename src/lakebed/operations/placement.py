@@ -21,7 +21,7 @@ from lakebed.errors import LakebedError
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.handles.base import HashedTargets, NamedTargets, PlannedTargets, Target
 from lakebed.handles.bulk_writer import BulkWriter
-from lakebed.index.base import Hashed, KeyLookup, Numbered, Tagged
+from lakebed.index.base import Hashed, Hashing, KeyHash, KeyLookup, Numbered, Tagged, pending_resizes
 from lakebed.index.changed_places import back_in_place, may_come_back
 from lakebed.merge.combine import combine_by_key
 from lakebed.merge.locations import NO_LOCATION, BooleanLiteral, Either, IsNull, Zero
@@ -107,15 +107,9 @@ def log_instants(snapshot: Snapshot) -> dict[FileGroupId, str]:
 def placed(write: Write, prepared: Rows) -> Generator[Placed]:
     """The rows at the places that the table's index gives them. What is held for them goes at the end of the block."""
     context = write.context
-    if context.index.key_hash is not None:
-        yield HashedRows(write, prepared)
+    if context.index.hashing is not None:
+        yield _placed_by_key(write, prepared, context.index.hashing)
         return
-    if context.index.places_by_key:
-        index = context.index.anew(write.instant) if write.anew else context.index
-        answer = index.place(prepared, write.snapshot, context.engine)
-        if isinstance(answer, Numbered):
-            yield NumberedRows(write, answer)
-            return
     with _tagged(write, prepared) as (tagged, lookup):
         found = TaggedRows(write, tagged, lookup)
         adds = write.match.looks_up and not (write.match.deletes or write.anew)
@@ -127,17 +121,29 @@ def placed(write: Write, prepared: Rows) -> Generator[Placed]:
             yield TaggedRows(write, back.rows, found.told, back.renewed) if back.renewed else found
 
 
+def _placed_by_key(write: Write, prepared: Rows, hashing: Hashing) -> HashedRows | NumberedRows:
+    if hashing.key_hash is not None:
+        return HashedRows(write, prepared, hashing.key_hash)
+    index = write.context.index
+    if write.anew and index.resizing is not None:
+        index = index.resizing.for_new_groups(write.instant)
+    answer = index.place(prepared, write.snapshot, write.context.engine)
+    if not isinstance(answer, Numbered):
+        raise _wrong_answer(index.name, "has hashing without a key_hash, and yet gives rows without numbers")
+    return NumberedRows(write, answer)
+
+
 @contextmanager
 def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
     """Rows with file id and instant of their keys; null for new keys, and for all when nobody looks. An insert that
     leaves known keys out says of each row whether it is `_KEPT`. They are evaluated once."""
     match, engine = write.match, write.context.engine
-    if not match.looks_up and not write.context.index.places_by_key:
+    if not match.looks_up:
         with persisted(engine, engine.derive(prepared, NO_LOCATION)) as tagged:
             yield tagged, None
         return
     with _looked_up(write, prepared) as (rows, lookup):
-        if match.on_match == "skip" and not write.context.index.places_by_key:
+        if match.on_match == "skip":
             rows = engine.derive(rows, {_KEPT: _not_known(write.context.rules)})
         with persisted(engine, rows) as tagged:
             yield tagged, lookup
@@ -162,9 +168,9 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
             prepared = engine.derive(prepared, {DELETE: BooleanLiteral(False)})
         prepared = engine.derive(prepared, {COMBINED: Zero()})
     # a key that lives in another partition path is known all the same
-    index = index.without_moves() if match.on_match in ("skip", "fail") else index
-    index = index.anew(write.instant) if write.anew else index
-    at_once = index.place_in_one(prepared, rules, write.snapshot, engine)
+    index = index.for_existence_checks() if match.on_match in ("skip", "fail") else index
+    stored = index.stored_locations
+    at_once = None if stored is None else stored.place_in_one(prepared, rules, write.snapshot, engine)
     if at_once is not None:
         with at_once.released(engine) as rows:
             yield rows, at_once.lookup or KeyLookup()
@@ -174,7 +180,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
     with persisted(engine, prepared) as held:
         answer = index.place(held, write.snapshot, engine)
         if not isinstance(answer, Tagged):
-            raise _wrong_answer(index.name, "has no key_hash, and yet places rows as hashed")
+            raise _wrong_answer(index.name, "has no hashing, and yet places rows by it")
         with answer.released(engine) as rows:
             yield rows, answer.lookup or KeyLookup()
 
@@ -186,6 +192,7 @@ class HashedRows(Layout):
 
     write: Write
     rows: Rows
+    key_hash: KeyHash
 
     def assign(self) -> Layout:
         return self
@@ -199,9 +206,7 @@ class HashedRows(Layout):
         return b""
 
     def run(self) -> list[WriteStatus]:
-        write, key_hash = self.write, self.write.context.index.key_hash
-        assert key_hash is not None
-        placed = self._existing
+        write, placed = self.write, self._existing
         existing = {} if write.anew else dict(placed.existing)
         several = {} if write.anew and placed.several is not None else placed.several
         fixed = write.context.is_non_blocking and not write.anew
@@ -215,7 +220,7 @@ class HashedRows(Layout):
             replaced=replaced,
         )
         # an unknown number of partition paths has so many groups each
-        groups = None if write.context.keys.partition_fields else key_hash.groups
+        groups = None if write.context.keys.partition_fields else self.key_hash.groups
         return write.run_grouped(self.rows, write.group_writer(targets), groups=groups)
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
@@ -256,7 +261,7 @@ class NumberedRows(Layout):
 
     def run(self) -> list[WriteStatus]:
         write, numbered = self.write, self.numbered
-        instants = {**log_instants(write.snapshot), **write.context.index.resizes(write.snapshot).children}
+        instants = {**log_instants(write.snapshot), **pending_resizes(write.context.index, write.snapshot).children}
         known: dict[tuple[str, int], Target] = {}
         for place in {*numbered.existing, *numbered.parents}:
             file_id, one = numbered.names.file_id(*place), numbered.existing.get(place)
@@ -352,7 +357,7 @@ class TaggedRows:
         partitions, ids = distinct_values(profile, PARTITION_PATH, FILE_ID)
         inserts = profile.column(FILE_ID).null_count > 0
         small = context.settings.small_file_limit if inserts else 0
-        resizes = context.index.resizes(write.snapshot)
+        resizes = pending_resizes(context.index, write.snapshot)
         groups = groups_of_ids(ids, or_smaller_than=small)
         plan = assign(
             profile,
@@ -493,7 +498,8 @@ def _workload_profile(write: Write, plan: Assignment) -> bytes:
 def _wrong_answer(index: str, what: str) -> LakebedError:
     return LakebedError(
         f"the index {index!r} {what}",
-        hint="An index with a key_hash gives Hashed, one without gives Tagged: see lakebed.index.base.Index.place.",
+        hint="An index with a key_hash gives Hashed, with hashing alone Numbered, without it Tagged: see"
+        " lakebed.index.base.Index.place.",
         context={"index": index},
     )
 

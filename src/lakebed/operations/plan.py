@@ -180,7 +180,8 @@ def plan_of_assignment(
     lookup: KeyLookup | None = None,
 ) -> WritePlan:
     appends = snapshot.config.table_type == "mor"
-    blind = context.index.places_by_key  # which rows are new nobody looks
+    hashing = context.index.hashing
+    blind = hashing is not None and hashing.key_hash is None  # which rows are new is not looked up
     files = tuple(
         PlannedFile(
             g.partition,

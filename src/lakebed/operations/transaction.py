@@ -39,7 +39,7 @@ from lakebed.errors import (
     UnsupportedFeature,
 )
 from lakebed.format.file_names import parse_log_file
-from lakebed.index.base import Index
+from lakebed.index.base import Index, key_hash_of, pending_resizes
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.maintain import MetadataUpkeep
@@ -79,10 +79,10 @@ from lakebed.timeline.index_changes import (
     COMMITTED_CHANGE,
     IndexChange,
     Settings,
-    forgotten_changes,
-    noting,
+    abandoned_changes,
+    finish_interrupted_changes,
+    property_change_for,
     settings_at,
-    settling,
 )
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.plain_keys import note_keys
@@ -100,7 +100,7 @@ _BASE = ".parquet"
 
 def uniqueness_of(index: Index) -> Uniqueness:
     """Under an index that hashes keys to file groups two writers of one key always meet in its file group."""
-    if index.is_hashed:
+    if index.hashing is not None:
         return "nowhere"
     return "table" if index.is_global else "partition"
 
@@ -299,12 +299,12 @@ class Transaction:
 
     def _settle_index(self) -> None:
         """Make the properties tell the index that the timeline does, after a change of it that was cut off."""
-        forgotten = forgotten_changes(self.config, self.timeline)
+        forgotten = abandoned_changes(self.config, self.timeline)
         for change in forgotten:
             index = recorded_index(change.after, missing_ok=True)
             if index is not None:
                 index.rollback(change.instant, snapshot_of(self.storage, self.config, self.timeline))
-        if found := settling(self.config, self.timeline):
+        if found := finish_interrupted_changes(self.config, self.timeline):
             self.config = update_table_config(self.storage, found)
 
     def prepare_metadata(self) -> None:
@@ -501,12 +501,12 @@ class WriteTransaction(Transaction):
         writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
         services = {i.time for i in self.timeline.pending if i.action not in writes}
         rivals = {time for time, action in self._started.pending if action in writes and time not in services}
-        return EarlyConflicts(tuple(sorted(rivals)), by_bucket=self.index.key_hash is not None)
+        return EarlyConflicts(tuple(sorted(rivals)), by_bucket=key_hash_of(self.index) is not None)
 
     def check_early(self, groups: frozenset[FileGroupId]) -> None:
         """Raise `CommitConflict` where others have committed to these file groups since this write began."""
         assert self._started is not None
-        touched = TouchedFiles(groups, by_bucket=self.index.key_hash is not None)
+        touched = TouchedFiles(groups, by_bucket=key_hash_of(self.index) is not None)
         now = self.load()
         clusterings = {i.time for i in now.pending_clustering().values()}
         check_conflicts(touched, now, self._started, giving_way=clusterings)
@@ -522,8 +522,8 @@ class WriteTransaction(Transaction):
         """Check for conflicts, tell the index and the metadata table, and make the write visible. Raises
         `CommitConflict` with nothing visible."""
         metadata = self.commit_metadata(statuses, schema, replaced)
-        by_bucket = self.index.key_hash is not None
-        resizes = self.index.resizes(self.snapshot).without(replaced)
+        by_bucket = key_hash_of(self.index) is not None
+        resizes = pending_resizes(self.index, self.snapshot).without(replaced)
         touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
         with self.locked():
             timeline = self.load()
@@ -546,7 +546,8 @@ class WriteTransaction(Transaction):
             if self.non_blocking:
                 check_deletes(self.storage, self.instant, metadata, zip(since, others, strict=True))
             self.hooks.check(self, timeline, others)
-            self.index.check_commits(metadata, others)
+            if self.index.resizing is not None:
+                self.index.resizing.check_commits(metadata, others)
             check_unique(self.snapshot.reader, statuses, others, self.unique)
             if has_completion_times(self.config.version):  # before, log files of lost attempts stay
                 self._copied_as = frozenset(resizes.children.values())
@@ -590,8 +591,9 @@ class WriteTransaction(Transaction):
             return
         change = IndexChange(self.instant, settings_at(timeline, self.config), self.new_index.settings())
         metadata.extra[COMMITTED_CHANGE] = change.committed()
-        self.new_index.before_change(self.instant, self.storage)
-        self.config = update_table_config(self.storage, noting(self.config, timeline, change))
+        if self.new_index.hashing is not None:
+            self.new_index.hashing.before_change(self.instant, self.storage)
+        self.config = update_table_config(self.storage, property_change_for(self.config, timeline, change))
 
     def _check_still_pending(self, timeline: Timeline) -> None:
         mine = next((i for i in timeline.instants if i.time == self.instant and i.action is self.action), None)

@@ -34,7 +34,11 @@ def _check_partial(context: WriteContext, operation: str) -> None:
         what, hint = f"{operation.lower()} adds rows", "upsert them, or give all columns"
     elif context.rules.merger is not None:
         what, hint = "the table merges rows by a merger of the user's, which takes whole rows", "give all columns"
-    elif index.is_global and context.config.partition_fields and index.without_moves().settings() != index.settings():
+    elif (
+        index.is_global
+        and context.config.partition_fields
+        and index.for_existence_checks().settings() != index.settings()
+    ):
         what = "under its index a row that names another partition path moves there, with all its columns"
         hint = "give all columns, or use an index that leaves rows where they are (update_partition_path=False)"
     if what is not None:
@@ -105,6 +109,6 @@ class BulkInsert(RowsVerb):
 
     def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
         index = write.context.index
-        if index.is_hashed or index.insert_handle is not None:
+        if index.hashing is not None or index.insert_handle is not None:
             return placed(write, prepared)
         return nullcontext(TaskRows(write, prepared))

@@ -18,6 +18,7 @@ from lakebed.handles.base import HandleType, Targets
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
+from lakebed.index.base import key_hash_of
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
 from lakebed.metadata.partitions.column_stats import columns_with_stats
@@ -65,7 +66,7 @@ def derive_keys(context: WriteContext, rows: Rows, present: pa.Schema, keep: Seq
         RECORD_KEY: context.keys.record_key,
         PARTITION_PATH: context.keys.partition_path,
     }
-    key_hash = context.index.key_hash
+    key_hash = key_hash_of(context.index)
     if key_hash is None:
         return context.engine.derive(rows, columns, keep=keep)
     group = key_hash.group_column(context.keys, present)
@@ -148,7 +149,7 @@ class Write:
             known_partitions=known_partitions,
             path_check=context.path_check,
             insert_handle=self._insert_handle,
-            located=not context.index.is_hashed and self.match.looks_up,
+            located=context.index.hashing is None and self.match.looks_up,
             # of writers that do not wait for one another a delete takes also what it did not see
             delete_lookup=settings.delete_lookup and not context.is_non_blocking,
             early=self.early,
@@ -159,7 +160,8 @@ class Write:
         """What writes the rows of new file groups. Writers that do not wait for one another begin the file group of a
         bucket with log files, which both may do."""
         index = self.context.index
-        if index.can_index_log_files or (self.context.is_non_blocking and not self.anew):
+        logs = index.hashing is not None and index.hashing.begins_with_logs
+        if logs or (self.context.is_non_blocking and not self.anew):
             return AppendHandle
         return index.insert_handle or CreateHandle
 

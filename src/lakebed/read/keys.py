@@ -160,7 +160,8 @@ def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> BucketLayout | None:
     if not config.key_fields or _known_keys(config) is None:
         return None
     index = recorded_index(recorded_settings(snapshot), missing_ok=True)
-    places = None if index is None else index.resolved(config.key_fields).key_places(snapshot)
+    hashing = None if index is None else index.resolved(config.key_fields).hashing
+    places = None if hashing is None else hashing.key_places(snapshot)
     if places is None:
         return None
     encodings = key_encodings(config)

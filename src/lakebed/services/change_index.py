@@ -16,7 +16,7 @@ from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.rebucket import BucketMover, BucketWriter, Move, SliceNumberer
-from lakebed.index.base import Index, KeyHash, Resizing
+from lakebed.index.base import Index, KeyHash, Resizing, key_hash_of
 from lakebed.index.registry import check_new_indexes, make_index
 from lakebed.metadata.build_jobs import build_by_job, can_build, is_large
 from lakebed.metadata.definitions import IndexName
@@ -81,7 +81,7 @@ class Rescaled:
 def plan_change(context: WriteContext, snapshot: Snapshot, new: Index) -> RescalePlan:
     """What it takes to make this the index of the table."""
     old = context.index
-    moves = plan_moves(snapshot.file_slices(), old.key_hash, new.key_hash)
+    moves = plan_moves(snapshot.file_slices(), key_hash_of(old), key_hash_of(new))
     sources = [one for part in moves for one in part.sources]
     rows = sum(parallel_map(snapshot.reader.count, sources, _COUNTERS)) if sources else 0
     return RescalePlan(old.explain(), new.explain(), moves, rows)
@@ -121,7 +121,7 @@ def change_index(
             _build(tx, new)
             tx.request(encode_requested_replace())
         tx.inflight()
-        planned = plan_moves(tx.snapshot.file_slices(), context.index.key_hash, new.key_hash)
+        planned = plan_moves(tx.snapshot.file_slices(), key_hash_of(context.index), key_hash_of(new))
         mover = _mover(context, tx.snapshot, new, tx.instant)
         moves = tuple(move for part in planned for move in part.moves)
         shuffled = tuple(one for part in planned for one in part.shuffled)
@@ -147,7 +147,7 @@ def change_index(
 def admit_change(context: WriteContext, new: Index, verb: str) -> None:
     """Refuse tables whose index could not be changed, before anything is written."""
     check_write(context.config.properties, table_features(context.opened), verb)
-    if new.key_hash is not None and not context.stores_keys:
+    if key_hash_of(new) is not None and not context.stores_keys:
         raise UnsupportedFeature(
             f"table {context.config.name!r} stores no record keys, by which rows would be moved to buckets",
             hint="Make a new table with lakebed.create and write the rows of this one to it.",
@@ -187,7 +187,7 @@ class _IndexChange(TransactionHooks):
     def check(self, tx: Transaction, timeline: Timeline, others: Sequence[CommitMetadata] = ()) -> None:
         for commit in others:
             paths = sorted({*commit.stats, *commit.replaced})
-            met = [p for p in paths if self.alone or differ(tx.index.key_hash, self.new.key_hash, p)]
+            met = [p for p in paths if self.alone or differ(key_hash_of(tx.index), key_hash_of(self.new), p)]
             if met:
                 raise CommitConflict(
                     f"another writer ({commit.operation}) has committed to partition {met[0]!r} since the change of the"
@@ -206,7 +206,7 @@ def differ(old: KeyHash | None, new: KeyHash | None, path: str) -> bool:
 
 
 def _moving(snapshot: Snapshot, old: Index, new: Index) -> frozenset[str]:
-    return frozenset(p for p in snapshot.partitions() if differ(old.key_hash, new.key_hash, p))
+    return frozenset(p for p in snapshot.partitions() if differ(key_hash_of(old), key_hash_of(new), p))
 
 
 def refuse_planned(timeline: Timeline, paths: frozenset[str]) -> None:
@@ -233,7 +233,7 @@ def _mover(context: WriteContext, snapshot: Snapshot, new: Index, instant: str) 
         plain_keys=context.watched_keys(snapshot.schema, new),
     )
     reader = replace(snapshot.reader, memory=context.settings.memory)
-    key_hash = new.key_hash or context.index.key_hash
+    key_hash = key_hash_of(new) or key_hash_of(context.index)
     return BucketMover(reader, instant, format_, key_hash)  # pyright: ignore[reportArgumentType]
 
 
@@ -297,7 +297,7 @@ def use_index(context: WriteContext, choice: IndexChoice, *, dry_run: bool = Fal
     check_new_indexes(missing, snapshot.config, snapshot.schema, new)
     widens = new.is_global and not old.is_global and bool(context.config.partition_fields)
     notes = ["keys are checked: none may stand in two partition paths"] if widens else []
-    if new.key_hash is None:
+    if key_hash_of(new) is None:
         notes.append("files stay as they are; what the index reads in them is there, or comes with their next rewrite")
     plan = replace(
         plan_change(context, snapshot, new), builds=tuple(name.partition for name in missing), notes=tuple(notes)
@@ -348,11 +348,12 @@ def refuse_repeated(snapshot: Snapshot) -> None:
 
 def _refuse_unmovable(old: Index, new: Index, snapshot: Snapshot) -> None:
     """An index whose rows cannot be moved may come where all of them lie right already; it never goes."""
-    stay = new.key_hash is not None and not any(
-        differ(old.key_hash, new.key_hash, path) for path in ("", *snapshot.partitions())
+    stay = key_hash_of(new) is not None and not any(
+        differ(key_hash_of(old), key_hash_of(new), path) for path in ("", *snapshot.partitions())
     )
     for index, fits in ((old, False), (new, stay)):
-        if not index.rows_can_move and not fits and dict(old.settings()) != dict(new.settings()):
+        fixed = index.hashing is not None and not index.hashing.rows_can_move
+        if fixed and not fits and dict(old.settings()) != dict(new.settings()):
             raise UnsupportedFeature(
                 f"the rows of a table cannot be moved to the index {new.name!r} from {old.name!r}: {index.name!r} is"
                 " that of a table from its first write on",
@@ -363,7 +364,7 @@ def _refuse_unmovable(old: Index, new: Index, snapshot: Snapshot) -> None:
 
 
 def _refuse_unknown_places(context: WriteContext, new: Index) -> None:
-    if new.keeps_places and context.opened.commits:
+    if new.stores_locations and context.opened.commits:
         raise UnsupportedFeature(
             f"the index {new.name!r} keeps the places of keys by itself, and knows none of the rows that the table has",
             hint="Make a new table with it and write the rows of this one to that.",
@@ -378,7 +379,14 @@ def rescale(context: WriteContext, wanted: Resizing, *, dry_run: bool = False) -
     if wanted.partitions is not None:
         chosen = match_partitions(wanted.partitions, snapshot.partitions())
         wanted = replace(wanted, partitions=tuple(chosen))
-    new = context.index.resized(wanted, snapshot)
+    index = context.index
+    if index.hashing is None:
+        raise InvalidOption(
+            f"the index {index.name!r} has no buckets to rescale",
+            hint="t.indexes.use('bucket', buckets=...) makes a bucket table of this one",
+            context={"index": index.name},
+        )
+    new = index.hashing.resized(wanted, snapshot)
     admit_change(context, new, "rescale")
     plan = plan_change(context, snapshot, new)
     if dry_run or new.settings() == snapshot.index_settings:

@@ -21,6 +21,7 @@ from lakebed.config.settings import ClusteringSettings
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.handles.cluster import BY_KEY, GroupClusterer, RowOrder, clustering_rows
 from lakebed.handles.file_writer import FileFormat
+from lakebed.index.base import key_hash_of, pending_resizes
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
@@ -235,7 +236,7 @@ def plan_clustering(
     """What a clustering of the table as it is would do. Raises `InvalidOption` for sort columns that it cannot have."""
     check_sort_columns(snapshot, settings)
     index = context.index
-    single_file = index.key_hash is not None or settings.plan_strategy in _SINGLE_FILE_PLANS
+    single_file = key_hash_of(index) is not None or settings.plan_strategy in _SINGLE_FILE_PLANS
     choice = PartitionChoice(
         settings.partitions,
         settings.partition_regex,
@@ -248,8 +249,9 @@ def plan_clustering(
     taken, left = choice.of(snapshot.partitions(), parse_time(instant, snapshot.config.timezone))
     order = {path: at for at, path in enumerate(taken)}
     slices = sorted(snapshot.file_slices(taken), key=lambda one: order[one.partition])
-    groups = index.clustering_groups(snapshot, slices, instant, settings, context.settings.max_file_size)
-    if groups is not None:
+    if index.resizing is not None:
+        most = context.settings.max_file_size
+        groups = index.resizing.clustering_groups(snapshot, slices, instant, settings, most)
         chosen = groups[: settings.most_groups]
         cut = [group.partition for group in groups[settings.most_groups :]]
         missing = None if snapshot.config.version < 9 else tuple(sorted({*left, *cut}))
@@ -355,7 +357,8 @@ def _writer(
         order = RowOrder(planned.sort_columns, planned.layout or settings.layout)
     reader = replace(snapshot.reader, memory=context.settings.memory)
     outputs = tuple(op.outputs for op in planned.operations)
-    by_key = tuple(context.index.outputs(operation) for operation in planned.operations)
+    resizing = context.index.resizing
+    by_key = tuple(None if resizing is None else resizing.outputs(operation) for operation in planned.operations)
     return GroupClusterer(reader, instant, format_, order, settings.file_bytes, planned.single_file, outputs, by_key)
 
 
@@ -433,7 +436,7 @@ def _is_as_planned(tx: Transaction, planned: CompactionOperation, now: FileSlice
     if files - current or (now.base_file is not None and now.base_file.name in later):
         return False
     group = now.partition, now.file_id
-    resizes = tx.index.resizes(tx.snapshot)
+    resizes = pending_resizes(tx.index, tx.snapshot)
     if later and resizes.parents.get(group) != tx.instant:
         return False
     children = {file_id for path, file_id in resizes.children if path == now.partition}
@@ -501,7 +504,7 @@ def merge_small_files(
 
 def can_merge(context: WriteContext) -> bool:
     """Whether file groups of the table may become one: a bucket's stay apart."""
-    return not context.index.is_hashed
+    return context.index.hashing is None
 
 
 def partitions_with_small_files(context: WriteContext, least: int) -> Mapping[str, int]:

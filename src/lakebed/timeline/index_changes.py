@@ -102,18 +102,18 @@ def has_happened(timeline: Timeline, change: IndexChange) -> bool:
     return True
 
 
-def noting(config: TableConfig, timeline: Timeline, change: IndexChange) -> dict[str, str | None]:
+def property_change_for(config: TableConfig, timeline: Timeline, change: IndexChange) -> dict[str, str | None]:
     """Changes to the properties that note one which is about to be committed."""
     return {INDEX_CHANGES: _text([*changes_of(timeline, config), change])}
 
 
-def forgotten_changes(config: TableConfig, timeline: Timeline) -> list[IndexChange]:
+def abandoned_changes(config: TableConfig, timeline: Timeline) -> list[IndexChange]:
     """Changes that were noted, and whose instants are no more."""
     pending = timeline.pending_writes
     return [c for c in noted_changes(config) if c.instant not in pending and not has_happened(timeline, c)]
 
 
-def settling(config: TableConfig, timeline: Timeline) -> dict[str, str | None]:
+def finish_interrupted_changes(config: TableConfig, timeline: Timeline) -> dict[str, str | None]:
     """Changes to the properties, read under the lock, that make them tell the index which the table has: what was cut
     off is finished, or forgotten. Empty where there is nothing to do."""
     changes = changes_of(timeline, config)
@@ -152,7 +152,7 @@ def index_properties(config: TableConfig, settings: Settings) -> dict[str, str |
     return gone | now
 
 
-def told_anew(config: TableConfig, timeline: Timeline, settings: Settings) -> dict[str, str | None]:
+def declare_index(config: TableConfig, timeline: Timeline, settings: Settings) -> dict[str, str | None]:
     """Changes to the properties for an index that somebody tells the table it has had, without an instant of its
     own."""
     changes: Sequence[IndexChange] = changes_of(timeline, config)

@@ -21,7 +21,7 @@ from lakebed.concurrency.conflicts import COMPACT_OPERATION
 from lakebed.concurrency.markers import write_marker
 from lakebed.config.settings import WriteSettings
 from lakebed.format.file_names import base_file_name, log_file_name, new_file_id
-from lakebed.index.base import Index
+from lakebed.index.base import Hashing, Index
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.model import RECORD_KEY, WRITER_ID, Action, CommitMetadata, FileSlice
 from lakebed.operations.transaction import WriteTransaction
@@ -44,6 +44,12 @@ SETTINGS = WriteSettings(
 )
 
 
+class TinyHash(Hashing):
+    """A key's file group follows from the key."""
+
+    key_hash: Any = object()
+
+
 class TinyIndex(Index):
     """Finds keys by reading all files; with `hashes` a key's file group follows from the key."""
 
@@ -51,11 +57,11 @@ class TinyIndex(Index):
     is_global = False
 
     def __init__(self, hashes: bool) -> None:
-        self._hash: Any = object() if hashes else None
+        self._hashing = TinyHash() if hashes else None
 
     @property
-    def key_hash(self) -> Any:
-        return self._hash
+    def hashing(self) -> Hashing | None:
+        return self._hashing
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
         pass
@@ -79,7 +85,7 @@ class TinyTable:
     def upsert(self, keys: Iterable[str], mark: str) -> None:
         """Leave a mark on these keys."""
         action = Action.DELTACOMMIT if self.is_mor else Action.COMMIT
-        unique = "nowhere" if self.index.key_hash else "partition"
+        unique = "nowhere" if self.index.hashing else "partition"
         tx: Any = WriteTransaction(self._context(), action, "UPSERT", unique=unique)
         with tx:
             with tx.begin():
@@ -102,7 +108,7 @@ class TinyTable:
                 found.append(self._base(tx.instant, file_slice.file_id, changed, file_slice))
         known = {key for _, marks in stored for key in marks}
         for number, key in enumerate(key for key in keys if key not in known):
-            bucket = 1000 + ord(key[0]) if self.index.key_hash else None
+            bucket = 1000 + ord(key[0]) if self.index.hashing else None
             found.append(self._base(tx.instant, new_file_id(tx.instant, "", number, bucket=bucket), {key: [mark]}))
         return found
 

@@ -128,7 +128,7 @@ def test_a_ring_that_has_split_is_read(table: Table, monkeypatch: pytest.MonkeyP
 
 def test_a_write_that_replaces_names_new_groups_where_a_ring_is(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.cluster(plan_only=True, options=SPLITS)
-    here = all_ways(INDEX.anew("20300101000000000"), incoming("p0", "p9"), table, monkeypatch)
+    here = all_ways(INDEX.for_new_groups("20300101000000000"), incoming("p0", "p9"), table, monkeypatch)
     assert len(here) == 60
     before = {one.file_id for one in table.files}
     assert not before & {file_id for _, _, file_id, _, _ in here}

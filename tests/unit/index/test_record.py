@@ -60,7 +60,7 @@ def test_rows_move_between_partitions_only_on_request() -> None:
     assert make_index("record", key_fields=("id",), update_partition_path=True).settings()["update_partition"] == "true"
     with pytest.raises(InvalidOption):
         make_index("record_level_index", key_fields=("id",), update_partition_path=True)
-    assert RecordIndex(True).without_moves().settings()["update_partition"] == "false"
+    assert RecordIndex(True).for_existence_checks().settings()["update_partition"] == "false"
 
 
 @pytest.mark.parametrize("index", ["record", "record_level_index"])

@@ -195,9 +195,9 @@ def test_deletes_by_key_need_no_partition_and_no_ordering_value(new_table: NewTa
     assert found == {"a": _place(table, "a"), "c": _place(table, "c"), "x": (None, None)}
 
 
-def test_without_moves_a_key_of_another_partition_is_found(new_table: NewTable) -> None:
+def test_for_existence_checks_a_key_of_another_partition_is_found(new_table: NewTable) -> None:
     table = _table(new_table, STORED)
-    (row,) = _tag(GlobalSimpleIndex().without_moves(), table, _incoming([("a", "us", 1, 0, False)]))
+    (row,) = _tag(GlobalSimpleIndex().for_existence_checks(), table, _incoming([("a", "us", 1, 0, False)]))
     assert (row["_hoodie_partition_path"], row[FILE_ID]) == _place(table, "a")
 
 

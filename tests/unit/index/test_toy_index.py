@@ -12,6 +12,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
+from lakebed.index.base import Hashing
 from lakebed.testing import Killed, crash_at
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
@@ -63,6 +64,18 @@ def toy(tmp_path: Path) -> Iterator[Toy]:
     toy.rows = {("a", "1"): 1, ("a", "2"): 2, ("b", "1"): 3}
     toy.check()
     return toy
+
+
+def test_an_index_that_hashes_without_a_key_hash_and_gives_no_numbers_is_refused(toy: Toy) -> None:
+    class Hashes(Hashing):
+        pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(toy.book), "hashing", Hashes())
+        with pytest.raises(lakebed.LakebedError, match="'key_book' has hashing without a key_hash") as refused:
+            toy.table.upsert(data(("a", "1", 100)))
+    assert "Numbered" in refused.value.hint
+    toy.check()
 
 
 def test_upserts_go_where_it_says(toy: Toy) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from lakebed.config.settings import IndexSettings
 from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column
-from lakebed.index.base import Index, IndexOptions, Tagged
+from lakebed.index.base import Index, IndexOptions, StoredLocations, Tagged
 from lakebed.index.bloom.known_files import SearchOptions
 from lakebed.index.bloom.search import PlaceSearch
 from lakebed.index.simple import (
@@ -24,19 +24,20 @@ from lakebed.model import DELETE, FILE_ID, INSTANT, OLD_PARTITION, PARTITION_PAT
 from lakebed.slices.snapshot import Snapshot
 
 
-class _ByFilters(Index):
+class _ByFilters(Index, StoredLocations):
     """What both bloom indexes share."""
 
-    sought_in_base_files = True
+    ignores_log_deletes = True
+    needs_bloom_filters = True
 
     def __init__(self, options: SearchOptions = SearchOptions()) -> None:  # noqa: B008 (frozen)
         self.options = options
 
     @property
-    def needs_bloom_filters(self) -> bool:
-        return True
+    def stored_locations(self) -> Self:
+        return self
 
-    def told(self, settings: IndexSettings) -> Self:
+    def with_lookup_options(self, settings: IndexSettings) -> Self:
         made = self._copy()
         made.options = SearchOptions.of(settings)
         return made
@@ -112,7 +113,7 @@ class GlobalBloomIndex(_ByFilters):
         options.refuse_all_but("update_partition_path")
         return cls(True if options.update_partition_path is None else options.update_partition_path)
 
-    def without_moves(self) -> GlobalBloomIndex:
+    def for_existence_checks(self) -> GlobalBloomIndex:
         return GlobalBloomIndex(False, self.options)
 
     def settings(self) -> Mapping[str, str]:

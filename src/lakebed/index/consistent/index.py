@@ -17,7 +17,7 @@ from lakebed.config.settings import ClusteringSettings
 from lakebed.engine.base import GROUP, Engine, Rows, distinct_values
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption
 from lakebed.format.file_names import new_file_id
-from lakebed.index.base import Index, IndexOptions, KeyPlaces, Numbered, Resizes, Resizing
+from lakebed.index.base import GroupResizing, Hashing, Index, IndexOptions, KeyPlaces, Numbered, Resizes, Resizing
 from lakebed.index.bucket import BucketIndex, field_choices, first_keys, split_fields
 from lakebed.index.consistent.resize import (
     BucketSizes,
@@ -47,7 +47,7 @@ MOST_RINGS = 1_000
 
 
 @dataclass
-class ConsistentIndex(Index):
+class ConsistentIndex(Index, Hashing, GroupResizing):
     """A key's bucket follows from its place on the ring of its partition path, which has `buckets` nodes at first. A
     bucket that has grown too large is split by a clustering, small neighbours are merged; the other buckets stay.
 
@@ -68,10 +68,9 @@ class ConsistentIndex(Index):
 
     name: ClassVar[str] = "consistent"
     is_global = False
-    places_by_key = True
-    can_index_log_files = True
     table_types = ("mor",)
     rows_can_move = False
+    begins_with_logs = True
     # what real Hudi takes where a job names the bucket index without a count
     HUDI_SETTINGS: ClassVar[Mapping[str, str]] = BucketIndex.HUDI_SETTINGS
 
@@ -102,7 +101,15 @@ class ConsistentIndex(Index):
         return self.resolved(key_fields).fields
 
     @property
-    def keeps_places(self) -> bool:
+    def hashing(self) -> ConsistentIndex:
+        return self
+
+    @property
+    def resizing(self) -> ConsistentIndex:
+        return self
+
+    @property
+    def stores_locations(self) -> bool:
         return False  # a ring says nothing of single keys
 
     def resized(self, wanted: Resizing, snapshot: Snapshot) -> ConsistentIndex:
@@ -113,7 +120,7 @@ class ConsistentIndex(Index):
             context={"index": self.name},
         )
 
-    def anew(self, instant: str) -> ConsistentIndex:
+    def for_new_groups(self, instant: str) -> ConsistentIndex:
         return replace(self, renewed_by=instant)
 
     def check(self, snapshot: Snapshot) -> None:
@@ -205,7 +212,7 @@ class ConsistentIndex(Index):
             groups[path] = (*known, nodes)
         return rings
 
-    def brought_along(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
+    def with_child_locations(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
         rings = self._rings(RingFiles(snapshot, self.buckets), ())
         if not rings.children:
             return rows

@@ -22,7 +22,7 @@ from lakebed.concurrency.markers import list_marker_files, marker_folder
 from lakebed.engine.base import Engine, Rows, Task
 from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant
-from lakebed.index.base import Index, IndexOptions, KeyLookup, Tagged
+from lakebed.index.base import Index, IndexOptions, KeyLookup, StoredLocations, Tagged
 from lakebed.index.changed_places import changed_places
 from lakebed.index.hbase.client import (
     DELETED,
@@ -224,7 +224,7 @@ _DOUBTED, _STORED, _THERE = (f"{DERIVED}{name}" for name in ("doubted", "stored"
 _SAMPLED_SLICES, _SAMPLED_KEYS = 8, 100
 
 
-class HBaseIndex(Index):
+class HBaseIndex(Index, StoredLocations):
     """Looks keys up in an HBase table, which its user has made with the column family `_s`.
 
     A key exists once in the table. A row that names another partition path than its key is stored in is written where
@@ -266,7 +266,7 @@ class HBaseIndex(Index):
     def identity(self) -> Mapping[str, str]:
         return {key: text for key, text in self.settings().items() if not is_of_a_job(key)}
 
-    def without_moves(self) -> HBaseIndex:
+    def for_existence_checks(self) -> HBaseIndex:
         return HBaseIndex(self.table)
 
     def check(self, snapshot: Snapshot) -> None:
@@ -301,6 +301,10 @@ class HBaseIndex(Index):
             return Tagged(at_places(placed, own, engine), held=found, lookup=lookup)
         rows, read = moved_from_places(placed, own, snapshot, engine)
         return Tagged(rows, held=found, lookup=with_slices(lookup, read))
+
+    @property
+    def stored_locations(self) -> HBaseIndex:
+        return self
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
         """None for a view of the past: HBase has the places of today."""
