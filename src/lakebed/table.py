@@ -12,6 +12,7 @@ from lakebed.config.arguments import public_methods_check_arguments, refused, wh
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
+from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
 from lakebed.metadata.lookups import open_snapshot
@@ -144,13 +145,7 @@ class Table:
     def indexes(self) -> IndexesView:
         """The index of writes and those of the metadata table: list, create, drop, verify, repair; and `adopt` to tell
         the index where real Hudi left no trace."""
-        return IndexesView(
-            self,
-            lambda: session_engine(
-                None if self._storage.spec.in_this_process else self._spark, worker_tuning=self._worker_tuning
-            ),
-            lambda options: self._rewriting_context(options, "use"),
-        )
+        return IndexesView(self)
 
     # -- writes
 
@@ -666,6 +661,11 @@ class Table:
     def _again(self, serve: Callable[[], T]) -> T:
         """What a service gives, which begins again where the table changed while it was planned."""
         return read_again(self._storage, serve, lambda: True)
+
+    def _engine(self) -> Engine:
+        """For a call that writes indexes of the metadata table alone."""
+        spark = None if self._storage.spec.in_this_process else self._spark
+        return session_engine(spark, worker_tuning=self._worker_tuning)
 
     def _service_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         """For a service that merges the table's log files."""

@@ -1,16 +1,18 @@
 """`Table.indexes`: the index that writes go by, and the indexes of the metadata table: listed, made, checked."""
 
+# pyright: reportPrivateUsage=false
+# The view is a part of the table: it uses the table's storage, engine and contexts.
+
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakebed.concurrency.lock import default_lock
 from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
@@ -18,9 +20,7 @@ from lakebed.index.registry import index_of
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.skew import reshard_index, shards, summed_up
 from lakebed.operations.advice import Advice, advise_for_table
-from lakebed.operations.context import WriteContext
 from lakebed.properties.file import load_table_config, update_table_config
-from lakebed.read.reopening import read_again
 from lakebed.services.build_index import IndexingResult, build_planned
 from lakebed.services.change_index import IndexChoice, Rescaled, use_index
 from lakebed.services.create_index import (
@@ -40,7 +40,6 @@ from lakebed.timeline.index_changes import told_anew
 if TYPE_CHECKING:
     from lakebed.table import Table
 
-T = TypeVar("T")
 _SCHEMA = pa.schema(
     [
         ("index", pa.string()),
@@ -70,20 +69,14 @@ class SkewView(View):
 class IndexesView(View):
     """What finds the table's rows: the index of writes, and the indexes in the metadata table; prints as a table."""
 
-    def __init__(
-        self,
-        table: Table,
-        engine: Callable[[], Engine],
-        context: Callable[[Mapping[str, Any] | None], WriteContext],
-    ) -> None:
-        self._context = context
-        self._storage = table._storage  # pyright: ignore[reportPrivateUsage]
-        self._engine = engine
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._storage = table._storage
 
     @property
     def index(self) -> Index:
         """The index that writes use."""
-        return self._again(lambda: index_of(self._snapshot(), for_write=False))
+        return self._table._again(lambda: index_of(self._snapshot(), for_write=False))
 
     @property
     def reason(self) -> str:
@@ -92,7 +85,7 @@ class IndexesView(View):
 
     def list(self) -> Sequence[IndexFacts]:
         """The indexes of the metadata table, `files` first of all."""
-        return self._again(lambda: list_indexes(self._snapshot()))
+        return self._table._again(lambda: list_indexes(self._snapshot()))
 
     def to_arrow(self) -> pa.Table:
         """Columns: index, kind, fields, file_groups, bytes."""
@@ -137,14 +130,14 @@ class IndexesView(View):
             raise InvalidOption(
                 f"an expression index {name!r} without a column", hint="Say which column the function is over: column=."
             )
-        return self._again(
+        return self._table._again(
             lambda: create_index(
                 self._storage,
                 name,
                 expression=expression,
                 partitioned=partitioned,
                 groups=groups,
-                engine=self._engine(),
+                engine=self._table._engine(),
                 wait=wait,
             )
         )
@@ -152,7 +145,7 @@ class IndexesView(View):
     @property
     def waiting(self) -> Sequence[IndexPlan]:
         """The indexes that wait to be built, or are being built beside writers, oldest plan first."""
-        return self._again(lambda: index_plans(self._storage, self._snapshot().timeline))
+        return self._table._again(lambda: index_plans(self._storage, self._snapshot().timeline))
 
     def build(self) -> IndexingResult:
         """Build the indexes that wait, those that real Hudi has planned too, beside writers: they log to a new index
@@ -161,11 +154,11 @@ class IndexesView(View):
         What another process builds is left to it. A plan stays until it is built or its index dropped; where the keys
         are such that the index cannot be built, `IndexInconsistent` is raised and the plan goes.
         """
-        return self._again(lambda: build_planned(self._storage, WriteSettings(), self._engine()))
+        return self._table._again(lambda: build_planned(self._storage, WriteSettings(), self._table._engine()))
 
     def drop(self, name: str) -> None:
         """Take an index off the metadata table, given its name as for `create`, or as `list` shows it."""
-        self._again(lambda: drop_index(self._storage, name))
+        self._table._again(lambda: drop_index(self._storage, name))
 
     def reshard(self, name: str, file_groups: int | Mapping[str, int]) -> str | None:
         """Give a record or secondary index another number of file groups, while the table stays in use: one number for
@@ -177,21 +170,21 @@ class IndexesView(View):
 
         Raises `InvalidOption` for other indexes and numbers, `CommitConflict` while a write to the table is pending.
         """
-        return self._again(lambda: reshard_index(self._storage, name, file_groups))
+        return self._table._again(lambda: reshard_index(self._storage, name, file_groups))
 
     def skew(self, name: str | None = None) -> SkewView:
         """How evenly the entries of a record or secondary index (None: of all of them) lie in its file groups; entries
         in log files count as often as they were written. Reads the trailers of the index's files."""
-        return self._again(lambda: SkewView(shards(self._snapshot(), name)))
+        return self._table._again(lambda: SkewView(shards(self._snapshot(), name)))
 
     def verify(self) -> Verification:
         """Compare every index with the files and rows of the table; names each difference. True when there is none."""
-        return self._again(lambda: verify(self._storage))
+        return self._table._again(lambda: verify(self._storage))
 
     def repair(self, name: str | None = None) -> Verification:
         """Verify, and write the records that differ, of one index (as `list` shows it) or of all; gives what was wrong.
         File groups without a difference are not touched."""
-        return self._again(lambda: repair(self._storage, None if name is None else [name]))
+        return self._table._again(lambda: repair(self._storage, None if name is None else [name]))
 
     def use(
         self,
@@ -214,7 +207,9 @@ class IndexesView(View):
         `CommitConflict` where somebody else has written to what moves, `InvalidOption` for settings that do not fit.
         """
         choice = IndexChoice(index, buckets, tuple(fields), update_partition_path, partition_buckets)
-        return self._again(lambda: use_index(self._context(options), choice, dry_run=dry_run))
+        return self._table._again(
+            lambda: use_index(self._table._rewriting_context(options, "use"), choice, dry_run=dry_run)
+        )
 
     def adopt(
         self,
@@ -248,25 +243,23 @@ class IndexesView(View):
                 told = told_anew(snapshot.config, snapshot.timeline, taken.settings())
                 update_table_config(self._storage, told)
 
-        self._again(adopted)
+        self._table._again(adopted)
         return self.index
 
     def advise(self, batch: Any = None, *, deletes: bool = False) -> Advice:
         """What writing a batch (rows, their number, or None: as the past commits were) costs under every index: finding
         keys, writing, reading; each figure is explained. Looks for some of the batch's keys, writes nothing.
         `deletes`: the batch is of keys to be deleted, without partition columns."""
-        return self._again(lambda: advise_for_table(self._snapshot(), self._engine(), batch, deletes=deletes))
+        return self._table._again(
+            lambda: advise_for_table(self._snapshot(), self._table._engine(), batch, deletes=deletes)
+        )
 
     def __repr__(self) -> str:
         listed = super().__repr__()
         reason = self.reason
         chosen = f"chosen: {reason}\n" if reason else ""
-        places = self._again(lambda: self.index.explain_for(self._snapshot()))
+        places = self._table._again(lambda: self.index.explain_for(self._snapshot()))
         return f"writes: {places}\n{chosen}{listed}"
 
     def _snapshot(self) -> Snapshot:
         return open_snapshot(self._storage)
-
-    def _again(self, do: Callable[[], T]) -> T:
-        """What `do` gives, which begins again where the table changed meanwhile."""
-        return read_again(self._storage, do, lambda: True)
