@@ -60,24 +60,26 @@ def create(
     storage_options: Mapping[str, str] | None = None,
     properties: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Make an empty table at a path or URL, and give it.
+    """Create an empty table at a path or URL, and return it.
 
-    `schema_or_data` is an Arrow or Spark schema, or data to take it from (no row is written). `key` names the record
-    key column(s); without one keys are generated and rows can only be added. `partition_by` the partition
-    column(s), as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator, `ordering` the column(s) that decide
-    which of two rows with one key is newer. `merge` is `event_time` (the default with an ordering column),
-    `commit_time`, the name of one of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a
-    `lakebed.Merger` of your own. `index` is "bucket", "bloom", "global_bloom", "simple", "global_simple", "record",
-    an index object, or "auto": a bucket index where data is given that fills more than a base file or two, else a
-    simple one (`t.indexes` says why); `buckets` and `hash_fields` belong to the bucket index, and so do
-    `partition_buckets`, counts of partition paths ("regex,count;..."). `indexes` are further indexes that the first
-    write makes in the metadata table (see `t.indexes.create`): "record_index", "bloom_filters", or a column for a
-    secondary index. `sort="key"` keeps the rows of each base file in the order of their record keys, which makes
-    lookups by key cheaper. `properties` are Hudi's own keys for everything else, such as
-    `hoodie.datasource.write.hive_style_partitioning`, or `hoodie.metadata.enable=false` for a table that is to have
-    no metadata table.
+    `schema_or_data` is an Arrow or Spark schema, or data with that schema (no row is written). `key` names the record
+    key column(s); without one keys are generated and rows can only be added. `partition_by` names the partition
+    column(s), as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator. `ordering` names the column(s) that
+    decide which of two rows of one key is newer. `merge` is `event_time` (the default with an ordering column),
+    `commit_time`, the name of one of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a `lakebed.Merger` of
+    your own.
 
-    Raises `TableExists`, `SchemaConflict`, `InvalidOption`; nothing is written then.
+    `index` is "bucket", "bloom", "global_bloom", "simple", "global_simple", "record", an index object, or "auto".
+    "auto" is a bucket index where data is given that fills more than one or two base files, else a simple index
+    (`t.indexes.reason` has the reason). `buckets`, `hash_fields` and `partition_buckets` (counts of partition paths:
+    "regex,count;...") belong to the bucket index. `indexes` are further indexes that the first write makes in the
+    metadata table (see `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index.
+
+    `sort="key"` orders the rows of each base file by record key, which makes lookups by key cheaper. `properties` are
+    Hudi's own keys for everything else, such as `hoodie.datasource.write.hive_style_partitioning`, or
+    `hoodie.metadata.enable=false` for a table without a metadata table.
+
+    Raises `TableExists`, `SchemaConflict` or `InvalidOption`; nothing is written then.
 
     >>> import lakebed, pyarrow as pa
     >>> columns = pa.schema([("id", pa.int64()), ("at", pa.int64())])
@@ -134,12 +136,12 @@ def open(
     storage_options: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Open the table at a path or URL.
+    """Open the table at a path or URL, and return it.
 
-    `options` are for reads: `hoodie.metadata.enable=false` lists folders instead of asking the metadata table,
-    `hoodie.enable.data.skipping=false` reads every file that partitions and buckets do not rule out,
-    `lakebed.read.page.checksums=false` takes the pages of base files as they are (2 to 3 % less time for whole files).
-    One is for all work on Spark: `lakebed.spark.worker.tuning=false` leaves Spark's Python workers as they are.
+    `options` are for reads. `hoodie.metadata.enable=false` lists folders instead of reading the metadata table.
+    `hoodie.enable.data.skipping=false` reads every file that partitions and buckets do not rule out.
+    `lakebed.read.page.checksums=false` does not check the pages of base files (2 to 3 % less time for whole files). One
+    is for all work on Spark: `lakebed.spark.worker.tuning=false` leaves Spark's Python workers as they are.
 
     Raises `TableNotFound`, `CorruptFile` for unreadable properties, `UnsupportedFeature` for another table version.
 
@@ -155,7 +157,7 @@ def open(
 
 @checks_arguments
 def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
-    """Whether there is a table at a path or URL; also one that lakebed cannot open.
+    """Whether there is a table at a path or URL, also one that lakebed cannot open.
 
     >>> import lakebed
     >>> lakebed.exists("memory://docs/nothing-here")
@@ -166,12 +168,12 @@ def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> boo
 
 @checks_arguments
 def drop(uri: str, *, missing_ok: bool = False, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """Delete a table with all its rows and its history: nothing brings it back. A catalog is not told.
+    """Delete a table with all its rows and its history. It cannot be undone, and no catalog is changed.
 
     Only the table's own files are deleted: `.hoodie` and, in the folders of its partition paths, files with the names
-    of Hudi's writers. Returns the paths of other files that were in its folder and stay; none as a rule.
+    of Hudi's writers. Returns the paths of other files in its folder, which stay; as a rule there are none.
 
-    Raises `TableNotFound` where there is no table, but not with `missing_ok`.
+    Raises `TableNotFound` where there is no table, except with `missing_ok`.
 
     >>> import lakebed
     >>> _ = lakebed.create("memory://docs/passing", {"id": [1]}, key="id")
@@ -197,17 +199,24 @@ def write(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> WriteResult | None:
-    """Run a Hudi job's write with its options dict unchanged; makes the table where there is none.
+    """Run the write of a Hudi job with its options dict unchanged; creates the table where there is none.
 
-    `mode` is Spark's, in any case: `append`, `errorifexists` (or `error`), `ignore` (gives None where there is a
-    table), or `overwrite`: the table is made anew from the options and the data (another key, partitioning or schema is
-    fine), then the operation runs; if that fails the old table stays as it was. The operations delete and
-    delete_partition go with `append` alone; insert_overwrite_table replaces the rows in one commit of the table as it
-    is. Columns widen as in real Hudi, where the table does not say otherwise (`WriteResult.schema_changes` names it).
+    `mode` is Spark's, in any case: `append`, `errorifexists` (or `error`), `ignore` (returns None where there is a
+    table), or `overwrite`. `overwrite` creates the table again from the options and the data (another key, partitioning
+    or schema is allowed), then runs the operation; if that fails the old table stays as it was. The operations delete
+    and delete_partition need `append`; insert_overwrite_table replaces the rows in one commit of the existing table.
+    Columns widen as in real Hudi, unless the table is configured otherwise (`WriteResult.schema_changes` names them).
 
-    Options that lakebed does not know or do raise one error that names all of them, each with what to write instead:
-    `InvalidOption`, or `UnsupportedFeature` where real Hudi would take them. `lakebed options check FILE` says so
-    beforehand.
+    Raises one error that names all options that lakebed does not know or implement, each with its replacement:
+    `InvalidOption`, or `UnsupportedFeature` where real Hudi accepts them. `lakebed options check FILE` finds them
+    before.
+
+    >>> import lakebed
+    >>> options = {"hoodie.table.name": "rides", "hoodie.datasource.write.recordkey.field": "id"}
+    >>> lakebed.write({"id": [1, 2]}, "memory://docs/rides", options).rows
+    2
+    >>> lakebed.open("memory://docs/rides").count()
+    2
     """
     return hudi_job.write(df, uri, options, mode, storage_options=storage_options, after=run_due_services)
 
@@ -225,11 +234,11 @@ def advise(
     type: Literal["cow", "mor"] = "cow",
     spark: SparkSession | None = None,
 ) -> Advice:
-    """Which index a table of these rows should have: all of them in the order of what they cost, each figure explained.
+    """Rank the indexes for a table of these rows by their cost, each figure with its reason. Nothing is written.
 
-    `data` are rows as the table will hold them, or a sample with `expected_rows`; `batch` rows as they are written at a
-    time, or their number (None: a hundredth). `unique_keys` says whether a key exists once in the whole table (None:
-    told from the rows); `deletes` that batches are keys to be deleted, without partition columns. Nothing is written.
+    `data` are rows as the table will hold them, or a sample with `expected_rows`. `batch` are rows as they are written
+    at a time, or their number (None: a hundredth). `unique_keys` says whether a key exists once in the whole table
+    (None: it is counted in the rows). `deletes` means that batches are keys to be deleted, without partition columns.
     Raises `InvalidOption` for columns that the data lacks.
 
     >>> import lakebed, pyarrow as pa
@@ -264,7 +273,15 @@ def repair(
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> RepairResult:
-    """Find what is wrong with a table and mend it, as `Table.repair` does, where it cannot even be opened, too."""
+    """Find and mend damage of a table, as `Table.repair` does, also of a table that cannot be opened.
+
+    Returns what each part found and mended. Raises `TableNotFound` where there is no table.
+
+    >>> import lakebed
+    >>> _ = lakebed.create("memory://docs/mended", {"id": [1]}, key="id")
+    >>> print(lakebed.repair("memory://docs/mended", ["properties"]))
+    properties: nothing found
+    """
     storage = open_storage(uri, storage_options)
     return repair_table(storage, parts, dry_run=dry_run, options=options, spark=spark)
 

@@ -12,6 +12,7 @@ from lakebed.config.arguments import public_methods_check_arguments, refused, wh
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
+from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
 from lakebed.metadata.lookups import open_snapshot
@@ -77,10 +78,17 @@ def _with_words(words: Mapping[str, Any], options: Mapping[str, Any] | None) -> 
 
 @public_methods_check_arguments
 class Table:
-    """A keyed table in Hudi's format. Made by `lakebed.create` and `lakebed.open`.
+    """A keyed table in Hudi's format. `lakebed.create` and `lakebed.open` return one.
 
-    Rows go in and come out as Spark DataFrames or as anything with the Arrow stream protocol. Every write verb takes
-    `options`, a dict of `hoodie.*` or `lakebed.*` keys, and gives a `WriteResult`.
+    Rows are Spark DataFrames or anything with the Arrow stream protocol. Every write method takes `options`, a dict of
+    `hoodie.*` or `lakebed.*` keys, and returns a `WriteResult`. The examples of the methods continue this one.
+
+    >>> import lakebed, pyarrow as pa
+    >>> rows = pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", "Oslo"], "fare": [9.5, 12.0, 7.25], "ts": [1, 1, 1]})
+    >>> t = lakebed.create("memory://docs/trips", rows, key="id", partition_by="city", ordering="ts",
+    ...                    type="mor", index="bucket", buckets=2)
+    >>> t.upsert(rows).inserted
+    3
     """
 
     def __init__(
@@ -102,55 +110,89 @@ class Table:
 
     @property
     def uri(self) -> str:
+        """The table's path or URL.
+
+        >>> t.uri
+        'memory://docs/trips'
+        """
         return self._storage.spec.uri
 
     @property
     def name(self) -> str:
+        """The table's name (`hoodie.table.name`).
+
+        >>> t.name
+        'trips'
+        """
         return self._config.name
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns now, Hudi's meta columns left out."""
+        """The table's current columns without Hudi's meta columns.
+
+        >>> t.schema.names
+        ['id', 'city', 'fare', 'ts']
+        """
         return self._steadily(data_columns)
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Everything in `hoodie.properties`, as it is now."""
+        """All properties in `hoodie.properties`, read from the file.
+
+        >>> t.properties["hoodie.table.type"]
+        'MERGE_ON_READ'
+        """
         self._config = load_table_config(self._storage)
         return dict(self._config.properties)
 
     @property
     def timeline(self) -> TimelineView:
-        """The instants of the active timeline: iterable, and a table to look at."""
+        """The instants of the active timeline: iterable, and printed as a table.
+
+        >>> [instant.action.value for instant in t.timeline]
+        ['deltacommit']
+        """
         return TimelineView(self._snapshot().timeline)
 
     @property
     def files(self) -> FilesView:
-        """The latest file slices: iterable, `.to_arrow()`, and a table to look at."""
+        """The latest file slice of each file group: iterable, `.to_arrow()`, and printed as a table.
+
+        >>> sorted(file_slice.partition for file_slice in t.files)
+        ['Oslo', 'Rome']
+        """
         return self._steadily(_files)
 
     @property
     def partitions(self) -> Sequence[str]:
-        """The partition paths that have files, in order; one empty text for a table without partitions."""
+        """The partition paths that have files, in order; one empty text for a table without partitions.
+
+        >>> t.partitions
+        ('Oslo', 'Rome')
+        """
         slices = self._steadily(lambda view: view.file_slices())
         return tuple(dict.fromkeys(file_slice.partition for file_slice in slices))
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """What this table has of the read and write matrix, each with what lakebed does about it."""
+        """The features of the read and write matrix that this table has, each with lakebed's support for it.
+
+        >>> [(feature.name, feature.write) for feature in t.features]
+        [('metadata table', 'yes'), ('merge-on-read', 'yes')]
+        """
         return self._steadily(lambda view: features_of(view.config.properties, table_features(view)))
 
     @property
     def indexes(self) -> IndexesView:
-        """The index of writes and those of the metadata table: list, create, drop, verify, repair; and `adopt` to tell
-        the index where real Hudi left no trace."""
-        return IndexesView(
-            self,
-            lambda: session_engine(
-                None if self._storage.spec.in_this_process else self._spark, worker_tuning=self._worker_tuning
-            ),
-            lambda options: self._rewriting_context(options, "use"),
-        )
+        """The index of writes and the indexes of the metadata table. Its methods list, create, drop, verify and repair
+        them.
+
+        `t.indexes.adopt` records the index of a table for which real Hudi recorded none.
+
+        >>> [index.name for index in t.indexes.list()]
+        ['files', 'column_stats', 'partition_stats']
+        """
+        return IndexesView(self)
 
     # -- writes
 
@@ -162,37 +204,56 @@ class Table:
         retries: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Insert rows with new keys, and replace rows of known keys by the table's merge mode.
+        """Insert rows with new keys, and update the rows of existing keys by the table's merge mode.
 
-        With `partial` the rows may have some of the columns: key, partition and ordering columns and those to be
-        changed. Known keys keep what is stored in the others, new keys have nulls there.
+        With `partial` the rows may lack columns: they need the key, partition and ordering columns, and the columns to
+        change. Existing rows keep their values in the other columns, new rows have nulls there.
 
-        A write that loses against a concurrent one is planned anew and run again up to `retries` times, with a growing
-        pause, then raises `CommitConflict`; every verb takes that, and without it goes by the table's
-        `hoodie.write.num.retries.on.conflict.failures` (0). A DataFrame is evaluated by each run.
+        A write that loses against a concurrent one is planned and run again up to `retries` times, with a growing
+        pause. Then it raises `CommitConflict`. Every write method takes `retries`; the default is the table's
+        `hoodie.write.num.retries.on.conflict.failures` (0). Each run evaluates a DataFrame again.
+
+        >>> _ = t.upsert(pa.table({"id": [1, 4], "city": ["Oslo", "Rome"], "fare": [10.0, 3.0], "ts": [2, 2]}))
+        >>> t.get([1, 4], columns=["id", "fare"]).to_pylist()
+        [{'id': 1, 'fare': 10.0}, {'id': 4, 'fare': 3.0}]
         """
         return self._write(upsert, data, _partial(partial, options), "upsert", retries)
 
     def insert(self, data: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None) -> WriteResult:
-        """Add rows without looking for their keys.
+        """Add rows without looking up their keys: the caller states that their keys are new.
 
-        With `options={"hoodie.datasource.write.insert.drop.duplicates": True}` known keys are left out.
+        With `options={"hoodie.datasource.write.insert.drop.duplicates": True}` rows of existing keys are left out.
+
+        >>> _ = t.insert([{"id": 4, "city": "Rome", "fare": 3.0, "ts": 2}])
+        >>> t.count()
+        4
         """
         return self._write(insert, data, options, "insert", retries)
 
     def bulk_insert(
         self, data: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None
     ) -> WriteResult:
-        """Load many rows into new file groups, without looking for keys and without filling small files."""
+        """Load many rows into new file groups, without looking up keys and without filling small files.
+
+        >>> new = lakebed.create("memory://docs/loaded", rows, key="id")
+        >>> new.bulk_insert(rows).inserted
+        3
+        >>> lakebed.drop(new.uri)
+        []
+        """
         return self._write(bulk_insert, data, options, "bulk_insert", retries)
 
     def delete(
         self, keys_or_predicate: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None
     ) -> WriteResult:
-        """Delete rows by key or by a SQL predicate.
+        """Delete rows by record key, or by a SQL condition.
 
-        Keys: a list of values of a single key field, of tuples, `lakebed.KeyText([...])`, or a table with the key
-        columns (and partition columns, where known). Keys without their partition are looked for in all partitions.
+        Keys are a list of values of a single key field, a list of tuples, `lakebed.KeyText([...])`, or a table with the
+        key columns. Keys without partition columns are looked up in all partitions. `WriteResult.deleted` is the number
+        of rows deleted; keys that the table lacks are no error.
+
+        >>> t.delete([1, 99]).deleted, t.delete("fare > 10").deleted
+        (1, 1)
         """
         return self._write(delete, keys_or_predicate, options, "delete", retries)
 
@@ -204,7 +265,12 @@ class Table:
         retries: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Replace all rows of the partitions that the data falls into, or of the whole table."""
+        """Replace all rows of the partitions that the data falls into, or with `scope="table"` of the whole table.
+
+        >>> _ = t.insert_overwrite([{"id": 9, "city": "Oslo", "fare": 1.0, "ts": 3}])
+        >>> sorted(t.scan().to_arrow()["id"].to_pylist())
+        [2, 9]
+        """
         verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
         return self._write(lambda context, rows: insert_overwrite(context, rows, scope), data, options, verb, retries)
 
@@ -215,14 +281,24 @@ class Table:
         retries: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Drop all rows of these partition paths (or of one); `*` in a path stands for any text."""
+        """Delete all rows of these partition paths (or of one). `*` in a path matches any text.
+
+        >>> _ = t.delete_partitions("Os*")
+        >>> t.partitions
+        ('Rome',)
+        """
         paths = [partitions] if isinstance(partitions, str) else partitions
         return self._write(
             lambda context, _: delete_partitions(context, paths), None, options, "delete_partition", retries
         )
 
     def explain(self, *, upsert: Any, partial: bool = False, options: Mapping[str, Any] | None = None) -> WritePlan:
-        """What `upsert(data)` would do: index, file groups, bytes rewritten. Counts the rows, writes nothing."""
+        """The plan of `upsert(data)`: index, file groups, bytes to be rewritten. Counts the rows and writes nothing.
+
+        >>> plan = t.explain(upsert=rows)
+        >>> plan.rows, plan.engine
+        (3, 'local')
+        """
         given = _partial(partial, options)
         return self._again(lambda: explain_upsert(self._context(upsert, given, "upsert"), upsert))
 
@@ -237,11 +313,17 @@ class Table:
         *,
         meta: bool = False,
     ) -> Scan:
-        """A lazy read: `.to_spark()`, `.to_arrow()`, `.to_batches()`, `.to_pandas()`, `.to_polars()`, `.count()`.
+        """A lazy read of the table's rows.
 
-        `filter` is a SQL condition or a `pyarrow.compute.Expression`; `as_of` an instant, a timestamp or a date
-        (without a zone in the Spark session's, or the machine's), from the table's first commit on and not in the
-        future; `meta=True` adds Hudi's five meta columns.
+        `.to_spark()`, `.to_arrow()`, `.to_batches()`, `.to_pandas()`, `.to_polars()` and `.count()` run it. `filter` is
+        a SQL condition or a `pyarrow.compute.Expression`. `as_of` is an instant, a timestamp or a date (without a zone
+        in the Spark session's, or the machine's), not before the table's first commit and not in the future.
+        `meta=True` adds Hudi's five meta columns. `query="read_optimized"` reads base files only.
+
+        Raises `InvalidOption` for columns that the table lacks and times outside its history.
+
+        >>> t.scan(columns=["id", "fare"], filter="city = 'Rome'").to_arrow().to_pylist()
+        [{'id': 2, 'fare': 12.0}]
         """
         cut = None if as_of is None else resolve_as_of(self._moment(as_of), self._config)
         view = self._view(cut)
@@ -310,11 +392,14 @@ class Table:
     def bucketed(
         self, data: DataFrame, on: str | Sequence[str] | None = None, *, buckets: bool | int | Scan = True
     ) -> DataFrame:
-        """Any DataFrame's rows in the partitions of this table's buckets, with the column `_bucket`: one shuffle of it
-        alone, and it joins with `t.scan().to_spark(bucketed=True)` on the key and `_bucket` as another table would.
+        """The rows of any DataFrame, in the partitions of this table's buckets, with the column `_bucket`.
 
-        `on` names its columns that stand for the bucket key (None: those of the same names); they must have the key's
-        types. `buckets` is what `bucketed` is on the table's side.
+        One shuffle of the DataFrame lays it out. It then joins with `t.scan().to_spark(bucketed=True)` on the key and
+        `_bucket` as another table would. `on` names its columns for the bucket key (None: those of the same names);
+        they must have the key's types. `buckets` is what `bucketed` is on the table's side.
+
+        >>> def joined(frame):  # a Spark DataFrame with the column id
+        ...     return t.scan().to_spark(bucketed=True).join(t.bucketed(frame), ["id", "_bucket"])
         """
         from lakebed.read.spark_buckets import bucketed_data
 
@@ -329,11 +414,16 @@ class Table:
         filter: Any = None,
         meta: bool = False,
     ) -> Changes:
-        """Rows written in (start, end], in their latest state; `.end` is the checkpoint to go on from.
+        """The rows written in (start, end], in their latest state. `.end` is the checkpoint for the next read.
 
-        `start` is a checkpoint (`WriteResult.checkpoint`, `changes.end`), an instant of this table, a datetime (without
-        a zone in the Spark session's, or the machine's), or "000" for the beginning. Deletes are not among the rows:
-        `cdc` shows them.
+        `start` and `end` are checkpoints (`WriteResult.checkpoint`, `changes.end`), instants of this table, or
+        datetimes (without a zone in the Spark session's, or the machine's); "000" is the beginning. Deletes are not
+        among the rows: `cdc` returns them.
+
+        >>> checkpoint = t.changes("000").end
+        >>> _ = t.upsert([{"id": 2, "city": "Rome", "fare": 13.0, "ts": 2}])
+        >>> t.changes(checkpoint).to_arrow()["fare"].to_pylist()
+        [13.0]
         """
         return Changes(
             self._snapshot(),
@@ -357,10 +447,16 @@ class Table:
     ) -> ChangeLog:
         """Every insert, update and delete of the commits in (start, end], with the row before and after it.
 
-        `start` and `end` are those of `changes`; `.end` is the checkpoint to go on from. The result has the columns
-        `op` (`i`, `u`, `d`), `ts_ms` (the commit's instant), `before` and `after`: structs of the table's columns (of
-        `columns` alone, if given), null where there is no such row; with `images="json"` texts as real Hudi gives them.
-        The table must keep a change log (`hoodie.table.cdc.enabled`).
+        `start` and `end` are those of `changes`; `.end` is the checkpoint for the next read. The columns are `op` (`i`,
+        `u`, `d`), `ts_ms` (the commit's instant), `before` and `after`. The last two are structs of the table's columns
+        (or of `columns`), null where there is no such row; with `images="json"` they are texts, as real Hudi returns
+        them. Raises `InvalidOption` for a table without a change log (`hoodie.table.cdc.enabled`).
+
+        >>> logged = lakebed.create("memory://docs/logged", rows, key="id",
+        ...                         properties={"hoodie.table.cdc.enabled": True})
+        >>> _ = logged.upsert(rows.slice(0, 1)), logged.delete([1])
+        >>> logged.cdc("000").to_arrow()["op"].to_pylist(), lakebed.drop(logged.uri)
+        (['i', 'd'], [])
         """
         last = None if end is None else self._moment(end)
         return ChangeLog(
@@ -374,19 +470,39 @@ class Table:
         )
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of these keys, found by the index, without a Spark job."""
+        """The rows of these keys as an Arrow table. The index finds them, without a Spark job; missing keys give no
+        row.
+
+        `keys` are those of `delete`. Raises `InvalidOption` for keys of other fields or types.
+
+        >>> t.get([2, 99], columns=["fare"]).to_pylist()
+        [{'fare': 12.0}]
+        """
         return self._steadily(lambda view: lookup.get(view, keys, columns))
 
     def exists(self, keys: Any) -> pa.BooleanArray:
-        """Which of these keys the table holds, in their order."""
+        """Whether the table has each of these keys, in their order.
+
+        >>> t.exists([2, 99]).to_pylist()
+        [True, False]
+        """
         return self._steadily(lambda view: lookup.exists(view, keys))
 
     def locate(self, keys: Any) -> pa.Table:
-        """Where the keys are: record key, partition path, file id, instant of the file."""
+        """Where the keys are stored: a table with the columns key, partition_path, file_id and instant (of the file
+        slice).
+
+        >>> t.locate([2])["partition_path"].to_pylist()
+        ['Rome']
+        """
         return self._steadily(lambda view: lookup.locate(view, keys))
 
     def count(self) -> int:
-        """Rows of the table, from the file footers."""
+        """The number of rows. File footers have it for files without log files.
+
+        >>> t.count()
+        3
+        """
         return self.scan().count()
 
     def __len__(self) -> int:
@@ -401,8 +517,15 @@ class Table:
     def configure(
         self, settings: Mapping[str, Any], *, dry_run: bool = False, options: Mapping[str, Any] | None = None
     ) -> Configured:
-        """Change what the table remembers of how its services run (`hoodie.compact.*`, ...), under its lock; a value of
-        None takes a setting off. With `dry_run` only say what would change. Options of a call come before them."""
+        """Change settings that the table records, of its services (`hoodie.compact.*`, ...) and of writes, under its
+        lock.
+
+        A value of None removes a setting. Options of a call override recorded settings. With `dry_run` nothing changes.
+        Raises `InvalidOption` for settings that cannot be changed.
+
+        >>> print(t.configure({"hoodie.clean.commits.retained": 24}))
+        lakebed.clean.commits.retained: (none) -> 24
+        """
         return self._again(lambda: configure(self._storage, settings, resolve_options(options).write, dry_run=dry_run))
 
     def compact(
@@ -413,12 +536,16 @@ class Table:
         when_due: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> CompactionResult:
-        """Merge the log files of a merge-on-read table into new base files: run the plans that are pending, then
-        everything else that has log files. Writes go on beside it.
+        """Merge the log files of a merge-on-read table into new base files. Writers continue meanwhile.
 
-        `plan_only` makes the plan and leaves it to another process to run, `dry_run` only shows it; `when_due` makes
-        one only where the table's trigger (`hoodie.compact.inline.*`) says so. Tables made by lakebed compact by
-        themselves as they are written.
+        Pending plans are run first, then a plan of all other file slices with log files. `plan_only` makes the plan and
+        leaves it to another process, `dry_run` only returns it. `when_due` makes a plan only where the table's trigger
+        (`hoodie.compact.inline.*`) calls for it. Tables made by lakebed are compacted after writes, when it is due.
+
+        >>> _ = t.upsert([{"id": 1, "city": "Oslo", "fare": 10.0, "ts": 2}])
+        >>> _ = t.compact()
+        >>> [len(file_slice.log_files) for file_slice in t.files]
+        [0, 0]
         """
         return self._again(
             lambda: compact(
@@ -434,8 +561,15 @@ class Table:
         when_due: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> CompactionResult:
-        """Merge the log blocks of file slices that have many (`hoodie.log.compaction.blocks.threshold`) into few,
-        without touching base files: cheaper than `compact`, and reads get by with less."""
+        """Merge the log blocks of file slices that have many of them (`hoodie.log.compaction.blocks.threshold`) into
+        few.
+
+        Base files are not rewritten, so it costs less than `compact`, and reads open fewer blocks. The arguments are
+        those of `compact`.
+
+        >>> print(t.compact_logs())
+        no log compaction was planned: no file slice has 5 blocks
+        """
         return self._again(
             lambda: compact_logs(
                 self._service_context(options, "compact"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
@@ -453,13 +587,16 @@ class Table:
         when_due: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> ClusteringResult:
-        """Write small files anew as fewer and larger ones: run the plans that are pending, then what the table's
-        settings (`hoodie.clustering.*`) choose. Reads and inserts go on beside it.
+        """Rewrite small files as fewer and larger ones. Reads and inserts continue meanwhile.
 
-        With `sort_columns` the rows are brought into their order, with the layouts `zorder` and `hilbert` along a curve
-        that keeps near rows near in all of these columns; without, files are put together as bytes. `partitions` are
-        the partition paths to look at. `plan_only` makes the plan and leaves it to another process to run, `dry_run`
-        only shows it; `when_due` makes one only after so many commits as the settings say.
+        Pending plans are run first, then a plan by the table's settings (`hoodie.clustering.*`). `sort_columns` orders
+        the rows; the layouts `zorder` and `hilbert` order them along a curve through all of these columns. Without sort
+        columns files are joined as bytes. `partitions` limits the plan to these partition paths. `plan_only` makes the
+        plan and leaves it to another process, `dry_run` only returns it. `when_due` makes a plan only after as many
+        commits as the settings ask for.
+
+        >>> print(t.cluster(["fare"], partitions=["Oslo"], dry_run=True))
+        to be done: clustering of 1 file slice of ... bytes into about 1 file, sorted by fare
         """
         words = {
             "hoodie.clustering.plan.strategy.sort.columns": sort_columns,
@@ -481,12 +618,18 @@ class Table:
         dry_run: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> ClusteringResult:
-        """Put the files of less than `hoodie.parquet.small.file.limit` together, up to `hoodie.parquet.max.file.size`,
-        in each partition path that has `least` of them or more (None: two). Rows stay in the order that clustering
-        gives them, or are copied as bytes; `lakebed services run` does it from `lakebed.file.sizing.files` on.
+        """Join files of less than `hoodie.parquet.small.file.limit` bytes, up to `hoodie.parquet.max.file.size`.
 
-        `plan_only` makes the plan and leaves it to another process to run, `dry_run` only shows it. Raises
-        `InvalidOption` for a table with a bucket index.
+        It takes partition paths with at least `least` such files (None: 2). Rows are ordered as clustering orders them,
+        or files are joined as bytes. `lakebed services run` does it from `lakebed.file.sizing.files` files on.
+        `plan_only` makes the plan and leaves it to another process, `dry_run` only returns it. Raises `InvalidOption`
+        for a table with a bucket index.
+
+        >>> small = lakebed.create("memory://docs/small", rows, key="id", index="simple")
+        >>> for n in range(3): _ = small.bulk_insert(rows.slice(n, 1))
+        >>> _ = small.merge_small_files()
+        >>> len(small.files), lakebed.drop(small.uri)
+        (1, [])
         """
         return self._again(
             lambda: merge_small_files(
@@ -502,11 +645,14 @@ class Table:
         when_due: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> CleanResult:
-        """Delete files that no commit can see any more which is kept (`hoodie.clean.policy`): first carry out the clean
-        that is pending, then all else. Writes and reads of what is kept go on beside it.
+        """Delete files that no retained commit (`hoodie.clean.policy`) can see. Writes and reads continue meanwhile.
 
-        `plan_only` makes the plan and leaves it to another process, `dry_run` only shows it; `when_due` makes one only
-        where commits since the last clean have left something behind.
+        A pending clean is carried out first, then a new plan. `plan_only` makes the plan and leaves it to another
+        process, `dry_run` only returns it. `when_due` makes a plan only where commits since the last clean left files
+        to delete.
+
+        >>> print(t.clean())
+        nothing to clean: the last 10 commits are kept, and there are 1
         """
         return self._again(
             lambda: clean(
@@ -515,8 +661,14 @@ class Table:
         )
 
     def archive(self, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> ArchivalResult:
-        """Move the oldest instants of a long timeline (`hoodie.keep.max.commits`) to the archived one, down to
-        `hoodie.keep.min.commits`, as far as nothing needs them any more. `dry_run` only shows which."""
+        """Move the oldest instants of a long timeline to the archived timeline.
+
+        It begins at `hoodie.keep.max.commits` and leaves `hoodie.keep.min.commits`, and all instants that are still
+        needed. `dry_run` only returns what would be moved.
+
+        >>> print(t.archive())
+        nothing to archive: the timeline has 1 commit, 30 may stay
+        """
         return self._again(lambda: archive(self._context(None, options, "archive"), dry_run=dry_run))
 
     def expire_partitions(
@@ -527,8 +679,13 @@ class Table:
         dry_run: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> PartitionTtlResult:
-        """Delete the partitions that nobody has written to for so many `days`, all or those of `partitions`; without
-        them as the table's settings (`hoodie.partition.ttl.*`) say. With `dry_run` only show which."""
+        """Delete partitions without a write in the last `days` days: all of them, or those among `partitions`.
+
+        The defaults are the table's settings (`hoodie.partition.ttl.*`). With `dry_run` nothing is deleted.
+
+        >>> print(t.expire_partitions(days=30))
+        no partition path is older than 30 days
+        """
         words = {
             "hoodie.partition.ttl.strategy.days.retain": days,
             "hoodie.partition.ttl.strategy.partition.selected": partitions,
@@ -537,18 +694,37 @@ class Table:
         return self._again(lambda: expire_partitions(self._context(None, asked, "expire_partitions"), dry_run=dry_run))
 
     def savepoint(self, instant: str | None = None, *, comment: str = "", user: str | None = None) -> Savepoint:
-        """Keep a completed commit (the last one where none is named) so that `restore` can go back to it: cleaning
-        leaves its files, archival its instant, until `delete_savepoint`. `user` is whoever runs this, if not named."""
+        """Retain a completed commit (None: the last one), so that `restore` can return to it.
+
+        Cleaning retains its files and archival its instant until `delete_savepoint`. `user` is recorded (None: the user
+        of this process). Raises `InvalidOption` for an instant that is no completed commit, or is already cleaned.
+
+        >>> t.savepoint(comment="before the import").comment
+        'before the import'
+        """
         return self._again(
             lambda: savepoint(self._context(None, None, "savepoint"), instant, comment=comment, user=user)
         )
 
     def savepoints(self) -> list[Savepoint]:
-        """The table's savepoints, oldest commit first."""
+        """The table's savepoints, oldest commit first.
+
+        >>> saved = t.savepoint()
+        >>> [one.instant for one in t.savepoints()] == [saved.instant]
+        True
+        """
         return self._steadily(lambda view: savepoints(view.timeline))
 
     def delete_savepoint(self, instant: str) -> Savepoint | None:
-        """Let cleaning and archival have what the savepoint of this commit kept."""
+        """Delete the savepoint of a commit: cleaning and archival may then remove what it retained.
+
+        Returns the savepoint; None where only the remains of one were deleted. Raises `InvalidOption` where there is
+        none.
+
+        >>> saved = t.savepoint()
+        >>> t.delete_savepoint(saved.instant).instant == saved.instant, t.savepoints()
+        (True, [])
+        """
         return self._again(lambda: delete_savepoint(self._context(None, None, "savepoint"), instant))
 
     def rescale(
@@ -561,16 +737,21 @@ class Table:
         dry_run: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> Rescaled:
-        """Give a bucket index another number of buckets, in one commit. What writes meanwhile gets a conflict, or this
-        does, whoever commits last.
+        """Give a bucket index another number of buckets, in one commit.
 
-        `buckets` for all partition paths, or for some `partitions` (paths, `*` stands for any text); `rules` are
-        Hudi's "regex,count;..." for partition paths, `buckets` then the count of the others. A count that is a multiple
-        of the old one, or divides it, needs no shuffle. `split_over` halves only the buckets of more bytes, as often as
-        it takes. With `dry_run` nothing is done: the result says how it would be, and why so.
+        `buckets` is for all partition paths, or for those in `partitions` (`*` matches any text). `rules` are Hudi's
+        "regex,count;..." for partition paths; `buckets` is then the number for all others. A number that is a multiple
+        or a divisor of the current one needs no shuffle. `split_over` splits only buckets of more bytes, in halves,
+        until none is left. With `dry_run` the result is the plan with its reasons, and nothing is written.
 
-        Raises `InvalidOption` for another index and counts that it cannot have, `CommitConflict` while a compaction or
-        clustering is planned there.
+        Raises `InvalidOption` for another index and for numbers that it cannot have. Raises `CommitConflict` while a
+        compaction or clustering is planned there. Of this and a concurrent write, the one that commits last gets a
+        conflict.
+
+        >>> t.rescale(4).rows
+        3
+        >>> t.indexes.index.buckets
+        4
         """
         if split_over is not None:
             whole_number("rescale", "split_over", split_over, least=1)
@@ -583,8 +764,17 @@ class Table:
     def restore(
         self, to: str | Savepoint | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
     ) -> RestoreResult:
-        """Make the table what it was when the commit `to` (an instant, or a savepoint) completed: all that came later
-        is rolled back for good. With `dry_run` only say what that is; without `to` finish one that was cut off."""
+        """Return the table to the state when the commit `to` (an instant, or a savepoint) completed.
+
+        All later commits are rolled back for good. With `dry_run` the result names them, and nothing changes. Without
+        `to` an interrupted restore is finished.
+
+        >>> saved = t.savepoint()
+        >>> _ = t.delete([1, 2, 3])
+        >>> _ = t.restore(saved)
+        >>> t.count()
+        3
+        """
         instant = to.instant if isinstance(to, Savepoint) else to
         if not (instant is None or isinstance(instant, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refused("restore", "to", to, "an instant or a savepoint")
@@ -593,15 +783,29 @@ class Table:
     def rollback(
         self, instant: str, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
     ) -> RollbackResult:
-        """Take the last completed commit back, whatever it did. With `dry_run` only say which files go."""
+        """Undo the last completed commit. With `dry_run` the result names the files to be deleted, and nothing changes.
+
+        Raises `InvalidOption` for any other instant: `restore` undoes several commits.
+
+        >>> _ = t.delete([1])
+        >>> _ = t.rollback(t.timeline.last.time)
+        >>> t.count()
+        3
+        """
         return self._again(lambda: rollback(self._context(None, options, "rollback"), instant, dry_run=dry_run))
 
     def repair(
         self, parts: Sequence[Part] | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
     ) -> RepairResult:
-        """Find what is wrong with the table and mend it: "properties", "partition_metadata", "orphans" (files that no
-        commit names), "duplicates" (of a key; deleted only where named), "metadata"; all or the `parts` named. With
-        `dry_run` only say what it is."""
+        """Find and mend damage of the table: all parts, or the `parts` named.
+
+        The parts are "properties", "partition_metadata", "orphans" (files that no commit names), "metadata" and
+        "duplicates" (several rows of a key; they are deleted only where the part is named). With `dry_run` nothing is
+        mended.
+
+        >>> print(t.repair(["orphans"]))
+        orphans: nothing found
+        """
         return self._again(
             lambda: repair_table(self._storage, parts, dry_run=dry_run, options=options, spark=self._spark)
         )
@@ -609,14 +813,26 @@ class Table:
     def upgrade(
         self, to: int = CURRENT_VERSION, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
     ) -> VersionChange:
-        """Make this a table of a later version (8 or 9) with the same rows. Log files are compacted before it. With
-        `dry_run` only say what it takes. Nothing else ever changes a table's version."""
+        """Change the table to a later version (8 or 9) with the same rows. Log files are compacted first.
+
+        With `dry_run` the result names the changes, and nothing is written. No other call changes a table's version.
+
+        >>> print(t.upgrade(dry_run=True))
+        the table has version 9
+        """
         version = whole_number("upgrade", "to", to)
         return self._changed(lambda: upgrade(self._service_context(options, "upgrade"), version, dry_run=dry_run))
 
     def downgrade(self, to: int, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> VersionChange:
-        """Make this a table of an earlier version (8 or 6), which older releases of Hudi read, with the same rows. A
-        merge-on-read table that becomes one of version 6 loses what only views of its past can see."""
+        """Change the table to an earlier version (8 or 6), which older releases of Hudi read, with the same rows.
+
+        A merge-on-read table of version 6 loses the rows that only earlier views can see. With `dry_run` the result
+        names the changes, and nothing is written.
+
+        >>> _ = t.downgrade(8)
+        >>> t.properties["hoodie.table.version"], t.count()
+        ('8', 3)
+        """
         version = whole_number("downgrade", "to", to)
         return self._changed(lambda: downgrade(self._service_context(options, "downgrade"), version, dry_run=dry_run))
 
@@ -666,6 +882,11 @@ class Table:
     def _again(self, serve: Callable[[], T]) -> T:
         """What a service gives, which begins again where the table changed while it was planned."""
         return read_again(self._storage, serve, lambda: True)
+
+    def _engine(self) -> Engine:
+        """For a call that writes indexes of the metadata table alone."""
+        spark = None if self._storage.spec.in_this_process else self._spark
+        return session_engine(spark, worker_tuning=self._worker_tuning)
 
     def _service_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         """For a service that merges the table's log files."""

@@ -1,16 +1,18 @@
 """`Table.indexes`: the index that writes go by, and the indexes of the metadata table: listed, made, checked."""
 
+# pyright: reportPrivateUsage=false
+# The view is a part of the table: it uses the table's storage, engine and contexts.
+
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakebed.concurrency.lock import default_lock
 from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
@@ -18,9 +20,7 @@ from lakebed.index.registry import index_of
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.skew import reshard_index, shards, summed_up
 from lakebed.operations.advice import Advice, advise_for_table
-from lakebed.operations.context import WriteContext
 from lakebed.properties.file import load_table_config, update_table_config
-from lakebed.read.reopening import read_again
 from lakebed.services.build_index import IndexingResult, build_planned
 from lakebed.services.change_index import IndexChoice, Rescaled, use_index
 from lakebed.services.create_index import (
@@ -40,7 +40,6 @@ from lakebed.timeline.index_changes import declare_index
 if TYPE_CHECKING:
     from lakebed.table import Table
 
-T = TypeVar("T")
 _SCHEMA = pa.schema(
     [
         ("index", pa.string()),
@@ -53,49 +52,76 @@ _SCHEMA = pa.schema(
 
 
 class SkewView(View):
-    """How evenly record and secondary indexes are spread over their file groups; prints as a table with a row for each
-    index (and partition path of a partitioned one)."""
+    """How evenly record and secondary indexes are spread over their file groups.
+
+    Prints as a table with a row for each index, and for each partition path of a partitioned index.
+
+    >>> _ = t.indexes.create("record_index")
+    >>> t.indexes.skew().shards.column_names
+    ['index', 'partition_path', 'file_id', 'entries', 'bytes']
+    """
 
     def __init__(self, shards: pa.Table) -> None:
         self.shards = shards
         """A row for each file group: index, partition_path, file_id, entries, bytes."""
 
     def to_arrow(self) -> pa.Table:
-        """Columns: index, partition_path, shards, the least, mean and largest of their entries and bytes, and skew: the
-        largest number of entries over the mean."""
+        """Columns: index, partition_path, shards, the least, mean and largest of their entries and bytes, and skew.
+
+        `skew` is the largest number of entries divided by the mean.
+
+        >>> _ = t.indexes.create("record_index", groups=1)
+        >>> t.indexes.skew().to_arrow()["skew"].to_pylist()
+        [1.0, 1.0]
+        """
         return summed_up(self.shards)
 
 
 @public_methods_check_arguments
 class IndexesView(View):
-    """What finds the table's rows: the index of writes, and the indexes in the metadata table; prints as a table."""
+    """The indexes that find the table's rows: the index of writes, and those of the metadata table. Prints as a table.
 
-    def __init__(
-        self,
-        table: Table,
-        engine: Callable[[], Engine],
-        context: Callable[[Mapping[str, Any] | None], WriteContext],
-    ) -> None:
-        self._context = context
-        self._storage = table._storage  # pyright: ignore[reportPrivateUsage]
-        self._engine = engine
+    >>> print(t.indexes)
+    writes: bucket: hash of id modulo 2 names the file group; no file is read to tag
+    index            kind             fields ...
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._storage = table._storage
 
     @property
     def index(self) -> Index:
-        """The index that writes use."""
-        return self._again(lambda: index_of(self._snapshot(), for_write=False))
+        """The index that writes use.
+
+        >>> t.indexes.index.name, t.indexes.index.buckets
+        ('bucket', 2)
+        """
+        return self._table._again(lambda: index_of(self._snapshot(), for_write=False))
 
     @property
     def reason(self) -> str:
-        """Why `index="auto"` took the index of writes; empty where it was named."""
+        """Why `index="auto"` chose the index of writes; empty where the index was named.
+
+        >>> t.indexes.reason
+        ''
+        """
         return load_table_config(self._storage).index_reason
 
     def list(self) -> Sequence[IndexFacts]:
-        """The indexes of the metadata table, `files` first of all."""
-        return self._again(lambda: list_indexes(self._snapshot()))
+        """The indexes of the metadata table. The first is `files`.
+
+        >>> [(index.name, index.file_groups) for index in t.indexes.list()]
+        [('files', 1), ('column_stats', 2), ('partition_stats', 1)]
+        """
+        return self._table._again(lambda: list_indexes(self._snapshot()))
 
     def to_arrow(self) -> pa.Table:
-        """Columns: index, kind, fields, file_groups, bytes."""
+        """Columns: index, kind, fields, file_groups, bytes.
+
+        >>> t.indexes.to_arrow()["index"].to_pylist()
+        ['files', 'column_stats', 'partition_stats']
+        """
         rows = [[f.name, f.kind, ", ".join(f.fields), f.file_groups, f.bytes] for f in self.list()]
         columns = [pa.array([row[i] for row in rows], field.type) for i, field in enumerate(_SCHEMA)]
         return pa.Table.from_arrays(columns, schema=_SCHEMA)
@@ -115,20 +141,24 @@ class IndexesView(View):
         """Build an index in the metadata table from the table's files, and the metadata table where there is none.
 
         `name` is "record_index", "bloom_filters", "column_stats", "partition_stats", or a column for a secondary index
-        (version 8 and 9). `partitioned` makes a record index for each partition path (version 9; by itself so where
-        the table's keys are unique within partition paths only). `groups` says how many file groups a record or
-        secondary index gets, instead of Hudi's estimate; those of a partitioned one are for each partition path.
+        (version 8 and 9). `partitioned` makes a record index for each partition path (version 9; the default where the
+        table's keys are unique within partition paths only). `groups` is the number of file groups of a record or
+        secondary index, for each partition path of a partitioned one; the default is Hudi's estimate.
 
-        With a `column`, `name` is that of an expression index (version 9): of the results of `function` (Hudi's words:
-        "date_format", "lower", ...; without one the column itself) with Hudi's `options` for it (`format`, `pos`,
-        `len`, `days`, `trimString`), as ranges (`kind` "column_stats") or as bloom filters ("bloom_filters", with
-        `filtertype`, `numentries`, `fpp`, `maxentries`). Times are those of UTC, whatever the session.
+        With `column`, `name` is the name of an expression index (version 9). It holds the results of `function` (Hudi's
+        names: "date_format", "lower", ...; the default is the column itself) with Hudi's `options` for it (`format`,
+        `pos`, `len`, `days`, `trimString`), as ranges (`kind` "column_stats") or as bloom filters ("bloom_filters",
+        with `filtertype`, `numentries`, `fpp`, `maxentries`). Times are in UTC, whatever the session's zone.
 
-        With `wait` the index is built now, and writers wait for the table's lock meanwhile. Without it only its plan is
-        put on the timeline, and given back (version 8 and 9): `build` builds it beside writers, in a thread or a
-        process of yours, or `lakebed services run` does.
+        With `wait` the index is built now, and writers wait for the table's lock meanwhile. Without it the plan is put
+        on the timeline and returned (version 8 and 9): `build` builds it while writers continue, in a thread or another
+        process, and so does `lakebed services run`.
 
         Raises `InvalidOption`, `SchemaConflict`, `UnsupportedFeature` or `IndexInconsistent`; nothing changes then.
+
+        >>> t.indexes.create("record_index")
+        >>> t.indexes.list()[-1].name
+        'record_index'
         """
         expression = None
         if column is not None:
@@ -137,61 +167,100 @@ class IndexesView(View):
             raise InvalidOption(
                 f"an expression index {name!r} without a column", hint="Say which column the function is over: column=."
             )
-        return self._again(
+        return self._table._again(
             lambda: create_index(
                 self._storage,
                 name,
                 expression=expression,
                 partitioned=partitioned,
                 groups=groups,
-                engine=self._engine(),
+                engine=self._table._engine(),
                 wait=wait,
             )
         )
 
     @property
     def waiting(self) -> Sequence[IndexPlan]:
-        """The indexes that wait to be built, or are being built beside writers, oldest plan first."""
-        return self._again(lambda: index_plans(self._storage, self._snapshot().timeline))
+        """The plans of indexes that are not built yet, or are being built by another process, oldest first.
+
+        >>> _ = t.indexes.create("record_index", wait=False)
+        >>> len(t.indexes.waiting)
+        1
+        """
+        return self._table._again(lambda: index_plans(self._storage, self._snapshot().timeline))
 
     def build(self) -> IndexingResult:
-        """Build the indexes that wait, those that real Hudi has planned too, beside writers: they log to a new index
-        while its base files are made of the table as it was, and readers use it when both are complete.
+        """Build the planned indexes, also those that real Hudi planned, while writers continue.
 
-        What another process builds is left to it. A plan stays until it is built or its index dropped; where the keys
-        are such that the index cannot be built, `IndexInconsistent` is raised and the plan goes.
+        Writers log to a new index while its base files are made from the table's files; readers use it when both are
+        complete. An index that another process builds is left to it. A plan stays until its index is built or dropped.
+        Raises `IndexInconsistent`, and removes the plan, where the table's keys do not allow the index.
+
+        >>> _ = t.indexes.create("record_index", wait=False)
+        >>> _ = t.indexes.build()
+        >>> t.indexes.list()[-1].name, t.indexes.waiting
+        ('record_index', [])
         """
-        return self._again(lambda: build_planned(self._storage, WriteSettings(), self._engine()))
+        return self._table._again(lambda: build_planned(self._storage, WriteSettings(), self._table._engine()))
 
     def drop(self, name: str) -> None:
-        """Take an index off the metadata table, given its name as for `create`, or as `list` shows it."""
-        self._again(lambda: drop_index(self._storage, name))
+        """Delete an index of the metadata table. `name` is that of `create`, or a name that `list` returns.
+
+        >>> t.indexes.drop("column_stats")
+        >>> [index.name for index in t.indexes.list()]
+        ['files']
+        """
+        self._table._again(lambda: drop_index(self._storage, name))
 
     def reshard(self, name: str, file_groups: int | Mapping[str, int]) -> str | None:
-        """Give a record or secondary index another number of file groups, while the table stays in use: one number for
-        a global index, for a partitioned record index one for all partition paths or a number for each that is named.
+        """Give a record or secondary index another number of file groups, while the table stays in use.
 
-        All entries are written anew, by a replacecommit on the metadata table's timeline; gives its instant, None where
-        the index has these numbers already. `name` is as for `create`, or as `list` shows it. What outgrows its file
-        groups is re-sharded by itself (`lakebed.metadata.index.max.filegroup.size`).
+        `file_groups` is the number of a global index; for a partitioned record index it is one for all partition paths,
+        or a dict with a number for some. `name` is that of `create`, or a name that `list` returns. All entries are
+        rewritten by a replacecommit of the metadata table. Returns its instant, or None where the index has these
+        numbers already. An index that outgrows its file groups is re-sharded by writes
+        (`lakebed.metadata.index.max.filegroup.size`).
 
         Raises `InvalidOption` for other indexes and numbers, `CommitConflict` while a write to the table is pending.
+
+        >>> t.indexes.create("record_index", groups=1)
+        >>> _ = t.indexes.reshard("record_index", 4)
+        >>> t.indexes.skew("record_index").to_arrow()["shards"].to_pylist()
+        [4, 4]
         """
-        return self._again(lambda: reshard_index(self._storage, name, file_groups))
+        return self._table._again(lambda: reshard_index(self._storage, name, file_groups))
 
     def skew(self, name: str | None = None) -> SkewView:
-        """How evenly the entries of a record or secondary index (None: of all of them) lie in its file groups; entries
-        in log files count as often as they were written. Reads the trailers of the index's files."""
-        return self._again(lambda: SkewView(shards(self._snapshot(), name)))
+        """How evenly the entries of a record or secondary index (None: of all) are spread over its file groups.
+
+        Entries in log files count once for each write. Reads the trailers of the index's files.
+
+        >>> t.indexes.create("record_index", groups=1)
+        >>> sum(t.indexes.skew("record_index").shards["entries"].to_pylist())
+        3
+        """
+        return self._table._again(lambda: SkewView(shards(self._snapshot(), name)))
 
     def verify(self) -> Verification:
-        """Compare every index with the files and rows of the table; names each difference. True when there is none."""
-        return self._again(lambda: verify(self._storage))
+        """Compare every index with the files and rows of the table. The result names each difference; it is true
+        without one.
+
+        >>> print(t.indexes.verify())
+        checked column_stats, files, partition_stats
+        no difference
+        """
+        return self._table._again(lambda: verify(self._storage))
 
     def repair(self, name: str | None = None) -> Verification:
-        """Verify, and write the records that differ, of one index (as `list` shows it) or of all; gives what was wrong.
-        File groups without a difference are not touched."""
-        return self._again(lambda: repair(self._storage, None if name is None else [name]))
+        """Verify one index (as `list` names it) or all, and write the records that differ. Returns the differences
+        found.
+
+        File groups without a difference are not rewritten.
+
+        >>> t.indexes.repair("files").ok
+        True
+        """
+        return self._table._again(lambda: repair(self._storage, None if name is None else [name]))
 
     def use(
         self,
@@ -204,17 +273,24 @@ class IndexesView(View):
         dry_run: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> Rescaled:
-        """Make this the index that writes go by, on a table that has rows: "bucket", "record", "bloom", "simple", ...
+        """Change the index of writes, on a table that has rows: "bucket", "record", "bloom", "simple", ...
 
-        What has to be done for it is done, in one commit: a bucket index has all rows moved to their buckets, a record
-        index is built, others need nothing. With `dry_run` nothing is done: the result says what would be. Writes that
-        began under the old index get a conflict.
+        One commit does all that the new index needs: for a bucket index all rows move to their buckets, a record index
+        is built, others need nothing. With `dry_run` the result is the plan, and nothing is written. Writes that began
+        under the old index get a conflict.
 
-        Raises `IndexInconsistent` that names the keys where a key would have one place in the table and has several,
-        `CommitConflict` where somebody else has written to what moves, `InvalidOption` for settings that do not fit.
+        Raises `IndexInconsistent`, with the keys, where a key has several rows and may have one. Raises
+        `CommitConflict` where another writer wrote to the rows that move, `InvalidOption` for settings that do not fit
+        the index.
+
+        >>> _ = t.indexes.use("simple")
+        >>> t.indexes.index.name
+        'simple'
         """
         choice = IndexChoice(index, buckets, tuple(fields), update_partition_path, partition_buckets)
-        return self._again(lambda: use_index(self._context(options), choice, dry_run=dry_run))
+        return self._table._again(
+            lambda: use_index(self._table._rewriting_context(options, "use"), choice, dry_run=dry_run)
+        )
 
     def adopt(
         self,
@@ -225,11 +301,14 @@ class IndexesView(View):
         update_partition_path: bool = True,
         partition_buckets: str = "",
     ) -> Index:
-        """Record which index the table has. A bucket index is checked against all stored keys first, an `Index` object
-        (an `HBaseIndex`) by a sample of them; `partition_buckets` are the counts of partition paths, as in
-        `hoodie.bucket.index.partition.expressions`.
+        """Record which index the table has, and return it.
 
-        Raises `IndexInconsistent` with the first key that lies elsewhere; nothing is recorded then.
+        A bucket index is first compared with all stored keys, an `Index` object (an `HBaseIndex`) with a sample of
+        them. `partition_buckets` are the counts of partition paths, as in `hoodie.bucket.index.partition.expressions`.
+        Raises `IndexInconsistent` with the first key that is stored elsewhere; nothing is recorded then.
+
+        >>> t.indexes.adopt("bucket", buckets=2).name
+        'bucket'
         """
         if not isinstance(index, str) and not hasattr(index, "place"):
             raise refused("adopt", "index", index, "the name of an index, or an Index object")
@@ -248,25 +327,29 @@ class IndexesView(View):
                 told = declare_index(snapshot.config, snapshot.timeline, taken.settings())
                 update_table_config(self._storage, told)
 
-        self._again(adopted)
+        self._table._again(adopted)
         return self.index
 
     def advise(self, batch: Any = None, *, deletes: bool = False) -> Advice:
-        """What writing a batch (rows, their number, or None: as the past commits were) costs under every index: finding
-        keys, writing, reading; each figure is explained. Looks for some of the batch's keys, writes nothing.
-        `deletes`: the batch is of keys to be deleted, without partition columns."""
-        return self._again(lambda: advise_for_table(self._snapshot(), self._engine(), batch, deletes=deletes))
+        """The cost of writing a batch under every index: finding keys, writing, reading, each figure with its reason.
+
+        `batch` are rows, their number, or None for batches like the past commits. `deletes` means that batches are keys
+        to be deleted, without partition columns. Looks up some of the batch's keys and writes nothing.
+
+        >>> advice = t.indexes.advise(10)
+        >>> advice.index in [choice.index for choice in advice.ranking]
+        True
+        """
+        return self._table._again(
+            lambda: advise_for_table(self._snapshot(), self._table._engine(), batch, deletes=deletes)
+        )
 
     def __repr__(self) -> str:
         listed = super().__repr__()
         reason = self.reason
         chosen = f"chosen: {reason}\n" if reason else ""
-        places = self._again(lambda: self.index.explain_for(self._snapshot()))
+        places = self._table._again(lambda: self.index.explain_for(self._snapshot()))
         return f"writes: {places}\n{chosen}{listed}"
 
     def _snapshot(self) -> Snapshot:
         return open_snapshot(self._storage)
-
-    def _again(self, do: Callable[[], T]) -> T:
-        """What `do` gives, which begins again where the table changed meanwhile."""
-        return read_again(self._storage, do, lambda: True)

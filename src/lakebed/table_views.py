@@ -71,7 +71,11 @@ class View:
 
 
 class TimelineView(View):
-    """The active timeline: each action once, in its highest state, by requested time."""
+    """The active timeline: each action once, in its latest state, by requested time. Iterable; prints as a table.
+
+    >>> [(instant.action.value, instant.state.name) for instant in t.timeline], len(t.timeline)
+    ([('deltacommit', 'COMPLETED')], 1)
+    """
 
     newest_last = True
 
@@ -86,11 +90,19 @@ class TimelineView(View):
 
     @property
     def last(self) -> Instant | None:
-        """The newest completed commit."""
+        """The newest completed commit; None without one.
+
+        >>> t.timeline.last.action.value
+        'deltacommit'
+        """
         return self._timeline.last_completed
 
     def to_arrow(self) -> pa.Table:
-        """Columns: time, action, state, completion_time, operation, files, rows."""
+        """Columns: time, action, state, completion_time, operation, files, inserted, updated, deleted.
+
+        >>> t.timeline.to_arrow().select(["action", "operation", "inserted"]).to_pylist()
+        [{'action': 'deltacommit', 'operation': 'upsert', 'inserted': 3}]
+        """
         return read_again(self._timeline.storage, self._table, self._renew)
 
     def _renew(self) -> bool:
@@ -130,15 +142,26 @@ class TimelineView(View):
 
 
 class BucketSkewView(View):
-    """How large each bucket is (for a table without buckets: each file group), the largest first; prints as a table,
-    and in a notebook as a picture, too."""
+    """The size of each bucket (in a table without buckets: of each file group), the largest first.
+
+    Prints as a table, and in a notebook also as a picture.
+
+    >>> sorted(t.files.skew().to_arrow()["bucket"].to_pylist())
+    [0, 1]
+    """
 
     def __init__(self, slices: Sequence[FileSlice]) -> None:
         self._slices = slices
 
     def to_arrow(self) -> pa.Table:
-        """Columns: partition, bucket (null for a file group of none), file_id, bytes (log files among them), log_bytes,
-        of_mean (the bytes over the mean of all) and of_advised (over the 3 GB that a bucket is advised to have)."""
+        """Columns: partition, bucket, file_id, bytes, log_bytes, of_mean, of_advised.
+
+        `bucket` is null for a file group of no bucket, `bytes` include `log_bytes`, `of_mean` is the size divided by
+        the mean of all, `of_advised` divided by the 3 GB that a bucket is advised to have at most.
+
+        >>> t.files.skew().to_arrow()["log_bytes"].to_pylist()
+        [0, 0]
+        """
         mean = sum(one.size for one in self._slices) / max(1, len(self._slices))
         found = sorted(self._slices, key=lambda one: (-one.size, one.partition, one.file_id))
         columns = [
@@ -154,8 +177,14 @@ class BucketSkewView(View):
         return pa.Table.from_arrays(arrays, schema=_SKEW)
 
     def plot(self) -> str:
-        """The sizes as an SVG picture: a bar for each bucket in the order of partition path and number, red beyond
-        what is advised, and a line for the mean."""
+        """The sizes as an SVG picture: a bar for each bucket in the order of partition path and number, a line for the
+        mean.
+
+        Bars of more than the advised size are red.
+
+        >>> t.files.skew().plot()[:4]
+        '<svg'
+        """
         found = sorted(self._slices, key=lambda one: (one.partition, one.file_id))[:_MOST_BARS]
         sizes = [one.size for one in found]
         most, width = max(sizes, default=1) or 1, _WIDTH / max(1, len(found))
@@ -180,7 +209,11 @@ class BucketSkewView(View):
 
 
 class FilesView(View):
-    """The latest file slice of every file group."""
+    """The latest file slice of every file group. Iterable; prints as a table.
+
+    >>> len(t.files), [file_slice.log_files for file_slice in t.files]
+    (2, [(), ()])
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -192,12 +225,22 @@ class FilesView(View):
         return len(self._snapshot.file_slices())
 
     def skew(self) -> BucketSkewView:
-        """How large the buckets (or other file groups) are: a table, and in a notebook a picture. A bucket is advised
-        to have 3 GB at most."""
+        """The size of each bucket, or of each file group: a table, and in a notebook a picture.
+
+        A bucket is advised to have 3 GB at most.
+
+        >>> t.files.skew().to_arrow()["partition"].to_pylist()
+        ['Rome', 'Oslo']
+        """
         return BucketSkewView(self._snapshot.file_slices())
 
     def to_arrow(self) -> pa.Table:
-        """Columns: partition, file_id, instant, base_file, bytes, log_files."""
+        """Columns: partition, file_id, instant, base_file (its path), bytes (of the base file), log_files (their
+        number).
+
+        >>> t.files.to_arrow().select(["partition", "log_files"]).to_pylist()
+        [{'partition': 'Oslo', 'log_files': 0}, {'partition': 'Rome', 'log_files': 0}]
+        """
         slices = self._snapshot.file_slices()
         return pa.table(
             {

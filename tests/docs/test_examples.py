@@ -10,19 +10,42 @@ import pytest
 from reference_pages import PAGES
 
 import lakebed
+from lakebed.table import Table
 from support.documented_examples import FLAGS, PAGES_WITH_SPARK, ROOT, examples_of
+
+# Their examples use the table `t` of the docstring of `Table`.
+_OF_TABLE = ("lakebed.table", "lakebed.table_indexes", "lakebed.table_views")
 
 
 def _modules() -> list[str]:
-    return sorted(
-        m.name for m in pkgutil.walk_packages(lakebed.__path__, "lakebed.") if not m.name.endswith("__main__")
-    )
+    names = {m.name for m in pkgutil.walk_packages(lakebed.__path__, "lakebed.") if not m.name.endswith("__main__")}
+    return sorted(names - set(_OF_TABLE))
+
+
+def _examples_of_methods() -> list[doctest.DocTest]:
+    found = (doctest.DocTestFinder().find(importlib.import_module(name), name) for name in _OF_TABLE)
+    return [
+        example
+        for examples in found
+        for example in examples
+        if example.examples and example.name != "lakebed.table.Table"
+    ]
 
 
 @pytest.mark.parametrize("name", ["lakebed", *_modules()])
 def test_examples_in_docstrings_give_what_they_say(name: str):
     outcome = doctest.testmod(importlib.import_module(name), optionflags=FLAGS)
     assert outcome.failed == 0, f"{outcome.failed} examples of {name} fail (see above)"
+
+
+@pytest.mark.parametrize("example", _examples_of_methods(), ids=lambda example: example.name)
+def test_examples_of_a_method_continue_the_one_of_table(example: doctest.DocTest):
+    lakebed.drop("memory://docs/trips", missing_ok=True)
+    (of_table,) = (one for one in doctest.DocTestFinder(recurse=False).find(Table, "Table"))
+    runner = doctest.DocTestRunner(optionflags=FLAGS)
+    runner.run(of_table, clear_globs=False)
+    example.globs = of_table.globs
+    assert runner.run(example).failed == 0, f"an example of {example.name} fails (see above)"
 
 
 _PAGES = [

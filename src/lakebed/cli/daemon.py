@@ -21,8 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 import lakebed
+from lakebed.cli.command import DryRun, WriteOptions
 from lakebed.cli.output import Form, Output, StorageOptions, pairs
-from lakebed.cli.rows import WriteOptions
 from lakebed.errors import LakebedError
 from lakebed.services.daemon import ServiceEvent
 
@@ -108,7 +108,7 @@ def run(
     uris: Annotated[list[str], typer.Argument(metavar="URI...", help="The tables.", show_default=False)],
     once: Annotated[bool, typer.Option("--once", help="Run what is due now, and end.")] = False,
     interval: Annotated[float, typer.Option("--interval", min=0.0, help="Seconds between two looks.")] = 60.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is due.")] = False,
+    dry_run: DryRun = False,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,

@@ -10,45 +10,26 @@ from typing import Annotated
 import typer
 
 import lakebed
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, read_rows, show_facts, show_rows, working
-from lakebed.cli.rows import WriteOptions
-from lakebed.cli.services import DryRun
+from lakebed.cli.command import DryRun, PartitionPaths, open_table, show_result, table_command
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, read_rows, show_rows, working
 from lakebed.services.change_index import Rescaled
 from lakebed.services.verify import Verification
 
 
+@table_command("rescaling")
 def rescale(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     buckets: Annotated[int | None, typer.Option(help="Buckets of each partition path.")] = None,
-    partition: Annotated[
-        list[str] | None, typer.Option("--partition", help="Only this partition path; give it once for each.")
-    ] = None,
+    partition: PartitionPaths = None,
     rules: Annotated[str | None, typer.Option(help="Counts by partition path: 'regex,count;regex,count'.")] = None,
     split_over: Annotated[int | None, typer.Option(help="Split the buckets of more bytes, and no others.")] = None,
     dry_run: DryRun = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+) -> Rescaled:
     """Give a table's bucket index another number of buckets, in the cheapest way."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    done = table.rescale(
-        buckets,
-        partitions=partition,
-        rules=rules,
-        split_over=split_over,
-        dry_run=dry_run,
-        options=pairs(option, "--option"),
+    return table.rescale(
+        buckets, partitions=partition, rules=rules, split_over=split_over, dry_run=dry_run, options=options
     )
-    show_rescaled(done, output)
-
-
-def show_rescaled(done: Rescaled, output: Form) -> None:
-    """What a change of the index did, or would do."""
-    if output is Form.JSON:
-        show_facts(done.to_dict(), output)
-    else:
-        typer.echo(str(done))
 
 
 app = typer.Typer(help="The indexes of a table.", no_args_is_help=True)
@@ -63,7 +44,7 @@ Name = Annotated[
 @app.command("list")
 def list_all(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """The indexes in the metadata table: kind, fields, file groups, bytes."""
-    show_rows(_open(uri, storage_option).indexes.to_arrow(), output)
+    show_rows(open_table(uri, storage_option).indexes.to_arrow(), output)
 
 
 @app.command()
@@ -85,7 +66,7 @@ def create(
     storage_option: StorageOptions = None,
 ) -> None:
     """Build an index from the table's files."""
-    indexes = _open(uri, storage_option).indexes
+    indexes = open_table(uri, storage_option).indexes
     given = pairs(option, "--option")
     with working(f"building {name}" if wait else f"planning {name}"):
         plan = indexes.create(
@@ -100,21 +81,16 @@ def create(
         )
     if plan is None:
         show_rows(indexes.to_arrow(), output)
-    elif output.is_for_programs:
-        show_facts(plan.to_dict(), output)
     else:
-        typer.echo(str(plan))
+        show_result(plan, output)
 
 
 @app.command()
 def build(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """Build the indexes that wait, beside writers."""
     with working("building indexes"):
-        done = _open(uri, storage_option).indexes.build()
-    if output.is_for_programs:
-        show_facts(done.to_dict(), output)
-    else:
-        typer.echo(str(done))
+        done = open_table(uri, storage_option).indexes.build()
+    show_result(done, output)
 
 
 @app.command()
@@ -125,14 +101,16 @@ def drop(
     storage_option: StorageOptions = None,
 ) -> None:
     """Take an index off."""
-    indexes = _open(uri, storage_option).indexes
+    indexes = open_table(uri, storage_option).indexes
     indexes.drop(name)
     show_rows(indexes.to_arrow(), output)
 
 
 @app.command()
+@table_command("changing the index")
 def use(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     name: Annotated[str, typer.Argument(help="bucket, record, bloom, simple, global_simple, ...")],
     buckets: Annotated[int | None, typer.Option(help="Buckets of a bucket index.")] = None,
     field: Annotated[list[str] | None, typer.Option(help="A hash field of a bucket index; once for each.")] = None,
@@ -142,21 +120,17 @@ def use(
         typer.Option("--move/--stay", help="Global indexes: rows move to new partition paths."),
     ] = None,
     dry_run: DryRun = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+) -> Rescaled:
     """Make this the index that writes go by, on a table that has rows."""
-    done = _open(uri, storage_option).indexes.use(
+    return table.indexes.use(
         name,
         buckets=buckets,
         fields=field or (),
         update_partition_path=move,
         partition_buckets=rules,
         dry_run=dry_run,
-        options=pairs(option, "--option"),
+        options=options,
     )
-    show_rescaled(done, output)
 
 
 @app.command()
@@ -173,7 +147,7 @@ def reshard(
     """Give a record or secondary index another number of file groups; shows how its entries lie in them."""
     if bool(file_groups) == bool(partition):
         raise typer.BadParameter("give --file-groups or --partition", param_hint="--file-groups")
-    indexes = _open(uri, storage_option).indexes
+    indexes = open_table(uri, storage_option).indexes
     with working(f"re-sharding {name}"):
         indexes.reshard(name, _numbers(partition) if partition else file_groups)
     show_rows(indexes.skew(name).to_arrow(), output)
@@ -188,7 +162,7 @@ def skew(
     storage_option: StorageOptions = None,
 ) -> None:
     """How evenly record and secondary indexes are spread over their file groups."""
-    found = _open(uri, storage_option).indexes.skew(name)
+    found = open_table(uri, storage_option).indexes.skew(name)
     show_rows(found.shards if shards else found.to_arrow(), output)
 
 
@@ -196,7 +170,7 @@ def skew(
 def verify(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """Compare every index with the table's files and rows; the exit code is 1 when they differ."""
     with working("verifying"):
-        found = _open(uri, storage_option).indexes.verify()
+        found = open_table(uri, storage_option).indexes.verify()
     _show(found, output)
     if not found.ok:
         raise typer.Exit(1)
@@ -211,7 +185,7 @@ def repair(
 ) -> None:
     """Verify, and write the records that differ; shows what was wrong."""
     with working("repairing"):
-        found = _open(uri, storage_option).indexes.repair(index)
+        found = open_table(uri, storage_option).indexes.repair(index)
     _show(found, output)
 
 
@@ -231,10 +205,6 @@ def _show(found: Verification, output: Form) -> None:
         typer.echo(repr(found))
     else:
         show_rows(found.differences.drop_columns(["key", "entry"]), output)
-
-
-def _open(uri: str, storage_option: list[str] | None) -> lakebed.Table:
-    return lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
 
 
 def advise(
@@ -260,8 +230,7 @@ def advise(
             deletes=deletes,
         )
     else:
-        options = pairs(storage_option, "--storage-option")
-        advice = lakebed.open(target, storage_options=options).indexes.advise(written, deletes=deletes)
+        advice = open_table(target, storage_option).indexes.advise(written, deletes=deletes)
     if output is Form.JSON:
         show_rows(advice.to_arrow(), output)
     else:

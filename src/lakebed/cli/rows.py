@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
 import typer
 
 import lakebed
+from lakebed.cli.command import WriteOptions, open_table, show_result, table_command
 from lakebed.cli.output import (
     Delimiter,
     Form,
@@ -46,7 +47,6 @@ Limit = Annotated[int | None, typer.Option(help="At most this many rows; 0: all.
 DataFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="Parquet, CSV, TSV or JSON lines.", show_default=False)
 ]
-WriteOptions = Annotated[list[str] | None, typer.Option("--option", help="KEY=VALUE, as in `lakebed options list`.")]
 Retries = Annotated[
     int | None, typer.Option("--retries", min=0, help="How often it is run again after it lost against another write.")
 ]
@@ -54,10 +54,6 @@ Retries = Annotated[
 
 # Exit code of a lookup of a key that the table does not hold.
 NOT_THERE = 20
-
-
-def _open(uri: str, storage_option: list[str] | None) -> lakebed.Table:
-    return lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
 
 
 def _names(columns: str | None) -> list[str] | None:
@@ -100,7 +96,9 @@ def scan(
     storage_option: StorageOptions = None,
 ) -> None:
     """Rows of the table."""
-    found = _open(uri, storage_option).scan(columns=_names(columns), filter=filter_by, as_of=as_of, query=query.value)
+    found = open_table(uri, storage_option).scan(
+        columns=_names(columns), filter=filter_by, as_of=as_of, query=query.value
+    )
     _show_some(found, limit, output)
 
 
@@ -114,7 +112,7 @@ def count(
 ) -> None:
     """How many rows."""
     with working("counting"):
-        rows = _open(uri, storage_option).scan(filter=filter_by, as_of=as_of, query=query.value).count()
+        rows = open_table(uri, storage_option).scan(filter=filter_by, as_of=as_of, query=query.value).count()
     if output.is_for_programs:
         show_facts({"rows": rows}, output)
     else:
@@ -131,7 +129,7 @@ def get(
     storage_option: StorageOptions = None,
 ) -> None:
     """Rows by record key, through the table's index; exit code 20 where the table lacks one of them."""
-    table = _open(uri, storage_option)
+    table = open_table(uri, storage_option)
     wanted = lakebed.KeyText(keys)
     show_rows(table.get(wanted, columns=_names(columns)), output)
     _tell_missing(table, keys)
@@ -146,7 +144,7 @@ def locate(
     storage_option: StorageOptions = None,
 ) -> None:
     """Where record keys are: partition path, file group, instant; exit code 20 where the table lacks one of them."""
-    table = _open(uri, storage_option)
+    table = open_table(uri, storage_option)
     show_rows(table.locate(lakebed.KeyText(keys)), output)
     _tell_missing(table, keys)
 
@@ -170,7 +168,7 @@ def changes(
     storage_option: StorageOptions = None,
 ) -> None:
     """Rows written since a checkpoint; the next checkpoint goes to standard error (this one where rows are left)."""
-    found = _open(uri, storage_option).changes(start, end, columns=_names(columns), filter=filter_by)
+    found = open_table(uri, storage_option).changes(start, end, columns=_names(columns), filter=filter_by)
     cut = _show_some(found, limit, output)
     # a checkpoint stands for all rows before it: where some were not shown, the next read begins where this one did
     typer.echo(f"next --start {start if cut else found.end}", err=True)
@@ -188,104 +186,75 @@ def cdc(
     """Inserts, updates and deletes since a checkpoint, with the rows before and after; the next checkpoint goes to
     standard error (this one where changes are left)."""
     images = "rows" if output in (Form.JSON, Form.NDJSON) else "json"
-    found = _open(uri, storage_option).cdc(start, end, columns=_names(columns), images=images)
+    found = open_table(uri, storage_option).cdc(start, end, columns=_names(columns), images=images)
     cut = _show_some(found, limit, output)
     typer.echo(f"next --start {start if cut else found.end}", err=True)
 
 
+@table_command("upserting {file.name}")
 def upsert(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     file: DataFile,
     partial: Annotated[bool, typer.Option("--partial", help="The file has some of the columns; others stay.")] = False,
     delimiter: Delimiter = None,
     retries: Retries = None,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+) -> lakebed.WriteResult:
     """Update rows with known keys, insert the others."""
-    given = {**_given(option, retries), **({"lakebed.write.partial": "true"} if partial else {})}
-    _write("upsert", "upserting", uri, file, delimiter, given, storage_option, output)
+    rows = read_rows(file, table.schema, delimiter)
+    return table.upsert(rows, partial=partial, retries=retries, options=options)
 
 
+@table_command("inserting {file.name}")
 def insert(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     file: DataFile,
     delimiter: Delimiter = None,
     retries: Retries = None,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+) -> lakebed.WriteResult:
     """Insert rows without looking for their keys."""
-    _write("insert", "inserting", uri, file, delimiter, _given(option, retries), storage_option, output)
+    return table.insert(read_rows(file, table.schema, delimiter), retries=retries, options=options)
 
 
+@table_command("loading {file.name}")
 def bulk_insert(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     file: DataFile,
     delimiter: Delimiter = None,
     retries: Retries = None,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+) -> lakebed.WriteResult:
     """Load many rows into new file groups."""
-    _write("bulk_insert", "loading", uri, file, delimiter, _given(option, retries), storage_option, output)
+    return table.bulk_insert(read_rows(file, table.schema, delimiter), retries=retries, options=options)
 
 
+@table_command("writing {file.name}")
 def insert_overwrite(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     file: DataFile,
     whole: Annotated[
         bool, typer.Option("--table", help="Replace all rows, not those of the partitions alone.")
     ] = False,
     delimiter: Delimiter = None,
     retries: Retries = None,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+) -> lakebed.WriteResult:
     """Replace all rows of the partitions that the file's rows fall into."""
-    table = _open(uri, storage_option)
+    scope = "table" if whole else "partitions"
     rows = read_rows(file, table.schema, delimiter)
-    with working(f"writing {file.name}"):
-        scope = "table" if whole else "partitions"
-        result = table.insert_overwrite(rows, scope, options=_given(option, retries))
-    _show_result(result, output)
+    return table.insert_overwrite(rows, scope, retries=retries, options=options)
 
 
+@table_command("deleting partitions")
 def delete_partitions(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     partitions: Annotated[list[str], typer.Argument(help="Partition paths; * is any text.", show_default=False)],
     retries: Retries = None,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+) -> lakebed.WriteResult:
     """Drop all rows of partition paths."""
-    table = _open(uri, storage_option)
-    with working("deleting partitions"):
-        result = table.delete_partitions(partitions, options=_given(option, retries))
-    _show_result(result, output)
-
-
-def _write(
-    verb: Literal["upsert", "insert", "bulk_insert"],
-    doing: str,
-    uri: str,
-    file: Path,
-    delimiter: str | None,
-    options: dict[str, str],
-    storage_option: list[str] | None,
-    output: Form,
-) -> None:
-    table = _open(uri, storage_option)
-    rows = read_rows(file, table.schema, delimiter)
-    write = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}[verb]
-    with working(f"{doing} {file.name}"):
-        result = write(rows, options=options)
-    _show_result(result, output)
+    return table.delete_partitions(partitions, retries=retries, options=options)
 
 
 def delete(
@@ -300,11 +269,11 @@ def delete(
     """Delete rows by record key or by condition."""
     if bool(keys) == bool(where):
         raise typer.BadParameter("give either record keys or --where", param_hint="--where")
-    table = _open(uri, storage_option)
-    target = where if where else lakebed.KeyText(keys or [])
+    table = open_table(uri, storage_option)
     with working("deleting"):
-        result = table.delete(target, options=_given(option, retries))
-    _show_result(result, output)
+        target = where or lakebed.KeyText(keys or [])
+        result = table.delete(target, retries=retries, options=pairs(option, "--option"))
+    show_result(result, output)
 
 
 def explain(
@@ -322,26 +291,10 @@ def explain(
     storage_option: StorageOptions = None,
 ) -> None:
     """The plan of an upsert of a file, or of a scan; nothing is written."""
-    table = _open(uri, storage_option)
+    table = open_table(uri, storage_option)
     if file is not None:
         with working("planning"):
             plan = table.explain(upsert=read_rows(file, table.schema, delimiter), options=pairs(option, "--option"))
-        if output.is_for_programs:
-            show_facts(plan.to_dict(), output)
-        else:
-            show_text(str(plan), output)
+        show_result(plan, output)
         return
     show_text(table.scan(columns=_names(columns), filter=filter_by, as_of=as_of).explain(), output)
-
-
-def _show_result(result: lakebed.WriteResult, output: Form) -> None:
-    if output.is_for_programs:
-        show_facts(result.to_dict(), output)
-    else:
-        typer.echo(str(result))
-
-
-def _given(option: list[str] | None, retries: int | None) -> dict[str, str]:
-    """The options of a write, with the number of retries among them."""
-    given = pairs(option, "--option")
-    return given if retries is None else {**given, "hoodie.write.num.retries.on.conflict.failures": str(retries)}

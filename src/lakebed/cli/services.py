@@ -4,18 +4,31 @@ savepoint, restore, rollback, repair.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 import lakebed
+from lakebed.cli.command import (
+    DryRun,
+    PartitionPaths,
+    PlanOnly,
+    WriteOptions,
+    open_table,
+    show_result,
+    table_command,
+)
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_records
-from lakebed.cli.rows import WriteOptions
+from lakebed.services.archival import ArchivalResult
+from lakebed.services.cleaning import CleanResult
+from lakebed.services.clustering import ClusteringResult
+from lakebed.services.compaction import CompactionResult
+from lakebed.services.partition_ttl import PartitionTtlResult
 from lakebed.services.restore import RestoreResult, RollbackResult
 
 _COLUMNS = ["instant", "user", "comment", "created", "partitions", "files"]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 
 
 def savepoint(
@@ -29,7 +42,7 @@ def savepoint(
     storage_option: StorageOptions = None,
 ) -> None:
     """Keep a commit for `lakebed restore`: cleaning leaves its files, archival its instant."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+    table = open_table(uri, storage_option)
     if show:
         show_records([one.to_dict() for one in table.savepoints()], _COLUMNS, output)
         return
@@ -42,46 +55,31 @@ def savepoint(
         else:
             typer.echo(f"deleted {done or 'what was left of savepoint ' + instant}")
         return
-    made = table.savepoint(instant, comment=comment, user=user)
-    if output.is_for_programs:
-        show_facts(made.to_dict(), output)
-    else:
-        typer.echo(str(made))
+    show_result(table.savepoint(instant, comment=comment, user=user), output)
 
 
+@table_command("restoring")
 def restore(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     instant: Annotated[
         str | None, typer.Argument(help="The commit to go back to; without it a restore that was cut off is finished.")
     ] = None,
     dry_run: DryRun = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
-    """Make the table what it was when a commit completed: all that came later is rolled back for good."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    _show(table.restore(instant, dry_run=dry_run, options=pairs(option, "--option")), output)
+) -> RestoreResult:
+    """Make the table what it was when a commit completed: all later commits are rolled back for good."""
+    return table.restore(instant, dry_run=dry_run, options=options)
 
 
+@table_command("rolling back")
 def rollback(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     instant: Annotated[str, typer.Argument(help="The table's last completed commit.")],
     dry_run: DryRun = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+) -> RollbackResult:
     """Take the last completed commit back; `lakebed restore` takes back more."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    _show(table.rollback(instant, dry_run=dry_run, options=pairs(option, "--option")), output)
-
-
-def _show(done: RestoreResult | RollbackResult, output: Form) -> None:
-    if output.is_for_programs:
-        show_facts(done.to_dict(), output)
-    else:
-        typer.echo(str(done))
+    return table.rollback(instant, dry_run=dry_run, options=options)
 
 
 class Layout(StrEnum):
@@ -92,130 +90,100 @@ class Layout(StrEnum):
     HILBERT = "hilbert"
 
 
+@table_command("clustering")
 def cluster(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     sort: Annotated[
         list[str] | None, typer.Option("--sort", help="A column to order rows by; give it once for each.")
     ] = None,
     layout: Annotated[Layout | None, typer.Option("--layout", help="One column after another, or a curve.")] = None,
-    partition: Annotated[
-        list[str] | None, typer.Option("--partition", help="A partition path to look at; give it once for each.")
-    ] = None,
-    plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Only make the plan; `lakebed cluster` or real Hudi runs it.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    partition: PartitionPaths = None,
+    plan_only: PlanOnly = False,
+    dry_run: DryRun = False,
     when_due: Annotated[
         bool, typer.Option("--when-due", help="Make a plan only after so many commits as the table's settings say.")
     ] = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
-    """Write small files anew as fewer and larger ones, in an order if one is given: pending plans first."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    done = table.cluster(
+) -> ClusteringResult:
+    """Rewrite small files as fewer and larger ones, in an order if one is given. Pending plans are run first."""
+    return table.cluster(
         sort,
         layout=layout.value if layout else None,
         partitions=partition,
         plan_only=plan_only,
         dry_run=dry_run,
         when_due=when_due,
-        options=pairs(option, "--option"),
+        options=options,
     )
-    if output.is_for_programs:
-        show_facts(done.to_dict(), output)
-    else:
-        typer.echo(str(done))
 
 
+@table_command("merging small files")
 def merge_small_files(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     least: Annotated[
         int, typer.Option("--least", min=2, help="Only in partition paths with so many small files or more.")
     ] = 2,
-    plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Only make the plan; `lakebed cluster` or real Hudi runs it.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+    plan_only: PlanOnly = False,
+    dry_run: DryRun = False,
+) -> ClusteringResult:
     """Put small files together, up to the size that files are to have."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    done = table.merge_small_files(least, plan_only=plan_only, dry_run=dry_run, options=pairs(option, "--option"))
-    if output.is_for_programs:
-        show_facts(done.to_dict(), output)
-    else:
-        typer.echo(str(done))
+    return table.merge_small_files(least, plan_only=plan_only, dry_run=dry_run, options=options)
 
 
+def _files_to_delete(result: CleanResult) -> Iterator[str]:
+    """The files of a plan that was only shown."""
+    if result.plan is not None and result.planned is None:
+        for partition, names in result.plan.files.items():
+            yield from (f"{partition}/{name}" if partition else name for name in names)
+
+
+@table_command("cleaning", _files_to_delete)
 def clean(
-    uri: Uri,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
-    plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Only make the plan; `lakebed clean` or real Hudi carries it out.")
-    ] = False,
+    table: lakebed.Table,
+    options: dict[str, str],
+    plan_only: PlanOnly = False,
+    dry_run: DryRun = False,
     when_due: Annotated[
         bool, typer.Option("--when-due", help="Make a plan only where commits since the last clean left something.")
     ] = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
-    """Delete files that no commit can see any more which is kept: a pending plan first, then all that is left."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    options = pairs(option, "--option")
-    done = table.clean(plan_only=plan_only, dry_run=dry_run, when_due=when_due, options=options)
-    if output.is_for_programs:
-        show_facts(done.to_dict(), output)
-        return
-    typer.echo(str(done))
-    if dry_run and done.plan is not None:
-        for partition, names in done.plan.files.items():
-            for name in names:
-                typer.echo(f"  {partition}/{name}" if partition else f"  {name}")
+) -> CleanResult:
+    """Delete files that no retained commit can see. A pending plan is carried out first."""
+    return table.clean(plan_only=plan_only, dry_run=dry_run, when_due=when_due, options=options)
 
 
-def archive(
-    uri: Uri,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be archived.")] = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+@table_command("archiving")
+def archive(table: lakebed.Table, options: dict[str, str], dry_run: DryRun = False) -> ArchivalResult:
     """Move the oldest instants of a long timeline to the archived one."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    done = table.archive(dry_run=dry_run, options=pairs(option, "--option"))
-    if output.is_for_programs:
-        show_facts(done.to_dict(), output)
-    else:
-        typer.echo(str(done))
+    return table.archive(dry_run=dry_run, options=options)
 
 
+@table_command("compacting")
 def compact(
-    uri: Uri,
-    plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Only make the plan; `lakebed compact` or real Hudi runs it.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    table: lakebed.Table,
+    options: dict[str, str],
+    plan_only: PlanOnly = False,
+    dry_run: DryRun = False,
     when_due: Annotated[
         bool, typer.Option("--when-due", help="Make a plan only where the table's trigger says so.")
     ] = False,
     logs: Annotated[bool, typer.Option("--logs", help="Merge log blocks with each other only.")] = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
-    """Merge the log files of a merge-on-read table into base files: pending plans first, then all that is left."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+) -> CompactionResult:
+    """Merge the log files of a merge-on-read table into base files. Pending plans are run first."""
     run = table.compact_logs if logs else table.compact
-    done = run(plan_only=plan_only, dry_run=dry_run, when_due=when_due, options=pairs(option, "--option"))
-    if output.is_for_programs:
-        show_facts(done.to_dict(), output)
-    else:
-        typer.echo(str(done))
+    return run(plan_only=plan_only, dry_run=dry_run, when_due=when_due, options=options)
+
+
+@table_command("expiring partitions", lambda result: [f"{path} since {since}" for path, since in result.paths.items()])
+def expire_partitions(
+    table: lakebed.Table,
+    options: dict[str, str],
+    days: Annotated[int | None, typer.Option("--days", help="For how many days a partition stays.")] = None,
+    partition: PartitionPaths = None,
+    dry_run: DryRun = False,
+) -> PartitionTtlResult:
+    """Delete partitions without a write in so many days, by the table's settings or --days."""
+    return table.expire_partitions(days, partitions=partition, dry_run=dry_run, options=options)
 
 
 def repair(
@@ -228,7 +196,7 @@ def repair(
             " all are looked at and all but duplicates mended.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is wrong.")] = False,
+    dry_run: DryRun = False,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -243,30 +211,4 @@ def repair(
         options=pairs(option, "--option"),
         storage_options=pairs(storage_option, "--storage-option"),
     )
-    if output.is_for_programs:
-        show_facts(done.to_dict(), output)
-    else:
-        typer.echo(str(done))
-
-
-def expire_partitions(
-    uri: Uri,
-    days: Annotated[int | None, typer.Option("--days", help="For how many days a partition stays.")] = None,
-    partition: Annotated[
-        list[str] | None, typer.Option("--partition", help="A partition path that may go; give it once for each.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
-    """Delete partitions that nobody has written to for so many days, by the table's settings or --days."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    options = pairs(option, "--option")
-    done = table.expire_partitions(days, partitions=partition, dry_run=dry_run, options=options)
-    if output.is_for_programs:
-        show_facts(done.to_dict(), output)
-        return
-    typer.echo(str(done))
-    for path, since in done.paths.items():
-        typer.echo(f"  {path} since {since}")
+    show_result(done, output)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import typer
 
 import lakebed
+from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result, table_command
 from lakebed.cli.output import (
     Delimiter,
     Form,
@@ -27,8 +28,6 @@ from lakebed.cli.output import (
     shown_rows,
     tell_cut,
 )
-from lakebed.cli.rows import WriteOptions
-from lakebed.cli.services import DryRun
 from lakebed.config.option_table import Option, canonical, nearest
 from lakebed.config.option_table import options as known_options
 from lakebed.config.options import check_options, stored_merge_mode
@@ -42,7 +41,7 @@ app = typer.Typer(help="Create and describe tables.", no_args_is_help=True)
 @app.command()
 def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """What the table is, what it has, and what lakebed does with that."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+    table = open_table(uri, storage_option)
     fields: dict[str, Any] = _facts(table)
     features = [
         {"feature": f.name, "read": f.read, "write": f.write, "why": f"{f.why}; {f.hint}" if f.why else ""}
@@ -207,7 +206,7 @@ def show_timeline(
     storage_option: StorageOptions = None,
 ) -> None:
     """Instants of the active timeline, oldest first."""
-    instants = _open(uri, storage_option).timeline.to_arrow()
+    instants = open_table(uri, storage_option).timeline.to_arrow()
     most = shown_rows(limit, output)
     show_rows(instants.slice(max(0, len(instants) - most)) if most else instants, output)
     if 0 < most < len(instants):
@@ -223,7 +222,7 @@ def show_files(
     storage_option: StorageOptions = None,
 ) -> None:
     """The latest file slices: file group, base file, size, log files."""
-    files = _open(uri, storage_option).files.to_arrow()
+    files = open_table(uri, storage_option).files.to_arrow()
     if partition is not None:
         files = files.filter(pc.equal(files.column("partition"), partition))
     most = shown_rows(limit, output)
@@ -235,62 +234,43 @@ def show_files(
 @files_app.command("skew")
 def show_skew(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """How large the buckets are, the largest first; 3 GB at most are advised."""
-    show_rows(_open(uri, storage_option).files.skew().to_arrow(), output)
+    show_rows(open_table(uri, storage_option).files.skew().to_arrow(), output)
 
 
-def _open(uri: str, storage_option: list[str] | None) -> lakebed.Table:
-    return lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-
-
+@table_command("upgrading")
 def upgrade(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     to: Annotated[int, typer.Option(help="The table version: 8 or 9.")] = 9,
     dry_run: DryRun = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+) -> VersionChange:
     """Make a table one of a later version, with the same rows."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    _show(table.upgrade(to=to, dry_run=dry_run, options=pairs(option, "--option")), output)
+    return table.upgrade(to=to, dry_run=dry_run, options=options)
 
 
+@table_command("downgrading")
 def downgrade(
-    uri: Uri,
+    table: lakebed.Table,
+    options: dict[str, str],
     to: Annotated[int, typer.Option(help="The table version: 8 or 6.")],
     dry_run: DryRun = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
+) -> VersionChange:
     """Make a table one of an earlier version, which older releases of Hudi read, with the same rows."""
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    _show(table.downgrade(to=to, dry_run=dry_run, options=pairs(option, "--option")), output)
-
-
-def _show(done: VersionChange, output: Form) -> None:
-    if output.is_for_programs:
-        show_facts(done.to_dict(), output)
-    else:
-        typer.echo(str(done))
+    return table.downgrade(to=to, dry_run=dry_run, options=options)
 
 
 def configure(
     uri: Uri,
     settings: Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, e.g. hoodie.compact.inline=false.")] = None,
     remove: Annotated[list[str] | None, typer.Option("--remove", help="KEY to take off: the default holds.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    dry_run: DryRun = False,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Change settings that the table remembers, under its lock."""
-    given: dict[str, Any] = {**pairs(settings, "SETTINGS"), **dict.fromkeys(remove or [])}
-    if not given:
+    changes: dict[str, str | None] = {**pairs(settings, "SETTINGS"), **dict.fromkeys(remove or [])}
+    if not changes:
         raise typer.BadParameter("name a setting to change or to remove", param_hint="SETTINGS")
-    table = lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
-    done = table.configure(given, dry_run=dry_run, options=pairs(option, "--option"))
-    if output.is_for_programs:
-        show_facts(done.to_dict(), output)
-    else:
-        typer.echo(str(done))
+    table = open_table(uri, storage_option)
+    show_result(table.configure(changes, dry_run=dry_run, options=pairs(option, "--option")), output)

@@ -67,9 +67,14 @@ class _Known:
 
 
 def by_buckets(frame: DataFrame) -> DataFrame:
-    """The same rows by a plan that goes by the buckets: where a query over `t.scan().to_spark(bucketed=True)` joins on
-    the key, groups by it or has windows over it, Spark then needs no exchange. That holds for subqueries in conditions
-    (IN, EXISTS, one value) and over unions, too. The DataFrame as it is on Spark Connect.
+    """The same rows, by a plan of Spark that uses the buckets of tables.
+
+    Where a query over `t.scan().to_spark(bucketed=True)` joins on the key, groups by it or has windows over it, Spark
+    then needs no exchange. That holds for subqueries in conditions (IN, EXISTS, one value) and over unions, too. On
+    Spark Connect the DataFrame is returned unchanged. Raises `InvalidOption` for anything but a Spark DataFrame.
+
+    >>> def fares(t):  # a table with a bucket index
+    ...     return lakebed.by_buckets(t.scan().to_spark(bucketed=True).groupBy("id").sum("fare"))
     """
     if session_of(frame) is None:
         raise refused("by_buckets", "frame", frame, "a Spark DataFrame")

@@ -19,23 +19,33 @@ ENTRY_POINTS = "lakebed.mergers"
 
 
 class Merger(ABC):
-    """A way to merge two rows of one key, of the user's own. Subclass it, and register the class (or an object of it)
-    under the entry point group `lakebed.mergers`.
+    """A way to merge two rows of one key, in a class of your own.
 
-    `strategy_id` is a UUID that you make once and never change: tables keep it
-    (`hoodie.record.merge.strategy.id`), and by it the merger is found again. A merger is sent to the tasks of a Spark
-    job: it pickles, and its package is installed where they run.
+    Register the subclass (or an object of it) under the entry point group `lakebed.mergers`. `strategy_id` is a UUID
+    that you make once and never change: tables record it (`hoodie.record.merge.strategy.id`), and readers find the
+    merger by it. A merger is sent to the tasks of a Spark job: it pickles, and its package is installed where they run.
+
+    >>> import lakebed, pyarrow as pa, pyarrow.compute as pc
+    >>> class Highest(lakebed.Merger):
+    ...     strategy_id = "f3a6c2de-5d0b-4b0e-9c39-6a4f0c1f7a10"
+    ...
+    ...     def merge(self, old, new):
+    ...         highest = pc.max_element_wise(old["fare"], new["fare"])
+    ...         return new.set_column(new.schema.get_field_index("fare"), "fare", highest), None
+    >>> old, new = (pa.RecordBatch.from_pydict({"id": [1], "fare": [fare]}) for fare in (9.5, 7.0))
+    >>> Highest().merge(old, new)[0].to_pylist()
+    [{'id': 1, 'fare': 9.5}]
     """
 
     strategy_id: ClassVar[str]
 
     @abstractmethod
     def merge(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """The rows to keep, and which of them are deletes (None: none are).
+        """The merged rows, and which of them are deletes (None: none).
 
-        `old` and `new` have the table's columns and as many rows, row by row of the same key; `new` came later. The
-        result has the same columns, types and keys. Pairs in which one side is a delete are not asked about: a delete
-        removes what is older, and is itself forgotten when the key comes again.
+        `old` and `new` have the table's columns and the same number of rows; row by row they have the same key, and
+        `new` is the later one. The result has the same columns, types and keys. It is not called for pairs with a
+        delete: a delete removes older rows, and a later row of its key replaces it.
         """
         raise NotImplementedError
 

@@ -14,21 +14,28 @@ from lakebed.write_status import WriteStatus
 
 @dataclass(frozen=True)
 class WriteResult:
-    """The outcome of one committed write.
+    """The outcome of one committed write. Prints in a line.
 
-    `instant` is its requested time, `checkpoint` what `changes(start=...)` goes on from. Counts are rows; `unchanged`
-    are incoming rows that changed nothing (an older ordering value, a delete of a key that is not there), `combined`
-    those that went into another incoming row of their key, before the table was looked at. What goes to the log files
-    of buckets that are there counts as `updated`, new keys too: no key is looked for then. `bytes` is the size of the
-    files written. `seconds` has the time of each stage: "begin", "metadata" (the metadata table is made ready: missing
-    indexes built, compaction), "tag" (rows are placed, file groups assigned), "write", "commit".
-    `replaced_rows` are those of the file groups that overwrites and dropped partitions took away, None where a file of
-    them cannot be read.
-    `services` has a line about each table service that the write made due, `schema_changes` one about each column
-    of the table that is new or another now. `retries` counts the runs before this one, which lost against concurrent
-    writes. `lookup` is what the index did to find the keys: how many it looked up and found, file slices ruled out and
-    read, files opened, bytes. None where nobody looked: for a plain or bulk insert, and for rows that were found by a
-    condition or by their keys alone. A row that moves to another partition path is one updated row.
+    `instant` is its requested time, `checkpoint` the argument for the next `changes(start=...)`. Counts are rows.
+    `unchanged` are incoming rows that changed nothing (an older ordering value, a delete of a key that the table
+    lacks). `combined` are incoming rows that were merged into another incoming row of their key. Rows that are appended
+    to log files of existing buckets count as `updated`, new keys too: their keys are not looked up. A row that moves to
+    another partition path is one updated row. `replaced_rows` are the rows of the file groups that overwrites and
+    deletes of partitions replaced, None where one of their files cannot be read. `bytes` is the size of the files
+    written.
+
+    `seconds` has the time of each stage: "begin", "metadata" (missing indexes of the metadata table are built, it is
+    compacted), "tag" (the index places the rows, file groups are assigned), "write", "commit". `services` has a line
+    for each table service that was due after the write, `schema_changes` one for each column that was added or changed.
+    `retries` counts earlier runs, which lost against concurrent writes. `lookup` has the index's counts: keys looked up
+    and found, file slices ruled out and read, files opened, bytes. It is None where no key was looked up: for a plain
+    or bulk insert, and for rows that were found by a condition or by their keys alone.
+
+    >>> import lakebed, pyarrow as pa
+    >>> rows = pa.table({"id": [1, 2], "at": [1, 1]})
+    >>> result = lakebed.create("memory://docs/results", rows, key="id").upsert(rows)
+    >>> result.rows, result.inserted, result.updated, result.retries
+    (2, 2, 0, 0)
     """
 
     instant: str

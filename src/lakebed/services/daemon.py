@@ -262,16 +262,17 @@ def run_services(
     spark: Any | None = None,
     stop: threading.Event | None = None,
 ) -> Iterator[ServiceEvent]:
-    """Run what is due on each of these tables, one after another, and look again every `interval` seconds; gives what
-    happens as it happens, and works only while it is asked for more.
+    """Run the services that are due on each of these tables, and look again every `interval` seconds.
 
-    What is due the settings of each table say, or `options` in their place: cleaning, archival, compaction, log
-    compaction, clustering, expiry of partitions, indexes that wait to be built, writes of dead writers. Several such
-    processes share the tables: who runs services on one has a lease on it, which goes when that process does. Writers
-    go on beside it. A service that fails is told, and tried again later; the others go on.
+    Yields events; it works only while the caller asks for more. The settings of each table, or `options` in their
+    place, decide what is due: cleaning, archival, compaction, log compaction, clustering, expiry of partitions, planned
+    indexes, rollback of dead writers. Several such processes share the tables: the one that runs services on a table
+    has a lease on it, which ends with the process. Writers continue meanwhile. After a service fails, an event has its
+    error, the other services run, and it is tried again later.
 
-    With `once` it ends when nothing more is due; with `dry_run` it only tells what is. After `stop` was set the service
-    that runs is done to its end, and no other begun.
+    With `once` it ends when nothing more is due; with `dry_run` it only yields what is due. After `stop` is set the
+    running service is completed, and no other begun. Raises `InvalidOption` for wrong options and an empty list of
+    tables.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1], "ts": [1]})
@@ -279,8 +280,8 @@ def run_services(
     >>> t = lakebed.create("memory://docs/served", rows, key="id", index="bucket", buckets=1, properties=settings)
     >>> for n in range(3): _ = t.upsert(rows)
     >>> for event in lakebed.run_services([t.uri], once=True): print(event)
-    memory://docs/served: clean is due: what only commits before ... see
-    memory://docs/served: clean ...: 1 file in 1 partition deleted, what ... and later commits see is kept (... s)
+    memory://docs/served: clean is due: ...
+    memory://docs/served: clean ...: 1 file in 1 partition deleted, ... (... s)
     """
     resolve_options(options)
     uris = [tables] if isinstance(tables, str) else list(dict.fromkeys(tables))

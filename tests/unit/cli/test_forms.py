@@ -48,6 +48,21 @@ def test_ndjson_is_an_object_a_line_and_csv_a_row(capsys: pytest.CaptureFixture[
     assert next(csv.reader(io.StringIO(capsys.readouterr().out)))[0] == "table"
 
 
+@pytest.mark.parametrize("command", [("rescale", "{uri}", "--buckets", "2"), ("index", "use", "{uri}", "simple")])
+def test_a_change_of_the_index_is_values_for_programs_in_every_form(
+    capsys: pytest.CaptureFixture[str], uri: str, command: tuple[str, ...]
+) -> None:
+    arguments = [*(word.format(uri=uri) for word in command), "--dry-run", "-o"]
+    assert invoke([*arguments, "json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["instant"] is None
+    assert invoke([*arguments, "ndjson"]) == 0
+    assert json.loads(capsys.readouterr().out)["plan"] == facts["plan"]
+    assert invoke([*arguments, "csv"]) == 0
+    header, _ = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert header == list(facts)
+
+
 def test_csv_is_read_in_the_types_of_the_table(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("id;zip;price;x;ts\n2;00502;7.5;;3\n")

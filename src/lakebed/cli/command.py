@@ -1,0 +1,81 @@
+"""What commands on one table share: they open it, read its options, show progress and print the result."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Concatenate, ParamSpec, Protocol
+
+import typer
+
+import lakebed
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, working
+
+
+class Result(Protocol):
+    """The result of a write or service: a text for people, plain values for programs."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+P = ParamSpec("P")
+
+WriteOptions = Annotated[list[str] | None, typer.Option("--option", help="KEY=VALUE, as in `lakebed options list`.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+PlanOnly = Annotated[
+    bool, typer.Option("--plan-only", help="Only make the plan; a later run, or real Hudi, carries it out.")
+]
+PartitionPaths = Annotated[
+    list[str] | None, typer.Option("--partition", help="Only this partition path; give it once for each.")
+]
+
+
+def open_table(uri: str, storage_option: list[str] | None) -> lakebed.Table:
+    """The table at `uri`, with the storage options of the command line."""
+    return lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+
+
+def show_result(result: Result, output: Form, details: Iterable[str] = ()) -> None:
+    """Print a result: its values for programs, its text and the lines of `details` for people."""
+    if output.is_for_programs:
+        show_facts(result.to_dict(), output)
+        return
+    typer.echo(str(result))
+    for line in details:
+        typer.echo(f"  {line}")
+
+
+def table_command(
+    progress: str, details: Callable[[Any], Iterable[str]] = lambda _: ()
+) -> Callable[[Callable[Concatenate[lakebed.Table, dict[str, str], P], Result]], Callable[..., None]]:
+    """A command of a function that gets the table and the options of `--option`, and returns what is printed.
+
+    The command takes the table's URI, then the function's own parameters, then `--option`, `--output` and
+    `--storage-option`. `progress` is shown while the function runs; it may name parameters ("upserting {file.name}").
+    `details` are further lines for people, made of the result.
+    """
+
+    def command_of(function: Callable[Concatenate[lakebed.Table, dict[str, str], P], Result]) -> Callable[..., None]:
+        def command(
+            uri: Uri,
+            option: WriteOptions = None,
+            output: Output = Form.TABLE,
+            storage_option: StorageOptions = None,
+            **own: Any,
+        ) -> None:
+            run: Callable[..., Result] = function
+            table = open_table(uri, storage_option)
+            options = pairs(option, "--option")
+            with working(progress.format(**own)):
+                result = run(table, options, **own)
+            show_result(result, output, details(result))
+
+        uri, *shared, _ = inspect.signature(command, eval_str=True).parameters.values()
+        _, _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        parameters = [part.replace(kind=part.KEYWORD_ONLY) for part in (uri, *own, *shared)]
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__annotations__ = {}  # the signature has them, evaluated
+        command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+        return command
+
+    return command_of
