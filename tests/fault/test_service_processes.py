@@ -118,6 +118,7 @@ def given(n: int) -> list[tuple[int, str, str, int]]:
     return [(n % 4, f"c{n % 2}", f"v{n}", n), (100 + n, f"c{n % 2}", f"w{n}", n)]
 
 
+@pytest.mark.full
 def test_two_share_three_tables_beside_a_writer(folder: str) -> None:
     uris = [f"{folder}/{name}" for name in ("a", "b", "c")]
     tables = [
@@ -210,6 +211,7 @@ def test_sigterm_lets_the_service_that_runs_end(folder: str) -> None:
     assert ServicesLease(open_storage(uri)).holder() == ""
 
 
+@pytest.mark.full
 def test_a_second_signal_leaves_the_plan_to_others(folder: str) -> None:
     uri, model = due(folder)
     slow = Runner(uri, "--interval", "3600", code=SLOW)

@@ -200,6 +200,7 @@ def test_slices_of_several_files(kind: pa.DataType) -> None:
     assert not pc.any(bounds.low.take(pa.array(last)).is_valid()).as_py()
 
 
+@pytest.mark.every_case
 @every_type
 @pytest.mark.parametrize("log_files", [False, True])
 @pytest.mark.parametrize("version", [1, 2])

@@ -82,6 +82,7 @@ PAIRS: list[tuple[Any, pa.DataType]] = [
 ]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("avro", "arrow"), PAIRS, ids=str)
 @pytest.mark.parametrize("nullable", [True, False])
 def test_every_type_both_ways(avro: Any, arrow: pa.DataType, nullable: bool):

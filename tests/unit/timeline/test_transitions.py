@@ -172,6 +172,7 @@ def test_a_client_that_retried_by_itself_has_committed(storage: MemoryStorage, c
     assert TimelineWriter(storage, config).complete(Action.COMMIT, T, C, BODY) == done
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("mode", ["kill", "torn", "unacknowledged"])
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_killed_writer_leaves_a_readable_timeline(
