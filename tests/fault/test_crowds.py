@@ -2,8 +2,8 @@
 and a table that is whole at the end.
 
 What processes do at the same time is another thing each time, so `make test`, which is the same each time, has none of
-them: `test_two_writers.py` and `property/simulation` have writers that cross in a given order. Three crowds of 4 s are in
-a day's run, 60 of 20 s in a full one. `LAKEBED_CROWD=<seed>` runs one again.
+them: its writers cross in a given order (`test_two_writers.py`, `property/simulation`). Three crowds of 4 s are in a
+day's run, 60 of 20 s in a full one. `LAKEBED_CROWD=<seed>` runs one again.
 """
 
 from __future__ import annotations

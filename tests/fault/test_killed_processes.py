@@ -1,8 +1,8 @@
 """Processes that are killed, or frozen and thawed, while they write: what they were told is done is there for good,
 what raised is nowhere, and the next write finds a table that is whole.
 
-In `make test` the processes stop themselves at given calls of storage. In the other runs they are stopped at any time: a
-few of each, with `LAKEBED_CRASH=all` 200 killed ones and 60 frozen ones.
+In `make test` the processes stop themselves at given calls of storage. In the other runs they are stopped at any time:
+a few of each, with `LAKEBED_CRASH=all` 200 killed ones and 60 frozen ones.
 """
 
 from __future__ import annotations

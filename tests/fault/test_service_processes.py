@@ -119,7 +119,7 @@ def given(n: int) -> list[tuple[int, str, str, int]]:
 
 
 @pytest.mark.full
-def test_two_share_three_tables_beside_a_writer(folder: str) -> None:
+def test_two_processes_share_the_services_of_three_tables(folder: str) -> None:
     uris = [f"{folder}/{name}" for name in ("a", "b", "c")]
     tables = [
         create(uris[0], "mor"),
@@ -179,7 +179,7 @@ def due(folder: str, **properties: Any) -> tuple[str, Model]:
     return uri, model
 
 
-def test_the_lease_and_the_plan_of_a_killed_one_are_taken_over(folder: str) -> None:
+def test_the_lease_and_the_plan_of_a_killed_process_are_taken_over(folder: str) -> None:
     uri, model = due(folder)
     slow = Runner(uri, "--once", code=SLOW)
     with running(slow):

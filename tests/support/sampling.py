@@ -6,11 +6,11 @@
 | `day` | `make test-day` | all tests, and of large sets a larger part, another one each day |
 | `full` | `make test-full` | all tests, and large sets as a whole |
 
-The rule of `make test`: every test runs, and every value of each of its parameters is in a case (each index, table type,
-table version, verb, service and codec), but not every pair of values; every path that changes storage is struck at some
-of its steps. Two marks are exceptions. `full` is not in `make test`: tests that add no feature but pairs, rounds or time,
-and tests whose outcome hangs on the time at which processes are stopped, since whether a change lands must not hang on
-chance. `every_case` has all its cases: they are quick, and each pair of values is a feature of its own.
+The rule of `make test`: every test runs, and every value of each of its parameters is in a case (each index, table
+type, table version, verb, service and codec), but not every pair of values; every path that changes storage is struck at
+some of its steps. Two marks are exceptions. `full` is not in `make test`: tests that add no feature but pairs, rounds or
+time, and tests whose outcome hangs on the time at which processes are stopped, since whether a change lands must not
+hang on chance. `every_case` has all its cases: they are quick, and each pair of values is a feature of its own.
 
 Large sets take their part by the functions here. A variable makes one kind of them whole in any run:
 
@@ -67,6 +67,11 @@ def today() -> int:
 def so_many(of_a_day: int) -> int:
     """How many cases run of a set that counts `of_a_day` of them in a day's run."""
     return max(1, of_a_day // _FEWER) if run() == "small" else of_a_day
+
+
+def rounds(count: int, small: int = 1) -> int:
+    """How often a test goes through its steps: in the small run as often as each step needs."""
+    return small if run() == "small" else count
 
 
 def todays(items: Sequence[T], parts: int, variable: str) -> Sequence[T]:

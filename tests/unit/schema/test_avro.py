@@ -134,7 +134,7 @@ def test_a_record_that_holds_itself_is_refused():
 
 
 @pytest.mark.parametrize("avro", ['"string"', record(("c", "Unknown"))])
-def test_what_is_no_table_schema_is_refused(avro: Any):
+def test_a_schema_that_makes_no_table_is_refused(avro: Any):
     with pytest.raises(SchemaConflict):
         avro_to_arrow(avro)
 

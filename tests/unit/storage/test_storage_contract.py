@@ -59,7 +59,7 @@ class TestStorageContract:
             "a/z": b"three",
         }
 
-    def test_what_is_not_there_is_told_and_never_invented(self, storage: Storage) -> None:
+    def test_a_missing_file_is_an_error_or_none(self, storage: Storage) -> None:
         assert storage.head("no") is None
         assert paths(storage, "no/such") == []
         assert list(storage.list_folders("no")) == []
@@ -169,7 +169,7 @@ class TestStorageContract:
         assert storage.read("lock") == bodies[-1]
         assert paths(storage) == ["lock"] or {".lock.guard", "lock"} == set(paths(storage))
 
-    def test_what_need_not_last_is_done_all_the_same(self, storage: Storage) -> None:
+    def test_writes_without_durability_are_done_all_the_same(self, storage: Storage) -> None:
         storage.write("b/beat", b"1", durable=False)
         storage.write("b/beat", b"2", durable=False)
         assert storage.read("b/beat") == b"2"
