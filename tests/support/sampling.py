@@ -8,9 +8,9 @@
 
 The rule of `make test`: every test runs, and every value of each of its parameters is in a case (each index, table
 type, table version, verb, service and codec), but not every pair of values. Every path that changes storage is struck
-at some of its steps. Two marks are exceptions. `full` is not in `make test`: tests that add no feature but pairs, rounds
-or time, and tests whose outcome hangs on the time at which processes are stopped, since whether a change lands must not
-hang on chance. `every_case` has all its cases: they are quick, and each pair of values is a feature of its own.
+at some of its steps. Two marks are exceptions. `full` is not in `make test`: tests that add no feature but pairs,
+rounds or time, and tests whose outcome hangs on the time at which processes are stopped, since whether a change lands
+must not hang on chance. `every_case` has all its cases: they are quick, and each pair of values is a feature.
 
 Large sets take their part by the functions here. A variable makes one kind of them whole in any run:
 
