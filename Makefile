@@ -9,15 +9,16 @@ INSTALLED := $(VENV)/.installed
 CHECKS := $(VENV)/.checks
 LAYERS := tools/test-layers $(PY)
 
-.PHONY: help demo test test-day unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel oracle clean
+.PHONY: help demo test test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel oracle clean
 .DEFAULT_GOAL := help
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 $(VENV)/.packages: locks/test.txt
+	@echo "makes $(VENV): PySpark and what the tests need, some minutes" >&2
 	@python=$${PYTHON:-$$(tools/find-python)} && test -n "$$python" && "$$python" -m venv --clear $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -r locks/test.txt pyspark==$(SPARK)
+	$(PY) -m pip install --progress-bar off --disable-pip-version-check -r locks/test.txt pyspark==$(SPARK)
 	@touch $@
 
 $(INSTALLED): $(VENV)/.packages pyproject.toml
@@ -33,18 +34,22 @@ demo: $(INSTALLED) ## a year of flights through a table, checked against a strai
 	@PYTHONPATH=examples $(PY) -m year_of_flights
 
 ifeq ($(SPARK),$(FLOOR))
-test: $(INSTALLED) ## every layer of tests
-	@tools/find-java
-	@$(LAYERS) plain spark services interop
+LAYER ?= plain spark services interop
 else
-test: $(INSTALLED)
-	@tools/find-java
-	@$(LAYERS) spark connect
+LAYER ?= spark connect
 endif
 
-test-day: $(INSTALLED) ## the same with today's larger sample of the large sets: another one each day
+test: $(INSTALLED) ## each feature once, in every layer, within ten minutes; one of them: make test LAYER=spark
 	@tools/find-java
-	@LAKEBED_DAY=$${LAKEBED_DAY:-$$($(PY) -c 'from datetime import date; print(date.today().toordinal())')} $(LAYERS) plain spark services interop
+	@LAKEBED_TESTS=small $(LAYERS) $(LAYER)
+
+test-day: $(INSTALLED) ## all tests, with today's part of the large sets: another one each day
+	@tools/find-java
+	@LAKEBED_TESTS=day $(LAYERS) $(LAYER)
+
+test-full: $(INSTALLED) ## all tests, with the large sets as a whole: hours; a part of it: make test-full LAYER=interop
+	@tools/find-java
+	@LAKEBED_TESTS=full $(LAYERS) $(LAYER)
 
 unit: $(INSTALLED) ## codecs, rules and planning, no Spark
 	@$(LAYERS) unit

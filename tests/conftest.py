@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,30 +15,59 @@ from typing import Any
 import pytest
 
 from support.golden_tables import beyond_subset
-from support.sampling import today
+from support.sampling import run, today
 
 _LAYERS_WITH_A_JVM = ("spark", "interop")
 _NO_PARAMETERS = SimpleNamespace(params={})
+_HERE = Path(__file__).parent
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Said of runs that pass, too: what they were samples of."""
-    day = today()
-    terminalreporter.write_line(
-        f"samples of LAKEBED_DAY={day}: schedules from seed {day * 10_000_000} on, histories from {day * 10_000} on"
-    )
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The command that runs each failed test again, and what the run was a sample of."""
+    failed = [report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]
+    for nodeid in dict.fromkeys(report.nodeid for report in failed if getattr(report, "nodeid", None)):
+        terminalreporter.write_line(f"run again: {_command(nodeid, config)}")
+    day = f" of LAKEBED_DAY={today()}" if run() == "day" else ""
+    terminalreporter.write_line(f"tests of the {run()} run{day} (LAKEBED_TESTS)")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their folder, and those of a golden table that is not in `tests/golden`."""
-    here = Path(__file__).parent
+def _command(nodeid: str, config: pytest.Config) -> str:
+    """The one command that runs a test again as it ran here: with the variables that say what is run."""
+    given = {name: value for name, value in os.environ.items() if name.startswith("LAKEBED_")}
+    given |= {"LAKEBED_DAY": str(today())} if run() == "day" else {}
+    python = Path(sys.executable)
+    python = python.relative_to(config.rootpath) if python.is_relative_to(config.rootpath) else python
+    variables = [f"{name}={shlex.quote(value)}" for name, value in sorted(given.items())]
+    return " ".join([*variables, str(python), "-m pytest", shlex.quote(nodeid)])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by their folder, and those of a golden table that is not in `tests/golden`. The small run has
+    no tests with the mark `full`, and of the others the cases that show a value of a parameter for the first time;
+    tests that the command line names run all the same."""
     beyond = beyond_subset()
     for item in items:
         if beyond and any(str(value) in beyond for value in getattr(item, "callspec", _NO_PARAMETERS).params.values()):
             item.add_marker("larger_set")
-        layer = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        layer = item.path.relative_to(_HERE).parts[0] if item.path.is_relative_to(_HERE) else ""
         if layer in _LAYERS_WITH_A_JVM:
             item.add_marker(layer)
+    if run() == "small" and not any("::" in argument for argument in config.args):
+        taken = set(_each_value_once(item for item in items if not item.get_closest_marker("full")))
+        config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+        items[:] = [item for item in items if item in taken]
+
+
+def _each_value_once(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """The items but for the cases of a test of which each parameter has a value that an earlier case has, too."""
+    seen: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for item in items:
+        parameters = getattr(item, "callspec", _NO_PARAMETERS).params
+        values = {(name, repr(value)) for name, value in parameters.items()}
+        of_test = seen[item.nodeid.partition("[")[0]]
+        if not values or values - of_test or item.get_closest_marker("every_case"):
+            yield item
+        of_test |= values
 
 
 def unavailable(reason: str) -> None:

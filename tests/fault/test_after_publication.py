@@ -108,7 +108,7 @@ def test_a_completed_instant_that_may_not_last_is_acknowledged_with_a_warning(ca
         assert ".commit is there, although writing it ended in" in caplog.text
 
 
-def test_one_that_cannot_be_read_back_is_unknown_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_cannot_be_read_back_is_unknown_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     files, old = prepared("simple", 9)
     with copied("local", files) as uri:
         known = {path.rpartition("/")[2] for path in files}

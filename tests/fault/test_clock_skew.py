@@ -64,7 +64,7 @@ def host(uri: str, city: str, offset: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_what_was_acknowledged_is_there(run: int, tmp_path: Path) -> None:
+def test_acknowledged_writes_are_there_whatever_the_clocks_say(run: int, tmp_path: Path) -> None:
     chance = random.Random(run)
     index, version = [("bucket", 9), ("simple", 9), ("bucket", 6), ("simple", 6)][run % 4]
     offsets = chance.sample(OFFSETS, 3)

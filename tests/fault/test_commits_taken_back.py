@@ -84,7 +84,7 @@ def test_a_write_that_began_on_it_is_a_conflict(index: str, version: int, monkey
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_what_it_logged_never_comes_to_life(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_logged_by_a_commit_taken_back_are_never_read(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before version 8 its blocks are in files of others. Its markers do not tell: the next writer swept them."""
     files, old = prepared("mor-bucket", version)
     with copied("memory", files) as uri:
@@ -122,7 +122,7 @@ def cleans(table: Table) -> None:
         ("simple", 6, cleans),
     ],
 )
-def test_it_stands_where_a_service_has_gone_on_from_it(
+def test_a_commit_stays_where_a_service_was_built_on_it(
     index: str, version: int, does: Callable[[Table], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A compaction merges its log files, a clustering has its rows elsewhere, a clean took what it superseded: without

@@ -70,7 +70,7 @@ def test_two_inserts_into_one_new_bucket_meet_early() -> None:
         assert state(uri) == put(old, (60, "c5", "theirs", 1))
 
 
-def test_a_dead_writer_is_in_nobodys_way() -> None:
+def test_a_dead_writer_makes_no_early_conflict() -> None:
     files, old = prepared("simple", 9)
     with copied("memory", files) as uri:
 

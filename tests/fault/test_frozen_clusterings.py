@@ -54,7 +54,7 @@ CHANGES = [upserted, deleted, overwritten]
     + [("simple", 9, deleted), ("mor-simple", 9, overwritten), ("simple", 6, upserted)],
 )
 @pytest.mark.parametrize("of_heartbeat", [True, False])
-def test_it_gives_way_to_the_write(
+def test_a_frozen_clustering_gives_way_to_a_write_of_its_file_groups(
     index: str,
     version: int,
     change: Callable[[Table, Model], Model],
@@ -78,7 +78,7 @@ def test_it_gives_way_to_the_write(
 
 
 @pytest.mark.parametrize(("index", "version"), [("simple", 9), ("mor-record", 8), ("simple", 6)])
-def test_it_stands_where_nobody_wrote_to_its_file_groups(
+def test_a_frozen_clustering_completes_where_no_write_changed_its_file_groups(
     index: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, old = prepared(index, version)

@@ -102,7 +102,7 @@ def test_published_after_the_lock_was_lost(version: int, meanwhile: str, monkeyp
         assert leftovers(uri) == []
 
 
-def test_what_others_have_built_on_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_commit_that_others_built_on_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """The instant is published, and read and followed by another writer, before this one finds its lock gone."""
     files, old = prepared("simple", 9)
     published: list[Mutation] = []

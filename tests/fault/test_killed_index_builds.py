@@ -80,7 +80,7 @@ def test_the_next_write_undoes_a_killed_index_build(
                 raise
 
 
-def test_what_a_failed_first_write_leaves_is_no_difference() -> None:
+def test_verify_passes_over_the_folder_of_a_failed_first_write() -> None:
     files, old = prepared("simple", 9)
     with copied("memory", files) as uri:
         storage = open_storage(uri)

@@ -1,7 +1,8 @@
 """Processes that are killed, or frozen and thawed, while they write: what they were told is done is there for good,
 what raised is nowhere, and the next write finds a table that is whole.
 
-By default a few of each; with `LAKEBED_CRASH=all` 200 killed ones and 60 frozen ones.
+In `make test` the processes stop themselves at given calls of storage. In the other runs they are stopped at any time:
+a few of each, with `LAKEBED_CRASH=all` 200 killed ones and 60 frozen ones.
 """
 
 from __future__ import annotations
@@ -75,6 +76,40 @@ def whole(uri: str, expected: Model, number: int) -> None:
     assert indexes.ok, indexes
 
 
+# Calls of storage of one write: as it looks for keys, as it writes files, as it commits, after it.
+STOPS = [("bucket", 9, 30), ("simple", 8, 60), ("record", 6, 120)]
+
+
+@pytest.mark.parametrize(("index", "version", "stop_at"), STOPS)
+def test_a_process_killed_at_a_call_of_storage_loses_nothing_that_it_acknowledged(
+    index: str, version: int, stop_at: int
+) -> None:
+    files, before = prepared(index, version)
+    with copied("local", files) as uri:
+        victim, other = Writer(Task(uri, 2, "c0", 2, _MANY, stop_at)), Writer(Task(uri, 3, "c1", 3, 2))
+        with ended(victim, other):
+            assert victim.is_frozen()
+            victim.kill()
+            other.finish()
+            assert other.acknowledged == [0, 1]
+            found = state(uri)
+            assert found in outcomes(before, [victim, other])
+            whole(uri, found, 4)
+
+
+@pytest.mark.parametrize(("index", "version", "stop_at"), STOPS[1:2])
+def test_a_process_frozen_at_a_call_of_storage_acknowledges_nothing_that_is_gone(
+    index: str, version: int, stop_at: int
+) -> None:
+    files, before = prepared(index, version)
+    with copied("local", files) as uri:
+        writer = Writer(Task(uri, 2, "c0", 2, 2, stop_at, elsewhere=True))
+        with ended(writer):
+            assert writer.is_frozen()
+            assert_frozen_writer_is_right(uri, writer, before, 400)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(("index", "version", "number"), cases(12, 200))
 def test_a_killed_process_loses_nothing_that_it_acknowledged(index: str, version: int, number: int) -> None:
     chance = random.Random(f"killed {index} {version}")
@@ -117,6 +152,16 @@ def take_over(uri: str, writer: Writer, model: Model) -> Model:
     raise TimeoutError(f"{writer} is still pending")
 
 
+def assert_frozen_writer_is_right(uri: str, writer: Writer, model: Model, number: int) -> None:
+    """Others write on; the writer goes on then; the table is that of one of the outcomes."""
+    model = take_over(uri, writer, model)
+    writer.thaw()
+    writer.finish()
+    found = state(uri)
+    assert found in outcomes(model, [writer])
+    whole(uri, found, number)
+
+
 def frozen(uri: str, number: int, chance: random.Random) -> list[Writer]:
     """A writer that stands still somewhere in its writes, by its own doing at some call of storage or by ours; before
     it in the list those that came to their end."""
@@ -135,6 +180,7 @@ def frozen(uri: str, number: int, chance: random.Random) -> list[Writer]:
     raise AssertionError("no writer was met at its work")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("index", "version", "number"), cases(6, 60))
 def test_a_frozen_process_that_goes_on_acknowledges_nothing_that_is_gone(index: str, version: int, number: int) -> None:
     chance = random.Random(f"frozen {index} {version}")
@@ -144,9 +190,4 @@ def test_a_frozen_process_that_goes_on_acknowledges_nothing_that_is_gone(index: 
             *others, writer = frozen(uri, 200 * one, chance)
             [model] = outcomes(before, others)
             with ended(writer):
-                model = take_over(uri, writer, model)
-                writer.thaw()
-                writer.finish()
-                found = state(uri)
-                assert found in outcomes(model, [writer])
-                whole(uri, found, 200 * one + 100)
+                assert_frozen_writer_is_right(uri, writer, model, 200 * one + 100)

@@ -49,7 +49,7 @@ class TwoAttempts(FaultyStorage):
 
 @pytest.mark.parametrize("index", ["bucket", "simple"])
 @pytest.mark.parametrize("when", ["before the commit", "during it"])
-def test_what_a_lost_attempt_wrote_is_gone(index: str, when: When) -> None:
+def test_files_of_a_lost_attempt_are_deleted(index: str, when: When) -> None:
     table = made(f"lost-{index}-{when.replace(' ', '-')}", index)
     seen: list[TwoAttempts] = []
 

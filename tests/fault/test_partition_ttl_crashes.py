@@ -58,7 +58,9 @@ def prepared(index: str, version: int) -> tuple[dict[str, bytes], Model, Model]:
         if mode != "torn" or kind[2] == "local"
     ],
 )
-def test_all_go_or_none_and_the_next_run_does_the_rest(kind: tuple[str, int, str], mode: Mode) -> None:
+def test_an_expiry_deletes_all_partition_paths_or_none_and_the_next_run_the_rest(
+    kind: tuple[str, int, str], mode: Mode
+) -> None:
     assert strike_each(lambda at: _crash(kind, mode, at), 11, kind, mode) >= 1
 
 

@@ -128,7 +128,7 @@ def test_the_call_the_job_and_the_table_say_how_often(write: Callable[[Table], A
         assert state(uri) == put(old, (2, "c0", "theirs", 9), OURS)
 
 
-def test_what_is_wrong_with_the_data_is_raised_at_once(pauses: list[float]) -> None:
+def test_errors_in_the_data_are_raised_without_a_retry(pauses: list[float]) -> None:
     files, old = prepared("simple", 9)
     with copied("memory", files) as uri:
         with pytest.raises(lakebed.SchemaConflict):

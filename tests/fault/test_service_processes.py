@@ -118,7 +118,8 @@ def given(n: int) -> list[tuple[int, str, str, int]]:
     return [(n % 4, f"c{n % 2}", f"v{n}", n), (100 + n, f"c{n % 2}", f"w{n}", n)]
 
 
-def test_two_share_three_tables_beside_a_writer(folder: str) -> None:
+@pytest.mark.full
+def test_two_processes_share_the_services_of_three_tables(folder: str) -> None:
     uris = [f"{folder}/{name}" for name in ("a", "b", "c")]
     tables = [
         create(uris[0], "mor"),
@@ -178,7 +179,7 @@ def due(folder: str, **properties: Any) -> tuple[str, Model]:
     return uri, model
 
 
-def test_the_lease_and_the_plan_of_a_killed_one_are_taken_over(folder: str) -> None:
+def test_the_lease_and_the_plan_of_a_killed_process_are_taken_over(folder: str) -> None:
     uri, model = due(folder)
     slow = Runner(uri, "--once", code=SLOW)
     with running(slow):
@@ -210,6 +211,7 @@ def test_sigterm_lets_the_service_that_runs_end(folder: str) -> None:
     assert ServicesLease(open_storage(uri)).holder() == ""
 
 
+@pytest.mark.full
 def test_a_second_signal_leaves_the_plan_to_others(folder: str) -> None:
     uri, model = due(folder)
     slow = Runner(uri, "--interval", "3600", code=SLOW)

@@ -94,7 +94,7 @@ TIDY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("version", [9, 6])
-def test_what_a_write_makes_due_goes_on_where_others_have_archived_meanwhile(
+def test_services_due_after_a_write_run_where_another_process_archived(
     version: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last clean that the write has seen is on the archived timeline by then."""

@@ -16,11 +16,11 @@ from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
-from support.sampling import INTEROP, todays
+from support.sampling import INTEROP, rounds, todays
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 CASES = (("cow", 9), ("mor", 9), ("cow", 8), ("cow", 6))
-ROUNDS = 5
+ROUNDS = rounds(5)
 SHORT = {
     "hoodie.clean.commits.retained": "2",
     "hoodie.keep.min.commits": "4",

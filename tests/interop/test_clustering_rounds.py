@@ -43,6 +43,7 @@ def test_plans_of_one_are_run_by_the_other(kind: Any, case: Case, tmp_path: Path
     plan_and_run(oracle, created(tmp_path, kind, case), case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("older_oracle", "given"), todays(OLDER, 2, INTEROP), indirect=["older_oracle"], ids=str)
 def test_plans_of_older_releases_and_for_them(older_oracle: HudiOracle, given: Any, tmp_path: Path) -> None:
     plan_and_run(older_oracle, created(tmp_path, *given), given[1])

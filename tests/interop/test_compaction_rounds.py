@@ -36,6 +36,7 @@ def test_plans_of_one_are_run_by_the_other(case: Case, tmp_path: Path, oracle: H
     plan_and_run(oracle, created(tmp_path, case), case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("older_oracle", "case"), todays(OLDER, 2, INTEROP), indirect=["older_oracle"], ids=str)
 def test_plans_of_older_releases_and_for_them(older_oracle: HudiOracle, case: Case, tmp_path: Path) -> None:
     plan_and_run(older_oracle, created(tmp_path, case), case)

@@ -49,6 +49,7 @@ RUNS = {**QUIET, "hoodie.clustering.inline": "true", "hoodie.clustering.inline.m
 ONLY_RUNS = {**RUNS, "hoodie.clustering.inline.max.commits": "100"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", todays(CASES, 2, INTEROP), ids=str)
 def test_rings_and_resizes_of_both(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     """Ordering values grow with the turns: which row wins is not left to the names of log files."""

@@ -144,6 +144,7 @@ def test_hudi_reads_every_type_and_goes_on(oracle: HudiOracle, version: int, tmp
     hudi_goes_on(oracle, tmp_path / "flat", version)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("older_oracle", "version"), [("1.0.2", 8), ("0.15.0", 6)], indirect=["older_oracle"], ids=["1.0.2", "0.15.0"]
 )

@@ -13,6 +13,7 @@ import pytest
 import lakebed
 from interop.hudi_jobs import assert_both_read, hudi_job
 from oracle.client import HudiOracle
+from support.sampling import some
 
 ORDERED: dict[str, Any] = {
     "long": (pa.int64(), 5, 10, 20),
@@ -26,15 +27,18 @@ ORDERED: dict[str, Any] = {
 COMPACT = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
 
 
+CASES = [
+    *((9, kind, "ts") for kind in ORDERED),
+    (8, "long", "ts"),
+    (6, "long", "ts"),
+    (6, "text", "ts"),
+    (9, "long", ["ts", "text"]),
+]
+
+
 @pytest.mark.parametrize(
     ("version", "kind", "ordering"),
-    [
-        *((9, kind, "ts") for kind in ORDERED),
-        (8, "long", "ts"),
-        (6, "long", "ts"),
-        (6, "text", "ts"),
-        (9, "long", ["ts", "text"]),
-    ],
+    some(CASES, (9, "decimal", "ts"), (8, "long", "ts"), (6, "text", "ts"), (9, "long", ["ts", "text"])),
 )
 def test_late_rows_stay_deleted_and_newer_ones_are_inserted(
     version: int, kind: str, ordering: Any, tmp_path: Path, oracle: HudiOracle

@@ -92,6 +92,7 @@ TURNS = ("upsert", "upsert", "insert", "delete", "insert_overwrite", "upsert", "
     "delete_partition", "upsert")  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("partitioned", todays([True, False], 2, INTEROP), ids="partitioned={}".format)
 def test_both_writers_in_turn_keep_expression_indexes_right(
     partitioned: bool, tmp_path: Path, oracle: HudiOracle

@@ -66,6 +66,7 @@ def data(rows: dict[str, tuple[str, int]]) -> pa.Table:
     return pa.Table.from_pylist(listed, schema=SCHEMA)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("buckets", todays((None, 8), 4, INTEROP), ids=str)
 def test_each_finds_and_keeps_what_the_other_put(
     hudi: HudiOracle, hbase: HBase, buckets: int | None, tmp_path: Path

@@ -14,11 +14,11 @@ from interop.hudi_jobs import hudi_job
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable, as_tuple
-from support.sampling import INTEROP, todays
+from support.sampling import INTEROP, rounds, todays
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 CITIES = ("oslo", "rome", "são paulo")
-ROUNDS = 10
+ROUNDS = rounds(10, small=4)
 TABLES = [
     (9, "bucket", True, True),
     (9, "simple", True, False),

@@ -9,10 +9,10 @@ import pytest
 from interop.service_turns import ServiceTurns
 from lakebed.model import Action
 from oracle.client import HudiOracle
-from support.sampling import INTEROP, todays
+from support.sampling import INTEROP, rounds, todays
 
 CASES = ((9, "bucket"), (8, "bucket"))
-ROUNDS = 5
+ROUNDS = rounds(5)
 OFTEN = {"hoodie.log.compaction.blocks.threshold": "2"}
 # Said to real Hudi where it plans: a table that says so has it done after each write.
 ENABLED = {"hoodie.log.compaction.enable": "true"}

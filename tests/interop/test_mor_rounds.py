@@ -105,11 +105,13 @@ def created(folder: Path, case: Case) -> Table:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", todays(CASES, 8, INTEROP), ids=str)
 def test_both_writers_in_turn_merge_what_the_other_logged(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     take_turns(oracle, created(tmp_path, case), case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("older_oracle", "case"), todays(OLDER, 4, INTEROP), indirect=["older_oracle"], ids=str)
 def test_older_releases_in_turn_merge_it_as_well(older_oracle: HudiOracle, case: Case, tmp_path: Path) -> None:
     take_turns(older_oracle, created(tmp_path, case), case, FEWER)

@@ -14,10 +14,10 @@ from interop.service_turns import ServiceTurns
 from lakebed.errors import CorruptFile
 from lakebed.storage import open_storage
 from oracle.client import HudiOracle
-from support.sampling import INTEROP, todays
+from support.sampling import INTEROP, rounds, todays
 
 KINDS = ("cow", "mor")
-ROUNDS = 3
+ROUNDS = rounds(3)
 PROPERTIES = ".hoodie/hoodie.properties"
 
 

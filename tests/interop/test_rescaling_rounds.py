@@ -33,6 +33,7 @@ RESCALES: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "case"), todays(CASES, 6, INTEROP), ids=str)
 def test_real_hudi_goes_on_with_the_new_count(kind: Any, case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     table = lakebed.create(

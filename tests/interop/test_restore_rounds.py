@@ -10,10 +10,10 @@ import pytest
 from interop.service_turns import ServiceTurns
 from lakebed.model import Action
 from oracle.client import HudiOracle
-from support.sampling import INTEROP, todays
+from support.sampling import INTEROP, rounds, todays
 
 CASES = (("cow", 9, "simple"), ("mor", 9, "bucket"), ("cow", 8, "simple"), ("mor", 8, "bucket"), ("cow", 6, "simple"))
-ROUNDS = 5
+ROUNDS = rounds(5)
 # On version 6 real Hudi goes back to no commit that is older than the metadata table's base files.
 LATE = {"hoodie.metadata.compact.max.delta.commits": "100"}
 

@@ -98,6 +98,7 @@ def test_real_hudi_goes_on_after_each_change(way: Way, tmp_path: Path, oracle: H
     rounds(oracle, created(tmp_path, way), way)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("older_oracle", "way"), todays(OLDER, 4, INTEROP), indirect=["older_oracle"], ids=str)
 def test_older_releases_go_on_with_what_came_down(older_oracle: HudiOracle, way: Way, tmp_path: Path) -> None:
     rounds(older_oracle, created(tmp_path, way), way)
@@ -184,6 +185,7 @@ SHORT = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("source", "kind"), todays(((6, MOR), (8, COW), (6, COW), (8, MOR)), 4, INTEROP))
 def test_both_go_on_after_real_hudi_upgraded_what_lakebed_cleaned_and_archived(
     source: int, kind: str, tmp_path: Path, oracle: HudiOracle
@@ -191,6 +193,7 @@ def test_both_go_on_after_real_hudi_upgraded_what_lakebed_cleaned_and_archived(
     upgraded_in_turns(oracle, source, 9, kind, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("older_oracle", ["1.0.2"], indirect=True)
 @pytest.mark.parametrize("kind", todays((MOR, COW), 2, INTEROP))
 def test_both_go_on_after_an_older_release_upgraded_what_lakebed_cleaned_and_archived(
@@ -242,6 +245,7 @@ def test_tables_of_real_hudi_are_read_by_it_in_the_other_version(
     assert commits <= {i["instant"] for i in told if i["state"] == "COMPLETED"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", todays(("up_v6_to_v9_archived_cow", "up_v6_to_v8_to_v9_archived_mor"), 1, INTEROP))
 def test_both_go_on_with_what_was_archived_before_real_hudi_upgraded_it(
     name: str, tmp_path: Path, oracle: HudiOracle

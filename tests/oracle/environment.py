@@ -79,6 +79,7 @@ def _python(cache: Path) -> Path:
     python = home / "bin" / "python"
     if (home / "complete").exists():
         return python
+    _says(f"makes {home}: PySpark 3.5 for real Hudi")
     venv.create(home, with_pip=True, clear=True)
     _run(
         [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES], "pip cannot install"
@@ -99,6 +100,7 @@ def _bundle(cache: Path, release: str) -> Path | None:
     maven = shutil.which("mvn")
     if maven is None:
         return None
+    _says(f"fetches {package}")
     # A folder of its own until it is whole: a broken download must not be taken for the jar.
     part = cache / f"jars.part.{os.getpid()}"
     copy = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={package}", f"-DoutputDirectory={part}"]
@@ -107,6 +109,10 @@ def _bundle(cache: Path, release: str) -> Path | None:
     (part / jar.name).replace(jar)
     shutil.rmtree(part, ignore_errors=True)
     return jar
+
+
+def _says(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
 
 
 def _run(command: list[str], what: str) -> None:

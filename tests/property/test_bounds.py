@@ -124,7 +124,7 @@ def test_rows_are_the_same_on_both_sides_of_every_bound(pair: tuple[str, str]) -
 
 
 @pytest.mark.skipif(ONLY is None, reason="LAKEBED_BOUNDS names the case")
-def test_one_case() -> None:
+def test_the_case_that_the_variable_names() -> None:
     number, *pair = str(ONLY).split(",")
     case = Case(int(number), (pair[0], pair[1]))
     if case.fails(list(case.values)):

@@ -255,5 +255,5 @@ def test_long_histories_are_those_of_a_dict(shard: int) -> None:
 
 
 @pytest.mark.skipif(ONLY is None, reason="LAKEBED_HISTORY names the history")
-def test_one_history() -> None:
+def test_the_history_that_the_variable_names() -> None:
     history(int(ONLY or 0))

@@ -228,7 +228,7 @@ def test_a_killed_executor_and_the_stage_it_held_the_input_of(
     check(table, s3, result, batch(0, 100, 10)[1] | batch(50, 200, 20)[1])
 
 
-def test_a_second_attempt_beside_the_first(spark: Any, s3: dict[str, Any], strike: Any) -> None:
+def test_a_speculative_attempt_leaves_one_file(spark: Any, s3: dict[str, Any], strike: Any) -> None:
     table = make(s3, spark, "speculation", "bucket")
     struck = strike("hang")
     result = table.upsert(frame(spark, 0, 150, 10))

@@ -333,6 +333,7 @@ def test_another_table_is_found_out(kept: Kept, admin: Admin) -> None:
     kept.check()
 
 
+@pytest.mark.full
 def test_a_server_that_dies_in_the_middle_of_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """HBase goes down between tagging and the commit, and comes back with its data."""
     with HBase(folder=tmp_path / "hbase") as server:

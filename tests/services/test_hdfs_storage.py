@@ -49,7 +49,7 @@ def test_a_torn_upload_is_removed_with_its_file(storage: Storage) -> None:
     assert paths(storage) == []
 
 
-def test_settings_are_hadoop_names(hdfs: str) -> None:
+def test_hadoop_setting_names_are_taken(hdfs: str) -> None:
     storage = open_storage(f"{hdfs}/settings", {"spark.hadoop.dfs.replication": "1"})
     storage.write("x", b"1")
     assert storage.url("x") == f"{hdfs}/settings/x"

@@ -190,7 +190,7 @@ class TestHive(QueuedLockContract):
             assert lock.still_mine()
             assert client.lock(asked).state == types.LockState.WAITING
 
-    def test_whoever_gave_up_does_not_stand_in_the_way(self) -> None:
+    def test_a_waiter_that_gave_up_does_not_block_the_next_one(self) -> None:
         with self.make() as held:
             with pytest.raises(LockTimeout):
                 self.make().acquire(0.2)

@@ -103,7 +103,7 @@ def test_partitions_log_files_and_a_multiple_of_buckets(tmp_path: Path, plain: A
     check(counted, b.scan().to_spark().groupBy("id").count(), sort=False)
 
 
-def test_the_queries_that_are_changed_give_what_they_gave(tmp_path: Path, plain: Any) -> None:
+def test_queries_give_the_same_rows_with_and_without_buckets(tmp_path: Path, plain: Any) -> None:
     a, b = made(tmp_path, plain, "a", trips()), made(tmp_path, plain, "b", fares())
     views(
         plain,
@@ -127,7 +127,7 @@ def test_the_queries_that_are_changed_give_what_they_gave(tmp_path: Path, plain:
         assert rows_of(lakebed.by_buckets(plain.sql(query))) == rows_of(plain.sql(ordinary)), query
 
 
-def test_ctes_are_followed(tmp_path: Path, plain: Any) -> None:
+def test_ctes_keep_their_buckets(tmp_path: Path, plain: Any) -> None:
     a, b = made(tmp_path, plain, "a", trips()), made(tmp_path, plain, "b", fares())
     views(
         plain,
@@ -323,7 +323,7 @@ def test_a_join_by_buckets_in_python_tasks(tmp_path: Path, plain: Any) -> None:
     assert joined.count() == 26
 
 
-def test_where_the_planner_cannot_be_told_the_answer_is_the_same(
+def test_rows_are_the_same_where_the_planner_knows_no_buckets(
     tmp_path: Path, plain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = made(tmp_path, plain, "a", trips()), made(tmp_path, plain, "b", fares(), buckets=8)
@@ -339,7 +339,7 @@ def test_where_the_planner_cannot_be_told_the_answer_is_the_same(
     assert rows_of(left.join(right, ["id", "_bucket"])) == rows_of(expected)
 
 
-def test_what_has_no_such_buckets_is_refused(tmp_path: Path, plain: Any) -> None:
+def test_bucket_counts_that_a_table_does_not_have_are_refused(tmp_path: Path, plain: Any) -> None:
     a = made(tmp_path, plain, "a", trips())
     with pytest.raises(InvalidOption, match="4 buckets of table 'a' cannot be put together to 3"):
         a.scan().to_spark(bucketed=3)

@@ -48,7 +48,7 @@ def test_both_engines_write_the_same_files(tmp_path: Path, spark: Any, sort: str
     assert found[0] == found[1]
 
 
-def test_the_error_of_a_task_is_told_as_it_was(tmp_path: Path, spark: Any) -> None:
+def test_the_error_of_a_task_reaches_the_caller_unchanged(tmp_path: Path, spark: Any) -> None:
     table = made(tmp_path, "broken")
     first = next(iter(snapshot(table).file_slices())).base_file
     assert first is not None

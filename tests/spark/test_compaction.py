@@ -70,7 +70,7 @@ def test_logs_are_merged_by_tasks_too(tmp_path: Path, spark: Any) -> None:
     assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
 
 
-def test_what_a_task_meets_is_raised_and_the_plan_stays(tmp_path: Path, spark: Any) -> None:
+def test_the_error_of_a_task_is_raised_and_the_plan_stays(tmp_path: Path, spark: Any) -> None:
     table = made(tmp_path)
     logged(table)
     planned = table.compact(plan_only=True).planned

@@ -18,7 +18,7 @@ VECTORISED, SPLIT = "spark.sql.parquet.enableVectorizedReader", "spark.sql.files
 
 
 @pytest.mark.parametrize("sort", ["none", "key"])
-def test_spark_reads_them(spark: Any, sort: str, tmp_path: Path) -> None:
+def test_spark_reads_copied_row_groups(spark: Any, sort: str, tmp_path: Path) -> None:
     table, rows = written(tmp_path, random.Random(4), sort=sort)
     path = newest(table)
     before = {name: spark.conf.get(name) for name in (VECTORISED, SPLIT)}

@@ -28,7 +28,7 @@ def test_by_the_size_of_a_dataframe(
     assert reason in table.indexes.reason
 
 
-def test_what_the_optimizer_cannot_tell(spark: SparkSession, tmp_path: Path):
+def test_auto_says_so_where_the_optimizer_has_no_estimate(spark: SparkSession, tmp_path: Path):
     unknown = spark.sparkContext.parallelize([(1, 1)]).toDF("id long, ts long")
     assert SparkEngine(spark).estimated_rows(unknown, 10.0) is None
     table = lakebed.create(str(tmp_path / "t"), unknown, key="id")

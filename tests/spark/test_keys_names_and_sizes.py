@@ -20,7 +20,7 @@ def rows(*given: tuple[Any, ...]) -> pa.Table:
 
 
 @pytest.mark.parametrize("index", ["bucket", "global_simple", "record"])
-def test_keys_that_come_twice(index: str, tmp_path: Path, spark: Any) -> None:
+def test_keys_that_come_twice_in_a_batch_are_one_row(index: str, tmp_path: Path, spark: Any) -> None:
     buckets: dict[str, Any] = {"buckets": 2} if index == "bucket" else {}
     table = lakebed.create(
         str(tmp_path / "t"), SCHEMA, key="id", partition_by="city", ordering="ts", index=index, **buckets

@@ -35,6 +35,9 @@ print(lakebed.__file__)
 """
 
 
+pytestmark = pytest.mark.full  # the step new-user of .ci/run
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new environment with lakebed from a wheel; what it needs comes from the one that runs the tests."""

@@ -15,7 +15,7 @@ ON_SPARK = {"lakebed.local.rows": 0, "hoodie.parquet.small.file.limit": 0}
 
 
 @pytest.mark.parametrize("index", ["simple", "bloom"])
-def test_they_come_back_to_the_file_group_that_has_them(
+def test_deleted_keys_return_to_the_file_group_that_has_them(
     spark: Any, tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "KEYS_HERE", 0)

@@ -91,7 +91,7 @@ JOB = {
 }
 
 
-def test_what_is_known_to_be_small(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_optimizer_knows_the_rows_of_small_frames(spark: SparkSession, tmp_path: Path) -> None:
     arrow = pa.table({"id": pa.array(range(100), pa.int64()), "v": ["x"] * 100})
     held = spark.createDataFrame(arrow)  # pyright: ignore[reportArgumentType]
     assert known_rows(spark.range(50)) == 50

@@ -1,5 +1,18 @@
-"""Large sets run as a part: `make test` takes the same small one each time, `make test-day` a larger one that is
-another one each day. A variable makes them whole.
+"""Which part of the tests a run takes. `LAKEBED_TESTS` names the run:
+
+| `LAKEBED_TESTS` | run | what it takes |
+|---|---|---|
+| `small`, or unset | `make test` | each feature once: the same tests on every day and every machine |
+| `day` | `make test-day` | all tests, and of large sets a larger part, another one each day |
+| `full` | `make test-full` | all tests, and large sets as a whole |
+
+The rule of `make test`: every test runs, and every value of each of its parameters is in a case (each index, table
+type, table version, verb, service and codec), but not every pair of values. Every path that changes storage is struck
+at some of its steps. Two marks are exceptions. `full` is not in `make test`: tests that add no feature but pairs,
+rounds or time, and tests whose outcome hangs on the time at which processes are stopped, since whether a change lands
+must not hang on chance. `every_case` has all its cases: they are quick, and each pair of values is a feature.
+
+Large sets take their part by the functions here. A variable makes one kind of them whole in any run:
 
 | variable, `all` | what it makes whole |
 |---|---|
@@ -9,67 +22,105 @@ another one each day. A variable makes them whole.
 | `LAKEBED_INTEROP` | turns with real Hudi |
 
 After so many days as a set has parts, at most eight but for sets of damage, each of it has run by `make test-day`.
-That is a run with `LAKEBED_DAY`, the number of a day (1 is the first of January of the year 1).
+`LAKEBED_DAY` is the number of another day than today (1 is the first of January of the year 1).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import date
 from itertools import product
 from typing import Any, TypeVar
 from zlib import crc32
 
+import pytest
+
 T = TypeVar("T")
 CRASH, FUZZ, INTEROP = "LAKEBED_CRASH", "LAKEBED_FUZZ", "LAKEBED_INTEROP"
 HISTORIES = "LAKEBED_HISTORIES"
-_EVERY_DAY = 739_945
+RUNS = ("small", "day", "full")
+_FIXED_DAY = 739_945
 # `make test` takes one of so many cases of a day's part.
-_FEWER = 2
+_FEWER = 4
+
+
+def run() -> str:
+    """The run that this is: small, day or full."""
+    named = os.environ.get("LAKEBED_TESTS") or "small"
+    if named not in RUNS:
+        raise pytest.UsageError(f"LAKEBED_TESTS is one of {', '.join(RUNS)}, not {named!r}")
+    return named
 
 
 def whole(variable: str) -> bool:
-    return os.environ.get(variable) == "all"
-
-
-def is_of_a_day() -> bool:
-    """Whether this run takes a day's part."""
-    return bool(os.environ.get("LAKEBED_DAY"))
+    """Whether this run takes the whole of each large set of a kind."""
+    return run() == "full" or os.environ.get(variable) == "all"
 
 
 def today() -> int:
     """The number of the day, which says what part of a set runs; always the same one but in a day's run."""
-    return int(os.environ.get("LAKEBED_DAY") or _EVERY_DAY)
+    return int(os.environ.get("LAKEBED_DAY") or date.today().toordinal()) if run() == "day" else _FIXED_DAY
 
 
 def so_many(of_a_day: int) -> int:
     """How many cases run of a set that counts `of_a_day` of them in a day's run."""
-    return of_a_day if is_of_a_day() else max(1, of_a_day // _FEWER)
+    return max(1, of_a_day // _FEWER) if run() == "small" else of_a_day
+
+
+def rounds(count: int, small: int = 1) -> int:
+    """How often a test goes through its steps: in the small run as often as each step needs."""
+    return small if run() == "small" else count
 
 
 def todays(items: Sequence[T], parts: int, variable: str) -> Sequence[T]:
-    """Every one of so many `items`, from another one on each day, at least one; all of them where the variable says
-    `all`.
+    """One in so many `parts` of the items, at least one: others on each day; in the small run those that have the most
+    values among them. All of them where the variable says `all`.
 
     >>> len(todays(range(6), 3, FUZZ)) in (1, 2, 6)
     True
     """
     if whole(variable):
         return items
-    parts = _parts(parts)
+    if run() == "small":
+        return covering(items, max(1, len(items) // (parts * _FEWER)))
     return items[today() % parts :: parts] or items[:1]
+
+
+def covering(items: Sequence[T], count: int) -> list[T]:
+    """So many of the items, each of which has as many values as possible that those before it have not: indexes,
+    versions, table types. Items without fields are taken at even distances.
+
+    >>> covering([("cow", 9), ("cow", 8), ("mor", 9), ("mor", 6)], 2)
+    [('cow', 9), ('mor', 6)]
+    """
+    if not any(len(_values(item)) > 1 for item in items):
+        return [items[n * len(items) // count] for n in range(min(count, len(items)))]
+    found: list[T] = []
+    left = list(items)
+    seen: set[tuple[int, str]] = set()
+    while left and len(found) < count:
+        best = max(left, key=lambda item: len(_values(item) - seen))
+        seen |= _values(best)
+        found.append(best)
+        left.remove(best)
+    return found
 
 
 def todays_of(*axes: Sequence[Any], parts: int, variable: str) -> list[tuple[Any, ...]]:
     """The same of the product of `axes`: on each day every value of an axis meets some values of another one that has
-    as many values as there are parts, or more. There is at least one case.
+    as many values as there are parts, or more. In the small run each value of each axis is in a case, and there are as
+    many cases as the longest axis has values. There is at least one case.
 
-    >>> len(todays_of("ab", range(12), parts=3, variable=HISTORIES)) in (4, 8, 24)
+    >>> len(todays_of("ab", range(12), parts=3, variable=HISTORIES)) in (12, 8, 24)
     True
     """
+    if run() == "small" and not whole(variable):
+        return [tuple(axis[n % len(axis)] for axis in axes) for n in range(max(map(len, axes)))]
     places = product(*(range(len(axis)) for axis in axes))
     # with more parts than there are sums of places some days would have no case
-    parts = min(_parts(parts), 1 + sum(len(axis) - 1 for axis in axes))
+    parts = min(parts, 1 + sum(len(axis) - 1 for axis in axes))
     return [
         tuple(axis[n] for axis, n in zip(axes, place, strict=True))
         for place in places
@@ -80,10 +131,11 @@ def todays_of(*axes: Sequence[Any], parts: int, variable: str) -> list[tuple[Any
 def is_todays(point: int, parts: int, variable: str, *case: object) -> bool:
     """Whether a point of a case is one of today's: every one of so many, in another case from another one on.
 
-    >>> any(is_todays(n, 2, CRASH, "upsert", 9) for n in range(4))
+    >>> any(is_todays(n, 2, CRASH, "upsert", 9) for n in range(8))
     True
     """
-    return whole(variable) or (point + crc32(repr(case).encode()) + today()) % _parts(parts) == 0
+    parts = parts * _FEWER if run() == "small" else parts
+    return whole(variable) or (point + crc32(repr(case).encode()) + today()) % parts == 0
 
 
 def todays_points(count: int, parts: int, variable: str, *case: object) -> list[int]:
@@ -96,5 +148,24 @@ def todays_points(count: int, parts: int, variable: str, *case: object) -> list[
     return found or [1 + (crc32(repr(case).encode()) + today()) % count]
 
 
-def _parts(of_a_day: int) -> int:
-    return of_a_day if is_of_a_day() else of_a_day * _FEWER
+def some(items: Sequence[T], *small: T) -> list[Any]:
+    """All items as parameters of a test, of which the small run takes those that are named in `small`."""
+    assert all(one in items for one in small)
+    return [item if item in small else pytest.param(*_parameters(item), marks=pytest.mark.full) for item in items]
+
+
+def _parameters(item: Any) -> Sequence[Any]:
+    return item if isinstance(item, tuple) else (item,)
+
+
+def _values(item: Any) -> set[tuple[int, str]]:
+    """What an item has of each axis."""
+    return {(n, repr(value)) for n, value in enumerate(_fields(item))}
+
+
+def _fields(item: Any) -> Iterator[Any]:
+    for part in item if isinstance(item, tuple) else (item,):
+        if is_dataclass(part) and not isinstance(part, type):
+            yield from (getattr(part, field.name) for field in fields(part))
+        else:
+            yield part

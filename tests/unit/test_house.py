@@ -88,7 +88,7 @@ def test_nothing_outside_the_indexes_decides_by_an_index_class() -> None:
     assert places(found) == []
 
 
-def test_no_file_and_no_function_is_longer_than_one_concept() -> None:
+def test_no_file_and_no_function_is_longer_than_its_bound() -> None:
     lines = {str(p.relative_to(SOURCE)): len(p.read_text("utf-8").splitlines()) for p in SOURCE.rglob("*.py")}
     assert {name: count for name, count in lines.items() if count > LONGER.get(name, MOST_LINES)} == {}
     functions = (

@@ -200,7 +200,9 @@ def never_loses_its_lock(patch: pytest.MonkeyPatch) -> None:
         pytest.param(Frozen, ANY, never_loses_its_lock, "missing|shows on|gone|No such", id="lost-lease"),
     ],
 )
-def test_anomaly(kind: type[Schedule], tables: list[Table], broken: Broken, ends_in: str, installed: Installed) -> None:
+def test_each_anomaly_of_other_implementations_is_met_and_harmless(
+    kind: type[Schedule], tables: list[Table], broken: Broken, ends_in: str, installed: Installed
+) -> None:
     """- Vanlightly, `Understanding Apache Hudi's consistency model`, parts 2 and 3: writers that take the same instant
       overwrite each other's completed instant and file slice (protects: `put_once` in `TimelineWriter._create`, and
       instants that go beyond the timeline's greatest one); an instant behind a committed one hides its own write
@@ -231,7 +233,7 @@ def test_anomaly(kind: type[Schedule], tables: list[Table], broken: Broken, ends
     assert any(re.search(ends_in, text) for text in found), found
 
 
-def test_history_finds_what_is_wrong() -> None:
+def test_the_checker_finds_a_history_that_is_wrong() -> None:
     history = History()
     history.begin("w", ("a", "b")).is_done = True
     first = {"a": ["first"], "b": ["first"]}

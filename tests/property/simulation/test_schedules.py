@@ -46,7 +46,7 @@ def run(installed: Installed, seed: int, table: Table) -> None:
 
 @pytest.mark.skipif(ONLY is not None, reason="one schedule is run")
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_schedules(shard: int, installed: Installed) -> None:
+def test_every_schedule_leaves_a_table_that_is_right(shard: int, installed: Installed) -> None:
     seeds = range(FIRST + shard, FIRST + COUNT, SHARDS)
     print(f"schedules {seeds[0]} to {seeds[-1]}, every {SHARDS}th")
     for seed in seeds:
@@ -69,7 +69,7 @@ def test_a_schedule_replays(seed: int, installed: Installed) -> None:
 
 
 @pytest.mark.skipif(ONLY is None, reason="LAKEBED_SCHEDULE names the schedule")
-def test_one_schedule(installed: Installed) -> None:
+def test_the_schedule_that_the_variable_names(installed: Installed) -> None:
     seed = int(ONLY or 0)
     schedule = Schedule(installed, seed, table_of(seed), keeps_log=True)
     try:

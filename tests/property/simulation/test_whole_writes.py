@@ -159,7 +159,7 @@ def installed() -> Iterator[Installed]:
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_whole_writes(part: int, installed: Installed) -> None:
+def test_every_schedule_of_whole_writes_leaves_a_table_that_is_right(part: int, installed: Installed) -> None:
     for seed in range(FIRST + part, FIRST + COUNT, 10):
         try:
             WholeSchedule(installed, seed).run()

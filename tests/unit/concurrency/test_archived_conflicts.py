@@ -88,9 +88,7 @@ def test_a_commit_of_the_same_rows_that_was_archived_since_is_a_conflict(
 
 
 @pytest.mark.parametrize(("version", "kind", "metadata"), KINDS)
-def test_a_commit_of_other_rows_that_was_archived_since_is_none(
-    uri: str, version: int, kind: str, metadata: bool
-) -> None:
+def test_an_archived_commit_of_other_rows_is_no_conflict(uri: str, version: int, kind: str, metadata: bool) -> None:
     first, last = rows((0, "c0", "first", 1)), rows((1, "c1", "last", 2))
     writer = archived_between(uri, version, kind, first, last, metadata=metadata)
     assert writer.error is None

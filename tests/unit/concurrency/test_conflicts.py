@@ -121,7 +121,7 @@ def test_the_same_file_group_is_a_conflict(table: Table) -> None:
     assert caught.value.retryable
 
 
-def test_what_completed_before_we_began_is_none(table: Table) -> None:
+def test_a_commit_completed_before_the_write_began_is_no_conflict(table: Table) -> None:
     table.commit(metadata(("p", "a-0")))
     check_conflicts(OURS, table.now(), StartedAt.of(table.now()))
 
@@ -178,7 +178,7 @@ def test_a_compaction_planned_meanwhile_is_a_conflict_on_version_6_only(version:
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_a_compaction_requested_before_us_is_none(version: int) -> None:
+def test_a_compaction_requested_before_the_write_is_no_conflict(version: int) -> None:
     table = table_of(version, "mor")
     compaction = table.begin(Action.COMPACTION)
     started = StartedAt.of(table.now())

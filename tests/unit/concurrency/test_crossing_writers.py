@@ -274,7 +274,7 @@ def test_the_same_new_key_from_two_writers_is_a_conflict(
     assert ids(table, "id = 10") == []
 
 
-def test_the_same_key_in_two_partitions_is_none_where_partitions_have_keys_of_their_own(uri: str) -> None:
+def test_the_same_key_in_two_partitions_is_no_conflict_under_an_index_of_partitions(uri: str) -> None:
     table = created(uri)
     assert crossed(uri, writes(rows((10, "a", 1, 1.0)), rows((10, "b", 2, 1.0)))) == [None, None]
     assert sorted(table.get([10]).column("v").to_pylist()) == [1, 2]

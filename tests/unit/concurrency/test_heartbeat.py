@@ -141,7 +141,7 @@ def test_where_storage_stamps_files_a_process_that_just_came_can_tell(tmp_path: 
 
 
 @pytest.mark.parametrize("interval", [float("nan"), float("inf"), True, "60"])
-def test_an_interval_that_is_none_counts_as_the_usual_one(storage: Storage, interval: object) -> None:
+def test_an_unreadable_interval_counts_as_the_default(storage: Storage, interval: object) -> None:
     storage.write(heartbeat_path(T), json.dumps({"intervalSeconds": interval}).encode())
     assert not is_dead(storage, T)
     with later(121):

@@ -227,7 +227,7 @@ def test_a_process_of_another_machine_is_never_taken_for_gone(storage: Storage, 
     assert not is_free(storage)
 
 
-def test_what_this_process_abandoned_is_free(storage: Storage) -> None:
+def test_a_lock_that_this_process_abandoned_is_free(storage: Storage) -> None:
     put_body(storage, **this_process().to_json())
     assert is_free(storage)
 
@@ -367,7 +367,7 @@ def test_a_write_that_is_cut_short_leaves_the_file_as_it_was(tmp_path: Path) -> 
     assert is_free(storage)
 
 
-def test_who_waits_gets_it_before_the_others_have_had_it_often(tmp_path: Path) -> None:
+def test_a_waiting_thread_gets_the_lock_before_others_have_had_it_often(tmp_path: Path) -> None:
     program = """
         import sys, time
         from pathlib import Path

@@ -99,7 +99,7 @@ def test_without_deletes_partial_upserts_of_one_file_group_all_commit() -> None:
     assert shown(table) == [(1, 6, "secret", 8), (2, 6, "b", 9)]
 
 
-def test_a_deletion_in_another_file_group_is_none_of_it() -> None:
+def test_a_deletion_in_another_file_group_is_no_conflict() -> None:
     table = lakebed.create(
         "memory://crossing/elsewhere", SCHEMA, key="id", ordering="ts", type="mor", index="bucket", buckets=8
     )

@@ -11,7 +11,7 @@ import pytest
 from lakebed.concurrency.heartbeat import PeriodicTask
 
 
-def test_it_goes_on_until_it_is_stopped() -> None:
+def test_an_action_is_repeated_until_it_is_stopped() -> None:
     calls: list[float] = []
     task = PeriodicTask(0.005, lambda: calls.append(time.monotonic()) is None, "p")
     started = time.monotonic()
@@ -25,7 +25,7 @@ def test_it_goes_on_until_it_is_stopped() -> None:
     assert len(calls) == seen
 
 
-def test_it_ends_when_the_action_says_so() -> None:
+def test_an_action_ends_its_repetition() -> None:
     calls: list[int] = []
     task = PeriodicTask(0.002, lambda: len(calls) < 2 and calls.append(1) is None, "p")
     task.start()
@@ -94,7 +94,7 @@ def test_stopping_waits_for_a_call_under_way() -> None:
     assert ended.is_set()
 
 
-def test_one_that_hangs_holds_nobody_up() -> None:
+def test_an_action_that_hangs_delays_no_other() -> None:
     go, beats = threading.Event(), threading.Event()
     hanging = PeriodicTask(0.001, lambda: go.wait(10), "hanging")
     hanging.start()

@@ -65,7 +65,7 @@ def check_after_services(table: Table) -> None:
 
 @pytest.mark.parametrize("service", list(SERVICES))
 @pytest.mark.parametrize("version", [9, 8])
-def test_what_is_planned_meanwhile_is_a_conflict(
+def test_a_plan_made_during_the_write_is_a_conflict(
     make: Make, monkeypatch: pytest.MonkeyPatch, version: int, service: str
 ) -> None:
     table = made(make, version)

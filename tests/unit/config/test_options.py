@@ -45,7 +45,7 @@ def test_no_alias_hides_a_key():
             assert canonical(alias) in options()
 
 
-def test_nothing_said_gives_the_defaults():
+def test_no_options_give_the_defaults():
     resolved = resolve_options({})
     assert resolved.write == WriteSettings()
     assert resolved.operation is None
@@ -263,7 +263,7 @@ def test_a_conflict_with_the_table_shows_both(given: dict[str, str], shows: list
     assert all(text in error.value.message for text in shows), error.value.message
 
 
-def test_saying_what_the_table_says_is_no_conflict():
+def test_an_option_equal_to_the_tables_is_no_conflict():
     said = {
         "hoodie.table.name": "trips",
         "hoodie.datasource.write.recordkey.field": "id",

@@ -33,7 +33,7 @@ def test_all_reasons_come_at_once() -> None:
     ]
 
 
-def test_one_reason_stays_the_error_that_it_is() -> None:
+def test_a_single_reason_is_raised_as_its_own_error() -> None:
     with pytest.raises(UnsupportedFeature, match="lzo"):
         resolve_options({"hoodie.parquet.compression.codec": "lzo"})
 

@@ -20,7 +20,7 @@ CUSTOM = {
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_the_table_remembers_what_each_field_is(make: Make, version: int) -> None:
+def test_the_table_remembers_the_kind_of_each_field(make: Make, version: int) -> None:
     table = make(partition_by=["city:SIMPLE", "ts:TIMESTAMP"], table_version=version, properties=CUSTOM)
     table.upsert(rows((1, "a", "x", 86400), (2, "b", "y", 0)))
     lakebed.open(table.uri).upsert(rows((1, "a", "z", 86401)))

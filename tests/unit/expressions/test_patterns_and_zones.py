@@ -68,7 +68,7 @@ def test_zones_are_known_by_javas_short_names_and_by_seconds(zone: str, offset: 
 
 
 @pytest.mark.parametrize("zone", ["+08:77", "+08:00:60", "XST", "+25:00"])
-def test_what_is_no_zone_is_an_error(zone: str) -> None:
+def test_an_unknown_zone_is_an_error(zone: str) -> None:
     with pytest.raises(ValueError, match=r"zone|offset"):
         parse_zone(zone)
 

@@ -165,7 +165,7 @@ class TestSettings:
             ({"timestamp.type": "UNIX_TIMESTAMP", "output.dateformat": "y", "timezone": "+1"}, "unknown time zone"),
         ],
     )  # fmt: skip
-    def test_what_is_missing_or_wrong_is_named(self, settings: dict[str, str], text: str) -> None:
+    def test_missing_and_wrong_settings_are_named(self, settings: dict[str, str], text: str) -> None:
         with pytest.raises(InvalidOption, match=text):
             TimestampSettings.of(settings)
 

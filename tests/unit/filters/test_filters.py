@@ -180,7 +180,7 @@ def test_conditions_that_only_spark_evaluates_are_left_to_it(condition: str) -> 
         predicate.to_arrow()
 
 
-def test_what_spark_alone_knows_does_not_hide_the_rest() -> None:
+def test_a_function_of_spark_alone_leaves_the_other_conditions_to_prune() -> None:
     root = parse_filter("id = 1 and name rlike 'a'", ROWS.schema).root
     assert isinstance(root, And)
     assert [type(p) for p in root.parts] == [Compare, Opaque]

@@ -161,7 +161,7 @@ def test_bounds_from_statistics_as_hudi_writes_them_lose_no_row(kind: pa.DataTyp
 
 
 @every_type
-def test_one_value_and_nulls_are_told_exactly(kind: pa.DataType) -> None:
+def test_ranges_of_one_value_and_of_nulls_are_exact(kind: pa.DataType) -> None:
     """With one value in a file and right statistics, a leaf is decided without a doubt."""
     dice = random.Random(5)
     values = [v for v in MAKERS[kind](dice) + MAKERS[kind](dice) + MAKERS[kind](dice) if v is not None]
@@ -200,6 +200,7 @@ def test_slices_of_several_files(kind: pa.DataType) -> None:
     assert not pc.any(bounds.low.take(pa.array(last)).is_valid()).as_py()
 
 
+@pytest.mark.every_case
 @every_type
 @pytest.mark.parametrize("log_files", [False, True])
 @pytest.mark.parametrize("version", [1, 2])

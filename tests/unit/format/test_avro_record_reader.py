@@ -48,6 +48,7 @@ def with_lengths(records: Sequence[bytes]) -> bytes:
     return b"".join(struct.pack(">i", len(one)) + one for one in records)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", list(MAKERS))
 def test_values_of_every_type_are_read_as_they_were_written(name: str, order: str) -> None:
@@ -161,6 +162,7 @@ def test_places_of_records_are_found_where_some_are_longer_than_two_bytes_tell()
     assert (ends - starts).tolist() == [len(one) for one in records]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     "number", [0, -1, 63, -64, 64, 8191, -8192, 8192, *(s << n for n in range(13, 63, 5) for s in (1, -1))]
 )

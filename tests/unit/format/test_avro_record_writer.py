@@ -11,6 +11,7 @@ from lakebed.schema.avro import avro_to_arrow
 from support.avro_values import MAKERS, NULL, ORDERS, batch_of, by_fastavro, column, record
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", list(MAKERS))
 def test_values_of_every_type_are_written_as_fastavro_writes_them(name: str, order: str) -> None:

@@ -336,7 +336,7 @@ def test_int96_is_read_as_an_instant(storage: Storage, tmp_path: Path):
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet at all, but long enough to hold a footer" * 9])
-def test_what_is_no_parquet_is_named(storage: Storage, content: bytes):
+def test_a_file_that_is_no_parquet_is_named(storage: Storage, content: bytes):
     storage.write("p/f.parquet", content)
     with pytest.raises(CorruptFile, match=r"p/f\.parquet"):
         read_footer(storage, "p/f.parquet")

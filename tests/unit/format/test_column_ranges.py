@@ -64,6 +64,7 @@ def test_the_range_is_that_of_the_values(name: str) -> None:
 
 
 # lengths around the one from which on Parquet's writer leaves a row group's range out
+@pytest.mark.every_case
 @pytest.mark.parametrize("length", [3999, 4000, 4001, 4095, 4096, 4097, 70_000])
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
 @pytest.mark.parametrize("dictionary", [False, True])

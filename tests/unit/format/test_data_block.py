@@ -148,7 +148,7 @@ def test_parquet_blocks_that_become_large_are_refused() -> None:
     assert "values" in refused(BlockType.PARQUET_DATA, lists, many, ["v"])
 
 
-def test_what_pages_tell_of_themselves() -> None:
+def test_sizes_of_pages_are_read_and_cut_pages_are_refused() -> None:
     for version in ("1.0", "2.0"):
         data = parquet(pa.table({"v": range(30_000)}), data_page_version=version, data_page_size=4096)
         chunk = pq.read_metadata(io.BytesIO(data)).row_group(0).column(0)

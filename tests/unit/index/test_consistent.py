@@ -90,7 +90,7 @@ def test_look_ups_and_filters_read_one_bucket_of_a_partition_path(make: Made) ->
 
 @pytest.mark.parametrize("metadata", [True, False])
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_what_overwrites_is_there(make: Made, version: int, metadata: bool) -> None:
+def test_overwritten_partitions_have_the_new_rows(make: Made, version: int, metadata: bool) -> None:
     """On version 6 its log files are listed before it is completed: it does not replace itself."""
     listed = {"hoodie.compact.inline": False, "hoodie.metadata.enable": metadata}
     table, model = made(make, version, properties=listed)
@@ -201,7 +201,7 @@ def test_a_delete_of_a_log_file_stays_one_where_its_slice_is_written_anew(make: 
     check(table, model)
 
 
-def test_what_is_not_due_is_not_rewritten(make: Made) -> None:
+def test_buckets_of_the_right_size_are_not_rewritten(make: Made) -> None:
     table, model = made(make)
     assert not table.cluster().runs, "without bounds of their own buckets stay as they are"
     assert table.cluster(["ts"]).runs, "sort columns are a reason of their own"
@@ -310,7 +310,7 @@ def test_options_of_a_job_name_it_as_hudi_does(uri: str) -> None:
     assert content(table) == sorted([(0, "c0", "v0", 0), *batch(range(1, 10), 1)])
 
 
-def test_what_cannot_be_is_refused(make: Made, uri: str) -> None:
+def test_a_cow_table_and_a_write_with_another_index_are_refused(make: Made, uri: str) -> None:
     with pytest.raises(InvalidOption, match="'consistent' is for mor tables, and this one is cow"):
         make(index="consistent", buckets=2)
     table, _ = made(make)

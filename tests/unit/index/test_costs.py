@@ -47,7 +47,7 @@ def test_many_small_files_are_never_the_cheaper_way_and_few_large_ones_are_for_m
     assert record_cost(WIDE) <= 0.28 * simple_cost(WIDE)
 
 
-def test_what_is_said_of_a_batch() -> None:
+def test_the_costs_of_a_batch_are_explained() -> None:
     costs = TaggingCosts.of("global_simple", WIDE, simple="global_simple")
     assert costs.cheaper == "record"
     first, second = costs.lines()

@@ -227,7 +227,7 @@ def test_a_quorum_has_the_port_where_it_names_none() -> None:
     assert HBaseTable("a, b:99", "t", port=2182).hosts == "a:2182,b:99"
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_settings_are_named() -> None:
     with pytest.raises(InvalidOption, match=r"needs hoodie\.index\.hbase\.table, hoodie\.index\.hbase\.zkquorum"):
         make_index("hbase", key_fields=["id"])
 
@@ -253,7 +253,7 @@ def test_a_missing_package_names_the_extra(package: str, transport: str, monkeyp
         ("org.apache.hadoop.hbase.DoNotRetryIOException", False),
     ],
 )
-def test_what_passes_is_tried_again(name: str, passing: bool) -> None:
+def test_passing_errors_are_tried_again(name: str, passing: bool) -> None:
     assert Unserved.of_java(name, f"{name}: so it is\n at x").passing is passing
 
 

@@ -110,7 +110,7 @@ def test_reading_warns_of_nothing(new_table: NewTable, caplog: pytest.LogCapture
     assert not caplog.records
 
 
-def test_what_the_table_records_wins(new_table: NewTable, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_recorded_index_wins_over_the_inferred_one(new_table: NewTable, caplog: pytest.LogCaptureFixture) -> None:
     table = new_table(settings={"type": "global_simple", "update_partition": "false"})
     _fill(table, [f"k{i}" for i in range(100)], 4, ["key"])
     assert _settings(index_of(table)) == {"type": "global_simple", "update_partition": "false"}

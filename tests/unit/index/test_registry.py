@@ -27,7 +27,7 @@ KEYS = ("id", "code")
         make_index("global_simple", key_fields=KEYS),
     ],
 )
-def test_what_is_recorded_gives_the_same_index_back(made: Index) -> None:
+def test_a_recorded_index_is_opened_as_the_same_index(made: Index) -> None:
     assert isinstance(made, Index)
     recorded = {k.removeprefix("lakebed.index."): v for k, v in index_properties(made).items()}
     again = recorded_index(recorded)

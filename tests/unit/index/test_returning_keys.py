@@ -34,7 +34,7 @@ def holding(table: Table) -> list[FileSlice]:
 @LOOKED_UP
 @pytest.mark.parametrize("merge", ["commit_time", "event_time"])
 @pytest.mark.parametrize("sort", ["key", "none"])
-def test_they_come_back_to_the_file_group_that_has_them(make: Make, index: str, merge: str, sort: str) -> None:
+def test_deleted_keys_return_to_the_file_group_that_has_them(make: Make, index: str, merge: str, sort: str) -> None:
     table = made(make, index, merge, sort)
     (before,) = holding(table)
     assert before.base_file is not None
@@ -51,7 +51,7 @@ def test_they_come_back_to_the_file_group_that_has_them(make: Make, index: str, 
 
 
 @LOOKED_UP
-def test_new_keys_beside_them_go_to_a_file_group_of_their_own(make: Make, index: str) -> None:
+def test_new_keys_go_to_another_file_group_than_returning_ones(make: Make, index: str) -> None:
     table = made(make, index, "commit_time")
     (before,) = holding(table)
     result = table.upsert(rows((3, "a", "new", 1), (99, "a", "new", 1), (3, "b", "other", 1)), options=APART)
@@ -72,7 +72,7 @@ def test_known_keys_alone_are_appended(make: Make, index: str) -> None:
 
 
 @pytest.mark.parametrize("index", ["simple", "bloom", "global_simple", "global_bloom"])
-def test_they_come_back_on_a_table_without_partitions(make: Make, index: str) -> None:
+def test_deleted_keys_return_on_a_table_without_partitions(make: Make, index: str) -> None:
     table = make(
         SCHEMA, type="mor", index=index, merge="commit_time", partition_by=None,
         properties={"hoodie.compact.inline": False},

@@ -115,7 +115,7 @@ def test_overwrites_take_the_places_of_replaced_file_groups_away(toy: Toy, scope
     toy.check()
 
 
-def test_what_a_dead_writer_told_it_is_forgotten(toy: Toy) -> None:
+def test_notes_of_a_dead_writer_are_undone(toy: Toy) -> None:
     told: set[str] = set()
     for at in range(1, 200):
         with crash_at(at, "kill"):
@@ -168,7 +168,7 @@ def test_without_its_class_a_table_is_read_and_not_written(toy: Toy, monkeypatch
         toy.table.upsert(data(("a", "1", 1)))
 
 
-def test_the_plan_names_it(toy: Toy) -> None:
+def test_the_plan_names_the_toy_index(toy: Toy) -> None:
     plan = toy.table.explain(upsert=data(("a", "1", 1), ("z", "1", 1)))
     assert "key_book: looks keys up in keys.sqlite" in str(plan)
     assert [(f.partition, f.updates, f.inserts) for f in plan.files] == [("a", 1, 0), ("z", 0, 1)]

@@ -25,6 +25,7 @@ def keys_of(shape: str, numbers: np.ndarray) -> pa.Array:
     return pa.array([SHAPES[shape].format(n, m) for n, m in zip(numbers.tolist(), other.tolist(), strict=True)])
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("known", [0, 1, 3, 300, 5000, 20_000])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_keys_are_found_where_they_are(shape: str, known: int) -> None:
@@ -48,6 +49,7 @@ def test_of_a_key_that_comes_again_the_first_is_found(shape: str) -> None:
     assert KeyTable(keys).find(sought).tolist() == pc.fill_null(pc.index_in(sought, value_set=keys), -1).to_pylist()
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("distinct", [1, 5, 700, 40_000])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equal_keys_have_one_number_in_the_order_in_which_they_come(shape: str, distinct: int) -> None:

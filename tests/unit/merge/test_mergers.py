@@ -166,7 +166,7 @@ class Broken(Merger):
         ("flags", "gave 1 delete flags of type int64"),
     ],
 )
-def test_what_a_merger_gives_is_checked(how: str, words: str) -> None:
+def test_rows_of_a_merger_are_checked(how: str, words: str) -> None:
     row = pa.Table.from_pylist([{"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}], SCHEMA)
     table = made(f"memory://mergers/broken{how}", merge=Broken(how))
     table.upsert(row)
@@ -175,7 +175,7 @@ def test_what_a_merger_gives_is_checked(how: str, words: str) -> None:
     assert table.scan().to_arrow().to_pylist() == row.to_pylist()
 
 
-def test_what_is_no_merger_is_refused() -> None:
+def test_an_object_that_is_no_merger_is_refused() -> None:
     class NoId(Broken):
         strategy_id = "balance"
 

@@ -30,6 +30,7 @@ VALUES: dict[pa.DataType, list[Any]] = {
 }
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("nulls", ["no nulls", "old nulls", "new nulls"])
 @pytest.mark.parametrize("kind", VALUES, ids=str)
 def test_rows_put_at_places_replace_what_was_there(kind: pa.DataType, nulls: str) -> None:

@@ -110,7 +110,7 @@ def test_rows_in_key_order_go_where_their_keys_belong() -> None:
     assert merge.counts == Counts(updates=1, inserts=3)
 
 
-def test_what_finds_no_room_comes_out_of_the_rest() -> None:
+def test_rows_without_room_are_left_for_the_next_file() -> None:
     merge = SortedRowMerge(incoming(("a", "1", 5), ("b", "2", 5), ("c", "3", 5)), MergeRules(), fresh(), room=1)
     assert shown_but_name(merge.merge(stored(("x", "x", 1)))) == [("a", "1", "2"), ("x", "x", "1")]
     assert [row for rows in merge.rest() for row in shown(rows)] == [("b", "2", "2"), ("c", "3", "2")]

@@ -53,7 +53,7 @@ def test_delta_commits_add_up_to_the_model(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_a_partition_is_built_from(version: int) -> None:
+def test_a_partition_is_built_from_the_content_given(version: int) -> None:
     content = Content()
     changes = Random(5)
     for _ in range(4):

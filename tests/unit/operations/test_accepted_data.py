@@ -82,7 +82,7 @@ def test_a_table_is_data_too_and_made_from_such() -> None:
         ([{"id": 1, "name": "a", "at": 1}, {"id": 2, "name": 5, "at": 1}], "these rows are no table"),
     ],
 )
-def test_what_is_no_data_is_refused_with_what_is(data: Any, said: str) -> None:
+def test_data_of_unknown_kinds_is_refused_with_a_hint(data: Any, said: str) -> None:
     table = new()
     with pytest.raises(InvalidOption, match=said) as refused:
         table.upsert(data)

@@ -31,7 +31,7 @@ def counts(result: object) -> list[int]:
 @EVERY_TYPE
 @EVERY_INDEX
 @pytest.mark.parametrize("ordering", ["ts", None])
-def test_an_upsert_counts_them(make: Make, kind: str, index: str, ordering: str | None) -> None:
+def test_an_upsert_counts_combined_rows(make: Make, kind: str, index: str, ordering: str | None) -> None:
     table = make(type=kind, index=index, ordering=ordering)
     first = table.upsert(rows((1, "a", "x", 1), (1, "a", "y", 2), (1, "a", "z", 3), (2, "b", "x", 1)))
     assert counts(first) == [4, 2, 0, 0, 0, 2]

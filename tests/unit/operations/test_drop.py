@@ -34,7 +34,7 @@ def test_a_dropped_table_is_gone_with_its_files_and_can_be_made_again(uri: str) 
     assert made(uri).count() == 2
 
 
-def test_what_is_not_there_cannot_be_dropped(uri: str) -> None:
+def test_a_table_that_is_not_there_cannot_be_dropped(uri: str) -> None:
     with pytest.raises(TableNotFound, match="there is no table at") as raised:
         lakebed.drop(uri)
     assert "lakebed.exists" in raised.value.hint
@@ -80,7 +80,7 @@ def _with_foreign_files(tmp_path: Path) -> str:
     return uri
 
 
-def test_a_drop_leaves_what_is_not_the_tables(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_drop_leaves_files_that_are_not_the_tables(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     uri = _with_foreign_files(tmp_path)
     inner = {f"raw/inner/{path}": data for path, data in files(f"{uri}/raw/inner").items()}
     foreign = {path: path.encode() for path in FOREIGN}
@@ -91,7 +91,7 @@ def test_a_drop_leaves_what_is_not_the_tables(tmp_path: Path, caplog: pytest.Log
     assert not lakebed.exists(uri)
 
 
-def test_an_overwrite_leaves_what_is_not_the_tables(tmp_path: Path) -> None:
+def test_an_overwrite_leaves_files_that_are_not_the_tables(tmp_path: Path) -> None:
     uri = _with_foreign_files(tmp_path)
     for _ in range(2):
         job = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.partitionpath.field": "city"}

@@ -288,7 +288,7 @@ class TestNonBlocking:
         assert none is None
         assert content(table) == [(0, "c0", "two", 3)]
 
-    def test_what_is_overwritten_is_no_place_to_append_to(self, mor: Make) -> None:
+    def test_no_row_is_appended_to_an_overwritten_file_group(self, mor: Make) -> None:
         table = mor(index="bucket", buckets=1)
         table.upsert(rows((0, "c0", "a", 1)))
         model = Model(False)

@@ -174,7 +174,7 @@ def test_a_new_key_needs_the_columns_that_may_not_be_null(kind: str, version: in
     assert not table.schema.field("must").nullable
 
 
-def test_what_takes_no_partial_rows_says_so() -> None:
+def test_tables_that_take_no_partial_rows_say_so() -> None:
     table = made("memory://partial/refused", index="global_simple")
     whole = table_of([row(1, 1, s="a", n=1)], SCHEMA.names)
     table.upsert(whole)

@@ -31,7 +31,9 @@ COMPLETED = completed("clean:005 d01 d02 rollback:025 c03 d04 clean:045 r05 d06"
         (5, 2, [""], "", ""),  # nothing may go yet
     ],
 )
-def test_oldest_commits(above: int, down_to: int, limits: list[str], archived: str, others: str) -> None:
+def test_the_oldest_commits_beyond_the_bounds_are_archived(
+    above: int, down_to: int, limits: list[str], archived: str, others: str
+) -> None:
     bounds = ArchivalBounds(above, down_to)
     given = [None, *(ArchivalLimit(time, "said so") for time in limits)]
     plan = plan_archival(COMMITS, COMPLETED, bounds, given)
@@ -44,7 +46,7 @@ def test_oldest_commits(above: int, down_to: int, limits: list[str], archived: s
     ("unfinished", "limit"),
     [("", None), ("d07", "06"), ("compaction:04 d07", "03"), ("clustering:035", "03"), ("d00", "")],
 )
-def test_nothing_behind_a_pending_instant(unfinished: str, limit: str | None) -> None:
+def test_no_instant_behind_a_pending_one_is_archived(unfinished: str, limit: str | None) -> None:
     found = before_pending(COMMITS, pending(unfinished))
     assert (None if found is None else found.time) == limit
 

@@ -36,7 +36,7 @@ COMMITS = completed("d01 d02 c03 d04 r05 d06")
         (0, "", None),
     ],
 )
-def test_last_commits(count: int, unfinished: str, earliest: str | None) -> None:
+def test_slices_of_the_last_commits_stay(count: int, unfinished: str, earliest: str | None) -> None:
     found = retain_commits(COMMITS, pending(unfinished), count)
     assert (found and found.earliest and found.earliest.time) == earliest
     assert found is None or found.policy is CleaningPolicy.KEEP_LATEST_COMMITS
@@ -53,7 +53,7 @@ def test_last_commits(count: int, unfinished: str, earliest: str | None) -> None
         ("05", "d00", None),
     ],
 )
-def test_last_hours(since: str, unfinished: str, earliest: str | None) -> None:
+def test_slices_of_the_last_hours_stay(since: str, unfinished: str, earliest: str | None) -> None:
     found = retain_since(COMMITS, pending(unfinished), since)
     assert (found and found.earliest and found.earliest.time) == earliest
 
@@ -117,7 +117,7 @@ def test_slices_that_no_retained_commit_sees(slices: str, earliest: str, gone: l
         ("01 02 03", 9, []),
     ],
 )
-def test_newest_versions(slices: str, versions: int, gone: list[str]) -> None:
+def test_the_newest_versions_of_a_file_group_stay(slices: str, versions: int, gone: list[str]) -> None:
     found = retain_versions(versions)
     assert found is not None
     assert deleted(slices, found) == gone
@@ -150,7 +150,9 @@ def test_pending_compactions_keep_their_slices(planned: str | None, versions: in
         (Retention(CleaningPolicy.KEEP_LATEST_FILE_VERSIONS, versions=5), "05", ["01", "02"]),
     ],
 )
-def test_replaced_groups(retention: Retention, replaced_at: str, gone: list[str]) -> None:
+def test_replaced_file_groups_are_deleted_when_no_view_shows_them(
+    retention: Retention, replaced_at: str, gone: list[str]
+) -> None:
     assert deleted("01 02", retention, replaced_at=replaced_at) == gone
 
 

@@ -54,7 +54,7 @@ def taken(slices: tuple[FileSlice, ...]) -> list[str]:
     return [one.file_id for one in slices]
 
 
-def test_every_slice_with_logs() -> None:
+def test_a_compaction_takes_every_slice_with_log_files() -> None:
     plan = plan_compaction(SLICES)
     assert taken(plan.slices) == ["a", "c", "d"]
     assert plan.missing == ()
@@ -73,7 +73,7 @@ def test_every_slice_with_logs() -> None:
         (0, 512_000, [("p", "b")], ["c", "d", "a"], ()),  # it has nothing to compact
     ],
 )
-def test_most_log_bytes_first(
+def test_slices_with_the_most_log_bytes_come_first(
     least: int, target: int, busy: list[FileGroupId], expected: list[str], missing: tuple[str, ...]
 ) -> None:
     strategy = most_log_bytes(at_least=least, target_megabytes=target)
@@ -97,7 +97,9 @@ def test_most_log_bytes_first(
         (1, "02", {}, {}),
     ],
 )
-def test_log_compactions(least: int, before: str | None, blocks: dict[str, int], expected: dict[str, int]) -> None:
+def test_a_log_compaction_takes_slices_with_many_blocks(
+    least: int, before: str | None, blocks: dict[str, int], expected: dict[str, int]
+) -> None:
     counted: list[str] = []
 
     def count_blocks(one: FileSlice) -> int:

@@ -56,7 +56,7 @@ def _long(words: str) -> str:
         ("NUM_AND_TIME", "d05 d06 d07", "", True),
     ],
 )
-def test_a_compaction_is_due(name: TriggerName, done: str, waiting: str, due: bool) -> None:
+def test_a_compaction_is_due_by_commits_or_seconds(name: TriggerName, done: str, waiting: str, due: bool) -> None:
     trigger = CompactionTrigger(name, delta_commits=3, delta_seconds=30)
     verdict = trigger.verdict(instants(done, waiting), at(39), "UTC")
     assert verdict.is_due == due, verdict.why

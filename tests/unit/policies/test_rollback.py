@@ -43,7 +43,7 @@ def test_plans_print() -> None:
 
 
 @pytest.mark.parametrize(("logs", "expected"), [(True, ["f", "g"]), (False, ["f"])])
-def test_by_name(logs: bool, expected: list[str]) -> None:
+def test_a_rollback_names_the_files_of_its_target(logs: bool, expected: list[str]) -> None:
     files = [base_file("f", AT), base_file("f", BEFORE), log_file("g", AT), log_file("f", BEFORE)]
     assert [file.file_id for file in files_of_instant(files, AT, logs=logs)] == expected
 

@@ -169,7 +169,7 @@ def test_random_filters_lose_no_row(table: Table, zone: str, monkeypatch: pytest
         ("month(day) = 6", "m"),
     ],
 )
-def test_explain_names_the_index(table: Table, text: str, index: str) -> None:
+def test_explain_names_the_expression_index(table: Table, text: str, index: str) -> None:
     scan = table.scan(filter=text)
     assert f"by expression index {index}" in scan.explain()
     assert len(scan.files) < 10

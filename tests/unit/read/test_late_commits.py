@@ -129,7 +129,7 @@ def test_change_data_of_a_late_commit_that_is_archived_names_a_checkpoint_behind
 
 
 @pytest.mark.parametrize("version", [9, 8])
-def test_what_is_archived_while_it_is_read_is_left_to_the_next_read(uri: str, version: int) -> None:
+def test_commits_archived_during_a_read_are_left_to_the_next_read(uri: str, version: int) -> None:
     """The archive is read after the timeline: it may have a commit that completed after others that are in neither."""
     with late_commit(uri, version, "cow", has_metadata=False) as commit:
         early = lakebed.open(uri).changes("000")  # goes by the timeline of now

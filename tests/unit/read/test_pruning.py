@@ -265,7 +265,7 @@ def test_a_number_beside_the_hash_field_cannot_confuse_the_key_parser() -> None:
     assert numbers("city = 'a'", buckets(("city", "n"), ("city",))) == of(["city:a,n:5"], ("city",))
 
 
-def test_text_beside_the_hash_field_can() -> None:
+def test_text_beside_the_hash_field_can_confuse_the_key_parser() -> None:
     shape = buckets(("city", "code"), ("city",))
     assert numbers("city = 'a'", shape) is None
     assert of(["city:a,code:1,city:b"], ("city",)) != of(["city:a,code:1"], ("city",))

@@ -146,7 +146,7 @@ def test_an_index_that_names_a_file_group_which_is_not_there_is_not_relied_on() 
     assert found.num_rows == len(elsewhere)
 
 
-def test_keys_by_file_group() -> None:
+def test_a_lookup_names_the_keys_of_each_file_group() -> None:
     places = pa.table(
         {
             "key": ["d", "b", "a", "c", "é", "B"],

@@ -82,6 +82,7 @@ PAIRS: list[tuple[Any, pa.DataType]] = [
 ]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("avro", "arrow"), PAIRS, ids=str)
 @pytest.mark.parametrize("nullable", [True, False])
 def test_every_type_both_ways(avro: Any, arrow: pa.DataType, nullable: bool):
@@ -133,7 +134,7 @@ def test_a_record_that_holds_itself_is_refused():
 
 
 @pytest.mark.parametrize("avro", ['"string"', record(("c", "Unknown"))])
-def test_what_is_no_table_schema_is_refused(avro: Any):
+def test_a_schema_that_makes_no_table_is_refused(avro: Any):
     with pytest.raises(SchemaConflict):
         avro_to_arrow(avro)
 

@@ -75,6 +75,7 @@ def same(before: Any, kind: pa.DataType, after: Any, to: pa.DataType) -> bool:
     return Fraction(before) == Fraction(after)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("stored", "incoming"), list(product(VALUES, VALUES)), ids=str)
 def test_refused_or_every_value_survives(stored: pa.DataType, incoming: pa.DataType) -> None:
     table = pa.schema([("c", stored)])

@@ -60,7 +60,7 @@ def test_lists_that_are_not_there_get_their_offsets(kind: pa.DataType, within: s
     assert [b.to_pylist() for b in table.to_batches()] == ([batch.to_pylist()] if len(column) else [])
 
 
-def test_what_has_offsets_stays_as_it_is() -> None:
+def test_lists_with_offsets_stay_as_they_are() -> None:
     batch = pa.record_batch({"x": [[["a"], None], [], None], "s": [{"l": [[1]]}, None, {"l": None}], "n": [1, 2, 3]})
     assert with_offsets(batch) is batch
     part = batch.slice(1)

@@ -220,7 +220,7 @@ def test_hours_go_by_the_time_of_commits(plain: Make) -> None:
     assert by_hand.files == 0
 
 
-def test_what_cannot_be_meant_is_refused(plain: Make) -> None:
+def test_wrong_settings_are_refused(plain: Make) -> None:
     table = plain()
     put(table, 1)
     for option, value in (
@@ -286,7 +286,7 @@ def test_a_clean_that_finds_nothing_writes_nothing(plain: Make) -> None:
     assert {info.path for info in open_storage(table.uri).list()} == before
 
 
-def test_what_a_savepoint_kept_goes_when_it_is_dropped(plain: Make) -> None:
+def test_files_of_a_savepoint_are_deleted_after_it_is_dropped(plain: Make) -> None:
     table = plain()
     for n in range(5):
         put(table, n)

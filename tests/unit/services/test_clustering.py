@@ -136,7 +136,7 @@ def test_files_without_an_order_are_copied_as_bytes(make: Make, monkeypatch: pyt
     assert len(content(table)) == 20_000
 
 
-def test_there_is_nothing_to_do_twice(make: Make) -> None:
+def test_a_second_clustering_has_nothing_to_do(make: Make) -> None:
     table = filled(make)
     assert table.cluster().runs
     before = table.timeline.to_arrow()
@@ -180,7 +180,7 @@ def test_a_plan_waits_while_others_write_elsewhere(make: Make) -> None:
     assert lakebed.open(table.uri).indexes.verify().ok
 
 
-def test_what_changes_while_it_runs_makes_it_give_way(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clustering_gives_way_to_a_write_of_its_file_groups(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled(make)
     run = cluster.GroupClusterer.cluster
     written: list[int] = []

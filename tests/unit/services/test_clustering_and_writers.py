@@ -75,7 +75,7 @@ def test_a_write_to_its_file_groups_is_a_conflict_where_it_does_not_give_way(
 
 @pytest.mark.parametrize(("version", "kind", "index"), KINDS)
 @pytest.mark.parametrize("write", list(WRITES))
-def test_on_a_new_table_it_gives_way_and_its_plan_goes(
+def test_on_a_new_table_a_clustering_gives_way_and_its_plan_goes(
     make: Make, version: int, kind: str, index: str, write: str
 ) -> None:
     table, _ = planned(make, table_version=version, type=kind, index=index)
@@ -94,7 +94,7 @@ def test_on_a_new_table_it_gives_way_and_its_plan_goes(
 
 
 @pytest.mark.parametrize(("version", "kind", "index"), KINDS)
-def test_one_whose_runner_died_gives_way_by_itself(make: Make, version: int, kind: str, index: str) -> None:
+def test_a_clustering_whose_runner_died_gives_way(make: Make, version: int, kind: str, index: str) -> None:
     table, plan = planned(make, table_version=version, type=kind, index=index)
     run_that_dies(table.uri)
     assert [(i.time, i.state.name) for i in pending(table)] == [(plan, "INFLIGHT")]
@@ -108,7 +108,7 @@ def test_one_whose_runner_died_gives_way_by_itself(make: Make, version: int, kin
     assert table.indexes.verify().ok
 
 
-def test_one_whose_runner_lives_does_not_give_way_where_writes_are_rejected(
+def test_a_running_clustering_does_not_give_way_where_writes_are_rejected(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lakebed.handles.cluster import GroupClusterer

@@ -476,7 +476,7 @@ def test_tables_of_real_hudi_keep_what_they_say(tmp_path: Path) -> None:
     assert table.indexes.verify().ok
 
 
-def test_what_fails_after_a_write_leaves_the_write(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_compaction_that_fails_after_a_write_leaves_the_write(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     settings = {"hoodie.compact.inline.max.delta.commits": 1}
     table = make(type="mor", index="bucket", buckets=1, properties=settings)
     table.upsert(rows((1, "a", "x", 1)))

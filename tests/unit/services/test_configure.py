@@ -85,13 +85,13 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("given", "words"), REFUSED, ids=[str(list(given)) for given, _ in REFUSED])
-def test_what_is_refused_changes_nothing(mor: Table, given: dict[str, Any], words: tuple[str, ...]) -> None:
+def test_refused_settings_change_nothing(mor: Table, given: dict[str, Any], words: tuple[str, ...]) -> None:
     mor.upsert(rows((1, "a", "x", 1)))
     with refused(mor.uri, InvalidOption, *words):
         mor.configure(given)
 
 
-def test_what_lakebed_does_not_do(mor: Table) -> None:
+def test_settings_that_lakebed_does_not_support_are_refused(mor: Table) -> None:
     with refused(mor.uri, UnsupportedFeature):
         mor.configure({"hoodie.avro.schema": "{}"})
 
@@ -189,7 +189,7 @@ def test_clustering_is_run_by_it(make: Make) -> None:
     assert content(table) == [(1, "a", "x", 1), (2, "a", "y", 1)]
 
 
-def test_the_lock_is_held(mor: Table) -> None:
+def test_settings_are_changed_under_the_table_lock(mor: Table) -> None:
     with default_lock(open_storage(mor.uri), wait_seconds=1), pytest.raises(LockTimeout):
         mor.configure({"hoodie.compact.inline": True}, options={"hoodie.write.lock.wait_time_ms": 200})
     assert mor.properties["lakebed.compact.inline"] == "false"
@@ -217,7 +217,7 @@ def test_whatever_is_struck_leaves_the_old_or_the_new_settings(mor: Table) -> No
     assert struck >= 6
 
 
-def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_changes_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri = str(tmp_path / "t")
     lakebed.create(uri, rows().schema, key="id", partition_by="city", ordering="ts", type="mor", index="bucket")
     assert invoke(["configure", uri, "hoodie.compact.inline=false", "--dry-run"]) == 0

@@ -72,7 +72,7 @@ def settled(table: Table) -> None:
 # -- what is due
 
 
-def test_cleaning_and_archival(make: Make) -> None:
+def test_cleaning_and_archival_run_when_they_are_due(make: Make) -> None:
     table = make(**BUCKET, properties=PLAIN | FEW)
     put(table, *range(5))
     assert once(table) == [("due", "clean"), ("ran", "clean"), ("due", "archive"), ("ran", "archive")]
@@ -84,7 +84,7 @@ def test_cleaning_and_archival(make: Make) -> None:
     settled(table)
 
 
-def test_compaction_and_what_it_leaves_to_clean(make: Make) -> None:
+def test_compaction_and_then_cleaning_run(make: Make) -> None:
     three = {"hoodie.compact.inline.max.delta.commits": 3, "hoodie.clean.commits.retained": 1}
     table = make(**BUCKET, type="mor", properties=QUIET | three)
     put(table, 0, 1)
@@ -147,7 +147,7 @@ def test_an_index_that_waits_to_be_built(make: Make) -> None:
     settled(table)
 
 
-def test_what_a_dead_writer_left(make: Make) -> None:
+def test_leftovers_of_a_dead_writer_are_rolled_back(make: Make) -> None:
     table = make(**BUCKET, properties=QUIET)
     put(table, 0)
     with crash_at(12, "kill"), pytest.raises(Killed):
@@ -188,7 +188,7 @@ def test_options_come_before_the_settings_of_the_table(make: Make) -> None:
     assert ("ran", "clean") in once(table, options={"hoodie.clean.commits.retained": 1})
 
 
-def test_a_dry_run_only_tells(make: Make) -> None:
+def test_a_dry_run_reports_and_changes_nothing(make: Make) -> None:
     table = make(**BUCKET, type="mor", properties=PLAIN | DUE)
     put(table, 0, 1)
     before = files(table.uri)
@@ -197,7 +197,7 @@ def test_a_dry_run_only_tells(make: Make) -> None:
     assert files(table.uri) == before
 
 
-def test_what_finds_nothing_to_do_is_not_tried_again_before_the_table_changes(make: Make) -> None:
+def test_a_service_without_work_is_not_tried_again_before_the_table_changes(make: Make) -> None:
     table = make(
         index="simple", properties=PLAIN | {"hoodie.clustering.inline": True, "hoodie.clustering.inline.max.commits": 1}
     )
@@ -264,7 +264,7 @@ def test_a_lease_that_is_lost_ends_the_turn(make: Make, monkeypatch: pytest.Monk
     assert once(table) == [("due", "archive"), ("ran", "archive")]
 
 
-def test_who_stops_asking_gives_the_lease_back(make: Make) -> None:
+def test_a_process_that_stops_asking_gives_the_lease_back(make: Make) -> None:
     table = make(**BUCKET, type="mor", properties=PLAIN | DUE)
     put(table, 0, 1)
     events: Any = lakebed.run_services(table.uri)
@@ -359,7 +359,7 @@ def test_a_service_that_fails_does_not_stop_the_others(
     assert content(table) == after(4)
 
 
-def test_an_error_that_nobody_thought_of_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_reported(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(**BUCKET, properties=PLAIN | {"hoodie.clean.commits.retained": 1})
     put(table, *range(4))
 
@@ -371,7 +371,7 @@ def test_an_error_that_nobody_thought_of_is_told(make: Make, monkeypatch: pytest
     assert (event.kind, event.text, event.seconds) == ("failed", "ZeroDivisionError: by zero", None)
 
 
-def test_what_makes_no_sense_is_refused_at_once(make: Make) -> None:
+def test_wrong_arguments_are_refused_at_once(make: Make) -> None:
     table = make(**BUCKET)
     with pytest.raises(InvalidOption, match="no tables"):
         lakebed.run_services([])
@@ -406,7 +406,7 @@ def test_events_are_lines_for_programs(make: Make, capsys: pytest.CaptureFixture
     )
 
 
-def test_a_terminal_shows_where_each_table_stands() -> None:
+def test_a_terminal_shows_the_state_of_each_table() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=80, color_system=None)
     error = TableNotFound("no table")

@@ -268,7 +268,7 @@ def keys_of_filters(table: Table) -> pa.Array:
     return filter_records_of(results, "0" * 17, form_of_version(9)).keys
 
 
-def test_one_that_cannot_be_kept_is_taken_off(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expression_index_that_cannot_be_updated_is_dropped(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     table = indexed_with_rows(make)
     storage = open_storage(table.uri)
     path = ".hoodie/.index_defs/index.json"

@@ -133,7 +133,7 @@ def is_right(table: Table, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("type", ["cow", "mor"])
-def test_what_writers_do_meanwhile_is_in_the_index(make: Make, kind: str, type: str) -> None:
+def test_writes_during_a_build_are_in_the_index(make: Make, kind: str, type: str) -> None:
     table = created(make, kind, type)
     before = content(table)
     instant = planned(table, kind)
@@ -271,7 +271,7 @@ def test_a_plan_is_taken_off_with_its_index(make: Make) -> None:
         table.indexes.drop("record_index")
 
 
-def test_who_died_leaves_the_plan_to_the_next(make: Make) -> None:
+def test_a_plan_of_a_dead_process_is_run_by_the_next(make: Make) -> None:
     table = created(make)
     instant = planned(table)
 
@@ -337,7 +337,7 @@ def test_a_build_does_not_wait_for_ever(make: Make, monkeypatch: pytest.MonkeyPa
     assert [plan.is_running for plan in table.indexes.waiting] == [False]
 
 
-def test_what_cannot_be_is_refused_before_anything_is_written(make: Make) -> None:
+def test_index_builds_that_conflict_are_refused_before_anything_is_written(make: Make) -> None:
     table = created(make)
     planned(table)
     with refused(table.uri, InvalidOption, "waits to be built", "t.indexes.build()"):
@@ -378,7 +378,7 @@ def test_a_table_without_metadata_table_gets_one(make: Make) -> None:
     is_right(table, "blooms")
 
 
-def test_services_build_what_waits(make: Make) -> None:
+def test_services_build_planned_indexes(make: Make) -> None:
     table = created(make)
     instant = planned(table)
     quiet = {"hoodie.clean.automatic": False}

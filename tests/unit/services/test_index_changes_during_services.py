@@ -95,7 +95,7 @@ def skip_impossible(service: str, index: str, version: int) -> None:
 
 
 @pytest.mark.parametrize(("service", "index", "version"), CASES)
-def test_an_index_that_is_made_meanwhile_is_told(service: str, index: str, version: int) -> None:
+def test_a_service_updates_an_index_made_since_its_plan(service: str, index: str, version: int) -> None:
     skip_impossible(service, index, version)
     if version < 8:
         pytest.skip("none is built while an action is pending")
@@ -109,7 +109,7 @@ def test_an_index_that_is_made_meanwhile_is_told(service: str, index: str, versi
 
 
 @pytest.mark.parametrize(("service", "index", "version"), CASES)
-def test_an_index_that_is_dropped_meanwhile_is_gone(service: str, index: str, version: int) -> None:
+def test_a_service_leaves_an_index_dropped_since_its_plan(service: str, index: str, version: int) -> None:
     skip_impossible(service, index, version)
     table, model = serviced(service, version)
     INDEXES[index](table)

@@ -101,7 +101,7 @@ def test_log_files_do_not_renew_a_partition(make: Make) -> None:
     assert content(table) == [C]
 
 
-def test_a_compaction_renews_it(make: Make) -> None:
+def test_a_compaction_renews_the_time_of_a_partition(make: Make) -> None:
     table = aged(make, type="mor", **LISTED)
     with day(5):
         table.compact()
@@ -119,7 +119,7 @@ def test_by_creation_a_write_does_not_renew_it(make: Make) -> None:
     assert content(table) == [C]
 
 
-def test_by_creation_a_path_that_does_not_say_when_it_was_made_stays(make: Make) -> None:
+def test_by_creation_time_a_path_without_a_date_stays(make: Make) -> None:
     table = aged(make)
     open_storage(table.uri).delete("b/.hoodie_partition_metadata")
     with day(7):
@@ -138,7 +138,7 @@ def test_only_the_selected_ones_go(make: Make) -> None:
     assert content(table) == [B]
 
 
-def test_so_many_go_at_once_the_oldest_first(make: Make) -> None:
+def test_a_limited_number_of_partitions_expires_at_once_the_oldest_first(make: Make) -> None:
     table = aged(make)
     most = {"hoodie.partition.ttl.strategy.max.delete.partitions": 1}
     with day(20):
@@ -147,7 +147,7 @@ def test_so_many_go_at_once_the_oldest_first(make: Make) -> None:
     assert content(table) == []
 
 
-def test_what_is_gone_does_not_expire_again(make: Make) -> None:
+def test_a_deleted_partition_does_not_expire_again(make: Make) -> None:
     """Its folder and its files are there until a clean takes them."""
     table = aged(make)
     with day(20):
@@ -181,7 +181,7 @@ def test_a_clock_that_is_behind_lets_nothing_expire_that_is_young(make: Make) ->
 # -- when nothing goes
 
 
-def test_nothing_leaves_no_trace(make: Make) -> None:
+def test_an_expiry_of_no_partition_writes_no_instant(make: Make) -> None:
     table = aged(make)
     before = files(table.uri)
     with day(6):
@@ -205,7 +205,7 @@ def test_a_table_without_partitions_has_nothing_to_expire(make: Make) -> None:
     assert content(table) == [(1, "a", "x", 1), (2, "b", "y", 2)]
 
 
-def test_a_dry_run_only_tells(make: Make) -> None:
+def test_a_dry_run_reports_and_changes_nothing(make: Make) -> None:
     table = aged(make)
     before = files(table.uri)
     with day(7):
@@ -263,7 +263,7 @@ def test_a_partition_in_a_plan_is_left_to_the_next_run(make: Make, plan: str) ->
     assert content(table) == []
 
 
-def test_what_is_written_to_before_it_begins_stays(make: Make) -> None:
+def test_a_partition_written_before_the_expiry_begins_stays(make: Make) -> None:
     table = aged(make)
     with day(7):
         stale = context(table, **{DAYS: 5})
@@ -276,7 +276,7 @@ def test_what_is_written_to_before_it_begins_stays(make: Make) -> None:
 
 
 @pytest.mark.parametrize("row", [(2, "b", "b7", 7), (8, "b", "new", 7)], ids=["update", "insert"])
-def test_what_is_written_to_while_it_runs_is_not_lost(make: Make, row: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_during_an_expiry_is_not_lost(make: Make, row: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     table = aged(make)
     before = ExpirePartitions.prepare
 
@@ -298,7 +298,7 @@ def test_what_is_written_to_while_it_runs_is_not_lost(make: Make, row: Any, monk
 # -- after a write
 
 
-def test_a_write_looks_for_it_where_the_table_says_so(make: Make) -> None:
+def test_a_write_expires_partitions_where_the_table_says_so(make: Make) -> None:
     table = aged(make, **LISTED)
     assert table.configure({INLINE: True, DAYS: 5}).changes.keys() == {
         "lakebed.partition.ttl.inline",
@@ -323,7 +323,7 @@ def test_without_services_a_write_does_not(make: Make) -> None:
     assert content(table) == [(1, "a", "a9", 9), B, C]
 
 
-def test_a_write_stands_where_it_fails(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_stays_where_its_expiry_fails(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     table = aged(make)
 
     def broken(*_: Any) -> None:
@@ -347,7 +347,7 @@ def test_cleaning_takes_the_files_and_the_folder(make: Make) -> None:
     assert content(table) == [(1, "a", "a2", 12), C]
 
 
-def test_a_savepoint_keeps_it(make: Make) -> None:
+def test_a_savepoint_keeps_the_files_of_an_expired_partition(make: Make) -> None:
     table = aged(make)
     table.savepoint()
     with day(7):
@@ -362,7 +362,7 @@ def test_a_savepoint_keeps_it(make: Make) -> None:
 # -- faces
 
 
-def test_on_the_command_line(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_expires_partitions(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     table = aged(make)
     with day(7):
         assert invoke(["expire-partitions", table.uri, "--days", "5", "--dry-run"]) == 0

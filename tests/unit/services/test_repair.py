@@ -139,7 +139,7 @@ def test_a_checksum_that_is_missing_or_wrong_is_written(make: Make, backup: byte
         assert content(table) == ROWS
 
 
-def test_what_is_lost_is_not_made_up(make: Make) -> None:
+def test_lost_properties_are_not_made_up(make: Make) -> None:
     table = filled(make)
     storage = open_storage(table.uri)
     body = storage.read(PROPERTIES_PATH)
@@ -307,7 +307,7 @@ def test_a_metadata_table_behind_the_data(make: Make) -> None:
     assert content(table) == ROWS
 
 
-def test_a_table_without_one_says_so(make: Make) -> None:
+def test_repair_of_a_table_without_metadata_table_says_so(make: Make) -> None:
     table = filled(make)
     assert table.repair()["metadata"].note == "the table has no metadata table"
 
@@ -377,7 +377,7 @@ def test_golden_tables_have_no_orphans(table: GoldenTable, tmp_path: Path) -> No
 # -- faces
 
 
-def test_what_cannot_be_mended_now_does_not_stop_the_rest(make: Make) -> None:
+def test_a_part_that_cannot_be_repaired_does_not_stop_the_others(make: Make) -> None:
     table = filled(make, properties=LISTED["properties"])
     storage = open_storage(table.uri)
     storage.delete("b/.hoodie_partition_metadata")
@@ -401,7 +401,7 @@ def test_parts_are_named(make: Make) -> None:
         table.repair(wrong)
 
 
-def test_on_the_command_line(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_repairs(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     table = filled(make)
     open_storage(table.uri).delete("b/.hoodie_partition_metadata")
     assert invoke(["repair", table.uri, "--dry-run"]) == 0

@@ -204,7 +204,7 @@ def test_only_buckets_that_are_too_large_are_split(make: Make) -> None:
     check(table, upsert(table, 1))
 
 
-def test_what_is_planned_has_to_be_run_first(make: Make) -> None:
+def test_pending_plans_have_to_be_run_before_a_rescale(make: Make) -> None:
     table = filled(make, type="mor")
     table.compact(plan_only=True)
     with pytest.raises(CommitConflict, match=r"compaction .* is pending") as caught:
@@ -228,7 +228,7 @@ def test_what_is_planned_has_to_be_run_first(make: Make) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused(make: Make, given: dict[str, Any], says: str) -> None:
+def test_wrong_counts_and_rules_are_refused(make: Make, given: dict[str, Any], says: str) -> None:
     table = filled(make)
     before = len(table.timeline)
     with pytest.raises(InvalidOption, match=says):

@@ -104,7 +104,7 @@ def test_a_secondary_index_is_resharded_under_each_of_its_names(make: Make) -> N
         assert sorted(tuple(row.values()) for row in found) == expected
 
 
-def test_what_cannot_be_done_is_said(make: Make) -> None:
+def test_reshardings_that_cannot_be_done_are_refused(make: Make) -> None:
     table = make(table_version=8, indexes=["v"])
     table.upsert(rows(*FIRST))
     for name, count, words in (

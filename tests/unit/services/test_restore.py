@@ -47,7 +47,7 @@ def made(make: Make, version: int = 9, kind: str = "cow", index: str = "record",
 
 
 @pytest.mark.parametrize(("version", "kind", "index"), KINDS)
-def test_all_that_came_later_is_gone(make: Make, version: int, kind: str, index: str) -> None:
+def test_a_restore_removes_every_later_commit(make: Make, version: int, kind: str, index: str) -> None:
     table = made(make, version, kind, index)
     to = first_commits(table)
     before, files, instants = content(table), files_of(table), actions(table)
@@ -136,7 +136,7 @@ def test_a_table_without_a_metadata_table(make: Make) -> None:
     assert content(table) == before
 
 
-def test_nothing_came_later(make: Make) -> None:
+def test_a_restore_to_the_newest_commit_changes_nothing(make: Make) -> None:
     table = made(make)
     to = first_commits(table)
     done = table.restore(to)
@@ -147,7 +147,7 @@ def test_nothing_came_later(make: Make) -> None:
 # -- what is refused
 
 
-def test_places_that_are_none(make: Make) -> None:
+def test_instants_that_cannot_be_restored_are_refused(make: Make) -> None:
     table = made(make)
     to = first_commits(table)
     every_action(table)
@@ -164,7 +164,7 @@ def test_places_that_are_none(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("kind", "index"), [("cow", "simple"), ("mor", "bucket")])
-def test_files_that_were_cleaned(make: Make, kind: str, index: str) -> None:
+def test_a_restore_to_cleaned_files_is_refused(make: Make, kind: str, index: str) -> None:
     table = made(make, 9, kind, index)
     to = first_commits(table)
     needed = files_of(table)
@@ -245,7 +245,7 @@ def test_commits_that_are_archived_stay_where_all_that_is_left_has_a_savepoint(
 
 
 @pytest.mark.parametrize(("version", "kind"), [(9, "cow"), (8, "mor"), (6, "cow")])
-def test_what_an_archived_commit_replaced_does_not_stand_in_the_way(make: Make, version: int, kind: str) -> None:
+def test_file_groups_replaced_by_an_archived_commit_do_not_block_a_restore(make: Make, version: int, kind: str) -> None:
     table = made(make, version, kind, "simple")
     table.upsert(rows((1, "c0", "a", 1), (2, "c1", "a", 1)), options=ARCHIVING)
     over = table.insert_overwrite(rows((3, "c1", "b", 2)), options=ARCHIVING)
@@ -370,7 +370,7 @@ def test_tables_of_real_hudi_go_back_to_its_savepoint(name: str, tmp_path: Path)
 # -- the command line
 
 
-def test_the_command_line(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_restores(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri = str(tmp_path / "t")
     table = lakebed.create(uri, rows().schema, key="id", partition_by="city", ordering="ts", index="simple")
     to = first_commits(table)

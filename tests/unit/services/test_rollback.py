@@ -99,7 +99,7 @@ def test_the_last_commit_is_gone(make: Make, version: int, kind: str, index: str
     assert is_whole(table)
 
 
-def test_one_after_the_other(make: Make) -> None:
+def test_commits_are_rolled_back_one_after_another(make: Make) -> None:
     table = made(make)
     states = []
     for n in range(4):
@@ -116,7 +116,7 @@ def test_one_after_the_other(make: Make) -> None:
     assert is_whole(table)
 
 
-def test_what_is_refused(make: Make) -> None:
+def test_rollbacks_of_other_instants_are_refused(make: Make) -> None:
     table = made(make, index="simple")
     first = first_commits(table)
     second = table.upsert(rows((0, "c0", "z", 3))).instant
@@ -189,7 +189,7 @@ def test_logs_of_others_leave_the_list_with_their_slice(make: Make, version: int
     assert is_whole(table)
 
 
-def test_change_logs_go_too(make: Make) -> None:
+def test_a_rollback_removes_change_logs(make: Make) -> None:
     table = made(make, index="simple", properties={"hoodie.table.cdc.enabled": True})
     first = first_commits(table)
     last = table.upsert(rows((1, "c1", "z", 3))).instant

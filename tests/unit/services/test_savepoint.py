@@ -126,7 +126,7 @@ def test_newest_log_files_come_first(make: Make) -> None:
     assert all(times == sorted(times, reverse=True) for times in by_group.values())
 
 
-def test_what_can_have_none(make: Make) -> None:
+def test_instants_that_cannot_be_saved_are_refused(make: Make) -> None:
     table = made(make)
     with refused(table.uri, InvalidOption, "no commit yet"):
         table.savepoint()

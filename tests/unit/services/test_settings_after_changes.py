@@ -40,7 +40,7 @@ def made(make: Make) -> Table:
 
 
 @pytest.mark.parametrize("change", list(CHANGES))
-def test_the_next_writes_commit(make: Make, change: str) -> None:
+def test_the_next_write_commits_after_a_change_of_index_or_version(make: Make, change: str) -> None:
     table = made(make)
     CHANGES[change](table)
     table.upsert(rows((1, "c1", "b", 2), (3, "c1", "b", 2)))

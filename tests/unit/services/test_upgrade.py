@@ -386,7 +386,7 @@ def test_a_table_without_rows_and_one_without_a_metadata_table(make: Make) -> No
     assert [path for path in files(table.uri) if path.startswith(".hoodie/metadata/")] == []
 
 
-def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_upgrades(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri = str(tmp_path / "t")
     table = lakebed.create(uri, rows().schema, key="id", partition_by="city", ordering="ts", table_version=6)
     first_commits(table)

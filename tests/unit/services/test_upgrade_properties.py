@@ -50,6 +50,7 @@ def merges(config: TableConfig) -> tuple[Any, ...]:
     return (config.merge_mode, config.payload_rule, config.ordering_fields, *settings)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("source", "to"), WAYS)
 @pytest.mark.parametrize("how", [name for name in MERGING if name not in DEBEZIUM])
 def test_rows_merge_as_in_a_new_table_of_the_version(how: str, source: int, to: int) -> None:

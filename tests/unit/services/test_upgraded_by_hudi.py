@@ -40,7 +40,7 @@ def test_rows_are_those_that_real_hudi_reads(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_writes_and_services_go_on(name: str, tmp_path: Path) -> None:
+def test_writes_and_services_work_on_a_table_that_hudi_upgraded(name: str, tmp_path: Path) -> None:
     table = lakebed.open(str(golden(name).unpack(tmp_path)))
     model = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
     for n in range(8):

@@ -65,7 +65,7 @@ def test_a_changed_letter_in_the_path_of_a_write_stat_is_an_error(
 
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("version", [6, 9])
-def test_what_a_lost_attempt_left_is_not_read(version: int, listed: bool, tmp_path: Path) -> None:
+def test_files_of_a_lost_attempt_are_not_read(version: int, listed: bool, tmp_path: Path) -> None:
     table = written(tmp_path, "cow", version)
     file = base_files(table)[0]
     file_id, _, instant = file.stem.split("_")
@@ -77,7 +77,7 @@ def test_what_a_lost_attempt_left_is_not_read(version: int, listed: bool, tmp_pa
     assert ids(table) == [0, 1, 2, 3, 4, 5]
 
 
-def test_what_a_lost_attempt_left_is_not_read_when_the_committed_file_was_cleaned(tmp_path: Path) -> None:
+def test_files_of_a_lost_attempt_are_not_read_after_the_committed_file_was_cleaned(tmp_path: Path) -> None:
     table = written(tmp_path, "cow", 9)
     file = base_files(table)[0]
     file_id, _, instant = file.stem.split("_")

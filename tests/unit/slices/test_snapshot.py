@@ -37,7 +37,7 @@ def test_a_view_of_another_metadata_table_is_another_view(snapshot: Snapshot) ->
     assert older.metadata is not shown
 
 
-def test_views_of_other_instants_share_what_was_read(snapshot: Snapshot) -> None:
+def test_views_of_other_instants_read_no_file_again(snapshot: Snapshot) -> None:
     storage = snapshot.storage
     assert isinstance(storage, CountingStorage)
     old = snapshot.at(snapshot.commits[0].time)

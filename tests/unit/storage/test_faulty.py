@@ -54,6 +54,7 @@ def test_counting_run_names_every_mutation() -> None:
     assert not storage.crash.fired
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("at", range(1, 8))
 @pytest.mark.parametrize("mode", MODES)
 def test_every_point_in_every_mode(at: int, mode: Mode) -> None:

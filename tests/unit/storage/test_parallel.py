@@ -75,7 +75,7 @@ def test_a_background_call_gives_its_result_or_its_error() -> None:
         in_background(fails)()
 
 
-def test_what_no_thread_has_come_to_is_done_by_who_waits() -> None:
+def test_the_waiting_thread_runs_work_that_no_other_has_begun() -> None:
     gate = threading.Event()
     waiting = [in_background(gate.wait) for _ in range(64)]
     assert in_background(lambda: 7)() == 7

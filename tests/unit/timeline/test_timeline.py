@@ -143,7 +143,7 @@ def test_a_body_of_the_same_name_is_read_again_where_names_do_not_tell(storage: 
 
 
 @pytest.mark.parametrize("version", [9, 6])
-def test_what_came_and_went_since_the_last_listing(storage: MemoryStorage, version: int) -> None:
+def test_instants_that_came_and_went_since_the_last_listing_are_seen(storage: MemoryStorage, version: int) -> None:
     """A listing that builds on the one before shows what one from scratch does."""
     files = random.Random(version)
     config = create_table(storage, new_table_properties(name="t", version=version))

@@ -35,7 +35,7 @@ def facts(shown: Timeline) -> dict[str, object]:
 
 @pytest.mark.parametrize("version", [9, 6])
 @pytest.mark.parametrize("seed", range(20))
-def test_taken_in_bit_by_bit_it_is_what_it_is_at_once(seed: int, version: int) -> None:
+def test_a_timeline_updated_in_steps_equals_one_that_is_read_at_once(seed: int, version: int) -> None:
     chance = random.Random(seed)
     waiting: list[list[str]] = []
     files: dict[str, None] = {}

@@ -140,7 +140,7 @@ class Unreachable(FaultyStorage):
 
 
 @pytest.mark.parametrize("worked", [True, False])
-def test_what_cannot_be_settled_is_said(storage: MemoryStorage, config: TableConfig, worked: bool) -> None:
+def test_an_unsettled_transition_is_an_error(storage: MemoryStorage, config: TableConfig, worked: bool) -> None:
     unreachable = Unreachable(storage, worked=worked)
     writer = begun(unreachable, config)
     before = len(unreachable.mutations)
@@ -172,6 +172,7 @@ def test_a_client_that_retried_by_itself_has_committed(storage: MemoryStorage, c
     assert TimelineWriter(storage, config).complete(Action.COMMIT, T, C, BODY) == done
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("mode", ["kill", "torn", "unacknowledged"])
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_killed_writer_leaves_a_readable_timeline(
@@ -185,6 +186,6 @@ def test_a_killed_writer_leaves_a_readable_timeline(
     assert shown == ({State(reached - 1)} if reached else set())
 
 
-def test_removing_what_is_not_there(storage: MemoryStorage, config: TableConfig) -> None:
+def test_removing_a_missing_instant_changes_nothing(storage: MemoryStorage, config: TableConfig) -> None:
     TimelineWriter(storage, config).remove_pending(Instant(T, Action.COMMIT, State.INFLIGHT))
     assert files(storage, config) == set()

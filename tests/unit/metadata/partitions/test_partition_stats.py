@@ -89,7 +89,7 @@ def test_ranges_of_bytes_are_made_anew(tmp_path: Path) -> None:
         assert tight(stats, "id") == {"a": True}
 
 
-def test_what_is_not_known_stays_so(make: Make) -> None:
+def test_nan_stays_the_greatest_value_of_a_range(make: Make) -> None:
     small = {"hoodie.parquet.small.file.limit": 0}
     t = make()
     t.insert(rows((1, "a", "b", 5)).append_column("f", pa.array([1.5])), options=small)
@@ -112,7 +112,7 @@ def without_column_stats(make: Make, kind: str) -> Table:
 
 
 @pytest.mark.parametrize("version", [9, 8])
-def test_there_are_none_without_column_stats(make: Make, version: int) -> None:
+def test_no_partition_stats_without_column_stats(make: Make, version: int) -> None:
     t = make(table_version=version)
     t.upsert(rows((1, "a", "b", 5)))
     if version == 9:
@@ -127,7 +127,7 @@ def test_there_are_none_without_column_stats(make: Make, version: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_a_write_takes_those_off_that_are_there_without_column_stats(
+def test_a_write_removes_partition_stats_without_column_stats(
     make: Make, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     t = without_column_stats(make, kind)

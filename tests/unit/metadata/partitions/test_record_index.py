@@ -162,7 +162,7 @@ def test_an_index_that_is_younger_than_the_write(make: Make, monkeypatch: pytest
     agrees(table)
 
 
-def test_duplicates_are_where_they_came_last(make: Make) -> None:
+def test_a_duplicated_key_is_where_it_was_written_last(make: Make) -> None:
     table = make(index="record", partition_by=None)
     table.bulk_insert(rows((1, "c", "one", 1), (1, "c", "two", 2)))
     assert list(indexed(table)) == [("", "1")]

@@ -116,7 +116,7 @@ def counted(table: Table) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_every_verb_keeps_it(make: Make, version: int) -> None:
+def test_every_verb_updates_the_toy_partition(make: Make, version: int) -> None:
     table = make(table_version=version, indexes=[TOY])
     first = table.upsert(rows(*FIRST))
     assert held(table) == dict.fromkeys(("c0", "c1", "c2"), (first.instant, 10))
@@ -137,7 +137,7 @@ def test_every_verb_keeps_it(make: Make, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [9, 6])
-def test_what_a_dead_writer_wrote_is_not_in_it(make: Make, version: int) -> None:
+def test_rows_of_a_dead_writer_are_not_in_the_toy_partition(make: Make, version: int) -> None:
     table = make(table_version=version, indexes=[TOY])
     table.upsert(rows(*FIRST))
     before = held(table)
