@@ -324,6 +324,11 @@ class TableConfig:
         return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
 
     @property
+    def has_index_changes(self) -> bool:
+        """Whether changes of the index are noted."""
+        return bool(self._text(INDEX_CHANGES))
+
+    @property
     def is_made_by_lakebed(self) -> bool:
         """Whether lakebed made the table or adopted its index: it has properties of its own then."""
         return any(key.startswith("lakebed.") for key in self.properties)

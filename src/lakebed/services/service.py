@@ -158,7 +158,8 @@ class ServiceTransaction(Transaction):
             self._read_config_again()
             self._before_completion(timeline, metadata, statuses)
             watched = self.context.watched_keys(self.snapshot.schema)
-            note_keys(timeline, self.instant, watched, metadata, statuses, self._merged(timeline) if watched else ())
+            if watched:
+                note_keys(timeline, self.instant, watched, metadata, statuses, self._merged(timeline))
             self._metadata_upkeep(timeline, lock).record_action(self.instant, metadata, statuses, rows_stay=True)
             self._refuse_lost(lock, "complete")
             completion = self._clock.next(after=max(self.instant, timeline.greatest_time))
