@@ -8,13 +8,12 @@ import builtins
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-import pyarrow as pa
-
-from lakebed.storage.base import FileInfo, Storage, StorageSpec, Upload, Versioned, refused
+from lakebed.storage.base import Storage, Upload, refused
+from lakebed.storage.folder import WrappedStorage
 from lakebed.storage.opening import open_storage_spec, wrapping
 from lakebed.storage.parallel import write_each
 from lakebed.storage.streams import StreamUpload
@@ -108,7 +107,7 @@ class Crash:
         raise Killed(f"{self.plan}: {mutation}")
 
 
-class FaultyStorage:
+class FaultyStorage(WrappedStorage):
     """A storage on which `plan` strikes. Mutations are: `write`, `put_if_absent`, `put_if_match`, the closing of a
     `create`, `delete`, and each single file of a `delete_folder`.
 
@@ -125,7 +124,7 @@ class FaultyStorage:
     """
 
     def __init__(self, inner: Storage, plan: FaultPlan | None = None, crash: Crash | None = None) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.crash = crash or Crash(plan or FaultPlan())
 
     @property
@@ -135,48 +134,10 @@ class FaultyStorage:
     def __reduce__(self) -> tuple[Any, ...]:
         return open_storage_spec, (self.spec,)  # other processes do without
 
-    @property
-    def spec(self) -> StorageSpec:
-        return self._inner.spec
+    def _before(self, verb: str, path: str) -> None:
+        self.crash.check_alive()  # a dead process does not even read
 
-    def url(self, path: str = "") -> str:
-        return self._inner.url(path)
-
-    # reading: a dead process does not even read
-
-    def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
-        self.crash.check_alive()
-        return self._inner.list(prefix, recursive=recursive)
-
-    def list_names(self, prefix: str = "") -> Sequence[str]:
-        self.crash.check_alive()
-        return self._inner.list_names(prefix)
-
-    def list_folders(self, prefix: str = "") -> Sequence[str]:
-        self.crash.check_alive()
-        return self._inner.list_folders(prefix)
-
-    def head(self, path: str) -> FileInfo | None:
-        self.crash.check_alive()
-        return self._inner.head(path)
-
-    def read(self, path: str) -> bytes:
-        self.crash.check_alive()
-        return self._inner.read(path)
-
-    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        self.crash.check_alive()
-        return self._inner.read_ranges(path, ranges)
-
-    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
-        self.crash.check_alive()
-        return self._inner.open_input(path, size)
-
-    def read_versioned(self, path: str) -> Versioned:
-        self.crash.check_alive()
-        return self._inner.read_versioned(path)
-
-    # writing
+    # mutations
 
     def _mutate(self, verb: str, path: str, act: Callable[[], _T], data: bytes | None = None) -> _T:
         return self.crash.mutate(Mutation(verb, path), act, lambda: self._tear(path, data))
@@ -202,8 +163,7 @@ class FaultyStorage:
         self._mutate("move", to, lambda: self._inner.move(path, to))
 
     def create(self, path: str) -> Upload:
-        self.crash.check_alive()
-        return FaultyUpload(self, path, self._inner.create(path))
+        return FaultyUpload(self, path, super().create(path))
 
     def finish_create(self, path: str, upload: Upload) -> None:
         """The mutation of an upload: its closing."""
@@ -265,7 +225,11 @@ def crash_at(at: int | Callable[[Mutation], bool], mode: Mode = "kill") -> Gener
         yield crash
 
 
-class CountingStorage:
+_OPENING = ("read", "read_ranges", "open_input", "read_versioned")
+_LISTING = ("list", "list_names", "list_folders", "head")
+
+
+class CountingStorage(WrappedStorage):
     """Passes everything on and counts it.
 
     `counts` has the calls of each verb; `opened` the paths whose content was asked for, `written` those that were
@@ -280,7 +244,7 @@ class CountingStorage:
     """
 
     def __init__(self, inner: Storage) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
         self.opened: builtins.list[str] = []
@@ -292,89 +256,13 @@ class CountingStorage:
             self.opened.clear()
             self.written.clear()
 
-    def _count(self, verb: str, opened: str | None = None, written: str | None = None) -> None:
+    def _before(self, verb: str, path: str) -> None:
         with self._lock:
-            self.counts[verb] += 1
-            if opened is not None:
-                self.opened.append(opened)
-            if written is not None:
-                self.written.append(written)
+            self.counts["list" if verb == "list_names" else verb] += 1
+            if verb in _OPENING:
+                self.opened.append(path)
+            elif verb not in _LISTING:
+                self.written.append(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open_storage_spec, (self.spec,)  # other processes do without
-
-    @property
-    def spec(self) -> StorageSpec:
-        return self._inner.spec
-
-    def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
-        self._count("list")
-        return self._inner.list(prefix, recursive=recursive)
-
-    def list_names(self, prefix: str = "") -> Sequence[str]:
-        self._count("list")
-        return self._inner.list_names(prefix)
-
-    def list_folders(self, prefix: str = "") -> Sequence[str]:
-        self._count("list_folders")
-        return self._inner.list_folders(prefix)
-
-    def head(self, path: str) -> FileInfo | None:
-        self._count("head")
-        return self._inner.head(path)
-
-    def read(self, path: str) -> bytes:
-        self._count("read", opened=path)
-        return self._inner.read(path)
-
-    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        self._count("read_ranges", opened=path)
-        return self._inner.read_ranges(path, ranges)
-
-    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
-        self._count("open_input", opened=path)
-        return self._inner.open_input(path, size)
-
-    def read_versioned(self, path: str) -> Versioned:
-        self._count("read_versioned", opened=path)
-        return self._inner.read_versioned(path)
-
-    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        self._count("write", written=path)
-        self._inner.write(path, data, durable=durable)
-
-    def write_same(self, paths: Sequence[str], data: bytes) -> None:
-        for path in paths:
-            self._count("write", written=path)
-        self._inner.write_same(paths, data)
-
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        self._count("put_if_absent", written=path)
-        return self._inner.put_if_absent(path, data)
-
-    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
-        self._count("put_if_match", written=path)
-        return self._inner.put_if_match(path, data, version)
-
-    def move(self, path: str, to: str) -> None:
-        self._count("move", written=to)
-        self._inner.move(path, to)
-
-    def create(self, path: str) -> Upload:
-        self._count("create", written=path)
-        return self._inner.create(path)
-
-    def delete(self, path: str, *, durable: bool = True) -> bool:
-        self._count("delete", written=path)
-        return self._inner.delete(path, durable=durable)
-
-    def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
-        self._count("delete_folder", written=prefix)
-        self._inner.delete_folder(prefix, durable=durable)
-
-    def make_folder(self, prefix: str) -> None:
-        self._count("make_folder", written=prefix)
-        self._inner.make_folder(prefix)
-
-    def url(self, path: str = "") -> str:
-        return self._inner.url(path)

@@ -53,7 +53,7 @@ from lakebed.metadata.repeated_keys import KeyCheck, RepeatedKeys
 from lakebed.metadata.store.commit import apply_delta, begin_delta, file_groups, overruled
 from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT, create, initialise
 from lakebed.metadata.store.group_files import FileGroup, WrittenLog, write_log
-from lakebed.metadata.store.rollback import take_off_strays
+from lakebed.metadata.store.rollback import take_off
 from lakebed.metadata.store.services import run_services
 from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.model import CommitMetadata, FileSlice
@@ -236,7 +236,8 @@ class MetadataUpkeep:
             ready._build(missing, ready.requested())
         store = ready.store
         if config.metadata_partitions:
-            take_off_strays(store)
+            for stray in store.strays():
+                take_off(store, stray)
             run_services(store)
         snapshot = snapshot_of(self.storage, store.data_config, self.timeline)
         return snapshot.seeing(MetadataTable(store.slices)) if store.data_config.metadata_partitions else snapshot
@@ -376,7 +377,7 @@ class MetadataUpkeep:
         """The indexes that the table or the job asks for, by partition; those of keys need stored keys."""
         config, settings = self.config, self.settings
         names = [*remembered_indexes(config.properties), *map(parse_index_name, settings.metadata_indexes)]
-        names += [name for one in kinds() if (name := one.requested(settings, config)) is not None]
+        names += [one.requested(settings, config) for one in kinds() if one.is_requested(settings, config)]
         found = {name.partition: name for name in names}
         stored = config.populate_meta_fields
         return {name: one for name, one in found.items() if stored or not kind_of(name).grows}

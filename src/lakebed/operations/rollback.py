@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
-from lakebed.concurrency.markers import TEMP_FOLDER, delete_markers, list_markers, write_marker
+from lakebed.concurrency.markers import delete_markers, list_markers, write_marker
 from lakebed.errors import CommitConflict, CorruptFile
 from lakebed.format.file_names import is_written_by, log_file_name, parse_base_file, parse_log_file
 from lakebed.format.log_file import block_bytes, rollback_block
@@ -440,9 +440,18 @@ def delete_data_files(
 _UNFINISHED = re.compile(r"^\.(?P<instant>\d{14,})[._].*tmp$")
 
 
-def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool, roll_back_again: Callable[[str], None]) -> str:
+def sweep(
+    storage: Storage,
+    timeline: Timeline,
+    marked: Sequence[str],
+    heartbeats: Sequence[str],
+    *,
+    after_rollback: bool,
+    roll_back_again: Callable[[str], None],
+) -> str:
     """Remove what is left of writes that are not pending any more; gives the greatest instant whose heartbeat stays
-    (empty for none). Lock held, `timeline` loaded under it.
+    (empty for none). `marked` are the instants that have a folder of markers, `heartbeats` the names of the files in
+    the folder of heartbeats. Lock held, `timeline` loaded under it.
 
     A write that committed and died before it cleaned up leaves its markers and heartbeat. One that died in its first
     step leaves a heartbeat without an instant. A writer or a task attempt that outlived its rollback may have written
@@ -450,7 +459,7 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool, roll_ba
     """
     pending = {i.time for i in timeline.pending}
     found = after_rollback
-    for instant in storage.list_folders(TEMP_FOLDER):
+    for instant in marked:
         # a later one began since the timeline was loaded: the lock ran out while this process stood still
         if instant not in pending and instant <= timeline.greatest_time:
             found = True
@@ -462,13 +471,13 @@ def sweep(storage: Storage, timeline: Timeline, *, after_rollback: bool, roll_ba
             delete_markers(storage, instant)
     finished = {i.time for i in timeline.completed} - pending  # a savepoint has the time of its commit
     standing = ""
-    for instant in storage.list_names(HEARTBEAT_FOLDER):
+    for instant in heartbeats:
         if instant in finished or (instant.isdigit() and instant not in pending and is_dead(storage, instant)):
             found = True
             remove_heartbeat(storage, instant)
         elif instant.isdigit():
             standing = max(standing, instant)
-    if found or _unfinished_files(storage, HEARTBEAT_FOLDER, pending):
+    if found or any(_is_unfinished(name, pending) for name in heartbeats):
         _remove_unfinished(storage, timeline, pending)
     return standing
 
@@ -514,9 +523,9 @@ def _logged_late(storage: Storage, timeline: Timeline, instant: str) -> bool:
 
 
 def _unfinished_files(storage: Storage, folder: str, pending: set[str]) -> list[str]:
-    found: list[str] = []
-    for name in storage.list_names(folder):
-        match = _UNFINISHED.match(name)
-        if match is not None and match["instant"] not in pending:
-            found.append(f"{folder}/{name}")
-    return found
+    return [f"{folder}/{name}" for name in storage.list_names(folder) if _is_unfinished(name, pending)]
+
+
+def _is_unfinished(name: str, pending: set[str]) -> bool:
+    match = _UNFINISHED.match(name)
+    return match is not None and match["instant"] not in pending

@@ -26,9 +26,9 @@ from lakebed.concurrency.conflicts import (
     is_requested,
     reason_to_take_back,
 )
-from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead
+from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, heartbeat_path, is_dead
 from lakebed.concurrency.lock import Lock
-from lakebed.concurrency.markers import delete_markers, list_markers
+from lakebed.concurrency.markers import TEMP_FOLDER, delete_markers, list_markers
 from lakebed.concurrency.providers import table_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import (
@@ -273,23 +273,33 @@ class Transaction:
         the write is requested."""
         with self.locked():
             self.read_config_again()
-            self.timeline = without_refused_rollbacks(self.storage, self.config, self.load())
-            self.timeline = without_dead_savepoints(self.storage, self.config, self.timeline)
-            self.rolled_back = roll_back_dead_writers(
-                self.storage, self.config, self.timeline, self.clock, self.still_mine, self.forget
-            )
-            if self.rolled_back:
-                self.timeline = self.load()
+            self.timeline = self.load()
+            self.rolled_back = self._roll_back_dead() if self.timeline.pending else []
             self._settle_index()
             with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
-                self._newest_heartbeat = sweep(
-                    self.storage,
-                    self.timeline,
-                    after_rollback=bool(self.rolled_back),
-                    roll_back_again=lambda instant: self._roll_back_late(instant),
-                )
+                marked, heartbeats = self.storage.list_folders(TEMP_FOLDER), self.storage.list_names(HEARTBEAT_FOLDER)
+                if marked or heartbeats or self.rolled_back:
+                    self._newest_heartbeat = sweep(
+                        self.storage,
+                        self.timeline,
+                        marked,
+                        heartbeats,
+                        after_rollback=bool(self.rolled_back),
+                        roll_back_again=self._roll_back_late,
+                    )
             yield
             self.refuse_lost("begin")
+
+    def _roll_back_dead(self) -> list[str]:
+        """Roll back what dead writers left, and load the timeline again; gives the instants."""
+        self.timeline = without_refused_rollbacks(self.storage, self.config, self.timeline)
+        self.timeline = without_dead_savepoints(self.storage, self.config, self.timeline)
+        done = roll_back_dead_writers(
+            self.storage, self.config, self.timeline, self.clock, self.still_mine, self.forget
+        )
+        if done:
+            self.timeline = self.load()
+        return done
 
     def _roll_back_late(self, instant: str) -> None:
         """Undo what a writer wrote after it was rolled back."""
@@ -299,6 +309,8 @@ class Transaction:
 
     def _settle_index(self) -> None:
         """Make the properties tell the index that the timeline does, after a change of it that was cut off."""
+        if not snapshot_of(self.storage, self.config, self.timeline).may_have_changed_index:
+            return
         forgotten = abandoned_changes(self.config, self.timeline)
         for change in forgotten:
             index = recorded_index(change.after, missing_ok=True)
@@ -451,7 +463,8 @@ class Transaction:
             lost = self.unnamed(metadata)
             delete_markers(self.storage, self.instant)
             # an attempt that ended up to now; one that ends later finds its marker gone and removes its file itself
-            delete_data_files(self.storage, lost, self.instant, self._copied_as)
+            if lost:
+                delete_data_files(self.storage, lost, self.instant, self._copied_as)
         with suppress(Exception):
             self.stop_heartbeat()
             self.remove_heartbeat()
@@ -485,7 +498,7 @@ class WriteTransaction(Transaction):
         TimelineWriter(self.storage, self.config).request(self.action, self.instant, body)
 
     def _refuse_other_index(self, timeline: Timeline) -> None:
-        now = settings_at(timeline, self.config)
+        now = snapshot_of(self.storage, self.config, timeline).index_settings
         if self.planned_index is not None and now != self.planned_index:
             raise CommitConflict(
                 f"the index of table {self.config.name!r} was changed while this write was planned or written",
@@ -551,7 +564,8 @@ class WriteTransaction(Transaction):
             check_unique(self.snapshot.reader, statuses, others, self.unique)
             if has_completion_times(self.config.version):  # before, log files of lost attempts stay
                 self._copied_as = frozenset(resizes.children.values())
-            delete_data_files(self.storage, self.unnamed(metadata), self.instant, self._copied_as)
+            if lost := self.unnamed(metadata):
+                delete_data_files(self.storage, lost, self.instant, self._copied_as)
             self.read_config_again()
             self._refuse_other_index(timeline)
             self.index.update(statuses, self.instant, snapshot_of(self.storage, self.config, timeline), replaced)
@@ -559,7 +573,8 @@ class WriteTransaction(Transaction):
                 self.instant, metadata, statuses, rows_stay=rows_stay, looks_up=self.looks_up
             )
             self._note_index(timeline, metadata)
-            note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
+            if self.plain_keys:
+                note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
             self.refuse_lost("complete")
             done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
             is_settled = self.still_mine()

@@ -146,18 +146,19 @@ KEY_GENERATOR_CLASSES = {
 
 @dataclass(frozen=True)
 class TableConfig:
-    """What a table says about itself; `properties` holds every key of the file, known or not."""
+    """What a table says about itself; `properties` holds every key of the file, known or not. Each is parsed once, when
+    first asked for."""
 
     properties: Mapping[str, str]
 
     def __repr__(self) -> str:
         return f"TableConfig(name={self.name!r}, version={self.version}, table_type={self.table_type!r})"
 
-    @property
+    @cached_property
     def name(self) -> str:
         return self.properties["hoodie.table.name"]
 
-    @property
+    @cached_property
     def database(self) -> str:
         return self._text("hoodie.database.name")
 
@@ -165,30 +166,30 @@ class TableConfig:
     def version(self) -> int:
         return int(self._text("hoodie.table.version") or CURRENT_VERSION)
 
-    @property
+    @cached_property
     def table_type(self) -> Literal["cow", "mor"]:
         return "mor" if self._text("hoodie.table.type").upper() == "MERGE_ON_READ" else "cow"
 
-    @property
+    @cached_property
     def key_fields(self) -> tuple[str, ...]:
         """The columns the record key is made of; empty where keys are generated."""
         return self._list("hoodie.table.recordkey.fields")
 
-    @property
+    @cached_property
     def partition_fields(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self._partitioning())
 
-    @property
+    @cached_property
     def partition_types(self) -> tuple[str, ...]:
         """For a CUSTOM key generator the type of each partition field (SIMPLE or TIMESTAMP), where stored."""
         types = tuple(kind for _, kind in self._partitioning())
         return types if any(types) else self._list(PARTITION_TYPES)
 
-    @property
+    @cached_property
     def ordering_fields(self) -> tuple[str, ...]:
         return self._list("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
 
-    @property
+    @cached_property
     def key_generator(self) -> str:
         """SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE or USER_PROVIDED; found from the fields
         where the table does not say."""
@@ -201,21 +202,21 @@ class TableConfig:
             return KEY_GENERATOR_CLASSES.get(plain, "USER_PROVIDED")
         return default_key_generator(self.key_fields, self.partition_fields)
 
-    @property
+    @cached_property
     def merge_mode(self) -> MergeMode:
         return merge_mode_of(self.version, self.properties, has_ordering=bool(self.ordering_fields))
 
-    @property
+    @cached_property
     def partial_update_mode(self) -> str:
         """IGNORE_DEFAULTS, FILL_UNAVAILABLE, ... or empty."""
         return self._text("hoodie.table.partial.update.mode")
 
-    @property
+    @cached_property
     def payload(self) -> str:
         """The payload class the table names (also the one a version 9 table was created with), or empty."""
         return self._text("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class")
 
-    @property
+    @cached_property
     def payload_rule(self) -> PayloadRule | None:
         """What the payload class does that merges rows of the table, where lakebed knows it; None where the table's
         merge mode says all, and for a merger or class of the user's own."""
@@ -223,51 +224,51 @@ class TableConfig:
             return None
         return PAYLOAD_RULES.get(self.payload)
 
-    @property
+    @cached_property
     def merge_strategy(self) -> str:
         """The id of the merge strategy, or empty."""
         return self._text("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy").lower()
 
-    @property
+    @cached_property
     def hive_style(self) -> bool:
         return self._flag("hoodie.datasource.write.hive_style_partitioning", default=False)
 
-    @property
+    @cached_property
     def url_encode(self) -> bool:
         return self._flag("hoodie.datasource.write.partitionpath.urlencode", default=False)
 
-    @property
+    @cached_property
     def slash_dates(self) -> bool:
         return self._flag("hoodie.datasource.write.slash.separated.date.partitioning", default=False)
 
-    @property
+    @cached_property
     def drop_partition_columns(self) -> bool:
         return self._flag("hoodie.datasource.write.drop.partition.columns", default=False)
 
-    @property
+    @cached_property
     def populate_meta_fields(self) -> bool:
         return self._flag("hoodie.populate.meta.fields", default=True)
 
-    @property
+    @cached_property
     def timezone(self) -> str:
         """The zone of instant times: `UTC`, or `LOCAL` for that of the writing process."""
         return self._text("hoodie.table.timeline.timezone").upper() or "LOCAL"
 
-    @property
+    @cached_property
     def log_block_format(self) -> Literal["avro", "parquet"]:
         """The format of the data blocks of log files."""
         return "parquet" if self._text("hoodie.logfile.data.block.format").lower() == "parquet" else "avro"
 
-    @property
+    @cached_property
     def has_record_positions(self) -> bool:
         """Whether log blocks may tell at which rows of the base file their records stand."""
         return self.table_type == "mor" and has_completion_times(self.version)
 
-    @property
+    @cached_property
     def cdc_enabled(self) -> bool:
         return self._flag("hoodie.table.cdc.enabled", default=False)
 
-    @property
+    @cached_property
     def change_log(self) -> LogMode | None:
         """What the table's change log holds; None where it keeps none."""
         if not self.cdc_enabled:
@@ -281,37 +282,37 @@ class TableConfig:
             )
         return cast(LogMode, mode)
 
-    @property
+    @cached_property
     def metadata_partitions(self) -> tuple[str, ...]:
         """The complete partitions of the metadata table; empty where the table has none."""
         return self._list("hoodie.table.metadata.partitions")
 
-    @property
+    @cached_property
     def metadata_partitions_inflight(self) -> tuple[str, ...]:
         return self._list("hoodie.table.metadata.partitions.inflight")
 
-    @property
+    @cached_property
     def base_format(self) -> str:
         return (self._text("hoodie.table.base.file.format", "hoodie.table.ro.file.format") or "PARQUET").upper()
 
-    @property
+    @cached_property
     def layout(self) -> int:
         """The timeline's layout: 1 (version 6) or 2."""
         return int(self.properties["hoodie.timeline.layout.version"])
 
-    @property
+    @cached_property
     def timeline_path(self) -> str:
         """The folder of the instant files, relative to the table."""
         return HOODIE if self.layout == 1 else f"{HOODIE}/{self._folder('hoodie.timeline.path', 'timeline')}"
 
-    @property
+    @cached_property
     def archive_folder(self) -> str:
         """The folder of archived instants, relative to the table."""
         if self.layout == 1:
             return f"{HOODIE}/{self._folder('hoodie.archivelog.folder', 'archived')}"
         return f"{self.timeline_path}/{self._folder('hoodie.timeline.history.path', 'history')}"
 
-    @property
+    @cached_property
     def create_schema(self) -> str:
         """The Avro schema given at creation as JSON, or empty."""
         return self._text("hoodie.table.create.schema")
@@ -323,28 +324,33 @@ class TableConfig:
         noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k not in other}
         return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
 
-    @property
+    @cached_property
+    def has_index_changes(self) -> bool:
+        """Whether changes of the index are noted."""
+        return bool(self._text(INDEX_CHANGES))
+
+    @cached_property
     def is_made_by_lakebed(self) -> bool:
         """Whether lakebed made the table or adopted its index: it has properties of its own then."""
         return any(key.startswith("lakebed.") for key in self.properties)
 
-    @property
+    @cached_property
     def index_reason(self) -> str:
         """Why "auto" took the table's index; empty where the index was named."""
         return self._text(INDEX_REASON)
 
-    @property
+    @cached_property
     def repeats_keys(self) -> bool:
         """Whether inserts are known to have stored keys several times, so that a record index, which holds one place of
         each, does not answer for all rows."""
         return self._text(INDEX_REPEATED) == "true"
 
-    @property
+    @cached_property
     def keys_checked_until(self) -> str:
         """The completion time of the last commit when keys were found to be unique; empty where nobody looked."""
         return self._text(INDEX_CHECKED)
 
-    @property
+    @cached_property
     def sorts_by_key(self) -> bool:
         """Whether lakebed keeps the rows of each base file in the order of their keys."""
         return self._text(SORT) == "key"
@@ -355,16 +361,16 @@ class TableConfig:
         start = MERGE_PROPERTY_PREFIX
         return {k.removeprefix(start): v for k, v in self.properties.items() if k.startswith(start)}
 
-    @property
+    @cached_property
     def delete_field(self) -> str:
         """The column whose value `delete_marker` marks a deleted record, or empty."""
         return self._merge_property("hoodie.payload.delete.field")
 
-    @property
+    @cached_property
     def delete_marker(self) -> str:
         return self._merge_property("hoodie.payload.delete.marker")
 
-    @property
+    @cached_property
     def unavailable_value(self) -> str:
         """The text that stands for a value which the source did not send (FILL_UNAVAILABLE)."""
         return self._merge_property("hoodie.write.partial.update.unavailable.value") or UNAVAILABLE_VALUE

@@ -139,7 +139,8 @@ class ServiceTransaction(Transaction):
             self.read_config_again()
             self.hooks.before_completion(self, timeline, metadata, statuses)
             watched = self.context.watched_keys(self.snapshot.schema)
-            note_keys(timeline, self.instant, watched, metadata, statuses, self._merged(timeline) if watched else ())
+            if watched:
+                note_keys(timeline, self.instant, watched, metadata, statuses, self._merged(timeline))
             self.metadata_upkeep(timeline).record_action(self.instant, metadata, statuses, rows_stay=True)
             self.refuse_lost("complete")
             done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))

@@ -15,7 +15,7 @@ from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.maintain import kept_as
-from lakebed.metadata.store.rollback import take_off_strays
+from lakebed.metadata.store.rollback import take_off
 from lakebed.metadata.store.services import finish_services
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
@@ -233,7 +233,8 @@ class Undoing(Transaction):
             store = self.metadata_store()
             if self.config.metadata_partitions and store.exists():
                 finish_services(store)
-                take_off_strays(store)
+                for stray in store.strays():
+                    take_off(store, stray)
             self.timeline = self.load()
             yield snapshot_of(self.storage, self.config, self.timeline)
 

@@ -153,7 +153,14 @@ class Snapshot:
     @cached_property
     def index_settings(self) -> dict[str, str]:
         """What the table remembers of its index as of this view, without the prefix `lakebed.index.`."""
+        if not self.may_have_changed_index:
+            return self.config.index_settings
         return settings_at(self.timeline, self.config, self.as_of)
+
+    @property
+    def may_have_changed_index(self) -> bool:
+        """Whether a change of the index may be noted in the properties or in a commit."""
+        return self.config.has_index_changes or bool(self.timeline.replacecommits)
 
     @property
     def instant(self) -> str:

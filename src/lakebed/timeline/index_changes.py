@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lakebed.errors import CorruptFile, LakebedError
-from lakebed.model import Action, CommitMetadata, has_completion_times
+from lakebed.model import CommitMetadata, has_completion_times
 from lakebed.properties.table_config import INDEX_CHANGES, INDEX_PREFIX, INDEX_REASON, TableConfig
 from lakebed.timeline.timeline import Timeline
 
@@ -60,7 +60,7 @@ def changes_of(timeline: Timeline, config: TableConfig) -> list[IndexChange]:
     may lack the last ones."""
     noted = noted_changes(config)
     known = {change.instant for change in noted}
-    replaces = [i for i in timeline.commits if i.action is Action.REPLACECOMMIT and i.time not in known]
+    replaces = [i for i in timeline.replacecommits if i.time not in known]
     for instant, body in zip(replaces, timeline.commits_metadata(replaces), strict=True):
         found = _committed(instant.time, body)
         if found is not None:

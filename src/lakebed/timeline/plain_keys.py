@@ -196,12 +196,10 @@ def note_keys(
     statuses: Sequence[WriteStatus],
     merged: Collection[str] = (),
 ) -> None:
-    """Put the note into the body of a commit that is about to complete on this timeline, where `fields` are watched.
+    """Put the note about the key `fields` into the body of a commit that is about to complete on this timeline.
 
     `merged` are the names of files that it takes the place of, besides those that its statuses name.
     """
-    if not fields:
-        return
     plain = {status.path for status in statuses if status.plain_keys}
     stats = [stat for group in metadata.stats.values() for stat in group]
     written = WrittenKeys(

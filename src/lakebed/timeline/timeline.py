@@ -192,6 +192,11 @@ class Timeline:
         return self.commits[-1] if self.commits else None
 
     @cached_property
+    def replacecommits(self) -> tuple[Instant, ...]:
+        """The completed replace commits: clusterings, overwrites, changes of the index."""
+        return tuple(i for i in self.commits if i.action is Action.REPLACECOMMIT)
+
+    @cached_property
     def start(self) -> str | None:
         """The first completed commit. What is older, not listed and not pending is archived.
 
@@ -397,8 +402,7 @@ class Timeline:
     @cached_property
     def _replaced(self) -> dict[FileGroupId, Instant]:
         replaced: dict[FileGroupId, Instant] = {}
-        instants = [i for i in self.commits if i.action is Action.REPLACECOMMIT]
-        for instant, meta in zip(instants, self.commits_metadata(instants), strict=True):
+        for instant, meta in zip(self.replacecommits, self.commits_metadata(self.replacecommits), strict=True):
             for partition, file_ids in meta.replaced.items():
                 for file_id in file_ids:
                     replaced.setdefault((partition, file_id), instant)

@@ -195,7 +195,8 @@ class PartitionKind:
     only lookups of their own read the records. Without a `union` the newest record of a key stands for all.
 
     `build_position` is its place in the order in which partitions are built, `dropped_with` the partition without which
-    it cannot be, `describe` what a list of indexes says, where that is not its name.
+    it cannot be, `describe` what a list of indexes says, where that is not its name. `requested_by` are the fields of a
+    write's settings that ask for it, `index_type` the type of a table's index that does.
     """
 
     needs_log_rows: ClassVar[bool] = False
@@ -214,6 +215,8 @@ class PartitionKind:
     is_overruled: Overruled | None = None
     build_position: int = 100
     dropped_with: str | None = None
+    requested_by: tuple[str, ...] = ()
+    index_type: str | None = None
     describe: Callable[[IndexDefinition | None], str | None] = _no_description
 
     def owns(self, partition: str) -> bool:
@@ -310,9 +313,14 @@ class PartitionKind:
         """Whether every metadata table that is made begins with it."""
         return False
 
-    def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName | None:
-        """The index that a job's options or the table's settings ask for."""
-        return None
+    def is_requested(self, settings: WriteSettings, config: TableConfig) -> bool:
+        """Whether a job's options or the table's index ask for it."""
+        by_index = self.index_type is not None and config.index_settings.get("type") == self.index_type
+        return by_index or any(getattr(settings, name) for name in self.requested_by)
+
+    def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName:
+        """The index that they ask for."""
+        return IndexName(self.name)
 
     def reason_not_kept(self, partition: str, table: StoredTable) -> str | None:
         """Why lakebed cannot keep the partition up to date; None where it can."""

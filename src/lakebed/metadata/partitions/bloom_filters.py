@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.config.settings import WriteSettings
 from lakebed.format.avro.columns import encode_binaries, encode_fixed, join_pieces
 from lakebed.format.base_file import read_footer
 from lakebed.format.hashes import plain_strings
@@ -40,7 +39,6 @@ from lakebed.metadata.partitions.stored import (
 from lakebed.metadata.records import RecordForm, Records, RecordType, SubRecord, enter, leave, value_head, value_tail
 from lakebed.metadata.routing import grouped
 from lakebed.model import path_in
-from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
@@ -129,9 +127,6 @@ class BloomFiltersKind(PartitionKind):
         files = [f for f in table.shared(_StoredFilters).files if _path(f) in labels]
         return bloom_records_of(files, table.snapshot.instant, table.form)
 
-    def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName | None:
-        return IndexName(BLOOM_FILTERS) if settings.bloom_filters_index else None
-
 
 class _StoredFilters:
     """The base files of completed actions with their filters."""
@@ -159,4 +154,11 @@ def _path(file: NewFile) -> str:
     return path_in(file.partition, file.name)
 
 
-KIND = BloomFiltersKind(BLOOM_FILTERS, file_id_start="bloom-filters", file_groups=4, decode=decode, build_position=20)
+KIND = BloomFiltersKind(
+    BLOOM_FILTERS,
+    file_id_start="bloom-filters",
+    file_groups=4,
+    decode=decode,
+    build_position=20,
+    requested_by=("bloom_filters_index",),
+)

@@ -407,8 +407,8 @@ class PartitionStatsKind(PartitionKind):
     def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
         return has_statistics(settings, config) and _has_paths(config)
 
-    def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName | None:
-        return IndexName(PARTITION_STATS) if settings.column_stats and _has_paths(config) else None
+    def is_requested(self, settings: WriteSettings, config: TableConfig) -> bool:
+        return super().is_requested(settings, config) and _has_paths(config)
 
 
 def _widened(files: LiveFiles, written: ActionStatistics, action: TableAction) -> Records | None:
@@ -495,12 +495,14 @@ class ColumnStatsKind(PartitionKind):
     def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
         return has_statistics(settings, config)
 
-    def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName | None:
-        return IndexName(COLUMN_STATS) if settings.column_stats else None
-
 
 COLUMN_STATS_KIND = ColumnStatsKind(
-    COLUMN_STATS, file_id_start="col-stats", file_groups=2, union=StatsUnion(), build_position=10
+    COLUMN_STATS,
+    file_id_start="col-stats",
+    file_groups=2,
+    union=StatsUnion(),
+    build_position=10,
+    requested_by=("column_stats",),
 )
 
 PARTITION_STATS_KIND = PartitionStatsKind(
@@ -510,4 +512,5 @@ PARTITION_STATS_KIND = PartitionStatsKind(
     is_overruled=narrows_ranges,
     build_position=60,
     dropped_with=COLUMN_STATS,
+    requested_by=("column_stats",),
 )

@@ -377,13 +377,11 @@ class RecordIndexKind(KeyIndexKind):
     def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
         return IndexName(partition, partitioned=is_partitioned(definition))
 
-    def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName | None:
+    def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName:
         index = config.index_settings
-        if index.get("type") == "record":
+        if index.get("type") == self.index_type:
             return IndexName(RECORD_INDEX, partitioned=index.get("partitioned", "").lower() == "true")
-        if settings.record_index or settings.partitioned_record_index:
-            return IndexName(RECORD_INDEX, partitioned=settings.partitioned_record_index)
-        return None
+        return IndexName(RECORD_INDEX, partitioned=settings.partitioned_record_index)
 
     # in jobs
 
@@ -490,5 +488,7 @@ KIND = RecordIndexKind(
     by_data_partition=True,
     decode=decode,
     build_position=30,
+    requested_by=("record_index", "partitioned_record_index"),
+    index_type="record",
     describe=_describe,
 )

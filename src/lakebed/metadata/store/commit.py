@@ -53,7 +53,7 @@ def file_groups(store: MetadataStore, partition: str) -> tuple[FileGroup, ...]:
 def begin_delta(store: MetadataStore, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
     """Show a delta commit as inflight whose log files others are going to write; gives the file groups of the
     partitions that it is about."""
-    finish_rollbacks(store)
+    _finish_rollbacks(store)
     _take_back(store, instant)
     groups = {partition: file_groups(store, partition) for partition in partitions}
     _start(store, instant, [(group, 0) for part in groups.values() for group in part])
@@ -71,7 +71,7 @@ def apply_delta(
     since `begin_delta`; they are taken into the same delta commit. Raises `InvalidOption` for a partition that the
     table does not have, `CommitConflict` where `written` do not fit any more.
     """
-    finish_rollbacks(store)
+    _finish_rollbacks(store)
     unknown = sorted({*records, *(log.group.partition for log in written)} - {*store.partitions})
     if unknown:
         raise InvalidOption(
@@ -94,6 +94,11 @@ def apply_delta(
     store.parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups)
     put = store.parallel_map(lambda log: put_log(store.data_storage, log), encoded)
     store.complete(Action.DELTACOMMIT, instant, OPERATION, [log.stat() for log in (*written, *put)])
+
+
+def _finish_rollbacks(store: MetadataStore) -> None:
+    if store.pending(Action.ROLLBACK):
+        finish_rollbacks(store)
 
 
 def _take_back(store: MetadataStore, instant: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from lakebed.format.file_names import is_data_path, log_file_name
 from lakebed.format.log_file import BlockHead, block_bytes, rollback_block, scan_blocks
 from lakebed.format.sources import FileSource
-from lakebed.metadata.layout import is_of_data, parse_files
+from lakebed.metadata.layout import parse_files
 from lakebed.metadata.store.group_files import new_token
 from lakebed.metadata.store.store import MetadataStore, Suffix
 from lakebed.model import HOODIE, Action, Instant, LogFile, State
@@ -79,16 +79,6 @@ def is_folded(store: MetadataStore, instant: str) -> bool:
         completed_at(i) > completed_at(own) and (i.action is not Action.DELTACOMMIT or i.time not in data)
         for i in store.timeline.commits
     )
-
-
-def take_off_strays(store: MetadataStore) -> None:
-    """Remove the delta commits, completed or pending, of writers that went on writing here after they were rolled back
-    on the data table. A pending one is nobody's any more: who writes here holds the lock."""
-    known = {instant.time for instant in store.data_timeline.instants}
-    stray = store.slices.rolled_back_in_data
-    stray |= {i.time for i in store.pending(Action.DELTACOMMIT) if is_of_data(i.time) and i.time not in known}
-    for instant in sorted(stray):
-        take_off(store, instant)
 
 
 def finish_rollbacks(store: MetadataStore) -> set[str]:

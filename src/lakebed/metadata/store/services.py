@@ -419,6 +419,8 @@ def run_services(store: MetadataStore) -> list[str]:
 
 def finish_services(store: MetadataStore) -> list[str]:
     """Finish or undo what writers that died left half done; gives a line about each."""
+    if not store.timeline.pending:
+        return []
     undo_dead_replaces(store)
     drop_unfinished(store)
     undo_log_compactions(store)

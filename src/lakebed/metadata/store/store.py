@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, StorageError, TableNotFound
-from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, parse_files
+from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, is_of_data, parse_files
 from lakebed.metadata.records import RecordForm, form_of_version, record_schema
 from lakebed.metadata.store.group_files import FileGroup
 from lakebed.metadata.store.slices import MetadataSlices
@@ -165,6 +165,14 @@ class MetadataStore:
     def pending(self, *actions: Action) -> list[Instant]:
         """Its own pending instants of these actions."""
         return [instant for instant in self.timeline.pending if instant.action in actions]
+
+    def strays(self) -> list[str]:
+        """Instants of the data table whose delta commits, completed or pending, are of writers that went on writing
+        here after they were rolled back there. A pending one has no writer any more: who writes here holds the lock."""
+        known = {instant.time for instant in self.data_timeline.instants}
+        pending = (i.time for i in self.pending(Action.DELTACOMMIT))
+        stray = {time for time in pending if is_of_data(time) and time not in known}
+        return sorted(self.slices.rolled_back_in_data | stray)
 
     def listed_files(self, partition: str) -> list[BaseFile | LogFile]:
         """The files in a partition's folder, whatever their state; lists it."""
