@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ from lakebed.metadata.records import form_of_version
 from lakebed.metadata.store import rollback as metadata_rollback
 from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.store import MetadataStore
-from lakebed.model import Action, Instant, LogFile, State, has_completion_times, path_in
+from lakebed.model import Action, Instant, LogFile, State, WriteStat, has_completion_times, path_in
 from lakebed.policies.rollback import files_of_instant, is_log_path, is_void, plan_rollback_by_paths
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import list_table
@@ -62,7 +62,7 @@ def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: T
         if pending.action is not Action.ROLLBACK or not is_dead(storage, pending.time):
             continue
         target = rollback_target(rollback_record(timeline, pending))
-        if is_void(target, lambda time: _is_committed(timeline, time)) and not _lost_its_files(timeline, target):
+        if is_void(target, timeline.has_completed) and not _lost_its_files(timeline, target):
             TimelineWriter(storage, config).remove_pending(pending)
             remove_heartbeat(storage, pending.time)
             changed = True
@@ -86,15 +86,6 @@ def without_dead_savepoints(storage: Storage, config: TableConfig, timeline: Tim
         TimelineWriter(storage, config).remove_pending(instant)
         remove_heartbeat(storage, instant.time)
     return load_timeline(storage, config) if pending else timeline
-
-
-def _is_committed(timeline: Timeline, target: str) -> bool:
-    """Whether the instant is completed, here or in the archive."""
-    if timeline.is_completed(target):
-        return True
-    if any(i.time == target for i in timeline.pending) or not timeline.is_committed(target):
-        return False
-    return any(i.time == target for i in timeline.archived().instants)
 
 
 def roll_back_dead_writers(
@@ -466,9 +457,7 @@ def sweep(
             if _logged_late(storage, timeline, instant):
                 roll_back_again(instant)
                 continue
-            for path in lost_files(storage, timeline, instant):
-                storage.delete(path)
-            delete_markers(storage, instant)
+            remove_lost(storage, timeline, instant)
     finished = {i.time for i in timeline.completed} - pending  # a savepoint has the time of its commit
     standing = ""
     for instant in heartbeats:
@@ -499,17 +488,40 @@ def _remove_unfinished(storage: Storage, timeline: Timeline, pending: set[str]) 
             storage.delete(path)
 
 
+def remove_lost(storage: Storage, timeline: Timeline, instant: str) -> None:
+    """Delete what an instant that is not pending has left by its markers, and those. Lock held."""
+    for path in lost_files(storage, timeline, instant):
+        storage.delete(path)
+    delete_markers(storage, instant)
+
+
 def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Sequence[str]:
-    """Files of an instant by its markers that no completed instant names. Nothing for instants that may be archived."""
-    commit = next((i for i in timeline.commits if i.time == instant), None)
-    if commit is None and timeline.start is not None and instant < timeline.start:
+    """Files of an instant by its markers that no completed instant names, here or in the archive. Nothing where neither
+    tells whether it completed."""
+    marked = [marker.path for marker in list_markers(storage, instant)]
+    stats = _stats_of(timeline, instant) if marked else None
+    if stats is None:
         return ()
-    named: set[str] = set()
-    if commit is not None:
-        stats = timeline.commit_metadata(commit).stats.values()
-        named = {path for group in stats for s in group for path in s.paths}
-    lost = [marker.path for marker in list_markers(storage, instant) if marker.path not in named]
+    named = {path for group in stats.values() for s in group for path in s.paths}
+    lost = [path for path in marked if path not in named]
     return _plan_by_paths(timeline, Instant(instant, Action.DELTACOMMIT, State.INFLIGHT), lost, []).files
+
+
+def _stats_of(timeline: Timeline, instant: str) -> Mapping[str, Sequence[WriteStat]] | None:
+    """The write stats of a completed instant, none of one that was taken off the timeline; None where an instant may be
+    archived, and the archive does not go back so far."""
+    commit = timeline.commit(instant)
+    if commit is not None:
+        return timeline.commit_metadata(commit).stats
+    if timeline.start is None or instant >= timeline.start:
+        return {}
+    with suppress(CorruptFile):  # a damaged archive does not stop a write
+        archived = timeline.archived()
+        with suppress(FileNotFoundError):
+            return archived.commit_metadata(instant).stats or None
+        if timeline.is_taken_off(instant) or not archived.instants:
+            return {}
+    return None
 
 
 def _logged_late(storage: Storage, timeline: Timeline, instant: str) -> bool:

@@ -358,10 +358,12 @@ class Transaction:
 
     def settle(self, reason_of: Callable[[Timeline], str | None], take_back: Callable[[Timeline], object]) -> None:
         """Resolve an instant that was published while the lock ran out. Where `reason_of` the newest timeline is a
-        reason against it, it is taken back, and this raises `CommitConflict`."""
+        reason against it, it is taken back, and this raises `CommitConflict`. One that is archived by now stays."""
         try:
             with self.locked():
                 timeline = self.load()
+                if timeline.find(self.instant, self.action) is None and timeline.has_completed(self.instant):
+                    return
                 reason = reason_of(timeline)
                 if reason is None:
                     return
@@ -627,7 +629,7 @@ class WriteTransaction(Transaction):
             mine = next((i for i in timeline.pending if i.time == self.instant), None)
             if mine is not None:
                 roll_back(self.storage, self.config, timeline, mine, self.clock, self.still_mine, self.forget)
-            elif not timeline.is_completed(self.instant):
+            elif not timeline.has_completed(self.instant):
                 # another writer has rolled it back, with its markers, while this one still wrote
                 self.forget(self.instant)
                 take_off(self.metadata_upkeep(timeline).store, self.instant)

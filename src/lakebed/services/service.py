@@ -19,7 +19,7 @@ from lakebed.concurrency.conflicts import check_nothing_gone, is_requested, is_r
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.model import Action, CommitMetadata, Instant, State
-from lakebed.operations.rollback import delete_data_files, remove_unfinished, roll_back
+from lakebed.operations.rollback import delete_data_files, remove_lost, remove_unfinished, roll_back
 from lakebed.operations.transaction import Transaction
 from lakebed.read.reopening import MISSING
 from lakebed.slices.snapshot import Snapshot
@@ -172,6 +172,9 @@ class ServiceTransaction(Transaction):
                     roll_back(self.storage, self.config, timeline, mine, self.clock, self.still_mine)
                 elif mine is not None and mine.state is State.REQUESTED and self._is_mine():
                     self.remove_heartbeat()
+                elif mine is None or mine.is_completed:
+                    # written after another process had taken the plan off, or completed it
+                    remove_lost(self.storage, timeline, self.instant)
         self.hooks.aborted(self)
 
     def check_still_mine(self, timeline: Timeline) -> None:

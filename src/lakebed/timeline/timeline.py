@@ -386,6 +386,14 @@ class Timeline:
         archived = {i.time for i in self.archived().instants}
         return time not in archived and time > min(archived, default=self.start or "")
 
+    def has_completed(self, time: str) -> bool:
+        """Whether a commit of this requested time is completed, here or in the archive."""
+        if self.is_completed(time):
+            return True
+        if any(i.time == time for i in self.pending) or not self.is_committed(time):
+            return False
+        return any(i.time == time for i in self.archived().instants)
+
     def archived(self) -> ArchivedTimeline:
         """The instants that are not on the active timeline any more; nothing is read before it is asked."""
         return self._archived
