@@ -20,10 +20,12 @@ from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.partition_paths import PathCheck
 from lakebed.expressions.plain_keys import texts_beside
+from lakebed.handles.file_writer import FileFormat
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
 from lakebed.merge.rules import MergeRules
+from lakebed.metadata.partitions.column_stats import columns_with_stats
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN, has_completion_times
 from lakebed.properties.table_config import TableConfig
@@ -36,8 +38,9 @@ from lakebed.schema.arrow import (
     normal_type,
     normalise,
     refuse_untyped,
+    with_meta,
 )
-from lakebed.schema.avro import arrow_to_avro
+from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import is_promotion, reconcile
 from lakebed.schema.spark import spark_type
@@ -150,6 +153,24 @@ class TableSchema:
 
     data: pa.Schema
     avro: str
+
+
+def file_format(context: WriteContext, snapshot: Snapshot, schema: TableSchema | None = None) -> FileFormat:
+    """How base files and log blocks are written, for the table's columns of today or another schema. The changes of
+    keys are not collected."""
+    config, settings = snapshot.config, context.file_settings
+    schema = schema or TableSchema(snapshot.schema, snapshot.avro_schema)
+    return FileFormat(
+        with_meta(schema.data),
+        avro_with_meta(schema.avro),
+        settings,
+        config.populate_meta_fields,
+        tuple(columns_with_stats(snapshot.storage, config, schema.data, settings)),
+        sort=config.sorts_by_key,
+        log_blocks=settings.log_block_format or config.log_block_format,
+        change_log=config.change_log,
+        plain_keys=context.watched_keys(schema.data),
+    )
 
 
 def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows, *, partial: bool = False) -> TableSchema:

@@ -5,7 +5,7 @@ tasks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -16,17 +16,13 @@ from lakebed.expressions.key_text import SingleKey
 from lakebed.handles.append import AppendHandle
 from lakebed.handles.base import HandleType, Targets
 from lakebed.handles.create import CreateHandle
-from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.index.base import key_hash_of
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
-from lakebed.metadata.partitions.column_stats import columns_with_stats
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, PARTITION_PATH, RECORD_KEY
-from lakebed.operations.context import TableSchema, WriteContext
-from lakebed.schema.arrow import with_meta
-from lakebed.schema.avro import avro_with_meta
+from lakebed.operations.context import TableSchema, WriteContext, file_format
 from lakebed.slices.snapshot import Snapshot
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
@@ -113,19 +109,9 @@ class Write:
     def group_writer(self, targets: Targets, known_partitions: frozenset[str] = frozenset()) -> GroupWriter:
         """The row function of this write, ready to be sent to tasks."""
         context, settings = self.context, self.context.settings
-        config, storage = self.snapshot.config, self.snapshot.storage
-        indexes = KeyIndexes.of(storage, config)
-        format_ = FileFormat(
-            with_meta(self.schema.data),
-            avro_with_meta(self.schema.avro),
-            context.file_settings,
-            context.config.populate_meta_fields,
-            tuple(columns_with_stats(storage, config, self.schema.data, settings)),
-            indexes.fields if indexes else None,
-            context.config.sorts_by_key,
-            settings.log_block_format or config.log_block_format,
-            config.change_log,
-            context.watched_keys(self.schema.data),
+        indexes = KeyIndexes.of(self.snapshot.storage, self.snapshot.config)
+        format_ = replace(
+            file_format(context, self.snapshot, self.schema), change_fields=indexes.fields if indexes else None
         )
         generated = context.keys.auto_keys and not self.match.deletes
         intake = Intake(

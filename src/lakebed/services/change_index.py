@@ -24,12 +24,12 @@ from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.metadata.partitions.record_index import repeated_keys
 from lakebed.model import RECORD_INDEX, Action, CommitMetadata, FileGroupId, FileSlice
-from lakebed.operations.context import WriteContext
+from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.overwrite import match_partitions
 from lakebed.operations.transaction import Transaction, TransactionHooks, WriteTransaction
 from lakebed.properties.file import load_table_config
 from lakebed.services.change_index_plan import RescalePlan, plan_moves
-from lakebed.services.compaction import file_format, groups_in_plans
+from lakebed.services.compaction import groups_in_plans
 from lakebed.services.service import progress
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.parallel import parallel_map

@@ -25,12 +25,12 @@ from lakebed.index.base import key_hash_of, pending_resizes
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
-from lakebed.operations.context import WriteContext
+from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.rollback import files_named, roll_back
 from lakebed.operations.transaction import Transaction, TransactionHooks
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
 from lakebed.schema.arrow import leaf_paths
-from lakebed.services.compaction import file_format, groups_in_plans
+from lakebed.services.compaction import groups_in_plans
 from lakebed.services.service import ServiceTransaction, progress
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot, table_features

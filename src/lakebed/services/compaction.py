@@ -20,10 +20,8 @@ from lakebed.config.settings import CompactionSettings
 from lakebed.engine.base import GroupFunction, Task
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.handles.compact import COMPACTED_SCHEMA, Compacted, SliceCompactor, compacted, operation_rows
-from lakebed.handles.file_writer import FileFormat
-from lakebed.metadata.partitions.column_stats import columns_with_stats
 from lakebed.model import WRITER_ID, Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
-from lakebed.operations.context import WriteContext
+from lakebed.operations.context import WriteContext, file_format
 from lakebed.policies.compaction import (
     CompactionTrigger,
     Selection,
@@ -33,8 +31,6 @@ from lakebed.policies.compaction import (
     last_compaction,
     plan_compaction,
 )
-from lakebed.schema.arrow import with_meta
-from lakebed.schema.avro import avro_with_meta
 from lakebed.services.service import Advance, ServiceTransaction, progress
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.timeline.bodies.commit import commit_from_record
@@ -415,23 +411,6 @@ def operations_of(snapshot: Snapshot, instant: str, action: Action) -> list[Comp
     """What a pending plan asks for."""
     found = snapshot.timeline.find(instant, action)
     return compaction_operations(snapshot.timeline.plan(found)) if found is not None else []
-
-
-def file_format(context: WriteContext, snapshot: Snapshot) -> FileFormat:
-    """How base files and log blocks of the table's columns of today are written."""
-    config, settings = snapshot.config, context.file_settings
-    return FileFormat(
-        with_meta(snapshot.schema),
-        avro_with_meta(snapshot.avro_schema),
-        settings,
-        config.populate_meta_fields,
-        tuple(columns_with_stats(snapshot.storage, config, snapshot.schema, settings)),
-        None,
-        config.sorts_by_key,
-        settings.log_block_format or config.log_block_format,
-        config.change_log,
-        context.watched_keys(snapshot.schema),
-    )
 
 
 def run_operations(

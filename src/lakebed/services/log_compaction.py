@@ -12,7 +12,7 @@ from lakebed.handles.compact import LogCompactor
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
-from lakebed.operations.context import WriteContext
+from lakebed.operations.context import WriteContext, file_format
 from lakebed.policies.compaction import log_compaction_verdict, plan_log_compaction
 from lakebed.services.compaction import (
     CompactedSlice,
@@ -22,7 +22,6 @@ from lakebed.services.compaction import (
     Scheduled,
     admit_compaction,
     commit_of,
-    file_format,
     groups_in_plans,
     operations_of,
     run_operations,

@@ -385,7 +385,8 @@ def died_after_its_files(table: Table, instant: str) -> str:
     dead = ServiceTransaction(context(table), Action.COMPACTION, "COMPACT")
     dead.take_up(instant)
     from lakebed.handles.compact import SliceCompactor
-    from lakebed.services.compaction import file_format, operations_of, run_operations
+    from lakebed.operations.context import file_format
+    from lakebed.services.compaction import operations_of, run_operations
 
     operations = operations_of(dead.snapshot, instant, Action.COMPACTION)
     writer = SliceCompactor(dead.snapshot.reader, instant, file_format(dead.context, dead.snapshot))

@@ -44,11 +44,6 @@ def kind_of(partition: str) -> PartitionKind:
     return find_kind(partition) or PartitionKind(partition)
 
 
-def is_known(partition: str) -> bool:
-    """Whether lakebed reads and keeps this partition of the metadata table."""
-    return find_kind(partition) is not None
-
-
 def kinds() -> tuple[PartitionKind, ...]:
     """All kinds, in the order in which an action's records of them are written."""
     return tuple(_KINDS.values())

@@ -31,7 +31,7 @@ from lakebed.metadata.layout import (
     metadata_properties,
     partition_metadata,
 )
-from lakebed.metadata.partitions.registry import is_known, kind_of
+from lakebed.metadata.partitions.registry import find_kind, kind_of
 from lakebed.metadata.records import GroupRecords
 from lakebed.metadata.store.commit import file_groups
 from lakebed.metadata.store.group_files import (
@@ -269,7 +269,7 @@ def drop_unfinished(store: MetadataStore) -> None:
         return
     store.check_lock()
     for folder in store.storage.list_folders():
-        if is_known(folder) and folder not in store.partitions:
+        if find_kind(folder) is not None and folder not in store.partitions:
             store.storage.delete_folder(folder)
     for instant in unfinished:
         store.transitions.remove_pending(instant)
