@@ -30,11 +30,6 @@ class Clean:
     last_completed: str
     savepoints: tuple[str, ...] = ()
 
-    @property
-    def whole_from(self) -> str:
-        """The time from which on it left every view whole."""
-        return self.earliest or self.last_completed
-
 
 def last_clean(timeline: Timeline) -> Clean | None:
     """The last completed clean; its body is read once a process."""

@@ -26,7 +26,6 @@ from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.layout import (
     COLUMN_STATS,
     FILE_KEY_LENGTH,
-    PARTITION_STATS,
     column_stats_keys,
     file_keys,
     h64,
@@ -539,6 +538,3 @@ def stats_definitions(columns: Sequence[str], *, version: int) -> Mapping[str, I
 def index_version_of(version: int) -> int:
     """The version of the stats that tables of this version keep: 2 notes value types."""
     return 2 if version >= 9 else 1
-
-
-STATS_PARTITIONS = (COLUMN_STATS, PARTITION_STATS)
