@@ -31,7 +31,7 @@ from lakebed.format.hfile.reader import open_hfile
 from lakebed.format.hfile.writer import write_hfile
 from lakebed.format.sources import FileSource
 from lakebed.metadata.partitions import record_index
-from lakebed.metadata.records import form_of_version, record_schema
+from lakebed.metadata.records import record_form, record_schema
 from lakebed.storage.local import LocalStorage
 from lakebed.testing import CountingStorage
 
@@ -45,7 +45,7 @@ class Inputs:
     def __init__(self, work: Path, entries: int, asked: int, *, even: bool, block_size: int) -> None:
         rng = np.random.default_rng(42)
         keys = _keys(rng, entries, even=even)
-        form = form_of_version(9)
+        form = record_form(9)
         ids = [str(_uuid(rng)) + "-0" for _ in range(_FILE_GROUPS)]
         table = pa.table(
             {

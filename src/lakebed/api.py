@@ -22,7 +22,7 @@ from lakebed.metadata.maintain import METADATA_OPTION
 from lakebed.operations import hudi_job, recreate
 from lakebed.operations.advice import Advice, advise_for_data
 from lakebed.operations.create import create as create_table
-from lakebed.operations.create import merge_settings, profile_of, schema_given
+from lakebed.operations.create import explicit_schema, merge_settings, profile_of
 from lakebed.operations.hudi_job import choose_engine, session_engine
 from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
@@ -101,7 +101,7 @@ def create(
         sort=sort,
     )
     named = options.index
-    schema = schema_given(schema_or_data)
+    schema = explicit_schema(schema_or_data)
     engine = rows = None
     if schema is None:
         # of a DataFrame the schema is asked, and what the optimizer thinks of its size: no job runs
@@ -121,7 +121,7 @@ def create(
         indexes=tuple(dict.fromkeys([*_names(indexes), *_indexes_of(options)])),
         properties={
             **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),
-            **service_properties(options.given),
+            **service_properties(options.explicit),
         },
         profile=lambda: profile_of(schema, settings, named, engine, rows),
     )
@@ -237,7 +237,7 @@ def advise(
     """Rank the indexes for a table of these rows by their cost, each figure with its reason. Nothing is written.
 
     `data` are rows as the table will hold them, or a sample with `expected_rows`. `batch` are rows as they are written
-    at a time, or their number (None: a hundredth). `unique_keys` says whether a key exists once in the whole table
+    at a time, or their number (None: a hundredth). `unique_keys` is whether a key exists once in the whole table
     (None: it is counted in the rows). `deletes` means that batches are keys to be deleted, without partition columns.
     Raises `InvalidOption` for columns that the data lacks.
 
@@ -288,7 +288,7 @@ def repair(
 
 def _open_options(options: Mapping[str, Any] | None) -> Options:
     resolved = resolve_options(options)
-    others = [key for key in resolved.given if key not in _OPEN_OPTIONS]
+    others = [key for key in resolved.explicit if key not in _OPEN_OPTIONS]
     if others:
         raise InvalidOption(
             f"open() takes no option {others[0]}",
@@ -326,6 +326,6 @@ def _table_settings(named: TableSettings, **given: Any) -> TableSettings:
             continue
         other = values.get(name)
         if other not in (None, ()) and other != value and name not in ("type", "version"):
-            raise InvalidOption(f"create() says {name} {value!r}, its properties say {other!r}", hint="say it once")
+            raise InvalidOption(f"create() has {name} {value!r}, its properties have {other!r}", hint="give it once")
         values[name] = value
     return TableSettings(**values)

@@ -19,12 +19,12 @@ from lakebed.metadata.lookups import open_snapshot
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import delete
 from lakebed.operations.hudi_job import (
-    asking_for,
     bytes_of_files,
     check_verb,
     choose_engine,
     run_again,
     session_engine,
+    with_retries,
     write_context,
 )
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
@@ -71,8 +71,8 @@ def _files(view: Snapshot) -> FilesView:
     return FilesView(view)
 
 
-def _with_words(words: Mapping[str, Any], options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of a call, which come before those that its words stand for; words of None say nothing."""
+def _merge_options(words: Mapping[str, Any], options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of a call, and those of its keyword arguments that are not None; the options win."""
     return {**{key: value for key, value in words.items() if value is not None}, **(options or {})}
 
 
@@ -603,7 +603,7 @@ class Table:
             "hoodie.layout.optimize.strategy": layout and layout.upper(),
             "hoodie.clustering.plan.strategy.partition.selected": partitions,
         }
-        asked = _with_words(words, options)
+        asked = _merge_options(words, options)
         return self._again(
             lambda: cluster(
                 self._rewriting_context(asked, "cluster"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
@@ -690,7 +690,7 @@ class Table:
             "hoodie.partition.ttl.strategy.days.retain": days,
             "hoodie.partition.ttl.strategy.partition.selected": partitions,
         }
-        asked = _with_words(words, options)
+        asked = _merge_options(words, options)
         return self._again(lambda: expire_partitions(self._context(None, asked, "expire_partitions"), dry_run=dry_run))
 
     def savepoint(self, instant: str | None = None, *, comment: str = "", user: str | None = None) -> Savepoint:
@@ -852,7 +852,7 @@ class Table:
         retries: int | None = None,
     ) -> WriteResult:
         """A write, run again where it lost and may be, and what the table's settings make due after it."""
-        given = asking_for(retries, options)
+        given = with_retries(retries, options)
         context, result = run_again(lambda: self._context(data, given, name), verb, data)
         return run_due_services(context, result, self._spark)
 

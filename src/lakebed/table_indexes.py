@@ -165,7 +165,7 @@ class IndexesView(View):
             expression = Expression(column, function or "identity", dict(options or {}), kind)
         elif function is not None or options:
             raise InvalidOption(
-                f"an expression index {name!r} without a column", hint="Say which column the function is over: column=."
+                f"an expression index {name!r} without a column", hint="Name the column of the function: column=."
             )
         return self._table._again(
             lambda: create_index(

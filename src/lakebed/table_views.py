@@ -35,7 +35,7 @@ _SKEW = pa.schema(
 _MOST_BARS, _WIDTH, _HEIGHT, _ROOM = 400, 720, 160, 24
 
 
-_SHOWN = 50
+_PREVIEWED = 50
 
 
 class View:
@@ -61,13 +61,13 @@ class View:
         return arrow_html(self._shown(table)) + cut
 
     def _shown(self, table: pa.Table) -> pa.Table:
-        return table.slice(max(0, table.num_rows - _SHOWN) if self.newest_last else 0, _SHOWN)
+        return table.slice(max(0, table.num_rows - _PREVIEWED) if self.newest_last else 0, _PREVIEWED)
 
     def _cut(self, table: pa.Table) -> list[str]:
-        if table.num_rows <= _SHOWN:
+        if table.num_rows <= _PREVIEWED:
             return []
         which = "the newest " if self.newest_last else ""
-        return [f"{which}{_SHOWN} of {table.num_rows}; to_arrow() has all"]
+        return [f"{which}{_PREVIEWED} of {table.num_rows}; to_arrow() has all"]
 
 
 class TimelineView(View):

@@ -40,7 +40,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """What happens at the `at`-th mutation (from 1; 0 never fires), or at the first one of which `at` says so:
+    """What happens at the `at`-th mutation (from 1; 0 never fires), or at the first one that `at` accepts:
 
     `fail`: `StorageError`, nothing done, the writer lives on. `kill`: dead before it. `torn`: dead in the middle, and
     the storage keeps what it would keep after a power cut. `unacknowledged`: done, then dead. `doubtful`: done, but
@@ -216,7 +216,7 @@ class FaultyUpload(StreamUpload):
 @contextlib.contextmanager
 def crash_at(at: int | Callable[[Mutation], bool], mode: Mode = "kill") -> Generator[Crash]:
     """Every storage opened in the block belongs to one process on which the fault strikes at its `at`-th mutation,
-    or at the first one of which `at` says so.
+    or at the first one that `at` accepts.
 
     With 0 nothing strikes: a run that counts the mutations, so that a test can try each of them.
     """

@@ -51,12 +51,12 @@ class WriteStatus:
     """One file group's outcome; `path` is None when nothing had to be written.
 
     Of a log file `base_file` and `log_files` name the files of its slice, the log file among them, `log_version` and
-    `log_offset` say which one it is and where its blocks begin; None for a base file.
+    `log_offset` are its version and where its blocks begin; None for a base file.
 
-    `ranges` is the file's row of `column_ranges.ColumnRanges` as an Arrow stream, None where nobody asked for it.
-    `changes` are its `key_changes` likewise, empty for none, None where nobody asked; where they are large the file
+    `ranges` is the file's row of `column_ranges.ColumnRanges` as an Arrow stream, None if not requested.
+    `changes` are its `key_changes` likewise, empty for none, None if not requested; where they are large the file
     `changes_file` holds them. `changed_keys` counts them. `cdc_stats` are the change logs that were written with the
-    file: paths and sizes. `plain_keys` says whether no key in the file can be misread, None where nobody asked.
+    file: paths and sizes. `plain_keys` is whether no key in the file can be misread, None if not requested.
     `lookup` has the `LOOKUP_COUNTS` of a task that looked keys up itself.
     """
 
@@ -129,7 +129,7 @@ class WriteStatus:
 
 
 def on_slice(status: WriteStatus, file_slice: FileSlice | None) -> WriteStatus:
-    """The status of a log file with the files of the slice that it was added to: their names, where it says less."""
+    """The status of a log file with the files of the slice that it was added to: their names, where it has fewer."""
     if file_slice is None or status.log_files is None:
         return status
     base = file_slice.base_file.name if file_slice.base_file is not None else ""
@@ -138,7 +138,7 @@ def on_slice(status: WriteStatus, file_slice: FileSlice | None) -> WriteStatus:
 
 
 def of_slice(file_slice: FileSlice) -> WriteStatus:
-    """A status that stands for a slice as it is: its `slices` give it back as the one after."""
+    """A status of an unchanged slice: its `slices` return it as the one after."""
     base, logs = file_slice.base_file, file_slice.log_files
     return WriteStatus(
         file_slice.partition,

@@ -166,5 +166,5 @@ def test_a_lock_whose_change_fails_after_it_was_made_is_held_and_given_back(verb
         pass
     for at in range(1, len(calls) + 1):
         with failing(verb, lambda number, _given, at=at: number == at), default_lock(storage, wait_seconds=5) as lock:
-            assert lock.still_mine(), calls[at - 1]
+            assert lock.lock_is_held(), calls[at - 1]
         assert b'"expired": true' in storage.read(LOCK_FILE), calls[at - 1]

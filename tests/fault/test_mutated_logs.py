@@ -94,7 +94,7 @@ def originals(whole: bytes) -> list[Block]:
 
 def wrong(case: Damaged) -> str:
     """What is wrong with the answer; empty where nothing is."""
-    before = originals(case.whole)
+    before = originals(case.full_plan)
     try:
         with limited(SECONDS_A_CASE):
             found = read(case.data)
@@ -107,11 +107,11 @@ def wrong(case: Damaged) -> str:
         return "" if case.kind in ("flipped", "overwritten", "lied", "reframed") else f"refused: {found}"
     known = {block.frame: block for block in before}
     by_offset = {block.offset: block for block in found}
-    shift = len(case.data) - len(case.whole)
+    shift = len(case.data) - len(case.full_plan)
     for block in before:
         end = block.offset + len(block.frame)
         at = block.offset if end <= case.first else block.offset + shift
-        untouched = end <= case.first or block.offset >= len(case.whole) - case.behind
+        untouched = end <= case.first or block.offset >= len(case.full_plan) - case.behind
         if untouched and (at not in by_offset or by_offset[at].frame != block.frame):
             return f"the block at {block.offset} is lost"
     for block in found:

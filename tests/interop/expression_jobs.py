@@ -15,7 +15,7 @@ import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
 from lakebed.metadata.definitions import IndexDefinition
-from lakebed.metadata.lookups import open_snapshot, whole_slice
+from lakebed.metadata.lookups import full_slice, open_snapshot
 from lakebed.metadata.merge_records import newest
 from lakebed.metadata.partitions.expression_results import expression_index_definition, expression_partition
 from lakebed.storage import open_storage
@@ -156,7 +156,7 @@ def stored_records(table: Table, partition: str) -> dict[str, bytes]:
     assert metadata is not None
     found: dict[str, bytes] = {}
     for one in metadata.slices.file_slices(partition):
-        merged = newest(whole_slice(metadata.slices, one))
+        merged = newest(full_slice(metadata.slices, one))
         if merged is not None:
             keys, values = merged["key"].to_pylist(), merged["value"].to_pylist()
             found |= {str(k): bytes(v) for k, v in zip(keys, values, strict=True)}

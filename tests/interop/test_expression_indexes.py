@@ -25,7 +25,7 @@ from interop.expression_jobs import (
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.partitions import bloom_filters
 from lakebed.metadata.partitions.expression_results import ExpressionIndex, first_records
-from lakebed.metadata.records import form_of_version, record_schema
+from lakebed.metadata.records import record_form, record_schema
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle
@@ -66,7 +66,7 @@ def ours_of(table: Table, index: Index) -> dict[str, bytes]:
 def without_instant(records: dict[str, bytes]) -> dict[str, Any]:
     """Filters note the instant that they were made at."""
     keys, values = pa.array(list(records), pa.string()), pa.array(list(records.values()), pa.binary())
-    found = bloom_filters.decode(keys, values, record_schema(form_of_version(9)))
+    found = bloom_filters.decode(keys, values, record_schema(record_form(9)))
     return {row["key"]: (row["type"], row["bloom"]) for row in found.to_pylist()}
 
 

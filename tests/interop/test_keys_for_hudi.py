@@ -19,7 +19,7 @@ from support.sampling import INTEROP, todays
 KEYGEN = "hoodie.datasource.write.keygenerator.class"
 W = "hoodie.datasource.write."
 TIMEBASED = "hoodie.keygen.timebased."
-PLACES = ["oslo", "", None, "são paulo", "a/b", "x=1", "50%", "c:d"]
+LOCATIONS = ["oslo", "", None, "são paulo", "a/b", "x=1", "50%", "c:d"]
 SIZE = 24
 
 
@@ -27,7 +27,7 @@ def columns(**more: tuple[pa.DataType, list[Any]]) -> pa.Table:
     """Rows with an `id`, a `place` of a few, `v`, `ts` and more columns, whose values are taken in turn."""
     given: dict[str, tuple[pa.DataType, list[Any]]] = {
         "id": (pa.string(), [f"k{n}" for n in range(SIZE)]),
-        "place": (pa.string(), PLACES),
+        "place": (pa.string(), LOCATIONS),
         "v": (pa.int64(), list(range(SIZE))),
         "ts": (pa.int64(), [10]),
         **more,

@@ -82,4 +82,4 @@ def test_the_table_lock_is_taken_from_the_dead_only(storage: Storage) -> None:
     with pytest.raises(Killed), default_lock(faulty):
         pass
     with default_lock(storage, wait_seconds=0) as lock:
-        assert lock.still_mine()
+        assert lock.lock_is_held()

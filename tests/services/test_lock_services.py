@@ -107,7 +107,7 @@ class TestDynamoDb(LockContract):
         with pytest.raises(LockTimeout, match="is held by java"):
             self.make().acquire(0.5)
         with self.make() as lock:  # the version stayed the same for as long as it says
-            assert lock.still_mine()
+            assert lock.lock_is_held()
 
 
 class TestZooKeeper(QueuedLockContract):
@@ -136,7 +136,7 @@ class TestZooKeeper(QueuedLockContract):
                 self.make().acquire(0.5)
             client.delete(node)
         with self.make() as lock:
-            assert lock.still_mine()
+            assert lock.lock_is_held()
             with self._client() as client:
                 (own,) = client.get_children(self.path)
             assert own.startswith("_c_")
@@ -187,7 +187,7 @@ class TestHive(QueuedLockContract):
         with pytest.raises(LockTimeout, match="is held by hudi on java"):
             self.make().acquire(0.5)
         with self.make() as lock:  # nobody sends heartbeats for it
-            assert lock.still_mine()
+            assert lock.lock_is_held()
             assert client.lock(asked).state == types.LockState.WAITING
 
     def test_a_waiter_that_gave_up_does_not_block_the_next_one(self) -> None:
@@ -203,7 +203,7 @@ class TestHive(QueuedLockContract):
     def test_the_first_address_that_answers_is_taken(self) -> None:
         (port,) = free_ports(1)
         with HiveMetastoreLock(f"thrift://{HOST}:{port},{self.uris}", "default", self.table) as lock:
-            assert lock.still_mine()
+            assert lock.lock_is_held()
 
     def _client(self) -> tuple[Any, Any]:
         connection = HiveMetastoreLock(self.uris, "default", self.table)._hive
@@ -321,7 +321,7 @@ def test_a_lost_lease_is_noticed_before_the_commit(
     table.upsert(pa.table({"id": [1], "v": [1]}), options=options)
     kinds = {"dynamodb.table": DynamoDbLock, "zookeeper.url": ZooKeeperLock, "hivemetastore.uris": HiveMetastoreLock}
     (kind,) = (kind for key, kind in kinds.items() if f"hoodie.write.lock.{key}" in options)
-    monkeypatch.setattr(kind, "still_mine", lambda self: False)
+    monkeypatch.setattr(kind, "lock_is_held", lambda self: False)
     with pytest.raises(CommitConflict, match="the table lock was lost"):
         table.upsert(pa.table({"id": [1], "v": [2]}), options=options)
     monkeypatch.undo()

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import lakebed
-from lakebed.engine.spark_session import known_rows
+from lakebed.engine.spark_session import optimizer_rows
 from lakebed.table import Table
 
 pytestmark = pytest.mark.small_frames
@@ -94,21 +94,21 @@ JOB = {
 def test_the_optimizer_knows_the_rows_of_small_frames(spark: SparkSession, tmp_path: Path) -> None:
     arrow = pa.table({"id": pa.array(range(100), pa.int64()), "v": ["x"] * 100})
     held = spark.createDataFrame(arrow)  # pyright: ignore[reportArgumentType]
-    assert known_rows(spark.range(50)) == 50
-    assert known_rows(held) == 100
-    assert known_rows(spark.range(1_000_000).limit(7)) == 7
-    assert (known_rows(held.filter("id > 3")) or 0) <= 100
-    assert known_rows(spark.range(1_000_000)) == 1_000_000
+    assert optimizer_rows(spark.range(50)) == 50
+    assert optimizer_rows(held) == 100
+    assert optimizer_rows(spark.range(1_000_000).limit(7)) == 7
+    assert (optimizer_rows(held.filter("id > 3")) or 0) <= 100
+    assert optimizer_rows(spark.range(1_000_000)) == 1_000_000
     frame(spark, 1_000).write.parquet(str(tmp_path / "files"))
-    stored = known_rows(spark.read.parquet(str(tmp_path / "files")))
+    stored = optimizer_rows(spark.read.parquet(str(tmp_path / "files")))
     assert stored is not None
     assert stored >= 1_000
     # nobody knows what a function makes of few rows, nor how many there are in an RDD
-    assert known_rows(spark.range(3).selectExpr("explode(sequence(1, 100000)) AS n")) is None
-    assert known_rows(spark.range(3).mapInArrow(lambda batches: batches, "id bigint")) is None
-    unknown = known_rows(spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "id bigint"))
+    assert optimizer_rows(spark.range(3).selectExpr("explode(sequence(1, 100000)) AS n")) is None
+    assert optimizer_rows(spark.range(3).mapInArrow(lambda batches: batches, "id bigint")) is None
+    unknown = optimizer_rows(spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "id bigint"))
     assert unknown is None or unknown > 1 << 50
-    assert (known_rows(spark.range(20_000).crossJoin(spark.range(20_000).toDF("x"))) or 1 << 60) > 20_000
+    assert (optimizer_rows(spark.range(20_000).crossJoin(spark.range(20_000).toDF("x"))) or 1 << 60) > 20_000
 
 
 def test_where_spark_runs_in_one_process_more_is_small(
@@ -157,7 +157,7 @@ def test_rows_that_a_small_file_or_cache_holds_are_counted_not_guessed(spark: Sp
         # one value: the file has some hundred bytes, whatever the number of its rows
         spark.range(count).selectExpr("7 AS id").coalesce(1).write.mode("overwrite").parquet(path)
         data = spark.read.parquet(path)
-        assert (known_rows(data) or 0) <= 20_000
+        assert (optimizer_rows(data) or 0) <= 20_000
         table = lakebed.create(str(tmp_path / f"t{count}"), data, key="id", index="bucket", buckets=1)
         assert table.explain(upsert=data).engine == engine
         table.upsert(data)

@@ -42,8 +42,8 @@ class FrozenWriter:
         with crash_at(self._stands) as self.crash:
             table = lakebed.open(uri)
         self._lost = lost = set[str]()
-        real = FileLock.still_mine
-        patch.setattr(FileLock, "still_mine", lambda self: self._owner not in lost and real(self))
+        real = FileLock.lock_is_held
+        patch.setattr(FileLock, "lock_is_held", lambda self: self._owner not in lost and real(self))
         self._thread = threading.Thread(target=self._run, args=(write, table), daemon=True)
 
     def freeze(self) -> bool:

@@ -30,7 +30,7 @@ _COUNT = """
         with make() as lock:
             seen = int(counter.read_text())
             time.sleep(0.005)
-            assert lock.still_mine()
+            assert lock.lock_is_held()
             counter.write_text(str(seen + 1))
 """
 
@@ -57,27 +57,27 @@ class LockContract(ABC):
     def test_one_holder_at_a_time(self) -> None:
         first, second = self.make(), self.make()
         with first:
-            assert first.still_mine()
+            assert first.lock_is_held()
             started = time.monotonic()
             with pytest.raises(LockTimeout) as told:
                 second.acquire(0.4)
             assert 0.3 < time.monotonic() - started < 5
             assert "is held by" in told.value.message
-            assert not second.still_mine()
+            assert not second.lock_is_held()
             assert first.renew()
-            assert first.still_mine()
-        assert not first.still_mine()
+            assert first.lock_is_held()
+        assert not first.lock_is_held()
         with second:
-            assert second.still_mine()
+            assert second.lock_is_held()
 
     def test_it_is_not_taken_twice_by_one_object(self) -> None:
         lock = self.make()
         with lock:
             with pytest.raises(RuntimeError, match="held by this object"):
                 lock.acquire(0)
-            assert lock.still_mine()
+            assert lock.lock_is_held()
         with lock:
-            assert lock.still_mine()
+            assert lock.lock_is_held()
         lock.release()
         lock.release()
 
@@ -118,24 +118,24 @@ class LockContract(ABC):
         holder.communicate()
         started = time.monotonic()
         with self.make() as lock:
-            assert lock.still_mine()
+            assert lock.lock_is_held()
         assert time.monotonic() - started < 10 * SECONDS
 
     def test_a_holder_that_stands_still_knows_that_its_time_is_over(self) -> None:
         with self.make() as lock:
-            assert lock.still_mine()
+            assert lock.lock_is_held()
             with later(400):
-                assert not lock.still_mine()
+                assert not lock.lock_is_held()
 
     def test_a_holder_that_lost_it_is_told(self) -> None:
         lock = self.make()
         with lock:
             self.steal()
             assert not lock.renew()
-            assert not lock.still_mine()
+            assert not lock.lock_is_held()
         with self.make() as other:
             lock.release()
-            assert other.still_mine()
+            assert other.lock_is_held()
             assert other.renew()
 
     def test_a_service_that_is_down(self) -> None:
@@ -147,7 +147,7 @@ class LockContract(ABC):
         assert "does not answer" in told.value.message
         assert told.value.hint
         assert told.value.retryable
-        assert not lock.still_mine()
+        assert not lock.lock_is_held()
 
     def _process(self, program: str, *arguments: str) -> subprocess.Popen[str]:
         setting = f"import sys, time\nfrom pathlib import Path\n{_IMPORTS}\nmake = lambda: {self.code()}\n"

@@ -21,7 +21,7 @@ from lakebed.metadata.lookups import MetadataTable, open_metadata
 from lakebed.metadata.partitions import files as files_module
 from lakebed.metadata.partitions import record_index, stats_codec
 from lakebed.metadata.partitions.stats_codec import stats_schema
-from lakebed.metadata.records import GroupRecords, Records, RecordType, form_of_version
+from lakebed.metadata.records import GroupRecords, Records, RecordType, record_form
 from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.creation import create, initialise
 from lakebed.metadata.store.rollback import roll_back
@@ -93,7 +93,7 @@ class Maintained:
         self.version = version
         self.settings = settings or MetadataSettings()
         self.clock = InstantClock("UTC")
-        self.form = form_of_version(version)
+        self.form = record_form(version)
 
     @property
     def config(self) -> TableConfig:

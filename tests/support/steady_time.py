@@ -26,4 +26,4 @@ def later(seconds: float) -> Generator[None]:
         clocks.time = real
 
 
-_ORIGIN = clocks.steady() - time.monotonic()
+_ORIGIN = clocks.monotonic_seconds() - time.monotonic()

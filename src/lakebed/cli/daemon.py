@@ -113,7 +113,7 @@ def run(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Run what is due on each table, one after another, until told to stop; other such processes share the tables.
+    """Run what is due on each table, one after another, until it is stopped; other such processes share the tables.
 
     SIGTERM and SIGINT let the service that runs end; a second one cuts it off, and its plan is left to others. With
     --output json each event is a line. With --once and --dry-run the exit code is that of the first error.

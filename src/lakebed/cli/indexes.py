@@ -87,7 +87,7 @@ def create(
 
 @app.command()
 def build(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
-    """Build the indexes that wait, beside writers."""
+    """Build the planned indexes while others write."""
     with working("building indexes"):
         done = open_table(uri, storage_option).indexes.build()
     show_result(done, output)
@@ -144,7 +144,7 @@ def reshard(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Give a record or secondary index another number of file groups; shows how its entries lie in them."""
+    """Give a record or secondary index another number of file groups; shows how its entries are distributed."""
     if bool(file_groups) == bool(partition):
         raise typer.BadParameter("give --file-groups or --partition", param_hint="--file-groups")
     indexes = open_table(uri, storage_option).indexes

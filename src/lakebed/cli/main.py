@@ -81,7 +81,7 @@ def invoke(arguments: Sequence[str]) -> int:
     try:
         app(args=list(arguments), prog_name="lakebed")
     except LakebedError as error:
-        _say(error, as_json=_wants_json(arguments))
+        _print_error(error, as_json=_wants_json(arguments))
         if _TRACEBACK in arguments:
             print_exc()
         return error.exit_code
@@ -105,7 +105,7 @@ def _wants_json(arguments: Sequence[str]) -> bool:
     )
 
 
-def _say(error: LakebedError, *, as_json: bool) -> None:
+def _print_error(error: LakebedError, *, as_json: bool) -> None:
     if as_json:
         record = json.loads(error.to_json()) | {"retryable": error.retryable, "exit_code": error.exit_code}
         typer.echo(json.dumps({"error": record}), err=True)

@@ -64,7 +64,8 @@ def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
 
 @contextmanager
 def working(what: str) -> Generator[None]:
-    """Shows on standard error, if that is a terminal, that something goes on and since when; gone when it is done."""
+    """Shows on standard error, if that is a terminal, that something goes on and since when; removed when it is
+    done."""
     console = Console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -72,8 +73,8 @@ def working(what: str) -> Generator[None]:
         yield
 
 
-def shown_rows(limit: int | None, form: Form) -> int:
-    """How many rows to show, 0 for all: programs get all unless they say otherwise, people a screenful."""
+def row_limit(limit: int | None, form: Form) -> int:
+    """How many rows to show, 0 for all: programs get all unless they set a limit, people a screenful."""
     if limit is not None and limit < 0:
         raise typer.BadParameter(f"{limit} is less than 0", param_hint="--limit")
     if limit is None:
@@ -81,8 +82,8 @@ def shown_rows(limit: int | None, form: Form) -> int:
     return limit
 
 
-def tell_cut(shown: str, form: Form) -> None:
-    """Say on standard error that there is more than was shown."""
+def print_cut(shown: str, form: Form) -> None:
+    """Print on standard error that there is more than was printed."""
     text = f"only {shown} are shown; --limit 0 shows all"
     typer.echo(json.dumps({"cut": text}) if form.is_for_programs else text, err=True)
 
@@ -197,7 +198,7 @@ _KINDS = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 
 def read_rows(path: Path, schema: pa.Schema | None = None, delimiter: str | None = None) -> pa.Table:
-    """The file's rows; its ending says what it is. Columns of a CSV or JSON file that `schema` (a table's) knows are
+    """The file's rows; its ending gives its format. Columns of a CSV or JSON file that `schema` (a table's) knows are
     read in its types; an empty field of a CSV file is null."""
     kind = path.suffix.lower()
     if kind not in _KINDS:
@@ -231,7 +232,7 @@ def _check_delimiter(path: Path, names: Sequence[str]) -> None:
     """Refuse a file that seems to have another one: all its columns would be one."""
     other = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
     if other is not None:
-        hint = "name it .tsv" if other == "\t" else f"say what its fields are separated by: --delimiter {other!r}"
+        hint = "name it .tsv" if other == "\t" else f"give the separator of its fields: --delimiter {other!r}"
         raise InvalidOption(f"{path} has one column, {names[0]!r}", hint=hint)
 
 

@@ -18,12 +18,12 @@ from lakebed.cli.output import (
     StorageOptions,
     Uri,
     pairs,
+    print_cut,
     read_rows,
+    row_limit,
     show_facts,
     show_rows,
     show_text,
-    shown_rows,
-    tell_cut,
     working,
 )
 from lakebed.wording import count_text
@@ -75,13 +75,13 @@ def _first(scan: Results, limit: int) -> tuple[pa.Table, bool]:
 
 
 def _show_some(found: Results, limit: int | None, output: Form) -> bool:
-    """Print the rows, all or the first, and say on standard error where there are more."""
-    most = shown_rows(limit, output)
+    """Print the rows, all or the first, and report on standard error if there are more."""
+    most = row_limit(limit, output)
     with working("reading"):
         rows, cut = _first(found, most)
     show_rows(rows, output)
     if cut:
-        tell_cut(f"the first {count_text(most, 'row')}", output)
+        print_cut(f"the first {count_text(most, 'row')}", output)
     return cut
 
 
@@ -132,7 +132,7 @@ def get(
     table = open_table(uri, storage_option)
     wanted = lakebed.KeyText(keys)
     show_rows(table.get(wanted, columns=_names(columns)), output)
-    _tell_missing(table, keys)
+    _print_missing(table, keys)
 
 
 def locate(
@@ -146,10 +146,10 @@ def locate(
     """Where record keys are: partition path, file group, instant; exit code 20 where the table lacks one of them."""
     table = open_table(uri, storage_option)
     show_rows(table.locate(lakebed.KeyText(keys)), output)
-    _tell_missing(table, keys)
+    _print_missing(table, keys)
 
 
-def _tell_missing(table: lakebed.Table, keys: list[str]) -> None:
+def _print_missing(table: lakebed.Table, keys: list[str]) -> None:
     there = table.exists(lakebed.KeyText(keys)).to_pylist()
     missing = [key for key, found in zip(keys, there, strict=True) if not found]
     if missing:
@@ -170,7 +170,7 @@ def changes(
     """Rows written since a checkpoint; the next checkpoint goes to standard error (this one where rows are left)."""
     found = open_table(uri, storage_option).changes(start, end, columns=_names(columns), filter=filter_by)
     cut = _show_some(found, limit, output)
-    # a checkpoint stands for all rows before it: where some were not shown, the next read begins where this one did
+    # a checkpoint covers all rows before it: if some were not printed, the next read begins where this one did
     typer.echo(f"next --start {start if cut else found.end}", err=True)
 
 

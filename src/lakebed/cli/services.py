@@ -35,7 +35,7 @@ def savepoint(
     uri: Uri,
     instant: Annotated[str | None, typer.Argument(help="The commit to keep; the last one where none is named.")] = None,
     comment: Annotated[str, typer.Option(help="What the savepoint is for.")] = "",
-    user: Annotated[str | None, typer.Option(help="Who makes it; whoever runs this where not named.")] = None,
+    user: Annotated[str | None, typer.Option(help="Who makes it; by default the user who runs this.")] = None,
     show: Annotated[bool, typer.Option("--list", help="Show the table's savepoints, make none.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the savepoint of INSTANT.")] = False,
     output: Output = Form.TABLE,
@@ -102,7 +102,7 @@ def cluster(
     plan_only: PlanOnly = False,
     dry_run: DryRun = False,
     when_due: Annotated[
-        bool, typer.Option("--when-due", help="Make a plan only after so many commits as the table's settings say.")
+        bool, typer.Option("--when-due", help="Make a plan only after as many commits as the table's settings name.")
     ] = False,
 ) -> ClusteringResult:
     """Rewrite small files as fewer and larger ones, in an order if one is given. Pending plans are run first."""
@@ -165,7 +165,7 @@ def compact(
     plan_only: PlanOnly = False,
     dry_run: DryRun = False,
     when_due: Annotated[
-        bool, typer.Option("--when-due", help="Make a plan only where the table's trigger says so.")
+        bool, typer.Option("--when-due", help="Make a plan only if the table's trigger fires.")
     ] = False,
     logs: Annotated[bool, typer.Option("--logs", help="Merge log blocks with each other only.")] = False,
 ) -> CompactionResult:

@@ -20,13 +20,13 @@ from lakebed.cli.output import (
     StorageOptions,
     Uri,
     pairs,
+    print_cut,
     read_options,
     read_rows,
+    row_limit,
     show_facts,
     show_records,
     show_rows,
-    shown_rows,
-    tell_cut,
 )
 from lakebed.config.option_table import Option, canonical, nearest
 from lakebed.config.option_table import options as known_options
@@ -53,7 +53,7 @@ def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptio
     for feature in features:
         shown = f"read {feature['read']}, write {feature['write']}"
         fields[feature["feature"]] = f"{shown}: {feature['why']}" if feature["why"] else shown
-    show_facts(_in_words(fields), output)
+    show_facts(_for_people(fields), output)
 
 
 @app.command()
@@ -99,7 +99,7 @@ def create(
         storage_options=pairs(storage_option, "--storage-option"),
     )
     facts = _facts(table)
-    show_facts(facts if output.is_for_programs else _in_words(facts), output)
+    show_facts(facts if output.is_for_programs else _for_people(facts), output)
 
 
 def _facts(table: lakebed.Table) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def _facts(table: lakebed.Table) -> dict[str, Any]:
     }
 
 
-def _in_words(facts: dict[str, Any]) -> dict[str, Any]:
-    """For people, who are told of what is not there."""
+def _for_people(facts: dict[str, Any]) -> dict[str, Any]:
+    """For people, including what the table does not have."""
     none = {"key": "generated", "partitions": "none", "ordering": "none", "newest_instant": "none"}
     return facts | {name: word for name, word in none.items() if not facts[name]}
 
@@ -207,10 +207,10 @@ def show_timeline(
 ) -> None:
     """Instants of the active timeline, oldest first."""
     instants = open_table(uri, storage_option).timeline.to_arrow()
-    most = shown_rows(limit, output)
+    most = row_limit(limit, output)
     show_rows(instants.slice(max(0, len(instants) - most)) if most else instants, output)
     if 0 < most < len(instants):
-        tell_cut(f"the newest {most} of {count_text(len(instants), 'instant')}", output)
+        print_cut(f"the newest {most} of {count_text(len(instants), 'instant')}", output)
 
 
 @files_app.command("show")
@@ -225,10 +225,10 @@ def show_files(
     files = open_table(uri, storage_option).files.to_arrow()
     if partition is not None:
         files = files.filter(pc.equal(files.column("partition"), partition))
-    most = shown_rows(limit, output)
+    most = row_limit(limit, output)
     show_rows(files.slice(0, most) if most else files, output)
     if 0 < most < len(files):
-        tell_cut(f"{most} of {count_text(len(files), 'file slice')}", output)
+        print_cut(f"{most} of {count_text(len(files), 'file slice')}", output)
 
 
 @files_app.command("skew")

@@ -378,7 +378,7 @@ def _file_id(name: str) -> str:
     return "" if file is None else file.file_id
 
 
-def check_nothing_gone(began: Timeline, now: Timeline) -> None:
+def check_nothing_undone(began: Timeline, now: Timeline) -> None:
     """Raise `CommitConflict` where a commit that a timeline showed was taken back since: what began by it may have read
     its rows, and may have added to its files."""
     for instant in began.commits:
@@ -476,15 +476,15 @@ def _refuse_lost_delete(group: FileGroupId, other: Instant, *, late: bool) -> No
 
 @dataclass(frozen=True, slots=True)
 class EarlyConflicts:
-    """Sent to the tasks. `rivals` are the instants of the writes that were pending when this one began; `by_bucket`
-    where two file ids of one bucket mean the same file group."""
+    """Sent to the tasks. `concurrent_writers` are the instants of the writes that were pending when this one began;
+    `by_bucket` where two file ids of one bucket mean the same file group."""
 
-    rivals: tuple[str, ...]
+    concurrent_writers: tuple[str, ...]
     by_bucket: bool = False
 
     def check(self, storage: Storage, partition: str, file_id: str) -> None:
         """Raise `CommitConflict` where a live rival is at this file group; asks storage once for each rival."""
-        for rival in self.rivals:
+        for rival in self.concurrent_writers:
             markers = list_markers_in(storage, rival, partition)
             if any(self._is_at(marker, file_id) for marker in markers) and not is_dead(storage, rival):
                 raise CommitConflict(

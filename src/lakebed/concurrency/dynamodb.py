@@ -16,7 +16,7 @@ from lakebed.concurrency.heartbeat import this_process
 from lakebed.concurrency.lock import LeasedLock
 from lakebed.errors import StorageError, UnsupportedFeature
 from lakebed.storage.base import refused
-from lakebed.storage.clocks import steady
+from lakebed.storage.clocks import monotonic_seconds
 
 _KEY, _OWNER, _LEASE, _VERSION, _RELEASED = "key", "ownerName", "leaseDuration", "recordVersionNumber", "isReleased"
 _HEARD_SECONDS = 5.0
@@ -66,7 +66,7 @@ class DynamoDbLock(LeasedLock):
             return self._put("#v = :v", {":v": {"S": version}})
 
     def _is_over(self, item: dict[str, Any], version: str) -> bool:
-        now = steady()
+        now = monotonic_seconds()
         known, since = _seen.get(self.where, ("", now))
         if known != version:
             _seen[self.where] = (version, now)

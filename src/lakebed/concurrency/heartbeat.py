@@ -30,7 +30,7 @@ from lakebed.errors import StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.storage.base import from_os_error
-from lakebed.storage.clocks import stamps_itself, steady
+from lakebed.storage.clocks import monotonic_seconds, stamps_itself
 
 
 class PeriodicTask:
@@ -58,10 +58,10 @@ class PeriodicTask:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._seconds):
-            if not self._goes_on():
+            if not self._continues():
                 return
 
-    def _goes_on(self) -> bool:
+    def _continues(self) -> bool:
         try:
             return self._action()
         except Exception:
@@ -120,7 +120,7 @@ def is_this_process(other: ProcessIdentity) -> bool:
     return other == this_process()
 
 
-def is_gone(other: ProcessIdentity) -> bool:
+def has_ended(other: ProcessIdentity) -> bool:
     """Whether `other` certainly does not run any more. False whenever this machine cannot know."""
     here = this_process()
     if not other.boot or not other.start:
@@ -165,7 +165,7 @@ def _namespace() -> str:
 
 _TIME_FILE = f"{HOODIE}/.temp/.storage_time"
 _STAMP_SECONDS = 1.0  # object stores stamp in whole seconds
-_KEPT = 4096
+_MOST_SIGHTS = 4096
 
 
 @dataclass(slots=True)
@@ -195,13 +195,13 @@ def unchanged_for(
 
     Storage is asked once per content, when this process has seen it for `ask_after` seconds: that takes a few requests.
     """
-    url, now = storage.url(path), steady()
+    url, now = storage.url(path), monotonic_seconds()
     with _lock:
         sight = _seen.get(url)
         if sight is None or sight.content != content:
             sight = _seen[url] = _Sight(content, now)
         _seen.move_to_end(url)
-        if len(_seen) > _KEPT:
+        if len(_seen) > _MOST_SIGHTS:
             _seen.popitem(last=False)
         ask = not sight.asked_storage and now - sight.since >= ask_after
     if ask:
@@ -221,7 +221,7 @@ def _age(storage: Storage, modified: int, patience: float) -> float:
     That it is young may come from an earlier look at that clock; that it is older than the patience needs a new one.
     """
     known = _ahead.get(storage.url())
-    age = 0.0 if known is None else known + steady() - modified / 1000
+    age = 0.0 if known is None else known + monotonic_seconds() - modified / 1000
     if known is None or age > patience:
         now = _storage_time(storage)
         age = 0.0 if now is None else now - modified / 1000
@@ -233,7 +233,7 @@ def _storage_time(storage: Storage) -> float | None:
     try:
         storage.write(_TIME_FILE, b"", durable=False)
         info = storage.head(_TIME_FILE)  # also one that another process wrote since: that time has come, too
-        after = steady()
+        after = monotonic_seconds()
         storage.delete(_TIME_FILE, durable=False)
     except (StorageError, FileNotFoundError):
         return None
@@ -359,7 +359,7 @@ def is_dead(
         if writer is not None:
             if is_this_process(writer):
                 return (instant, str(body.get("writerId", ""))) not in _beating
-            if is_gone(writer):
+            if has_ended(writer):
                 return True
         own = body.get("intervalSeconds")
         if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):

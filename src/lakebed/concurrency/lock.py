@@ -31,7 +31,7 @@ from typing import ClassVar, Protocol
 from lakebed.concurrency.heartbeat import (
     PeriodicTask,
     ProcessIdentity,
-    is_gone,
+    has_ended,
     is_this_process,
     this_process,
     unchanged_for,
@@ -39,7 +39,7 @@ from lakebed.concurrency.heartbeat import (
 from lakebed.errors import LakebedError, LockTimeout, StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
-from lakebed.storage.clocks import steady
+from lakebed.storage.clocks import monotonic_seconds
 
 VALIDITY_SECONDS = 300.0
 DRIFT_SECONDS = 0.5
@@ -80,7 +80,7 @@ class Holder:
     def _is_abandoned(self) -> bool:
         if self.process is None:
             return False
-        return self.owner not in holding if is_this_process(self.process) else is_gone(self.process)
+        return self.owner not in holding if is_this_process(self.process) else has_ended(self.process)
 
     def __str__(self) -> str:
         if not self.is_readable:
@@ -151,7 +151,7 @@ _queues: dict[str, threading.Lock] = {}
 _queues_lock = threading.Lock()
 # By URL: when this process last had to wait for a lock, and when it gave it back.
 _waited: dict[str, float] = {}
-_given_back: dict[str, float] = {}
+_released: dict[str, float] = {}
 
 
 # A forked child must not queue behind threads that it does not have.
@@ -169,7 +169,7 @@ class Lock(Protocol):
         """Prolong it, asking storage; False when someone else has it by now."""
         ...
 
-    def still_mine(self) -> bool:
+    def lock_is_held(self) -> bool:
         """Whether no other process can have it yet: asked right before what it protects, and again right after. No
         request is made."""
         ...
@@ -234,7 +234,7 @@ class FileLock:
             self._owner = str(uuid.uuid4())
             holding.add(self._owner)
             self._wait(deadline, timeout)
-            # `still_mine` tells when no renewal got through in time
+            # `lock_is_held` tells when no renewal got through in time
             self._periodic = PeriodicTask(self._renew_every, self.renew, "table-lock")
             self._periodic.start()
         except BaseException:
@@ -244,7 +244,7 @@ class FileLock:
     def _wait(self, deadline: float, timeout: float) -> None:
         url, started = self._storage.url(self._path), time.monotonic()
         if started - _waited.get(url, -math.inf) < _CONTENDED_SECONDS:
-            others_turn = _given_back.get(url, 0.0) + _pause(0.0, 0.0) - started
+            others_turn = _released.get(url, 0.0) + _pause(0.0, 0.0) - started
             time.sleep(max(0.0, min(others_turn, timeout)))
         while True:
             tried_at = time.monotonic()
@@ -283,7 +283,7 @@ class FileLock:
 
     def _put(self, version: str | None, *, expired: bool = False) -> bool:
         """Write the file as ours over the version that was read. False: someone was faster."""
-        started = steady()  # what others count from is later
+        started = monotonic_seconds()  # what others count from is later
         until = int((time.time() + self._validity) * 1000) / 1000
         try:
             body = lock_body(self._owner, until, self._validity, expired=expired)
@@ -308,8 +308,8 @@ class FileLock:
             self._valid_until = 0.0
             return False
 
-    def still_mine(self) -> bool:
-        return bool(self._owner) and steady() < self._valid_until - DRIFT_SECONDS
+    def lock_is_held(self) -> bool:
+        return bool(self._owner) and monotonic_seconds() < self._valid_until - DRIFT_SECONDS
 
     def release(self) -> None:
         """Let go. Trouble with storage is not raised: the lock is then free when its time or this process is over."""
@@ -323,7 +323,7 @@ class FileLock:
                 while not self._gave_back() and time.monotonic() < deadline:
                     time.sleep(_pause(0.0, 0.0))
         finally:
-            _given_back[self._storage.url(self._path)] = time.monotonic()
+            _released[self._storage.url(self._path)] = time.monotonic()
             self._forget()
 
     def _gave_back(self) -> bool:
@@ -334,7 +334,7 @@ class FileLock:
                 return True
             if not self._release_deletes:
                 return self._put(seen[1], expired=True)
-            if self.still_mine():  # else someone may take it over right now
+            if self.lock_is_held():  # else someone may take it over right now
                 self._storage.delete(self._path)
             return True
         except StorageError as error:
@@ -457,7 +457,7 @@ class LeasedLock(ABC):
         self._periodic.start()
 
     def _taken(self, deadline: float) -> bool:
-        started = steady()
+        started = monotonic_seconds()
         try:
             taken = self._try()
         except StorageError as error:
@@ -472,19 +472,19 @@ class LeasedLock(ABC):
         with self._changing:
             if not self._held:
                 return False
-            started = steady()
+            started = monotonic_seconds()
             try:
                 if self._prolong():
                     self._valid_until = started + self.validity
                     return True
             except StorageError as error:
-                if error.retryable and self.still_mine():
+                if error.retryable and self.lock_is_held():
                     return True  # no other process can have it yet, and the next request may be answered
             self._valid_until = 0.0
             return False
 
-    def still_mine(self) -> bool:
-        return self._held and steady() < self._valid_until
+    def lock_is_held(self) -> bool:
+        return self._held and monotonic_seconds() < self._valid_until
 
     def release(self) -> None:
         if not self._held:

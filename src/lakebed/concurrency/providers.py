@@ -37,9 +37,9 @@ def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, t
     if provider == "ZookeeperBasedLockProvider":
         from lakebed.concurrency.zookeeper import ZooKeeperLock
 
-        url = _given(settings.zookeeper_url, "zookeeper.url", provider)
-        base = _given(settings.zookeeper_base_path, "zookeeper.base_path", provider).rstrip("/")
-        key = _given(settings.zookeeper_lock_key or table, "zookeeper.lock_key", provider)
+        url = _required(settings.zookeeper_url, "zookeeper.url", provider)
+        base = _required(settings.zookeeper_base_path, "zookeeper.base_path", provider).rstrip("/")
+        key = _required(settings.zookeeper_lock_key or table, "zookeeper.lock_key", provider)
         port = f":{settings.zookeeper_port}" if settings.zookeeper_port else ""
         hosts = ",".join(host if ":" in host else host + port for host in url.split(","))
         return ZooKeeperLock(
@@ -53,8 +53,8 @@ def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, t
         from lakebed.concurrency.dynamodb import DynamoDbLock
 
         return DynamoDbLock(
-            _given(settings.dynamodb_table, "dynamodb.table", provider),
-            _given(settings.dynamodb_partition_key or table, "dynamodb.partition_key", provider),
+            _required(settings.dynamodb_table, "dynamodb.table", provider),
+            _required(settings.dynamodb_partition_key or table, "dynamodb.partition_key", provider),
             region=settings.dynamodb_region or None,
             endpoint=settings.dynamodb_endpoint or None,
             billing=settings.dynamodb_billing,
@@ -64,15 +64,15 @@ def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, t
         from lakebed.concurrency.hive import HiveMetastoreLock
 
         return HiveMetastoreLock(
-            _given(settings.hive_uris, "hivemetastore.uris", provider),
-            _given(settings.hive_database, "hivemetastore.database", provider),
-            _given(settings.hive_table or table, "hivemetastore.table", provider),
+            _required(settings.hive_uris, "hivemetastore.uris", provider),
+            _required(settings.hive_database, "hivemetastore.database", provider),
+            _required(settings.hive_table or table, "hivemetastore.table", provider),
             wait_seconds=wait_seconds,
         )
     return None
 
 
-def _given(value: str, key: str, provider: str) -> str:
+def _required(value: str, key: str, provider: str) -> str:
     if not value:
         raise InvalidOption(
             f"{_PREFIX}.provider={provider} needs {_PREFIX}.{key}",
@@ -100,8 +100,8 @@ class NestedLock:
     def renew(self) -> bool:
         return self._outer.renew() and self._inner.renew()
 
-    def still_mine(self) -> bool:
-        return self._outer.still_mine() and self._inner.still_mine()
+    def lock_is_held(self) -> bool:
+        return self._outer.lock_is_held() and self._inner.lock_is_held()
 
     def release(self) -> None:
         try:

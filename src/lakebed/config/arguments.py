@@ -24,7 +24,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_place(value: Any) -> bool:
+def _is_path(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
@@ -63,7 +63,7 @@ def _is_session(value: Any) -> bool:
 
 
 _TEXT = (_is_text, "a text")
-_PLACE = (_is_place, "a path or a URI")
+_PATH = (_is_path, "a path or a URI")
 _NUMBER = (_is_number, "a whole number")
 _SECONDS = (_are_seconds, "a number of seconds")
 _NAMES = (_are_names, "a name or a list of names")
@@ -74,7 +74,7 @@ _EVENT = (_is_event, "a threading.Event")
 _SESSION = (_is_session, "a Spark session")
 # What each name takes.
 TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "uri": _PLACE,
+    "uri": _PATH,
     **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "type"), _TEXT),
     **dict.fromkeys(("instant", "kind", "function", "column", "rules", "partition_buckets", "how", "suffix"), _TEXT),
     **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "least", "split_over"), _NUMBER),
@@ -143,8 +143,8 @@ def whole_number(method: str, name: str, value: Any, *, least: int = 0) -> int:
 
 def refused(method: str, name: str, value: Any, takes: str) -> InvalidOption:
     """What is raised for a value that a method does not take."""
-    shown = repr(value).partition("\n")[0]
+    redacted = repr(value).partition("\n")[0]
     return InvalidOption(
-        f"{method}() takes {takes} as {name}, not {shown if len(shown) <= 60 else shown[:57] + '...'}",
+        f"{method}() takes {takes} as {name}, not {redacted if len(redacted) <= 60 else redacted[:57] + '...'}",
         context={"method": method, "argument": name},
     )

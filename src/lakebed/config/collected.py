@@ -41,10 +41,10 @@ _MISSING_NULL = "missing.null"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A job's options as settings. `given` holds the explicit ones, by canonical key; `operation` is None and `path`
+    """A job's options as settings. `explicit` holds the explicit ones, by canonical key; `operation` is None and `path`
     empty where the job does not name them."""
 
-    given: Mapping[str, str]
+    explicit: Mapping[str, str]
     operation: str | None = None
     path: str = ""
     table: TableSettings = field(default_factory=TableSettings)
@@ -93,7 +93,7 @@ class CollectedSettings:
             # Hudi's rule: an upsert that may not touch known keys is an insert.
             operation = "insert"
         return Options(
-            given=dict(known),
+            explicit=dict(known),
             operation=operation,
             path=self._value("path") or "",
             table=TableSettings(**self._table()),

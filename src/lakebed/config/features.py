@@ -86,7 +86,7 @@ def _is(key: str, value: str, default: str = "") -> Callable[[Properties, TableF
     return lambda p, _: p.get(key, default).strip().lower() == value.lower()
 
 
-def _given(*keys: str) -> Callable[[Properties, TableFacts], bool]:
+def _is_set(*keys: str) -> Callable[[Properties, TableFacts], bool]:
     return lambda p, _: any(p.get(key, "").strip() for key in keys)
 
 
@@ -96,7 +96,7 @@ def _other_base_format(p: Properties, _: TableFacts) -> bool:
     return stored.upper() != "PARQUET" or several.lower() == "true"
 
 
-def _own_key_generator(p: Properties, _: TableFacts) -> bool:
+def _custom_key_generator(p: Properties, _: TableFacts) -> bool:
     stored = p.get("hoodie.table.keygenerator.type") or p.get("hoodie.table.keygenerator.class") or "SIMPLE"
     return key_generator(stored) is None
 
@@ -110,7 +110,7 @@ def _nested_ordering(p: Properties, _: TableFacts) -> bool:
     return "." in fields and stored_merge_mode(p) == "event_time"
 
 
-def _own_payload(p: Properties, _: TableFacts) -> bool:
+def _custom_payload(p: Properties, _: TableFacts) -> bool:
     """A Java class of the user's; a merger is named by its strategy id."""
     payload, strategy = p.get("hoodie.compaction.payload.class", ""), p.get("hoodie.record.merge.strategy.id", "")
     known = simple_name(payload) in PAYLOADS or strategy not in ("", PAYLOAD_STRATEGY, *STRATEGIES)
@@ -146,7 +146,7 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "bootstrap",
-        _given("hoodie.bootstrap.base.path"),
+        _is_set("hoodie.bootstrap.base.path"),
         "no",
         "no",
         "was made by bootstrap: rows are spread over its own files and those of another table",
@@ -186,19 +186,19 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "partial updates",
-        _given("hoodie.table.partial.update.mode"),
+        _is_set("hoodie.table.partial.update.mode"),
         "yes",
         "yes",
     ),
     Feature(
         "custom merge mode or payload",
-        lambda p, f: stored_merge_mode(p) == "custom" and not _own_payload(p, f),
+        lambda p, f: stored_merge_mode(p) == "custom" and not _custom_payload(p, f),
         "yes",
         "yes",
     ),
     Feature(
         "payload class of the user's own",
-        _own_payload,
+        _custom_payload,
         "yes",
         "no",
         "merges rows by a Java class of its own",
@@ -207,7 +207,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("ordering by a field inside a struct", _nested_ordering, "yes", "yes"),
     Feature(
         "key generator of another kind",
-        _own_key_generator,
+        _custom_key_generator,
         "yes",
         "no",
         "makes its keys by a Java class or in a way that lakebed does not know",
@@ -246,7 +246,7 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "delete field and marker",
-        _given("hoodie.record.merge.property.hoodie.payload.delete.field", "hoodie.payload.delete.field"),
+        _is_set("hoodie.record.merge.property.hoodie.payload.delete.field", "hoodie.payload.delete.field"),
         "yes",
         "yes",
     ),
@@ -283,9 +283,9 @@ def _refusal(feature: Feature, properties: Properties, facts: TableFacts, what: 
         "metadata table": properties.get("hoodie.table.metadata.partitions", ""),
         "unfinished restore": facts.pending_restore,
     }.get(feature.name, "")
-    shown = f" ({detail})" if detail else ""
+    redacted = f" ({detail})" if detail else ""
     return UnsupportedFeature(
-        f"table {name or '(unnamed)'} {feature.why}{shown}: {what}",
+        f"table {name or '(unnamed)'} {feature.why}{redacted}: {what}",
         hint=feature.hint,
         context={"feature": feature.name, "table": name},
     )

@@ -281,7 +281,7 @@ def is_credential(key: str) -> bool:
     return _CREDENTIAL.search(key) is not None
 
 
-def shown(key: str, text: str) -> str:
+def redacted(key: str, text: str) -> str:
     """An option's value as messages show it: a secret is hidden.
 
     >>> shown("hoodie.aws.secret.key", "abc"), shown("hoodie.index.type", "BLOOM")
@@ -292,7 +292,7 @@ def shown(key: str, text: str) -> str:
 
 def refusal(option: Option, text: str) -> UnsupportedFeature:
     """The error for a value that lakebed does not support; it names the accepted ones."""
-    text = shown(option.key, text)
+    text = redacted(option.key, text)
     words = () if option.values == "off" else tuple(w for w in option.values.split("|") if w)
     accepted = {
         "keygen": ", ".join(KEY_GENERATORS),

@@ -29,8 +29,8 @@ from lakebed.config.option_table import (
     nearest,
     options,
     parse_value,
+    redacted,
     refusal,
-    shown,
     simple_name,
 )
 from lakebed.config.settings import (
@@ -159,13 +159,13 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 def _conflict(key: str, requested: object, stored: object) -> InvalidOption:
     return InvalidOption(
-        f"{key}: the options have {_shown(requested)}, the table has {_shown(stored)}",
+        f"{key}: the options have {_text_of(requested)}, the table has {_text_of(stored)}",
         hint="leave the option out: a table remembers its settings",
         context={"option": key, "given": requested, "table": stored},
     )
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, cast("tuple[object, ...]", value))) or "(none)"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -362,7 +362,7 @@ def check_table_options(given: Options) -> None:
             hint=f"give it to the verb: options={{'{key}': ...}}",
             context={"option": key},
         )
-        for key in (*given.given, *given.write.extra_metadata)
+        for key in (*given.explicit, *given.write.extra_metadata)
         if key not in options() or _is_of_a_verb(options()[key])
     ]
     if problems:
@@ -398,11 +398,11 @@ def with_table_settings(
     7
     """
     texts = {key: properties.get(own, properties.get(key)) for key, own in _write_keys().items()}
-    stored = {key: text for key, text in texts.items() if text is not None and key not in given.given}
-    more = {**{k: v for k, v in (defaults or {}).items() if k not in given.given}, **stored}
+    stored = {key: text for key, text in texts.items() if text is not None and key not in given.explicit}
+    more = {**{k: v for k, v in (defaults or {}).items() if k not in given.explicit}, **stored}
     if not more:
         return given
-    write = resolve_options({**more, **given.given}).write
+    write = resolve_options({**more, **given.explicit}).write
     return replace(given, write=replace(write, extra_metadata=given.write.extra_metadata))
 
 
@@ -462,7 +462,7 @@ def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> t
         elif known.get(key, text) != text:
             problems.append(
                 InvalidOption(
-                    f"{name}={shown(key, text)} contradicts {key}={shown(key, known[key])}",
+                    f"{name}={redacted(key, text)} contradicts {key}={redacted(key, known[key])}",
                     hint="they are one option: give it once",
                 )
             )
@@ -502,7 +502,7 @@ def _log_proposed(name: str, key: str, text: str) -> None:
 def _log_once(option: Option, text: str) -> None:
     if option.key not in _logged:
         _logged.add(option.key)
-        _log.warning("%s=%s has no effect: %s", option.key, shown(option.key, text), option.note)
+        _log.warning("%s=%s has no effect: %s", option.key, redacted(option.key, text), option.note)
 
 
 Verdict = Literal["implemented", "ignored", "refused", "wrong", "unknown"]
@@ -536,7 +536,7 @@ def check_options(given: Mapping[str, Any]) -> list[OptionVerdict]:
 
 def _verdict(name: str, value: Any, prefix: str) -> OptionVerdict:
     key = canonical(name)
-    text = shown(key or name, str(value))
+    text = redacted(key or name, str(value))
     if key is None and prefix and name.startswith(prefix):
         if is_credential(name):
             return OptionVerdict(name, text, "wrong", exposed(name).message)

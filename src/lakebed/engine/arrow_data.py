@@ -217,10 +217,10 @@ def _exact(kind: pa.DataType) -> pa.DataType:
 def to_arrow_table(data: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
     """The caller's data as an Arrow table in plain layouts. Raises `InvalidOption` for what is no data. `types` are the
     columns of the table that it is for, where there is one."""
-    return plain_table(_given_table(data, types or {}))
+    return plain_table(_arrow_table(data, types or {}))
 
 
-def given_rows(data: Any, types: Mapping[str, pa.DataType]) -> Any:
+def arrow_rows(data: Any, types: Mapping[str, pa.DataType]) -> Any:
     """The caller's rows where they are no Spark DataFrame, as an Arrow table whose UUIDs are texts in text columns."""
     data = of_python(data, types)
     if session_of(data) is not None:
@@ -233,7 +233,7 @@ def given_rows(data: Any, types: Mapping[str, pa.DataType]) -> Any:
     return table
 
 
-def _given_table(data: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
+def _arrow_table(data: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
     try:
         return _table_of(data, types)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:  # a column alone, or one of values of several types

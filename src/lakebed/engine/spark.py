@@ -32,7 +32,7 @@ from lakebed.engine.base import (
 )
 from lakebed.engine.spark_columns import arrow_column, hash_column
 from lakebed.engine.spark_session import estimated_bytes, gateway, has_exact_leaves, parallelism, require_spark
-from lakebed.engine.spark_worker import carrying, for_workers, job_errors, tune_worker, use_own_python
+from lakebed.engine.spark_worker import carrying, for_workers, job_errors, tune_worker, use_this_python
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, POSITION, RECORD_KEY, FileSlice
@@ -74,7 +74,7 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession, *, worker_tuning: bool = True) -> None:
         require_spark()
-        use_own_python(spark)
+        use_this_python(spark)
         self.spark = spark
         self._tuning = worker_tuning
 

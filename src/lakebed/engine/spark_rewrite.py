@@ -48,7 +48,7 @@ _NO_NULLS = {"LEFT OUTER": (True, False), "RIGHT OUTER": (False, True), "FULL OU
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _BucketColumn:
     """A bucket column of a plan's output, the key columns (by id) that it follows from, and how it does."""
 
     bucket: Any
@@ -88,9 +88,9 @@ def by_buckets(frame: DataFrame) -> DataFrame:
         java_frame(frame).queryExecution().analyzed()
     )
     rewriting = _Rewriting(scala, frame.sparkSession)
-    changed = rewriting.whole(plan)
+    changed = rewriting.full_plan(plan)
     if rewriting.has_needless_unions:
-        changed = _Rewriting(scala, frame.sparkSession, lays_out_unions=False).whole(plan)
+        changed = _Rewriting(scala, frame.sparkSession, lays_out_unions=False).full_plan(plan)
     made = scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, changed)
     return Frame(made, frame.sparkSession)
 
@@ -113,7 +113,7 @@ class _Rewriting:
         longer reach their sides, so that they are better left alone."""
         return bool(self._of_unions) and not self._uses_union
 
-    def whole(self, plan: Any) -> Any:
+    def full_plan(self, plan: Any) -> Any:
         """The changed plan of a query, with the columns that it had."""
         return self.as_before(self.of(self.without_subqueries(plan))[0], plan)
 
@@ -134,7 +134,7 @@ class _Rewriting:
         """An expression with the plans of its subqueries changed."""
         if _is(expression, "ScalarSubquery"):
             old = expression.plan()
-            new = self.whole(old)
+            new = self.full_plan(old)
             return expression if new is old else expression.withNewPlan(new)
         children = _items(expression.children())
         made = [self._of_values(child) for child in children]
@@ -157,11 +157,11 @@ class _Rewriting:
                 return self._logical.Project(self._scala.seq(made), plan.child())
         return plan
 
-    def of(self, plan: Any) -> tuple[Any, list[_Known]]:
+    def of(self, plan: Any) -> tuple[Any, list[_BucketColumn]]:
         """The changed plan, and what is known of its output."""
         children = _items(plan.children())
         if not children:
-            return plan, _told(plan)
+            return plan, _bucket_columns(plan)
         kind = plan.getClass().getSimpleName()
         plan = self._with_values(plan)
         made = [self.of(child) for child in children]
@@ -185,7 +185,7 @@ class _Rewriting:
             # a join that only tests whether there is a row has no SQL
             joined = plan.joinType()
             sides = (True, True) if _is(joined, "ExistenceJoin") else _NO_NULLS.get(str(joined.sql()), (True, True))
-            known = [k for (_, some), whole in zip(made, sides, strict=True) for k in some if whole]
+            known = [k for (_, some), full_plan in zip(made, sides, strict=True) for k in some if full_plan]
         elif kind == "Aggregate":
             plan = self._aggregate(plan, known)
         elif kind == "Window":
@@ -195,7 +195,7 @@ class _Rewriting:
         there = _outputs(plan)
         return plan, [k for k in known if there.issuperset((*k.keys, _id(k.bucket)))]
 
-    def _are_apart(self, made: list[tuple[Any, list[_Known]]]) -> bool:
+    def _are_apart(self, made: list[tuple[Any, list[_BucketColumn]]]) -> bool:
         """Whether the sides of a join have no column in common. A bucket column that was put into both gets another
         name on the right: a subquery over the same table has other keys, and this one bucket."""
         (left, _), (right, known) = made
@@ -217,18 +217,18 @@ class _Rewriting:
                 listed.append(one)
         made[1] = (
             self._logical.Project(self._scala.seq(listed), right),
-            [_Known(renamed.get(_id(k.bucket), k.bucket), k.keys, k.family) for k in known],
+            [_BucketColumn(renamed.get(_id(k.bucket), k.bucket), k.keys, k.family) for k in known],
         )
         return True
 
     def _union(
-        self, plan: Any, before: Sequence[Any], made: Sequence[tuple[Any, list[_Known]]]
-    ) -> tuple[Any, list[_Known]]:
+        self, plan: Any, before: Sequence[Any], made: Sequence[tuple[Any, list[_BucketColumn]]]
+    ) -> tuple[Any, list[_BucketColumn]]:
         """With the bucket after the columns, where all sides have one that follows from columns at the same positions:
         one partition has the rows that all sides have of a bucket. Spark's own union puts the partitions of its sides
         one after the other, whatever is in them."""
         plain = [self.as_before(new, old) for (new, _), old in zip(made, before, strict=True)]
-        sides = [_by_places(old, known) for old, (_, known) in zip(before, made, strict=True)]
+        sides = [_by_locations(old, known) for old, (_, known) in zip(before, made, strict=True)]
         alike = [places for places in sides[0] if all(places in side for side in sides)]
         for places in alike:
             chosen = [side[places] for side in sides]
@@ -247,7 +247,7 @@ class _Rewriting:
             if laid is not None:
                 bucket = _items(laid.output())[-1]
                 self._of_unions.add(_id(bucket))
-                return laid, [_Known(bucket, ids, chosen[0].family)]
+                return laid, [_BucketColumn(bucket, ids, chosen[0].family)]
         if all(new is old for new, old in zip(plain, before, strict=True)):
             return plan, []
         return plan.withNewChildren(self._scala.seq(plain)), []
@@ -276,7 +276,7 @@ class _Rewriting:
             return plan
         return self._logical.Project(old.output(), plan)
 
-    def _project(self, plan: Any, known: Sequence[_Known]) -> tuple[Any, list[_Known]]:
+    def _project(self, plan: Any, known: Sequence[_BucketColumn]) -> tuple[Any, list[_BucketColumn]]:
         """With the buckets whose keys it keeps; a key that it only renames is still one."""
         listed = _items(plan.projectList())
         now: dict[int, int] = {}
@@ -284,20 +284,20 @@ class _Rewriting:
             source = one.child() if _is(one, "Alias") else one
             if _is(source, "AttributeReference"):
                 now.setdefault(_id(source), _id(one))
-        kept: list[_Known] = []
+        kept: list[_BucketColumn] = []
         added: list[Any] = []
         for k in known:
             if any(key not in now for key in k.keys):
                 continue
             if _id(k.bucket) not in {_id(one) for one in (*listed, *added)}:
                 added.append(k.bucket)
-            kept.append(_Known(k.bucket, tuple(now[key] for key in k.keys), k.family))
+            kept.append(_BucketColumn(k.bucket, tuple(now[key] for key in k.keys), k.family))
         kept += _numbered(plan)
         if added:
             plan = self._logical.Project(self._scala.seq([*listed, *added]), plan.child())
         return plan, kept
 
-    def _join(self, plan: Any, left: Sequence[_Known], right: Sequence[_Known]) -> Any:
+    def _join(self, plan: Any, left: Sequence[_BucketColumn], right: Sequence[_BucketColumn]) -> Any:
         if plan.condition().isEmpty():
             return plan
         condition = plan.condition().get()
@@ -330,7 +330,7 @@ class _Rewriting:
     def _note_use(self, buckets: Sequence[Any]) -> None:
         self._uses_union |= any(_id(bucket) in self._of_unions for bucket in buckets)
 
-    def _tell_of_not_in(self, condition: Any, left: Sequence[_Known], right: Sequence[_Known]) -> None:
+    def _tell_of_not_in(self, condition: Any, left: Sequence[_BucketColumn], right: Sequence[_BucketColumn]) -> None:
         """A null among the values of NOT IN means that no row is outside: it counts for every bucket."""
         either = set(_equalities(condition.left())) if _is(condition, "Or") else set[tuple[int, int]]()
         keys = {pair for one in left for other in right for pair in zip(one.keys, other.keys, strict=False)}
@@ -353,7 +353,7 @@ class _Rewriting:
                     stacklevel=2,
                 )
 
-    def _aggregate(self, plan: Any, known: Sequence[_Known]) -> Any:
+    def _aggregate(self, plan: Any, known: Sequence[_BucketColumn]) -> Any:
         groups, given = _items(plan.groupingExpressions()), _items(plan.aggregateExpressions())
         added = _missing(groups, known)
         if not added:
@@ -364,7 +364,7 @@ class _Rewriting:
         seq = self._scala.seq
         return plan.copy(seq([*groups, *added]), seq([*given, *shown]), plan.child(), plan.hint())
 
-    def _window(self, plan: Any, known: Sequence[_Known]) -> Any:
+    def _window(self, plan: Any, known: Sequence[_BucketColumn]) -> Any:
         parts = _items(plan.partitionSpec())
         added = _missing(parts, known)
         if not added:
@@ -375,13 +375,13 @@ class _Rewriting:
         return plan.copy(plan.windowExpressions(), spec, plan.orderSpec(), plan.child(), plan.hint())
 
 
-def _told(plan: Any) -> list[_Known]:
+def _bucket_columns(plan: Any) -> list[_BucketColumn]:
     """The bucket columns of a leaf, by their own metadata."""
     output = _items(plan.output())
     return _described(output, output)
 
 
-def _numbered(project: Any) -> list[_Known]:
+def _numbered(project: Any) -> list[_BucketColumn]:
     """The metadata of a bucket column that a projection computes. One that it takes from elsewhere, out of a struct
     too, has its metadata from there, and its keys may be others by now."""
     computed = [
@@ -392,9 +392,9 @@ def _numbered(project: Any) -> list[_Known]:
     return _described(computed, _items(project.output()))
 
 
-def _described(candidates: Sequence[Any], output: Sequence[Any]) -> list[_Known]:
+def _described(candidates: Sequence[Any], output: Sequence[Any]) -> list[_BucketColumn]:
     named: Mapping[str, int] = {a.name(): _id(a) for a in output}
-    found: list[_Known] = []
+    found: list[_BucketColumn] = []
     for attribute in candidates:
         about = attribute.metadata()
         number = 0
@@ -402,12 +402,12 @@ def _described(candidates: Sequence[Any], output: Sequence[Any]) -> list[_Known]
             keys = [str(name) for name in about.getStringArray(f"{KEY}.{number}")]
             if all(key in named for key in keys):
                 family = str(about.getString(f"{FAMILY}.{number}"))
-                found.append(_Known(attribute, tuple(named[key] for key in keys), family))
+                found.append(_BucketColumn(attribute, tuple(named[key] for key in keys), family))
             number += 1
     return found
 
 
-def _missing(groups: Sequence[Any], known: Sequence[_Known]) -> list[Any]:
+def _missing(groups: Sequence[Any], known: Sequence[_BucketColumn]) -> list[Any]:
     """One bucket whose keys are all among the columns and which is not, if there is one."""
     there = {_id(one) for one in groups if _is(one, "AttributeReference")}
     if any(there.issuperset((*k.keys, _id(k.bucket))) for k in known):
@@ -425,7 +425,7 @@ def _equalities(condition: Any) -> list[tuple[int, int]]:
     return []
 
 
-def _by_places(plan: Any, known: Sequence[_Known]) -> dict[tuple[tuple[int, ...], str], _Known]:
+def _by_locations(plan: Any, known: Sequence[_BucketColumn]) -> dict[tuple[tuple[int, ...], str], _BucketColumn]:
     """What is known of a plan by the places of the key columns in its output, and how the bucket follows from them."""
     at = {_id(one): number for number, one in enumerate(_items(plan.output()))}
     return {(tuple(at[key] for key in k.keys), k.made): k for k in known if all(key in at for key in k.keys)}

@@ -80,7 +80,7 @@ def estimated_bytes(rows: DataFrame) -> int | None:
     return size if size < _NO_IDEA_BYTES else None
 
 
-def known_rows(data: DataFrame) -> int | None:
+def optimizer_rows(data: DataFrame) -> int | None:
     """At most about how many rows the optimizer knows the DataFrame to have, without running a job; None where it does
     not know, and on Connect.
 
@@ -104,15 +104,16 @@ def known_rows(data: DataFrame) -> int | None:
 
 
 def has_exact_leaves(data: DataFrame) -> bool:
-    """Whether `known_rows` goes by rows that Spark has counted, not by the size of files or what fills a cache."""
+    """Whether `optimizer_rows` goes by rows that Spark has counted, not by the size of files or what fills a cache."""
     frame: Any = data._jdf  # pyright: ignore[reportPrivateUsage]
     leaves = frame.queryExecution().optimizedPlan().collectLeaves()
     return all(leaves.apply(n).getClass().getSimpleName() in _EXACT_LEAVES for n in range(leaves.size()))
 
 
-def known_bytes(data: DataFrame) -> int | None:
-    """What the rows of `known_rows` take by Spark's widths of types: a guess, since a text is taken for 20 bytes."""
-    rows = known_rows(data)
+def optimizer_bytes(data: DataFrame) -> int | None:
+    """What the rows of `optimizer_rows` take by Spark's widths of types: a guess, since a text is taken for 20
+    bytes."""
+    rows = optimizer_rows(data)
     return None if rows is None else rows * _row_bytes(data._jdf)  # pyright: ignore[reportPrivateUsage]
 
 

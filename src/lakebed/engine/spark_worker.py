@@ -70,10 +70,10 @@ class SentToWorkers:
     """An object of lakebed's that Spark itself sends to its workers, rebuilt there as `for_workers` does it."""
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-        return for_workers(partial(_made_anew, type(self), vars(self))), ()
+        return for_workers(partial(_rebuilt, type(self), vars(self))), ()
 
 
-def _made_anew(kind: type[Any], state: dict[str, Any]) -> Any:
+def _rebuilt(kind: type[Any], state: dict[str, Any]) -> Any:
     made: Any = object.__new__(kind)
     vars(made).update(state)
     return made
@@ -90,7 +90,7 @@ class _Tuning:
         return self.fn(batches)
 
 
-def use_own_python(spark: SparkSession) -> None:
+def use_this_python(spark: SparkSession) -> None:
     """If Spark runs in this process and no Python is set for its workers, let it be this one: "python3" of
     the path, which Spark takes otherwise, is another one when a program runs in a virtual environment by its path."""
     if not is_in_one_process(spark) or os.environ.get(PYTHON):
@@ -145,7 +145,7 @@ def _version(path: str) -> tuple[int, int, int] | None:
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 _UNREAD = re.compile(r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (.+?\.parquet)")
 _NOT_FOUND = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?\.parquet)")
-_GONE = "FILE_NOT_EXIST"
+_FILE_NOT_EXIST = "FILE_NOT_EXIST"
 _CARRIED = "lakebed error in a task: "
 
 T = TypeVar("T")
@@ -203,7 +203,7 @@ def job_errors(spark: SparkSession) -> Generator[None]:
         if (met := _carried(told)) is not None:
             raise met from error
         if found := _UNREAD.search(told):
-            raise _corrupt(found[2], gone=found[1] == _GONE) from error
+            raise _corrupt(found[2], gone=found[1] == _FILE_NOT_EXIST) from error
         if found := _NOT_FOUND.search(told):
             raise _corrupt(found[1], gone=True) from error
         raise

@@ -67,7 +67,7 @@ def index_function(name: str, options: Mapping[str, str], kind: pa.DataType) -> 
     if maker is None:
         raise UnsupportedFeature(
             f"the function {name!r} of an expression index",
-            hint=f"lakebed computes {', '.join(KNOWN_FUNCTIONS)} as Spark does.",
+            hint=f"lakebed computes {', '.join(FUNCTION_NAMES)} as Spark does.",
             context={"feature": "expression index", "function": name},
         )
     given = {key: value for key, value in options.items() if key != EXPRESSION}
@@ -130,7 +130,7 @@ def _part(name: str, _options: Mapping[str, str], kind: pa.DataType) -> IndexFun
     def compute(values: pa.Array) -> pa.Array:
         return kernel(_local(values)).cast(_INT)
 
-    return IndexFunction(name, _INT, zoned=_is_instant(kind), compute=compute, is_certain=_is_of_known_years)
+    return IndexFunction(name, _INT, zoned=_is_instant(kind), compute=compute, is_certain=_is_of_four_digit_years)
 
 
 def _date_format(name: str, options: Mapping[str, str], kind: pa.DataType) -> IndexFunction:
@@ -142,7 +142,7 @@ def _date_format(name: str, options: Mapping[str, str], kind: pa.DataType) -> In
     def compute(values: pa.Array) -> pa.Array:
         return printed(_local(values), pattern)
 
-    return IndexFunction(name, _TEXT, zoned=_is_instant(kind), compute=compute, is_certain=_is_of_known_years)
+    return IndexFunction(name, _TEXT, zoned=_is_instant(kind), compute=compute, is_certain=_is_of_four_digit_years)
 
 
 def _from_unixtime(name: str, options: Mapping[str, str], kind: pa.DataType) -> IndexFunction:
@@ -158,7 +158,7 @@ def _from_unixtime(name: str, options: Mapping[str, str], kind: pa.DataType) -> 
         return printed(_local(times(values)), pattern)
 
     return IndexFunction(
-        name, _TEXT, zoned=True, compute=compute, is_certain=lambda values: _is_of_known_years(times(values))
+        name, _TEXT, zoned=True, compute=compute, is_certain=lambda values: _is_of_four_digit_years(times(values))
     )
 
 
@@ -172,7 +172,7 @@ def _unix_timestamp(name: str, options: Mapping[str, str], kind: pa.DataType) ->
         times = values.cast(MICROS) if kind == _DATE else _local(values)
         return pc.divide(times.cast(_LONG), _UNITS[times.type.unit])  # cut toward zero, as Spark does
 
-    return IndexFunction(name, _LONG, zoned=kind == _DATE, compute=compute, is_certain=_is_of_known_years)
+    return IndexFunction(name, _LONG, zoned=kind == _DATE, compute=compute, is_certain=_is_of_four_digit_years)
 
 
 def _to_time(name: str, options: Mapping[str, str], kind: pa.DataType) -> IndexFunction:
@@ -187,7 +187,7 @@ def _to_time(name: str, options: Mapping[str, str], kind: pa.DataType) -> IndexF
         return _dates(values) if name == "to_date" else values.cast(MICROS).cast(_INSTANT)
 
     zoned = from_date != (name == "to_date")
-    return IndexFunction(name, result, zoned=zoned, compute=compute, is_certain=_is_of_known_years)
+    return IndexFunction(name, result, zoned=zoned, compute=compute, is_certain=_is_of_four_digit_years)
 
 
 def _days(name: str, options: Mapping[str, str], kind: pa.DataType) -> IndexFunction:
@@ -198,7 +198,7 @@ def _days(name: str, options: Mapping[str, str], kind: pa.DataType) -> IndexFunc
     def compute(values: pa.Array) -> pa.Array:
         return pc.add(_dates(values).cast(_INT), pa.scalar(days, _INT)).cast(_DATE)
 
-    return IndexFunction(name, _DATE, zoned=_is_instant(kind), compute=compute, is_certain=_is_of_known_years)
+    return IndexFunction(name, _DATE, zoned=_is_instant(kind), compute=compute, is_certain=_is_of_four_digit_years)
 
 
 _Maker = Callable[[str, Mapping[str, str], pa.DataType], IndexFunction]
@@ -218,7 +218,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("date_format", "from_unixtime", "unix_timestamp", "to_date", "to_timestamp"), ("format",)),
     **dict.fromkeys(("date_add", "date_sub"), ("days",)),
 }
-KNOWN_FUNCTIONS = tuple(_FUNCTIONS)
+FUNCTION_NAMES = tuple(_FUNCTIONS)
 
 
 def _is_instant(kind: pa.DataType) -> bool:
@@ -248,7 +248,7 @@ def _certain_case(name: str) -> Callable[[pa.Array], bool]:
     return lambda values: not pc.any(pc.match_substring_regex(values, pattern)).as_py()
 
 
-def _is_of_known_years(values: pa.Array) -> bool:
+def _is_of_four_digit_years(values: pa.Array) -> bool:
     """Whether all are in the years 1 to 9999, which every engine prints and splits the same way."""
     kind = values.type
     first: Any = pa.scalar(_FIRST_DAY, _DATE)

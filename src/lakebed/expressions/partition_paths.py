@@ -212,7 +212,7 @@ class PathCheck:
                 wrong = self._fault_of(part, texts[at].as_py(), several)
                 if wrong is not None:
                     value, row = known[at].as_py(), pc.index(values, known[at]).as_py()
-                    what = f"partition column {name!r} has the value {_shown(value)} in row {row} (counted from 0)"
+                    what = f"partition column {name!r} has the value {_preview(value)} in row {row} (counted from 0)"
                     raise _refused(what, wrong, {"column": name, "value": value, "row": row})
 
     def _suspects(self, texts: pa.Array, several: bool) -> pa.Array:
@@ -252,7 +252,7 @@ class PathCheck:
 _RESERVED = f"{_ALL_PARTITIONS} is a name of the metadata table's"
 
 
-def _shown(value: str) -> str:
+def _preview(value: str) -> str:
     return repr(value if len(value) <= 80 else value[:80] + "...")
 
 

@@ -40,19 +40,19 @@ class PlainKeys:
 
     def add_file(self, footer: Mapping[str, str]) -> None:
         """The rows of a base file with these footer texts."""
-        self.hold = self.hold and says_plain(footer, self.fields)
+        self.hold = self.hold and has_plain_keys(footer, self.fields)
 
     def footer(self) -> dict[str, str]:
         """The mark in the footer of a file with these rows."""
         return {PLAIN_KEYS: ",".join(self.fields)} if self.hold else {}
 
 
-def says_plain(footer: Mapping[str, str], fields: Sequence[str]) -> bool:
+def has_plain_keys(footer: Mapping[str, str], fields: Sequence[str]) -> bool:
     """Whether a footer has the mark for all these fields."""
     return set(fields) <= set(footer.get(PLAIN_KEYS, "").split(","))
 
 
-def texts_beside(keys: KeyGenerator, hash_fields: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
+def unhashed_texts(keys: KeyGenerator, hash_fields: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
     """The key fields with free text that are not hashed: their values may look like a hash field in a key's text."""
     key = keys.record_key
     beside = [t for t in key.texts if t.column not in hash_fields] if isinstance(key, CompositeKey) else []

@@ -57,19 +57,19 @@ class Bounds:
         return Bounds(self.low.cast(to, safe=False), self.high.cast(to, safe=False), self.may_hold, self.may_null)
 
 
-Known = Mapping[Path, Bounds]
+BoundsByPath = Mapping[Path, Bounds]
 Answer = tuple[Bools, Bools]
 # Bounds of a function's results, for functions that have an index of their own.
 OfCall = Callable[[Call], Bounds | None]
 
 
-def may_match(root: Node, known: Known, units: int, of_call: OfCall = lambda _: None) -> Bools:
+def may_match(root: Node, known: BoundsByPath, units: int, of_call: OfCall = lambda _: None) -> Bools:
     """For each unit whether the filter can be true for a row of it."""
     return _Evaluator(known, units, of_call).outcomes(root)[0]
 
 
 class _Evaluator:
-    def __init__(self, known: Known, units: int, of_call: OfCall) -> None:
+    def __init__(self, known: BoundsByPath, units: int, of_call: OfCall) -> None:
         self.known = known
         self.of_call = of_call
         self.all = np.ones(units, np.bool_)

@@ -126,7 +126,7 @@ class ChainedHashes:
     table are asked about the same keys. Null keys hash to anything.
     """
 
-    KEPT = 4
+    BUFFERED = 4
 
     def __init__(self, keys: Any) -> None:
         self.keys = plain_strings(keys)
@@ -143,7 +143,7 @@ class ChainedHashes:
         return self._levels
 
     def _made(self) -> list[UInt32s]:
-        levels = [np.zeros(len(self.keys), np.uint32) for _ in range(self.KEPT)]
+        levels = [np.zeros(len(self.keys), np.uint32) for _ in range(self.BUFFERED)]
         for block in key_blocks(self.keys):
             seed: Any = np.uint32(0)
             for level in levels:
@@ -269,7 +269,7 @@ class BloomFilter:
     def holds(self, hashes: ChainedHashes, rows: npt.NDArray[np.int64]) -> Flags:
         """For the keys in these rows whether the filter may hold them; a key that it does not hold costs two hashes on
         the average, which are computed once for all filters."""
-        kept = min(self.hashes, hashes.KEPT)
+        kept = min(self.hashes, hashes.BUFFERED)
         levels = hashes.levels[:kept]
         left = [self._left(bits, levels, rows) for bits in self._rows]
         if kept == self.hashes:
@@ -304,7 +304,7 @@ class BloomFilter:
 
     def _ask(self, block: KeyBlock, seed: UInt32s, flags: list[Flags]) -> Iterator[tuple[Flags, npt.NDArray[np.int64]]]:
         """For each row of bits which keys of a block it may hold, with their places."""
-        for number in range(ChainedHashes.KEPT, self.hashes):
+        for number in range(ChainedHashes.BUFFERED, self.hashes):
             seed = block.murmur2(seed)
             for flag, bits in zip(flags, self._rows, strict=True):
                 flag &= self._set(bits, seed)

@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(Generic[V]):
+class CacheEntry(Generic[V]):
     """A cached value with its size."""
 
     content: V

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format.avro.reader import Stretch, joint_places, read_records, record_places
+from lakebed.format.avro.reader import Stretch, joint_bounds, read_records, record_bounds
 from lakebed.format.avro.types import RecordSchema, record_schema
 from lakebed.format.avro.writer import write_records
 from lakebed.format.block_rows import DICTIONARY_COLUMNS, batch_of, corrupt, naming_block
@@ -58,7 +58,7 @@ class AvroBlock:
         """The content, and where each record starts and ends in it."""
         content, count = self.content()
         with naming_block(self._head, self._path):
-            starts, ends = record_places(content, count, _HEAD.size)
+            starts, ends = record_bounds(content, count, _HEAD.size)
         return np.frombuffer(content, np.uint8), starts, ends
 
     @once
@@ -108,7 +108,7 @@ class JointBlock:
         edges = np.cumsum([0, *(len(content) for content, _ in contents)]).tolist()
         counts = [count for _, count in contents]
         stretches = [Stretch(a + _HEAD.size, b, n) for (a, b), n in zip(pairwise(edges), counts, strict=True)]
-        found = joint_places(data.data, stretches)
+        found = joint_bounds(data.data, stretches)
         if found is None:
             each = [block.records() for block in self._blocks]
             parts = [(starts + at, ends + at) for (_, starts, ends), at in zip(each, edges, strict=False)]

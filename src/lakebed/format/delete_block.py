@@ -325,7 +325,7 @@ def _decode_java(data: bytes, version: int) -> Deletes:
 
 def _decode(data: bytes) -> Deletes:
     try:
-        starts, ends = _places(data)
+        starts, ends = _record_bounds(data)
     except IndexError:
         raise CorruptFile("a list of deletes is cut off") from None
     cursors = AvroCursors(pa.py_buffer(data), np.frombuffer(data, np.uint8), starts, ends, _WHAT)
@@ -350,7 +350,7 @@ def _fields(cursors: AvroCursors) -> tuple[Wrapped, ...]:
     return found
 
 
-def _places(data: bytes) -> tuple[Int64s, Int64s]:
+def _record_bounds(data: bytes) -> tuple[Int64s, Int64s]:
     """Where each record of the list starts and ends. One starts where the one before ends, so this goes one after the
     other, but for runs of records of one shape, which are found by comparing."""
     starts: list[int] = []
@@ -362,7 +362,7 @@ def _places(data: bytes) -> tuple[Int64s, Int64s]:
             _, at = decode_long(data, at)
             count = -count
         while count:
-            run, end = 1, _behind_record(data, at)
+            run, end = 1, _skip_record(data, at)
             if end > len(data):
                 raise IndexError
             if wait:
@@ -399,7 +399,7 @@ def _shape(data: bytes, start: int, end: int) -> tuple[list[int], list[int]]:
     lengths: list[int] = []
     at = start
     for _ in range(2):
-        behind = _behind_text(data, at)
+        behind = _skip_text(data, at)
         content = 0 if data[at] == 0 else decode_long(data, at + 1)[0]
         lengths += range(at - start, behind - content - start)
         at = behind
@@ -414,13 +414,13 @@ def _shape(data: bytes, start: int, end: int) -> tuple[list[int], list[int]]:
     return lengths, list(range(value - start, end - start))
 
 
-def _behind_record(data: bytes, at: int) -> int:
-    at = _behind_text(data, _behind_text(data, at))
+def _skip_record(data: bytes, at: int) -> int:
+    at = _skip_text(data, _skip_text(data, at))
     branch, at = decode_long(data, at)
-    return _behind_array(data, at) if branch == ARRAY else _behind_value(data, at, branch)
+    return _skip_array(data, at) if branch == ARRAY else _skip_value(data, at, branch)
 
 
-def _behind_text(data: bytes, at: int) -> int:
+def _skip_text(data: bytes, at: int) -> int:
     """The position after a nullable text."""
     if data[at] == 0:
         return at + 1
@@ -430,7 +430,7 @@ def _behind_text(data: bytes, at: int) -> int:
     return at + length
 
 
-def _behind_value(data: bytes, at: int, branch: int) -> int:
+def _skip_value(data: bytes, at: int, branch: int) -> int:
     if branch == 0:
         return at
     if branch in _FIXED_WIDTHS:
@@ -443,7 +443,7 @@ def _behind_value(data: bytes, at: int, branch: int) -> int:
     return behind + number
 
 
-def _behind_array(data: bytes, at: int) -> int:
+def _skip_array(data: bytes, at: int) -> int:
     if data[at] == 0:
         return at + 1
     count, at = decode_long(data, at + 1)
@@ -451,5 +451,5 @@ def _behind_array(data: bytes, at: int) -> int:
         raise IndexError
     for _ in range(count):
         branch, at = decode_long(data, at)
-        at = _behind_value(data, at, branch)
+        at = _skip_value(data, at, branch)
     return at + 1

@@ -238,10 +238,10 @@ def key_order(keys: pa.Array) -> Positions | None:
         starts[places] |= _changes(words[inner])
 
 
-def insert_places(keys: pa.Array, inserted: pa.Array) -> Positions:
+def insertion_points(keys: pa.Array, inserted: pa.Array) -> Positions:
     """For each wanted key how many of the keys, which are in order, are not greater: where it goes, after its equals.
 
-    >>> insert_places(pa.array(["b", "d", "d"]), pa.array(["a", "d", "c"])).tolist()
+    >>> insertion_points(pa.array(["b", "d", "d"]), pa.array(["a", "d", "c"])).tolist()
     [0, 3, 1]
     """
     if not len(keys) or not len(inserted):

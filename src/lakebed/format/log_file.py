@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro.encoder import decode_record
-from lakebed.format.sources import WHOLE_BYTES, HeldSource, ReadRange, SliceSource
+from lakebed.format.sources import SMALL_FILE_BYTES, CachedRanges, ReadRange, SliceSource
 
 MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1
@@ -252,7 +252,7 @@ def scan_blocks(source: ReadRange) -> list[BlockHead]:
     Damage is taken as `read_blocks` takes it: bytes that are no whole block come back as CORRUPT, and reading goes on
     at the next magic. Raises `UnsupportedFeature` for the block format of releases before 0.5.
     """
-    window = HeldSource(source)
+    window = CachedRanges(source)
     blocks: list[BlockHead] = []
     position = 0
     while position < source.size:
@@ -266,7 +266,7 @@ def scan_blocks(source: ReadRange) -> list[BlockHead]:
     return blocks
 
 
-def _block_end_in_window(window: HeldSource, start: int) -> int | None:
+def _block_end_in_window(window: CachedRanges, start: int) -> int | None:
     """Where the block that starts here ends, None if it is cut off or its two lengths differ."""
     head = bytes(window.ahead(start, _SIZE_END))
     if head[: len(MAGIC)] != MAGIC or len(head) < _SIZE_END or window.size - start < _SIZE_END + _TOTAL_BYTES:
@@ -280,10 +280,10 @@ def _block_end_in_window(window: HeldSource, start: int) -> int | None:
     return end if total == size + len(MAGIC) else None
 
 
-def _next_magic(window: HeldSource, start: int) -> int:
+def _next_magic(window: CachedRanges, start: int) -> int:
     """Where the next magic is; the end of the file if there is none."""
     while start < window.size:
-        piece = bytes(window.ahead(start, WHOLE_BYTES))
+        piece = bytes(window.ahead(start, SMALL_FILE_BYTES))
         found = piece.find(MAGIC)
         if found >= 0:
             return start + found
@@ -291,7 +291,7 @@ def _next_magic(window: HeldSource, start: int) -> int:
     return window.size
 
 
-def _head(window: HeldSource, start: int, end: int) -> BlockHead:
+def _head(window: CachedRanges, start: int, end: int) -> BlockHead:
     at = _Fields(window, start, end)
     try:
         version, kind, count = at.ints(3)
@@ -319,7 +319,7 @@ def _head(window: HeldSource, start: int, end: int) -> BlockHead:
 class _Fields:
     """Reads the fields of a block's head one after the other."""
 
-    def __init__(self, window: HeldSource, start: int, end: int) -> None:
+    def __init__(self, window: CachedRanges, start: int, end: int) -> None:
         self._window = window
         self._end = end
         self.position = start + _SIZE_END

@@ -1,4 +1,4 @@
-"""Where bytes come from: a file in storage, a range of one, or bytes in memory. `HeldSource` caches ranges, so that
+"""Where bytes come from: a file in storage, a range of one, or bytes in memory. `CachedRanges` caches ranges, so that
 reading near what was read before takes no further request.
 """
 
@@ -116,15 +116,15 @@ def _size_of(storage: Storage, path: str) -> int:
 
 
 # Files up to this size come whole in one request; of larger ones so much is read ahead.
-WHOLE_BYTES = 256 << 10
+SMALL_FILE_BYTES = 256 << 10
 AHEAD_BYTES = 32 << 10
 
 
-class HeldSource:
+class CachedRanges:
     """A source that holds a small file whole, and of a large one the two stretches that were read ahead last.
 
     >>> from lakebed.format.sources import BytesSource
-    >>> HeldSource(BytesSource(b"abcdef")).ahead(4, 10).tobytes()
+    >>> CachedRanges(BytesSource(b"abcdef")).ahead(4, 10).tobytes()
     b'ef'
     """
 
@@ -139,7 +139,7 @@ class HeldSource:
         return self.read_many([(offset, length)])[0]
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
-        if self.size <= WHOLE_BYTES:
+        if self.size <= SMALL_FILE_BYTES:
             return [self.ahead(offset, length) for offset, length in ranges]
         held = [self._held(offset, length) for offset, length in ranges]
         found = [data for data in held if data is not None]
@@ -151,7 +151,7 @@ class HeldSource:
         held = self._held(offset, length)
         if held is not None:
             return held
-        if self.size <= WHOLE_BYTES:
+        if self.size <= SMALL_FILE_BYTES:
             start, span = 0, self.size
         else:
             start, span = offset, min(max(length, AHEAD_BYTES), self.size - offset)

@@ -34,10 +34,10 @@ from lakebed.handles.base import GroupWrite
 from lakebed.handles.file_writer import FileFormat, write_partition_metadata
 from lakebed.handles.log_writer import LogWriter, WrittenLogFile
 from lakebed.merge.combine import winners
-from lakebed.merge.incoming import GIVEN_ORDERING, Incoming, Intake, Positions
+from lakebed.merge.incoming import INCOMING_ORDERING, Incoming, Intake, Positions
 from lakebed.merge.meta_columns import MetaOfGroups, constant
 from lakebed.merge.pairs import Side, merge_into, stacked
-from lakebed.merge.row_merge import refuse_known
+from lakebed.merge.row_merge import refuse_stored
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.key_changes import KeyChanges, note_differences, report_changes
 from lakebed.metadata.partitions.stored import stored_rows
@@ -57,7 +57,7 @@ from lakebed.timeline.file_slices import in_merge_order
 from lakebed.write_status import WriteStatus
 
 
-def without_known(group: GroupWrite, incoming: Incoming) -> Incoming:
+def without_stored(group: GroupWrite, incoming: Incoming) -> Incoming:
     """The rows whose keys the slice does not hold, for an insert that leaves known keys out; `InvalidRecord` for one
     that refuses them. Other writes do not look."""
     if not group.takes_new_keys_only:
@@ -69,15 +69,15 @@ def without_known(group: GroupWrite, incoming: Incoming) -> Incoming:
     if not known.any():
         return incoming
     if group.on_match == "fail":
-        raise refuse_known(incoming.keys[int(np.argmax(known))].as_py(), group.partition)
+        raise refuse_stored(incoming.keys[int(np.argmax(known))].as_py(), group.partition)
     return incoming.where(~known)
 
 
 def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[LogFile]) -> KeyChanges | None:
-    """The keys that log files, just written, add to the slice and take off it; None where nobody asks.
+    """The keys that log files, just written, add to the slice and remove from it; None if not requested.
 
     A key that an index found is there, and stays with a new row; a delete that wins whatever the ordering value is
-    takes it off. All else (a delete that may lose, a key that nobody looked for, a value of an indexed field) shows
+    removes it. All else (a delete that may lose, a key that was not looked up, a value of an indexed field) shows
     when the rows of the keys are merged without these files and with them.
     """
     changes = group.format.key_changes()
@@ -95,7 +95,7 @@ def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[Lo
         keys = keys.filter(pa.array(incoming.deletes & ~certain))
     if len(keys):
         after = with_logs(before, written)
-        own = replace(group.reader, blocks=group.reader.blocks.with_own(group.instant))
+        own = replace(group.reader, blocks=group.reader.blocks.with_writer_of(group.instant))
         sides = (stored_rows(own, side, changes.columns, keys=keys) for side in (before, after))
         note_differences(changes, *sides)
     return changes
@@ -170,7 +170,7 @@ def delete_ordering(
     if stored is None or not forced.any():
         return own, forced
     values = stored.ordering_of(incoming.keys.take(pa.array(deletes)))
-    given = [GIVEN_ORDERING + name for name in rules.ordering_columns]
+    given = [INCOMING_ORDERING + name for name in rules.ordering_columns]
     if set(given) <= set(incoming.columns):
         values = _greater(rules, values, incoming.take(deletes, given).rename_columns(rules.ordering_columns))
     lacking = np.zeros(len(deletes), np.bool_)
@@ -231,8 +231,8 @@ _MOST_ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """Rows as a log file has them: Avro records one behind the other, the row of their columns' ranges, and whether no
-    key of them can be misread (None: nobody asks)."""
+    """Rows as a log file has them: Avro records one after the other, the row of their columns' ranges, and whether no
+    key of them can be misread (None: not requested)."""
 
     rows: int
     records: bytes
@@ -241,7 +241,7 @@ class EncodedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenIn:
+class IngestedGroups:
     """The rows of a file group, and those of them that are no deletes encoded for a log file."""
 
     incoming: Incoming
@@ -253,16 +253,16 @@ def are_small(groups: Sequence[GroupOfRows]) -> bool:
     return len(groups) > 1 and sum(group.rows for group in groups) <= _MOST_ROWS * len(groups)
 
 
-def take_in(
+def ingest_groups(
     rows: pa.Table,
     groups: Sequence[GroupOfRows],
     file_ids: Sequence[str],
     intake: Intake,
     format_: FileFormat,
     instant: str,
-) -> list[TakenIn]:
-    """The rows of each group, which stand behind one another; they go to log files with Avro blocks of these file ids.
-    Of several rows of a key one wins. Raises `InvalidRecord` and `SchemaConflict`, which do not say of which group."""
+) -> list[IngestedGroups]:
+    """The rows of each group, one group after the other; they go to log files with Avro blocks of these file ids.
+    Of several rows of a key one wins. Raises `InvalidRecord` and `SchemaConflict`, which do not name the group."""
     batches = rows.combine_chunks().to_batches()
     checked = pa.Table.from_batches(list(intake.checked(iter(batches), Task())))
     edges = np.array([0, *(group.stop for group in groups)], np.int64)
@@ -271,7 +271,7 @@ def take_in(
     codes = np.repeat(np.arange(len(groups), dtype=np.int32), np.diff(ends))
     encoded = _encoded(whole, codes, groups, file_ids, format_, instant)
     return [
-        TakenIn(whole.part(*ends[at : at + 2].tolist(), *edges[at : at + 2].tolist()), encoded[at])
+        IngestedGroups(whole.part(*ends[at : at + 2].tolist(), *edges[at : at + 2].tolist()), encoded[at])
         for at in range(len(groups))
     ]
 
@@ -323,7 +323,7 @@ def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[s
 
     Before table version 8 there are no such blocks, and real Hudi does not read them right in slices without a base
     file, nor where they lack the column that marks deletes: there the rows are filled from the stored ones, and rows
-    that lose to them are left out. So they are where a key was deleted: a record behind a delete takes the columns that
+    that lose to them are left out. So they are where a key was deleted: a record after a delete takes the columns that
     it lacks from the base file, where the deleted row still is.
     """
     if not incoming.absent and not incoming.required:
@@ -332,7 +332,7 @@ def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[s
     if file_slice is None:
         if group.target.stored_in:
             return _filled(group, incoming), ()
-        incoming.require_whole()
+        incoming.require_complete()
         return incoming, ()
     blocks = has_partial_blocks(group.reader.config.version, group.rules, incoming.absent)
     if not blocks or not incoming.absent or file_slice.base_file is None:
@@ -341,7 +341,7 @@ def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[s
     if incoming.required or deletes:
         known = stored_rows(group.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
         is_known = pc.is_in(incoming.keys, value_set=known).to_numpy(zero_copy_only=False)
-        incoming.require_whole(np.flatnonzero(~is_known & ~incoming.deletes))
+        incoming.require_complete(np.flatnonzero(~is_known & ~incoming.deletes))
         if deletes and not is_known.all():
             return _filled(group, incoming), ()
     return incoming, incoming.absent
@@ -371,7 +371,7 @@ def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
     found = pc.fill_null(pc.index_in(incoming.keys, value_set=held), -1).to_numpy()
     known = np.flatnonzero((found >= 0) & ~incoming.forced)
     new = np.flatnonzero(found < 0)
-    incoming.require_whole(new[~incoming.deletes[new]])
+    incoming.require_complete(new[~incoming.deletes[new]])
     older = Side.of(stored.take(pa.array(found[known])))
     made, changed = merge_into(group.rules, older, incoming.side(known))
     every = np.arange(incoming.rows)
@@ -399,9 +399,9 @@ class AppendHandle:
     """Writes data blocks, then one delete block. Which row of a key counts is found when the slice is read.
 
     Rows that came `encoded` are not encoded again. Those for a file group that is there count as updates, whether their
-    keys are or not: nobody looks. The rows of a new file group, which non-blocking writers begin with a log file, are
-    inserts. A delete counts where it is written. One without an ordering value is written where a row is stored for it.
-    """
+    keys are or not: there is no lookup. The rows of a new file group, which non-blocking writers begin with a log file,
+    are inserts. A delete counts where it is written. One without an ordering value is written where a row is stored for
+    it."""
 
     def __init__(self, group: GroupWrite, encoded: EncodedRows | None = None) -> None:
         self._group = group
@@ -410,14 +410,14 @@ class AppendHandle:
         self._begun: LogWriter | None = None
 
     def begin(self) -> LogWriter:
-        """Open the log file of rows that are no deletes; whoever calls this writes its marker."""
+        """Open the log file of rows that are no deletes; the caller writes its marker."""
         self._begun = self._log_writer(())
         self._begun.begin(marked=True)
         return self._begun
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
         group, received, combined = self._group, incoming.received, incoming.combined
-        incoming, absent = appendable(group, without_known(group, incoming))
+        incoming, absent = appendable(group, without_stored(group, incoming))
         incoming, stored = without_absent(group, incoming.by_position())
         # of a file group that a pending clustering is about to make a reader sees more than what is written here
         is_new = group.target.slice is None and group.target.log_instant is None
@@ -484,7 +484,8 @@ class AppendHandle:
             self._append_block(log, held, absent, told)
 
     def _rows(self, incoming: Incoming) -> Iterator[pa.RecordBatch]:
-        """The rows with their meta columns, as a log file has them: the file id stands for the name of the file."""
+        """The rows with their meta columns, as a log file has them: with the file id in place of the name of the
+        file."""
         group, fresh = self._group, self._group.fresh_meta
         at = group.format.schema.get_field_index(FILE_NAME)
         for keys, data in incoming.alive_batches():
@@ -534,7 +535,7 @@ class AppendHandle:
         if encoded.rows:
             headers = {int(HeaderKey.INSTANT_TIME): self._group.instant}
             block = avro_block([encoded.records], encoded.rows, self._group.format.avro_schema, headers)
-            log.see_known(encoded.ranges, encoded.plain_keys)
+            log.add_statistics(encoded.ranges, encoded.plain_keys)
             self._append_data(log, block, encoded.rows)
 
     def _append_data(self, log: LogWriter, block: LogBlock, rows: int) -> None:
@@ -577,7 +578,7 @@ class AppendHandle:
         group, file_slice = self._group, self._group.target.slice
         names = [log.name for log in written]
         prev_commit, base = group.instant, ""
-        # who reads changes, and versions before 8, find what the file stands on in its write stat
+        # readers of changes, and versions before 8, find what the file is based on in its write stat
         if file_slice is not None and (not has_completion_times(self._version) or group.reader.config.cdc_enabled):
             begun = group.target.log_instant  # a slice that a pending compaction has begun has no base file yet
             prev_commit = begun or file_slice.instant

@@ -31,7 +31,7 @@ class Target:
     """A file group to write to; `slice` is its latest file slice, None for a new group. `size_limited`: may grow to the
     maximum file size only, further rows open another file group.
 
-    `rewrites`: the base file is written anew, where the rows of a merge-on-read table are else appended. `log_instant`
+    `rewrites`: the base file is rewritten, where the rows of a merge-on-read table are else appended. `log_instant`
     is that of the slice which a pending compaction has begun: before table version 8 its log files are named with it.
     Of a bucket with several file groups, `among` are those that are there, and `bucket` is its number, by which further
     ones are named. Without a `slice`, `log_instant` is that of the clustering which is about to make the file group:
@@ -114,7 +114,7 @@ class Handle(Protocol):
     """Writes one file group in one task. It lives from the group's first row to its statuses."""
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
-        """Write the rows; one status for each file, or one that says that nothing had to be written.
+        """Write the rows; one status for each file, or one without a file if nothing had to be written.
 
         Rows of a table that is sorted come in the order of their keys. What was begun is given up if this raises.
         """
@@ -125,9 +125,9 @@ class Handle(Protocol):
 class GroupWrite:
     """One file group of a write, as its handle gets it.
 
-    `on_match` says what happens to a stored row of the same key, `new_partition` that the partition path may not be
+    `on_match` is what happens to a stored row of the same key, `new_partition` that the partition path may not be
     there yet, `located` that the keys of its rows were looked up: a stored row is there for each, `delete_lookup` that
-    deletes without an ordering value take that of the stored row. `memory` bounds the rows that are held.
+    deletes without an ordering value take that of the stored row. `memory` bounds the buffered rows.
     """
 
     reader: SliceReader

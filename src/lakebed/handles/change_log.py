@@ -32,7 +32,7 @@ from lakebed.model import COMMIT_TIME, META_COLUMNS, RECORD_KEY, path_in
 from lakebed.schema.avro import avro_without_meta
 from lakebed.storage.base import Storage, Upload
 
-# Changes that are held before they become a block.
+# Changes that are buffered before they become a block.
 _BLOCK_BYTES = 32 << 20
 
 
@@ -54,8 +54,8 @@ class ChangeLogWriter:
     file_id: str
     task: Task
     done: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
-    _held: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
-    _held_bytes: int = 0
+    _buffered: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
+    _buffered_bytes: int = 0
     _name: str = ""
     _size: int = 0
     _upload: Upload | None = None
@@ -98,9 +98,9 @@ class ChangeLogWriter:
         }
         names = COLUMNS[self.mode]
         batch = pa.RecordBatch.from_arrays([values[name]() for name in names], names=list(names))
-        self._held.append(batch)
-        self._held_bytes += batch.nbytes
-        if self._held_bytes > _BLOCK_BYTES:
+        self._buffered.append(batch)
+        self._buffered_bytes += batch.nbytes
+        if self._buffered_bytes > _BLOCK_BYTES:
             self._flush()
 
     def _image(self, rows: pa.RecordBatch | None, count: int) -> pa.Array:
@@ -111,12 +111,12 @@ class ChangeLogWriter:
         return pa.StructArray.from_arrays(columns, fields=fields)
 
     def _flush(self) -> None:
-        """Write what is held as one block."""
-        if not self._held:
+        """Write what is buffered as one block."""
+        if not self._buffered:
             return
         schema = change_log_schema(self.mode, avro_without_meta(self.avro_schema))
-        data = block_bytes(change_log_block(self._held, schema, self.instant))
-        self._held, self._held_bytes = [], 0
+        data = block_bytes(change_log_block(self._buffered, schema, self.instant))
+        self._buffered, self._buffered_bytes = [], 0
         if self._upload is None:
             self._open()
         assert self._upload is not None
@@ -157,7 +157,7 @@ class ChangeLogWriter:
 
     def abort(self) -> None:
         """Give up what is open."""
-        self._held.clear()
+        self._buffered.clear()
         if self._upload is not None:
             self._upload.abort()
             self._upload = None

@@ -39,7 +39,7 @@ from lakebed.write_status import WriteStatus, to_batch
 
 Positions = npt.NDArray[np.int64]
 _Codes = npt.NDArray[np.uint64]
-# Of a code: more bits of a rank tell no more about where a row lies.
+# Of a code: more bits of a rank do not locate a row better.
 _BITS = 63
 _MOST_BITS = 21
 
@@ -71,7 +71,7 @@ def z_codes(ranks: Sequence[_Codes], bits: int) -> _Codes:
 
 
 def hilbert_codes(ranks: Sequence[_Codes], bits: int) -> _Codes:
-    """How far along the Hilbert curve points lie: neighbours on it differ by one in one column.
+    """How far along the Hilbert curve points are: neighbours on it differ by one in one column.
 
     >>> hilbert_codes([np.array([0, 0, 1, 1], np.uint64), np.array([0, 1, 1, 0], np.uint64)], 1).tolist()
     [0, 1, 2, 3]
@@ -123,7 +123,7 @@ def _sorted(values: Sequence[pa.Array]) -> Positions:
 # Sorted rows that are written at a time.
 _STEP_ROWS = 1 << 16
 _STEP_BYTES = 128 << 20
-_PLACE = "_lakebed_place"
+_POSITION = "_lakebed_place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def clustering_rows(operations: Sequence[ClusteringOperation]) -> pa.Table:
     numbers = [number for number, operation in enumerate(operations) for _ in operation.slices]
     places = [place for operation in operations for place in range(len(operation.slices))]
     table = table.set_column(table.column_names.index(GROUP), GROUP, pa.array(numbers, pa.int32()))
-    return table.append_column(_PLACE, pa.array(places, pa.int32()))
+    return table.append_column(_POSITION, pa.array(places, pa.int32()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class GroupClusterer:
     ) -> Iterator[pa.RecordBatch]:
         storage = self.reader.storage
         try:
-            named = pa.Table.from_batches(batches).sort_by(_PLACE)
+            named = pa.Table.from_batches(batches).sort_by(_POSITION)
             slices = [planned_slice(storage, one) for one in operations_in(iter(named.to_batches()))]
             yield to_batch(self.cluster(slices, number, task))
         except LakebedError as error:
@@ -208,7 +208,7 @@ class GroupClusterer:
             yield from self._merged(one, ())
 
     def _put(self, files: _ClusteredFiles, one: FileSlice) -> None:
-        """Put the rows of a slice behind those of the open file: as bytes where it has no log files."""
+        """Put the rows of a slice after those of the open file: as bytes if it has no log files."""
         if self.reader.is_merged(one):
             for batch in self._merged(one, files.dictionaries):
                 files.add(batch)

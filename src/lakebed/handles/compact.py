@@ -27,7 +27,7 @@ from lakebed.format.parquet_encodings import encodings_of
 from lakebed.handles.append import pieces
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.log_writer import LogWriter
-from lakebed.handles.stored_rows import RowGroupCopies, StoredRows, sorted_as_a_whole, texts_with_dictionary
+from lakebed.handles.stored_rows import RowGroupCopies, StoredRows, sorted_in_full, texts_with_dictionary
 from lakebed.model import PARTITION_PATH, BaseFile, FileSlice, LogFile, path_in
 from lakebed.slices.base_rows import DICTIONARY_META
 from lakebed.slices.logs import MergeCounts
@@ -48,7 +48,7 @@ _OPERATION = pa.schema(
         ("log_files", pa.list_(pa.string())),
     ]
 )
-# What a compaction's write stat tells beyond that of a write, by Hudi's names.
+# What a compaction's write stat has beyond that of a write, by Hudi's names.
 _TOTALS = "totals"
 _NO_KEYS = pa.array([], pa.string())
 COMPACTED_SCHEMA = STATUS_SCHEMA.append(pa.field(_TOTALS, pa.string()))
@@ -132,7 +132,7 @@ class SliceCompactor:
         with stored.groups() as source:
             if source is None:
                 return None
-            writer = self._writer(file_slice, task, stored.encodings, *stored.known_keys(), copies=True)
+            writer = self._writer(file_slice, task, stored.encodings, *stored.stored_keys(), copies=True)
             groups = RowGroups(source, RowGroupCopies(writer, source, stored.parquet.row_group_rows).take)
             merged = self.reader.merged(file_slice, format_.schema, groups=groups)
             with _aborting(writer):
@@ -149,7 +149,7 @@ class SliceCompactor:
         with Spill(self.format.settings.memory) as spill:
             batches = merged.batches()
             if self.format.sort:
-                batches = (rows for rows, _ in sorted_as_a_whole(batches, spill))
+                batches = (rows for rows, _ in sorted_in_full(batches, spill))
             with _aborting(writer):
                 for batch in batches:
                     writer.write(batch, new_keys=None)
@@ -196,7 +196,7 @@ def _aborting(writer: FileWriter) -> Generator[None]:
 
 
 def totals_of(file_slice: FileSlice, counts: Any, changed: int, millis: int) -> dict[str, int]:
-    """What Hudi's write stat tells of the log files that were merged."""
+    """What Hudi's write stat has of the log files that were merged."""
     return {
         "totalLogRecords": counts.log_records,
         "totalUpdatedRecordsCompacted": changed,
@@ -226,7 +226,7 @@ def operations_in(batches: Iterator[pa.RecordBatch]) -> Iterator[CompactionOpera
 
 def planned_slice(storage: Storage, operation: CompactionOperation) -> FileSlice:
     """The file slice that an operation of a plan names, whatever came to its group since. Raises `CorruptFile` where a
-    file of it is gone."""
+    file of it is missing."""
     base = None
     if operation.base_file:
         base = parse_base_file(operation.partition, operation.base_file, _size(storage, operation, operation.base_file))
@@ -247,7 +247,7 @@ def _size(storage: Storage, operation: CompactionOperation, name: str) -> int:
     info = storage.head(path)
     if info is None:
         raise CorruptFile(
-            f"{storage.url(path)} is gone, and a table service that is planned reads it",
+            f"{storage.url(path)} is missing, and a planned table service reads it",
             hint="Restore the file from a copy.",
             context={"path": path, "file_id": operation.file_id},
         )

@@ -69,7 +69,7 @@ class BaseFiles:
         )
 
     def add(self, batches: Iterator[pa.RecordBatch], writer: FileWriter | None = None) -> None:
-        """Write new rows, behind those of an open file or to new ones, and close what is written to."""
+        """Write new rows, after those of an open file or to new ones, and close what is written to."""
         inserted = 0
         try:
             for batch in batches:
@@ -117,7 +117,7 @@ class CreateHandle:
         }
         if incoming.alive == 0:
             return [WriteStatus(group.partition, group.target.file_id, **counts)]
-        incoming.require_whole()
+        incoming.require_complete()
         files, fresh = BaseFiles(group), group.fresh_meta
         files.prepare_partition()
         files.add(fresh.with_meta(keys, data) for keys, data in incoming.alive_batches())

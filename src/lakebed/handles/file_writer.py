@@ -45,9 +45,9 @@ class FileFormat:
     """How base and log files of this table are written: columns and Avro schema with meta, Parquet and bloom settings.
 
     `log_blocks` is the format of data blocks. `range_columns` are those whose ranges are collected. `change_fields`
-    asks for the keys that are added and removed, with these fields of them (None: nobody asks). `sort` keeps the rows
+    requests the keys that are added and removed, with these fields of them (None: not requested). `sort` keeps the rows
     of a file in the order of their keys. `change_log` is what the changes of a merge are logged with, if they are.
-    `plain_keys` are the key fields of which files say whether their texts can be misread (empty: nobody asks).
+    `plain_keys` are the key fields for which files record whether their texts can be misread (empty: not requested).
     """
 
     schema: pa.Schema
@@ -77,13 +77,13 @@ class FileFormat:
         return BloomFilter.dynamic(s.bloom_entries, s.bloom_fpp, s.bloom_max_entries)
 
     def key_changes(self) -> KeyChanges | None:
-        """What collects the changes of keys, None where nobody asks or keys are not stored."""
+        """What collects the changes of keys, None if not requested or keys are not stored."""
         if self.change_fields is None or not self.populate_meta:
             return None
         return KeyChanges(self.change_fields)
 
     def key_texts(self) -> PlainKeys | None:
-        """What looks at the texts of keys, None where nobody asks."""
+        """What looks at the texts of keys, None if not requested."""
         return PlainKeys(self.plain_keys) if self.plain_keys else None
 
     def changes_log(
@@ -146,7 +146,7 @@ class FileWriter:
         """How many rows of a batch to write before asking again whether the file is below `limit` bytes; 0 when it is
         as good as full.
 
-        Rows that were written before tell nothing about these: as many are let in as fit even if they do not get
+        Rows that were written before show nothing about these: as many are admitted as fit even if they do not get
         smaller in the file, or a small part of the limit, by which a file may outgrow it.
         """
         left = limit - (self._writer.most_bytes if self._writer else 0)
@@ -205,7 +205,7 @@ class FileWriter:
         self.rows += source.groups[number].rows
 
     def note(self, merged: Merged) -> None:
-        """Note the changes of a merged batch, where somebody asks for them."""
+        """Note the changes of a merged batch, if they are requested."""
         changes = self.changes
         if changes is not None:
             if merged.removed is not None:
@@ -268,7 +268,8 @@ class FileWriter:
         return size
 
     def _check_marker(self) -> None:
-        """A task attempt that outlives its write finds its marker gone, and nobody would look for its file any more."""
+        """A task attempt that outlives its write finds its marker missing, and no process would look for its file any
+        more."""
         if self.storage.head(marker_path(self.instant, self.partition, self.name, self.kind)) is None:
             self.storage.delete(self.path)
             raise CommitConflict(

@@ -18,7 +18,7 @@ from lakebed.engine.base import GroupOfRows, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
 from lakebed.expressions.partition_paths import PathCheck
-from lakebed.handles.append import AppendHandle, are_small, most_block_bytes, take_in
+from lakebed.handles.append import AppendHandle, are_small, ingest_groups, most_block_bytes
 from lakebed.handles.base import GroupWrite, HandleType, Target, Targets
 from lakebed.handles.bucket_groups import BucketHandle
 from lakebed.handles.create import CreateHandle
@@ -57,7 +57,7 @@ def check_stored_key_fields(group: GroupWrite, incoming: Incoming) -> None:
 class GroupWriter:
     """Sent to the tasks. Called with a partition path, a group number and the group's batches.
 
-    `on_match` says what happens to a stored row of the same key, `insert_handle` writes the rows of new file groups,
+    `on_match` is what happens to a stored row of the same key, `insert_handle` writes the rows of new file groups,
     `located` that the keys of rows for others were looked up, `delete_lookup` that deletes without an ordering value
     take that of the stored row. With `early` it looks for writers that are at a file
     group before it is. Of groups that were `begun` before, the batches are not looked at.
@@ -71,7 +71,7 @@ class GroupWriter:
     targets: Targets
     on_match: OnMatch
     max_file_size: int
-    known_partitions: frozenset[str]
+    existing_partitions: frozenset[str]
     path_check: PathCheck
     insert_handle: HandleType = CreateHandle
     located: bool = False
@@ -98,7 +98,7 @@ class GroupWriter:
             begun, incoming = self.begun[partition, group]
             return begun.write(incoming)
         to = self._group(partition, group, task)
-        self._look_for_rivals(to)
+        self._check_concurrent_writers(to)
         handle = self._handle_type(to.target)(to)
         appends = isinstance(handle, AppendHandle)
         intake = replace(self.intake, numbered=appends and to.base_of_positions is not None)
@@ -109,7 +109,7 @@ class GroupWriter:
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupWriter:
         """The writer of these groups. Small ones of log files are taken in and begun together, which is quicker; what
-        is in the way is left to be met again where it can be said which group's it is."""
+        fails is left to be tried again group by group, so that the error names the group."""
         if not are_small(groups) or not self._takes_in_together(rows):
             return self
         writes = [self._group(group.partition, group.number, group.task) for group in groups]
@@ -123,11 +123,13 @@ class GroupWriter:
     def _begin(
         self, rows: pa.Table, groups: Sequence[GroupOfRows], writes: Sequence[GroupWrite]
     ) -> dict[tuple[str, int], tuple[AppendHandle, Incoming]]:
-        found = take_in(rows, groups, [to.target.file_id for to in writes], self.intake, self.format, self.instant)
+        found = ingest_groups(
+            rows, groups, [to.target.file_id for to in writes], self.intake, self.format, self.instant
+        )
         handles = [AppendHandle(to, taken.encoded) for to, taken in zip(writes, found, strict=True)]
         for to, taken in zip(writes, found, strict=True):
             check_stored_key_fields(to, taken.incoming)
-            self._look_for_rivals(to)
+            self._check_concurrent_writers(to)
         logs = [handle.begin() for handle, taken in zip(handles, found, strict=True) if taken.encoded.rows]
         mark_all(logs)
         return {
@@ -135,7 +137,7 @@ class GroupWriter:
             for to, handle, taken in zip(writes, handles, found, strict=True)
         }
 
-    def _look_for_rivals(self, to: GroupWrite) -> None:
+    def _check_concurrent_writers(self, to: GroupWrite) -> None:
         if self.early is not None:
             self.early.check(self.storage, to.partition, to.target.file_id)
 
@@ -144,8 +146,8 @@ class GroupWriter:
         intake, format_ = self.intake, self.format
         in_one_block = rows.nbytes <= most_block_bytes(format_, intake.memory)
         whole = not intake.absent and intake.auto_keys is None and POSITION not in rows.column_names
-        as_they_come = intake.picks_winners and self.on_match in ("keys", "none") and not format_.sort
-        return in_one_block and whole and as_they_come and format_.log_blocks == "avro"
+        in_input_order = intake.picks_winners and self.on_match in ("keys", "none") and not format_.sort
+        return in_one_block and whole and in_input_order and format_.log_blocks == "avro"
 
     def _handle_type(self, target: Target) -> HandleType:
         if target.among is not None:
@@ -164,7 +166,7 @@ class GroupWriter:
             max_file_size=self.max_file_size,
             memory=self.intake.memory,
             path_check=self.path_check,
-            new_partition=partition not in self.known_partitions,
+            new_partition=partition not in self.existing_partitions,
             partition=partition,
             number=number,
             target=self.targets.of(partition, number),

@@ -18,10 +18,10 @@ from lakebed.format.log_file import LogBlock, block_bytes
 from lakebed.handles.file_writer import FileFormat
 from lakebed.model import has_completion_times, path_in
 from lakebed.storage.base import Storage, Upload
-from lakebed.storage.exactly_once import put_once
+from lakebed.storage.exactly_once import create_exactly_once
 
-# Bytes of a file that are held and then written in one go; a larger one is written as its blocks come.
-_HELD_BYTES = 16 << 20
+# Bytes of a file that are buffered and then written in one go; a larger one is written as its blocks come.
+_BUFFERED_BYTES = 16 << 20
 # Write tokens are three numbers that fit into an `int` of Java.
 _TOKEN_NUMBERS = (1 << 31) - 1
 
@@ -67,10 +67,10 @@ class LogWriter:
     next_version: int
     done: list[WrittenLogFile] = field(default_factory=list[WrittenLogFile])
     _file: WrittenLogFile | None = None
-    _held: list[bytes] = field(default_factory=list[bytes])
+    _buffered: list[bytes] = field(default_factory=list[bytes])
     _upload: Upload | None = None
     _ranges: RowRanges | None = None
-    _known_ranges: pa.RecordBatch | None = None
+    _row_ranges: pa.RecordBatch | None = None
     _texts: PlainKeys | None = None
     _started: float = 0.0
 
@@ -85,12 +85,12 @@ class LogWriter:
         return self.begin() if self._file is None else self._file
 
     def begin(self, *, marked: bool = False) -> WrittenLogFile:
-        """Open the next file; `marked`: whoever calls this writes its marker, before anything is appended."""
+        """Open the next file; `marked`: the caller writes its marker, before anything is appended."""
         self._started = time.monotonic()
         self._file = self._named(self.next_version)
         columns = self.format.range_columns
         self._ranges = RowRanges(self.format.schema, columns) if columns else None
-        self._known_ranges = None
+        self._row_ranges = None
         self._texts = self.format.key_texts()
         if not marked:
             self._mark()
@@ -104,11 +104,11 @@ class LogWriter:
         if self._ranges is not None:
             self._ranges.see(rows)
 
-    def see_known(self, ranges: pa.RecordBatch | None, plain_keys: bool | None) -> None:
-        """Take what is known of all rows that go to the open file: their ranges, and whether no key of them can be
-        misread (None: nobody asks)."""
+    def add_statistics(self, ranges: pa.RecordBatch | None, plain_keys: bool | None) -> None:
+        """Take statistics of all rows that go to the open file: their ranges, and whether no key of them can be
+        misread (None: not requested)."""
         _ = self.file
-        self._known_ranges = ranges
+        self._row_ranges = ranges
         if self._texts is not None:
             self._texts.hold = bool(plain_keys)
 
@@ -116,13 +116,13 @@ class LogWriter:
         """Write a block; a file that is larger than the maximum then is closed."""
         file, data = self.file, block_bytes(block)
         file.size += len(data)
-        self._held.append(data)
-        if self._upload is None and file.size > _HELD_BYTES:
+        self._buffered.append(data)
+        if self._upload is None and file.size > _BUFFERED_BYTES:
             self._open_upload()
         if self._upload is not None:
-            for part in self._held:
+            for part in self._buffered:
                 self._upload.write(part)
-            self._held.clear()
+            self._buffered.clear()
         if file.size > self.format.settings.log_file_bytes:
             self.close()
 
@@ -131,27 +131,27 @@ class LogWriter:
         if self._file is None:
             return
         if not has_completion_times(self.table_version):
-            self._check_marker()  # what is visible under a slice's name may stand in another writer's commit
+            self._check_marker()  # what is visible under a slice's name may be in another writer's commit
         if self._upload is not None:
             self._upload.close()
             self._upload = None
         else:
-            data = b"".join(self._held)
-            while not put_once(self.storage, self._path, data):
+            data = b"".join(self._buffered)
+            while not create_exactly_once(self.storage, self._path, data):
                 self._take_next_version()
-            self._held.clear()
+            self._buffered.clear()
         self._check_marker()
         file = self._file
         file.millis = int((time.monotonic() - self._started) * 1000)
         if self._ranges is not None:
-            file.ranges = as_stream(self._ranges.row() if self._known_ranges is None else self._known_ranges)
+            file.ranges = as_stream(self._ranges.row() if self._row_ranges is None else self._row_ranges)
         file.plain_keys = None if self._texts is None else self._texts.hold
         self.done.append(file)
         self.next_version, self._file = file.version + 1, None
 
     def abort(self) -> None:
         """Give up the open file."""
-        self._held.clear()
+        self._buffered.clear()
         if self._upload is not None:
             self._upload.abort()
             self._upload = None
@@ -165,7 +165,7 @@ class LogWriter:
         return WrittenLogFile(log_file_name(self.file_id, self.log_instant, version, self._token()), version)
 
     def _token(self) -> str:
-        """Names that carry the slice's instant do not tell who writes: the token does."""
+        """Names that have the slice's instant do not show the writer: the token does."""
         if self.log_instant == self.instant or not self.instant.isdecimal():
             return self.task.write_token
         return f"{self.task.partition}-{int(self.instant) % _TOKEN_NUMBERS}-{self.task.attempt}"
@@ -181,7 +181,8 @@ class LogWriter:
         self._mark()
 
     def _open_upload(self) -> None:
-        """An upload replaces what has its name: nobody else may have it. Tokens make names the writer's own."""
+        """An upload replaces a file of its name: no other writer may have it. Tokens make names unique to the
+        writer."""
         while self.storage.head(self._path) is not None:
             self._take_next_version()
         self._upload = self.storage.create(self._path)
@@ -195,7 +196,7 @@ class LogWriter:
         if has_completion_times(self.table_version):
             self.storage.delete(self._path)
         elif self.storage.head(self._path) is not None:
-            self._mark()  # the file stays: whoever undoes this write hides what is in it
+            self._mark()  # the file stays: a rollback of this write hides what is in it
         raise CommitConflict(
             f"instant {self.instant} was over before {self.storage.url(self._path)} was written",
             hint="it committed without this attempt, or was rolled back by a writer that took it for dead",

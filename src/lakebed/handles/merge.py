@@ -24,7 +24,7 @@ from lakebed.handles.base import GroupWrite
 from lakebed.handles.change_log import ChangeLogWriter
 from lakebed.handles.create import BaseFiles, CreateHandle
 from lakebed.handles.file_writer import FileWriter
-from lakebed.handles.stored_rows import Step, StoredRows, in_key_order, sorted_as_a_whole, to_be_joined
+from lakebed.handles.stored_rows import Step, StoredRows, in_key_order, sorted_in_full, to_be_joined
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.pairs import Positions
 from lakebed.merge.row_merge import Merged, RowMerge, SortedRowMerge, Touch
@@ -62,7 +62,7 @@ class GroupMerge:
 
     @property
     def fits(self) -> bool:
-        """Whether the file can be gone through like this: one that is to be in the order of its keys has row groups
+        """Whether the file can be read like this: one that is to be in the order of its keys has row groups
         that follow one another."""
         return not isinstance(self._rows, SortedRowMerge) or self._following is not None
 
@@ -74,7 +74,7 @@ class GroupMerge:
                 self._begin()
             for number in range(len(self._source.groups)):
                 self._merge(number, self._following[number] if self._following else None)
-            self._rows.refuse_known()
+            self._rows.refuse_stored()
             if self._rows.new_rows:
                 self._begin()
         except BaseException:
@@ -95,7 +95,7 @@ class GroupMerge:
             self._copy(number)
         elif rows.on_match != "keys" and not touch.adds:
             rows.merge(keys, following, touch)
-            rows.refuse_known()
+            rows.refuse_stored()
             self._copy(number)
         elif touch.removes or touch.adds or self._is_to_be_joined(number, touch) or self._is_wide(touch):
             self._rewrite(number, following, touch)
@@ -112,7 +112,7 @@ class GroupMerge:
             self.writer.copy(self._source, number)
 
     def _rewrite(self, number: int, following: str | None, touch: Touch | None) -> None:
-        """Encode a row group anew, with rows that came, without those that went."""
+        """Encode a row group again, with added rows, without deleted ones."""
         batch = self._read(number, self._names)
         if isinstance(self._rows, SortedRowMerge):
             order = key_order(batch.column(RECORD_KEY))
@@ -158,7 +158,7 @@ class GroupMerge:
         writer.copy(self._source, number, merged.rows.select(changed))
 
     def _is_to_be_joined(self, number: int, touch: Touch | None) -> bool:
-        """Whether the rows of a row group are written together with those before it, or with new ones behind it."""
+        """Whether the rows of a row group are written together with those before it, or with new ones after it."""
         behind = 0
         if not isinstance(self._rows, SortedRowMerge) and number + 1 == len(self._source.groups):
             behind = self._rows.new_rows - (int((touch.positions >= 0).sum()) if touch is not None else 0)
@@ -184,7 +184,7 @@ class GroupMerge:
 
 def following_keys(ranges: Sequence[Range]) -> list[str | None] | None:
     """For each row group a key that no later row is below (None: no row follows); None where row groups do not follow
-    one another in the order of their keys, or do not tell."""
+    one another in the order of their keys, or have no ranges."""
     known = [span for span in ranges if span is not None]
     if len(known) < len(ranges) or any(before[1] > after[0] for before, after in pairwise(known)):
         return None
@@ -192,7 +192,7 @@ def following_keys(ranges: Sequence[Range]) -> list[str | None] | None:
 
 
 def _differs(old: pa.Array, new: pa.Array, at: Positions) -> bool:
-    """Whether a column has other values in some rows; the first of them mostly tell. Of zeros the sign counts, which
+    """Whether a column has other values in some rows; the first of them mostly show it. Of zeros the sign counts, which
     Arrow does not compare: nested columns with floating numbers are taken for changed."""
     if pa.types.is_floating(old.type):
         bits = pa.int64() if pa.types.is_float64(old.type) else pa.int32()
@@ -210,7 +210,7 @@ def _plain(column: pa.Array, at: Positions) -> pa.Array:
 
 
 class MergeHandle:
-    """Streams the stored rows by, with winners in their places and new rows behind them, or where their keys belong.
+    """Streams the stored rows, with winners in their places and new rows after them, or where their keys belong.
 
     A slice that no incoming row changes is not written.
     """
@@ -269,7 +269,7 @@ class MergeHandle:
         """An open file with the stored rows, merged; None where nothing changes."""
 
         def opened(*, copies: bool = False) -> FileWriter:
-            bloom, keys = stored.known_keys()
+            bloom, keys = stored.stored_keys()
             return files.open(stored.base.file_id, "MERGE", bloom, keys, stored.encodings, log, copies=copies)
 
         with stored.groups() as source:
@@ -325,7 +325,7 @@ def _merge(rows: RowMerge, stored: StoredRows, batch_rows: int, writer: FileWrit
         steps: Iterator[Step] = ((batch, None) for batch in batches)
         if isinstance(rows, SortedRowMerge):
             if stored.is_merged:  # rows of log files alone come last
-                steps = sorted_as_a_whole(batches, spill)
+                steps = sorted_in_full(batches, spill)
             else:
                 steps = in_key_order(batches, stored.footer.metadata, spill)
         for batch, following in steps:

@@ -16,7 +16,7 @@ from lakebed.engine.spill import Spill
 from lakebed.errors import IndexInconsistent, LakebedError
 from lakebed.format.file_names import new_file_id
 from lakebed.handles.file_writer import FileFormat, FileWriter
-from lakebed.handles.stored_rows import decoded, put_file, sorted_as_a_whole
+from lakebed.handles.stored_rows import decoded, put_file, sorted_in_full
 from lakebed.index.base import KeyHash
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.slices.reader import SliceReader
@@ -48,7 +48,7 @@ class BucketMover:
     moves: tuple[Move, ...] = ()
 
     def __call__(self, number: int, task: Task) -> Iterator[pa.RecordBatch]:
-        """Run one of the moves: each slice is read once, and all its targets are written beside one another."""
+        """Run one of the moves: each slice is read once, and all its targets are written at the same time."""
         move = self.moves[number]
         try:
             yield to_batch(self.move(move, task))
@@ -113,7 +113,7 @@ class BucketWriter:
 
 
 class _Targets:
-    """The files of some file groups of one partition path, open beside one another."""
+    """The files of some file groups of one partition path, open at the same time."""
 
     def __init__(self, mover: BucketMover, partition: str, task: Task, count: int) -> None:
         self._mover, self._partition, self._task = mover, partition, task
@@ -157,7 +157,7 @@ class _Targets:
             try:
                 yield self
                 for number, spill in sorted(self._held.items()):
-                    for batch, _ in sorted_as_a_whole(iter(()), spill):
+                    for batch, _ in sorted_in_full(iter(()), spill):
                         self.writer(number).write(batch, new_keys=None)
                 for number in sorted(self._open):
                     self._finish(self._open[number])
@@ -183,7 +183,7 @@ def _of_move(move: Move, batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[t
             int(np.flatnonzero(found == strange[0])[0])
         ].as_py()
         raise IndexInconsistent(
-            f"record key {key!r} in partition {move.partition!r} lies in a bucket that it does not hash to",
+            f"record key {key!r} in partition {move.partition!r} is in a bucket that it does not hash to",
             hint="A writer with another bucket count has written it. t.indexes.use('simple') looks keys up; then"
             " t.indexes.use('bucket', buckets=...) puts every row into its bucket.",
             context={"record_key": key, "partition": move.partition, "files": [one.label for one in move.sources]},

@@ -1,7 +1,7 @@
 """Rows of a base file that go into another one, decoded or as bytes; in the order of their keys where files are
 sorted.
 
-The file alone tells its order, not the table's settings: any writer may have written it. A file whose row groups
+The file alone shows its order, not the table's settings: any writer may have written it. A file whose row groups
 follow one another by their statistics is read a few row groups at a time; every other file is sorted as one, once.
 """
 
@@ -32,9 +32,9 @@ from lakebed.storage.parallel import once
 
 # Meta columns with few different values: read and written as dictionaries, as are those the old file stores so.
 _DICTIONARY_META = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
-# Rows that are read at a time only to see whether anything changes: the first of them mostly tell.
+# Rows that are read at a time only to see whether anything changes: the first of them mostly show it.
 _PROBED_ROWS = 16_384
-# Fewer rows in a single row group are encoded anew as fast as looked at more closely.
+# Fewer rows in a single row group are encoded again as fast as looked at more closely.
 _WORTH_COPYING = 16_384
 
 
@@ -57,7 +57,7 @@ class StoredRows:
 
     @property
     def is_merged(self) -> bool:
-        """Whether log files change the rows of the base file, so that its footer does not tell of them."""
+        """Whether log files change the rows of the base file, so that its footer does not describe them."""
         return self.reader.is_merged(self.file_slice)
 
     @once
@@ -84,11 +84,11 @@ class StoredRows:
         """Texts that come as dictionaries."""
         return *_DICTIONARY_META, *texts_with_dictionary(self.format.schema, self.encodings)
 
-    def known_keys(self) -> tuple[BloomFilter | None, KeyRange]:
+    def stored_keys(self) -> tuple[BloomFilter | None, KeyRange]:
         """Bloom filter and key range of the rows, to which only new keys are added.
 
         A filter is carried on only where one is to be written; where the file has none that can be used, or log files
-        bring keys of their own, all keys are added anew.
+        have keys of their own, all keys are added again.
         """
         if self.footer.key_range is not None and not self.is_merged:
             keys = KeyRange(*self.footer.key_range)
@@ -144,7 +144,7 @@ def in_key_order(batches: Iterator[pa.RecordBatch], metadata: Any, spill: Spill)
     have to be sorted together."""
     steps = row_group_steps(metadata)
     if steps is None:
-        yield from sorted_as_a_whole(batches, spill)
+        yield from sorted_in_full(batches, spill)
         return
     for rows, following in steps:
         parts: list[pa.RecordBatch] = []
@@ -157,7 +157,7 @@ def in_key_order(batches: Iterator[pa.RecordBatch], metadata: Any, spill: Spill)
 
 def row_group_steps(metadata: Any) -> list[tuple[int, str | None]] | None:
     """Runs of row groups that follow one another in the order of their keys: rows of each, and a key that no later row
-    is below. None where a run would be too large to be held, or the file does not tell.
+    is below. None if a run would be too large for memory, or the file does not have the ranges.
     """
     ranges = [r for r in key_ranges(metadata) if r is not None]
     count = metadata.num_row_groups
@@ -181,8 +181,8 @@ def row_group_steps(metadata: Any) -> list[tuple[int, str | None]] | None:
     return [step for step in steps if step[0]]
 
 
-def sorted_as_a_whole(batches: Iterator[pa.RecordBatch], spill: Spill) -> Iterator[Step]:
-    """All rows, held together until the last has come, in the order of their keys."""
+def sorted_in_full(batches: Iterator[pa.RecordBatch], spill: Spill) -> Iterator[Step]:
+    """All rows, buffered until the last has come, in the order of their keys."""
     spill.extend(map(decoded, batches))
     table = spill.table(pa.schema([(RECORD_KEY, pa.string())]))
     if not table.num_rows:
@@ -206,13 +206,13 @@ def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-# Row groups of fewer rows, and of a smaller share of a full one, are encoded anew together with those beside them.
+# Row groups of fewer rows, and of a smaller share of a full one, are encoded again together with adjacent ones.
 _SMALL_ROWS = 8_192
 _SMALL_SHARE = 4
 
 
 def put_file(writer: FileWriter, reader: SliceReader, format_: FileFormat, file_slice: FileSlice) -> int:
-    """Put the rows of a slice without log files behind those of an open file (with `copies`), in their order and with
+    """Put the rows of a slice without log files after those of an open file (with `copies`), in their order and with
     their meta columns but for the file's name; gives how many.
 
     The new file's key range, bloom filter and key changes take them in. Of a row group that is copied nothing is
@@ -263,7 +263,7 @@ def _take_in(writer: FileWriter, rows: pa.RecordBatch) -> None:
         writer.changes.added(rows)
 
 
-# A row group of less than such a share of a full one is small: it does not stay by itself beside fresh rows.
+# A row group of less than such a share of a full one is small: it does not stay by itself next to fresh rows.
 _SMALL = 4
 # The last row group takes new rows in while it has less than this share.
 _ROOM_LEFT = 0.75
@@ -271,14 +271,14 @@ _ROOM_LEFT = 0.75
 
 @dataclass(frozen=True)
 class RowGroupCopies:
-    """Copies row groups of a file behind the rows of an open one; `full_rows` are the rows of a full row group."""
+    """Copies row groups of a file after the rows of an open one; `full_rows` are the rows of a full row group."""
 
     writer: FileWriter
     source: StoredGroups
     full_rows: int
 
     def take(self, number: int, behind: int) -> bool:
-        """Copy a row group, unless it is to be joined; says which it was. `behind` new rows are to follow it."""
+        """Copy a row group, unless it is to be joined; returns which it was. `behind` new rows are to follow it."""
         if to_be_joined(self.source.groups[number].rows, self.writer.loose_rows, behind, self.full_rows):
             return False
         self.writer.copy(self.source, number)

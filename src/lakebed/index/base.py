@@ -85,9 +85,9 @@ class KeyLookup:
     key, `absent` times for one that their file does not hold; `false_positives` of these they let through.
 
     `opened` data files (base and log files) were opened to read stored keys or ordering values, and `bytes` of key
-    columns and of log files were read from them, None where that is not known: Spark's own reader does not say. Footers
+    columns and of log files were read from them, None if unknown: Spark's own reader does not count them. Footers
     are in neither. `index_files` files of an index were opened, one that several tasks open as often. `by_hash`: the
-    hash of a key names its file group, so that nobody looked whether it is there, and `tagged` is 0.
+    hash of a key names its file group, so that no lookup was needed, and `tagged` is 0.
     """
 
     keys: int = 0
@@ -146,11 +146,11 @@ class Tagged:
     moves: one with `DELETE` true for its old place, one without location for the new one. A key that lives in several
     file groups comes back once per place.
 
-    An index that reads base files to find keys may tell the rows that it found there in a third column, `POSITION`:
-    log blocks then say for which rows they are (`TableConfig.has_record_positions`).
+    An index that reads base files to find keys may give the rows that it found there in a third column, `POSITION`:
+    log blocks then have the rows that they are for (`TableConfig.has_record_positions`).
 
-    `held` are rows that the index persisted for these: the caller releases them. `lookup` is what the index has to
-    tell of its search.
+    `held` are rows that the index persisted for these: the caller releases them. `lookup` has the counts
+    of its search.
     """
 
     rows: Rows
@@ -159,7 +159,7 @@ class Tagged:
 
     @contextmanager
     def released(self, engine: Engine) -> Generator[Rows]:
-        """The rows; what is held for them goes at the end of the block."""
+        """The rows; what is cached for them is released at the end of the block."""
         try:
             yield self.rows
         finally:
@@ -179,8 +179,8 @@ __all__ = [
     "Index",
     "IndexOptions",
     "KeyHash",
+    "KeyLocations",
     "KeyLookup",
-    "KeyPlaces",
     "Numbered",
     "Placement",
     "Resizes",
@@ -192,7 +192,7 @@ __all__ = [
 ]
 
 
-class KeyPlaces(Protocol):
+class KeyLocations(Protocol):
     """Which file slices can hold a key, by a hash of it and without looking anything up."""
 
     fields: tuple[str, ...]
@@ -204,10 +204,10 @@ class KeyPlaces(Protocol):
         ...
 
     def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
-        """Those of the slices that can hold keys with these numbers, and those that tell no number."""
+        """Those of the slices that can hold keys with these numbers, and those without a number."""
         ...
 
-    def in_partition(self, path: str) -> KeyPlaces:
+    def in_partition(self, path: str) -> KeyLocations:
         """The same for one partition path; equal objects (they hash) for those where keys have the same numbers."""
         return self
 
@@ -219,7 +219,7 @@ class KeyPlaces(Protocol):
         return None
 
 
-class KeyHash(KeyPlaces, Protocol):
+class KeyHash(KeyLocations, Protocol):
     """The hash by which an index finds the file group of a key: a column of the rows has its number."""
 
     @property
@@ -235,7 +235,7 @@ class KeyHash(KeyPlaces, Protocol):
         ...
 
     def in_partition(self, path: str) -> KeyHash:
-        """The hash of one partition path; equal objects (they hash) for those where keys fall alike."""
+        """The hash of one partition path; equal objects (they hash) for those that place keys equally."""
         return self
 
     def stored_group(self) -> RowExpression:
@@ -266,7 +266,7 @@ class GroupOutputs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """What somebody wants of an index that hashes keys: `buckets` in all partition paths, or in some `partitions`;
+    """A requested resize of an index that hashes keys: `buckets` in all partition paths, or in some `partitions`;
     Hudi's `rules` ("regex,count;...") for all; or every one of more than `split_over` bytes split."""
 
     buckets: int | None = None
@@ -277,8 +277,8 @@ class Resizing:
 
 @dataclass(frozen=True, slots=True)
 class Resizes:
-    """The file groups of pending clusterings that writes go on beside, with the instants of those: `parents` are going
-    to be replaced, `children` take their place. `Index.place` gives the rows of a parent for its child as well;
+    """The file groups of pending clusterings during which writes continue, with the instants of those: `parents` are
+    going to be replaced, `children` take their place. `Index.place` gives the rows of a parent for its child as well;
     `origins` names the parents of a child."""
 
     parents: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
@@ -301,7 +301,7 @@ class Resizes:
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """What a caller says besides the name of an index; None where nothing is said.
+    """A caller's settings in addition to the name of an index; None where not set.
 
     `defaults` are settings (as `Index.settings` has them) for what is left open.
     """
@@ -346,10 +346,10 @@ class Hashing(Protocol):
         return None
 
     def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:
-        """Those of the key fields whose values alone say where a row is placed."""
+        """Those of the key fields whose values alone decide where a row is placed."""
         return tuple(key_fields)
 
-    def key_places(self, snapshot: Snapshot) -> KeyPlaces | None:
+    def key_locations(self, snapshot: Snapshot) -> KeyLocations | None:
         """Which file slices of a view can hold a key; None where that is not known."""
         return self.key_hash
 
@@ -437,7 +437,7 @@ class Index(Protocol):
 
     ignores_log_deletes: bool = False
     """Whether real Hudi's index of this kind looks for keys in base files alone: it takes a key for stored that log
-    files delete (`lakebed.index.changed_places`)."""
+    files delete (`lakebed.index.changed_locations`)."""
 
     needs_bloom_filters: bool = False
     """Whether base files of the table are to have bloom filters that are filled with their keys."""
@@ -462,8 +462,8 @@ class Index(Protocol):
         return {"type": self.name}
 
     def identity(self) -> Mapping[str, str]:
-        """Those of the settings in which a job's index must agree with the table's; all of them, unless some only say
-        how fast or by which way it works."""
+        """Those of the settings in which a job's index must agree with the table's; all of them, unless some only
+        configure how it works and how fast."""
         return self.settings()
 
     def resolved(self, key_fields: Sequence[str]) -> Index:
@@ -472,7 +472,7 @@ class Index(Protocol):
         return self
 
     def with_lookup_options(self, settings: IndexSettings) -> Index:
-        """The same index with what a job's options say of how it looks keys up."""
+        """The same index with a job's lookup options."""
         return self
 
     def for_existence_checks(self) -> Index:
@@ -513,7 +513,7 @@ class Index(Protocol):
         snapshot: Snapshot,
         replaced: Mapping[str, Sequence[str]],
     ) -> None:
-        """Called under the table lock when nothing stands in the way of the commit any more.
+        """Called under the table lock when nothing can prevent the commit any more.
 
         `statuses` are those of all file groups written (`lakebed.metadata.partitions.key_changes.group_changes` gives
         the keys that each gained and lost), `replaced` the ids of the file groups that go, by partition path.
@@ -527,8 +527,8 @@ class Index(Protocol):
         here is not heard of: the index has to be right without."""
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
-        """Forget what an instant told the index: called under the table lock before the instant is taken off the
-        timeline, again if that was cut off."""
+        """Remove what an instant recorded in the index: called under the table lock before the instant is removed from
+        the timeline, again if that was cut off."""
 
     def explain_for(self, snapshot: Snapshot) -> str:
         """The same of a view of the table, which may lack what the index reads."""

@@ -74,7 +74,7 @@ class SampledSlice:
 
 def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
     """The first keys of some of the latest file slices, spread over the table; their ids must be bucket numbers. Where
-    there is a base file its keys tell enough."""
+    there is a base file its keys are enough."""
     slices = [s if s.base_file is None else s.without_logs() for s in snapshot.file_slices()]
     step = max(1, len(slices) // _SAMPLE_SLICES)
     chosen = slices[::step][:_SAMPLE_SLICES]
@@ -150,7 +150,7 @@ __all__ = ["DEFAULT_BUCKETS", "MAX_BUCKETS", "BucketIndex", "number_slices", "sp
 
 # For `index="bucket"` without a count.
 DEFAULT_BUCKETS = 8
-_SHOWN = 3
+_PREVIEWED = 3
 
 
 @dataclass
@@ -333,7 +333,7 @@ class BucketIndex(Index, Hashing):
 
     def explain(self) -> str:
         hashed = ", ".join(self.fields) or "the whole key"
-        own = [f"{count} in {rule}" for rule, count in self.rules[:_SHOWN]]
+        own = [f"{count} in {rule}" for rule, count in self.rules[:_PREVIEWED]]
         split = sum(len(leaves) for _, leaves in self.splits)
         own += [f"{split} of split ones"] if split else []
         counts = f"{self.buckets} ({', '.join(own)})" if own else str(self.buckets)
@@ -375,13 +375,13 @@ def _not_a_bucket(file_slice: FileSlice, number: int | None, buckets: Buckets) -
         return IndexInconsistent(
             f"file id {file_slice.file_id} in {where} does not start with a bucket number of eight digits",
             hint="a writer without a bucket index wrote it: write the rows of that partition again with"
-            " insert_overwrite, or tell lakebed to look keys up with t.indexes.adopt('simple')",
+            " insert_overwrite, or let lakebed look keys up with t.indexes.adopt('simple')",
             context=context,
         )
     has = "has other ones: some were split" if buckets.depths else f"has {buckets.count} buckets"
     return IndexInconsistent(
         f"file id {file_slice.file_id} in {where} is bucket {number}, but the table's index {has}",
-        hint="the table was written with more buckets: tell lakebed the right number with"
+        hint="the table was written with more buckets: give the right number with"
         " t.indexes.adopt('bucket', buckets=...)",
         context=context | {"bucket": number},
     )

@@ -28,7 +28,7 @@ from lakebed.storage.base import Storage
 CONFIGS = f"{BUCKET_FOLDER}/partition_bucket_index_meta/configs"
 FIRST = "0" * 14
 _SUFFIX = ".hashing_config"
-# What Java and Python read alike: no inline flags, named groups, possessive quantifiers, classes within classes.
+# What Java and Python read the same way: no inline flags, named groups, possessive quantifiers, classes within classes.
 _STRANGE = re.compile(r"\(\?(?![:=!])|[*+?}]\+|\\[pPGZzAQEhHvVRXkKbBuN]|\[[^\]]*(?:&&|\[)")
 
 Rules = tuple[tuple[str, int], ...]
@@ -36,7 +36,7 @@ Rules = tuple[tuple[str, int], ...]
 
 def parse_rules(text: str) -> Rules:
     """Hudi's `regex,count;regex,count`. Raises `InvalidOption` for another form, and for expressions that Java and
-    Python would not read alike.
+    Python would not read the same way.
 
     >>> parse_rules("2026.*,8;^eu$,2")
     (('2026.*', 8), ('^eu$', 2))
@@ -213,7 +213,7 @@ class BucketCounts:
         return _buckets_in(self, path)
 
     def resized(self, wanted: Resizing, sizes: Mapping[str, Mapping[int, int]]) -> BucketCounts:
-        """These counts, changed as somebody wants them. `sizes` are the bytes of each bucket, by partition path and
+        """These counts, changed by a request. `sizes` are the bytes of each bucket, by partition path and
         number, of the partition paths that are meant."""
         if wanted.split_over is not None:
             return self._split(wanted.split_over, sizes)
@@ -313,7 +313,7 @@ class PathHash(KeyHash):
 
 
 def slices_of_buckets(slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
-    """The file slices of buckets with these numbers, and those whose names tell no bucket."""
+    """The file slices of buckets with these numbers, and those whose names have no bucket."""
     return [s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-# CPU seconds of one process. bench/record_index.py prints the model's answers beside what it measures: on thousands of
+# CPU seconds of one process. bench/record_index.py prints the model's answers next to what it measures: on thousands of
 # files of 100 rows, and on a million rows in 8 files.
 # A view of the table, before a key is looked up.
 _START = 0.02

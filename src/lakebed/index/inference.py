@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 # More buckets in a partition than anyone has: an id with a greater number starts with 8 digits by chance.
 _PLAUSIBLE = 1 << 16
-_SHOWN = 4
+_PREVIEWED = 4
 # What looks stored keys up finds them on any table.
 _RIGHT_FOR_ANY = {index.name: index for index in (SimpleIndex, BloomIndex)}
 _GLOBAL_AND_RIGHT = {index.name: index for index in (GlobalSimpleIndex, GlobalBloomIndex)}
@@ -126,7 +126,7 @@ def fitting_buckets(
         seen.append(hashes)
         common = int(np.gcd.reduce(np.abs(hashes - numbers))) if len(hashes) else 0
         counts = np.arange(highest + 1, limit + 1)
-        found += [BucketIndex(int(n), fields) for n in counts[common % counts == 0][: _SHOWN + 1]]
+        found += [BucketIndex(int(n), fields) for n in counts[common % counts == 0][: _PREVIEWED + 1]]
     return found
 
 
@@ -206,7 +206,7 @@ def _fitting_by_partition(snapshot: Snapshot) -> list[BucketIndex]:
 def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
     """Refuse a table that no single count fits, but each partition one of its own under the same hash fields.
 
-    Real Hudi's Spark writer leaves no other trace of partition-level buckets: somebody has to name the rules.
+    Real Hudi's Spark writer leaves no other trace of partition-level buckets: the user has to name the rules.
     """
     highest: dict[str, int] = {}
     for file_slice in snapshot.file_slices():
@@ -222,7 +222,7 @@ def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
         raise InvalidOption(
             f"table {snapshot.config.name!r} has another bucket count in each partition, and nothing in it says by"
             " which rules",
-            hint="Say them once: t.indexes.adopt('bucket', buckets=..., partition_buckets='regex,count;...'), as the"
+            hint="Give them once: t.indexes.adopt('bucket', buckets=..., partition_buckets='regex,count;...'), as the"
             " jobs that wrote it have them (hoodie.bucket.index.partition.expressions).",
             context={"table": snapshot.config.name},
         )
@@ -243,13 +243,13 @@ def _highest(snapshot: Snapshot) -> int:
 
 
 def _ambiguous(name: str, fitting: Sequence[BucketIndex]) -> InvalidOption:
-    shown = "; ".join(f"{i.buckets} buckets on {', '.join(i.fields) or 'the key'}" for i in fitting[:_SHOWN])
-    more = " and more" if len(fitting) > _SHOWN else ""
+    shown = "; ".join(f"{i.buckets} buckets on {', '.join(i.fields) or 'the key'}" for i in fitting[:_PREVIEWED])
+    more = " and more" if len(fitting) > _PREVIEWED else ""
     return InvalidOption(
         f"table {name!r} looks like a bucket table, but its stored keys fit more than one bucket index: {shown}{more}",
-        hint="say which one it is, once: t.indexes.adopt('bucket', buckets=..., fields=[...]), with the numbers of the"
+        hint="name the right one, once: t.indexes.adopt('bucket', buckets=..., fields=[...]), with the numbers of the"
         " jobs that wrote it",
-        context={"candidates": [dict(i.settings()) for i in fitting[:_SHOWN]]},
+        context={"candidates": [dict(i.settings()) for i in fitting[:_PREVIEWED]]},
     )
 
 
@@ -259,11 +259,11 @@ def _warn_of_simple(uri: str, name: str, nominated: bool) -> None:
     looks = (
         "its file ids look like bucket numbers but its keys do not hash to them"
         if nominated
-        else "nothing in it says which index it was written with"
+        else "nothing in it shows which index it was written with"
     )
     _log.warning(
         "table %r (%s): %s; lakebed takes Hudi's default, the simple index, which looks keys up within their"
-        " partition path. If that is not right, tell it once: %s (or 'global_simple')",
+        " partition path. If that is not right, adopt the right one: %s (or 'global_simple')",
         name,
         uri,
         looks,

@@ -1,6 +1,6 @@
-"""All indexes in the order of what a workload costs under each: a small model whose every figure says how it came.
+"""All indexes in the order of what a workload costs under each: a small model that explains every figure.
 
-Which index fits a table that is to be made: a pure function of a few numbers, which says why.
+Which index fits a table that is to be made: a pure function of a few numbers, which gives its reason.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HASHED_KEY = 2.0e-7
 _INDEX_COMMIT = 0.05
 _INDEXED_KEY = 3.0e-6
 # A key looked for in a file by its filter, opening one with its footer, a key that goes into one, and one that is read
-# and written with a file that is written anew.
+# and written with a file that is rewritten.
 _PROBE = 2.0e-7
 _FILTER = 3.6e-3
 _FILTER_BUILT = 6.0e-7
-_FILTER_KEPT = 3.5e-3
+_FILTER_WRITTEN = 3.5e-3
 _FALSE = 1.0e-3
 _SEARCHED_FILE = 1.5e-3
 # A ring that is read, and a key placed on it; a file of a bucket with several that is asked for keys, and such a key.
@@ -56,8 +56,8 @@ class Workload:
     `touched` are the partition paths that a batch falls into, `touched_rows` the rows stored there; `known` is the
     share of a batch's keys that the table holds. `grows`: new keys are greater than old ones. `largest` is the largest
     partition's share of the rows. `unique`: a key exists once in the whole table. `deletes`: the batch is of keys
-    alone, whose partition paths nobody knows. `served`: an HBase server is at hand. `told` says where a figure is from.
-    """
+    alone, whose partition paths are unknown. `served`: an HBase server is at hand. `sources` are the sources of
+    figures. """
 
     rows: int
     row_bytes: float
@@ -72,7 +72,7 @@ class Workload:
     deletes: bool = False
     mor: bool = False
     served: bool = False
-    told: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
     @property
     def size(self) -> float:
@@ -152,7 +152,7 @@ class Ranking:
         lines = [
             f"{w.rows:,} rows of {w.row_bytes:.0f} bytes in {max(1, w.partitions):,} partitions; a batch of"
             f" {w.batch:,} rows touches {w.touched:,} of them, {w.known:.0%} of its keys are known",
-            *(f"  {told}" for told in w.told),
+            *(f"  {sources}" for sources in w.sources),
             f"{'index':20} {'CPU-s':>8} {'tagging':>8} {'writing':>8} {'write amp.':>10} {'read amp.':>10}",
         ]
         for c in self.candidates:
@@ -213,7 +213,7 @@ def bucket_count(partition_bytes: float) -> int:
 
 
 def _hit(groups: float, keys: float) -> float:
-    """How many of so many groups some keys that lie anywhere fall into."""
+    """How many of so many groups some random keys are in."""
     return groups * (1 - exp(-keys / groups)) if groups else 0.0
 
 
@@ -225,7 +225,7 @@ def _written(w: Workload, groups: float, rows: float, indexed: float = 0.0) -> t
         return seconds, 1.0, f"writing: {groups:.0f} log files of the batch's own rows"
     seconds = _COMMIT + groups * _GROUP + rows * _ROW + w.inserts * _NEW_ROW + indexed
     bytes_ = rows * w.row_bytes + w.inserts * w.row_bytes
-    words = f"writing: {groups:.0f} file groups of {rows:,.0f} rows are written anew"
+    words = f"writing: {groups:.0f} file groups of {rows:,.0f} rows are rewritten"
     return seconds, bytes_ / given, words
 
 
@@ -258,14 +258,14 @@ def _bucket(w: Workload) -> Candidate:
             f"the largest partition has {w.largest:.0%} of the rows, so its buckets hold"
             f" {w.size * w.largest / buckets / MIB:,.0f} MB each"
         )
-    told = ("reading: a key lies in one file of its partition; joins and group-bys by key need no shuffle",)
+    sources = ("reading: a key is in one file of its partition; joins and group-bys by key need no shuffle",)
     return Candidate(
         "bucket",
         tagging,
         seconds,
         amplification,
         reads,
-        (words, written, *told, *((skew,) if skew else ())),
+        (words, written, *sources, *((skew,) if skew else ())),
         {"buckets": buckets},
     )
 
@@ -279,7 +279,7 @@ def _simple(w: Workload, *, everywhere: bool = False) -> Candidate:
     words = (
         f"tagging: the keys of {files:,} files {where} are read, {rows:,} rows",
         written,
-        "reading: a key may lie in any file that statistics do not rule out",
+        "reading: a key may be in any file that statistics do not rule out",
     )
     return Candidate("simple", tagging, seconds, amplification, max(1, w.touched_files / max(1, w.touched)), words)
 
@@ -307,13 +307,13 @@ def _record(w: Workload) -> Candidate:
 def _bloom(w: Workload, *, everywhere: bool = False) -> Candidate:
     everywhere = everywhere or w.deletes
     files, rows = (w.files, w.rows) if everywhere else (w.touched_files, w.touched_rows)
-    # keys that grow lie in few files' ranges, others in all
+    # keys that grow are in few files' ranges, others in all
     ranges = max(1.0, files * 0.1) if w.grows else float(files)
     probes = w.batch * ranges / max(1, max(1, w.partitions if everywhere else w.touched))
     hit = _hit(ranges, w.updates + probes * _FALSE)
     tagging = files * _FILTER + probes * _PROBE + hit * rows / max(1, files) * STORED_KEY + 0.02
     groups, rewritten = _of_files(w)
-    filters = 0.0 if w.mor else groups * _FILTER_KEPT
+    filters = 0.0 if w.mor else groups * _FILTER_WRITTEN
     seconds, amplification, written = _written(w, groups, rewritten, filters + w.inserts * _FILTER_BUILT)
     words = (
         f"tagging: key ranges leave {ranges:.0f} of {files:,} files, {probes:,.0f} probes of filters leave"
@@ -332,7 +332,7 @@ def _global_bloom(w: Workload) -> Candidate:
 
 
 def _consistent(w: Workload) -> Candidate:
-    """As a bucket index of buckets that stay within their size: what grows is split, and written anew by that."""
+    """As a bucket index of buckets that stay within their size: what grows is split, and rewritten by that."""
     found = _bucket(w)
     rings = max(1, w.partitions) if w.deletes else w.touched
     tagging = found.tagging + w.batch * _RING_KEY + rings * _RING
@@ -341,7 +341,7 @@ def _consistent(w: Workload) -> Candidate:
     words = (
         f"{found.words[0]}; the rings of {rings:,} partitions are read",
         f"{found.words[1]}; a bucket that has doubled is split: {w.inserts:,} new rows are written once more by then",
-        "reading: a key lies in one file of its partition",
+        "reading: a key is in one file of its partition",
         "for merge-on-read tables alone",
     )
     figures = tagging, found.writing + split, found.write_amplification + grown, found.read_amplification
@@ -349,8 +349,8 @@ def _consistent(w: Workload) -> Candidate:
 
 
 def _bucket_groups(w: Workload) -> Candidate:
-    """As a bucket index whose buckets are looked through: files stay within the file size, so fewer rows are written
-    anew where a bucket has several."""
+    """As a bucket index whose buckets are looked through: files stay within the file size, so fewer rows are
+    rewritten if a bucket has several."""
     found = _bucket(w)
     buckets = found.settings["buckets"]
     partitions = max(1, w.partitions if w.deletes else w.touched)
@@ -362,12 +362,12 @@ def _bucket_groups(w: Workload) -> Candidate:
     groups = min(searched, _hit(partitions * buckets * each, w.updates) + min(met, w.inserts))
     rows = groups * stored / max(1, partitions * buckets * each)
     tagging = w.batch * _HASHED_KEY + searched * opened + w.batch * _LOOKED_FOR
-    filters = 0.0 if w.mor else groups * _FILTER_KEPT + w.inserts * _FILTER_BUILT
+    filters = 0.0 if w.mor else groups * _FILTER_WRITTEN + w.inserts * _FILTER_BUILT
     seconds, amplification, written = _written(w, groups, rows, filters)
     words = (
         f"tagging: a hash of the key, then {searched:,.0f} files of the buckets are asked for the keys",
         f"{written}, each with a filter",
-        f"reading: a key lies in one of {each:,} files of its bucket, which ranges and filters tell apart",
+        f"reading: a key is in one of {each:,} files of its bucket, which ranges and filters select",
     )
     return Candidate(
         "bucket_groups", tagging, seconds, amplification, found.read_amplification * each, words, found.settings
@@ -376,8 +376,8 @@ def _bucket_groups(w: Workload) -> Candidate:
 
 def _hbase(w: Workload) -> Candidate:
     tagging = _REMOTE + w.batch * _REMOTE_GET
-    told = w.updates if w.deletes else w.inserts
-    seconds, amplification, written = _written(w, *_of_files(w), _REMOTE + told * _REMOTE_PUT)
+    sources = w.updates if w.deletes else w.inserts
+    seconds, amplification, written = _written(w, *_of_files(w), _REMOTE + sources * _REMOTE_PUT)
     words = (
         f"tagging: {w.batch:,} keys are asked of a server, which has to run and be reached",
         written,
@@ -410,7 +410,7 @@ class TableProfile:
     """What is known of a table before it exists. None means not known.
 
     `rows` and `row_bytes` (bytes of a row in a base file) describe the expected size; `partitions` is the number of
-    partition paths (0: not partitioned); `keys_grow` says that new keys are greater than old ones and old ones are
+    partition paths (0: not partitioned); `keys_grow`: new keys are greater than old ones and old ones are
     seldom written again (event ids, time-ordered ids); `unique_keys` that a key exists once in the whole table;
     `batch` is the usual number of rows of an upsert.
     """
@@ -427,7 +427,7 @@ class TableProfile:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The index to take, its arguments for `make_index`, and one sentence that says why."""
+    """The index to take, its arguments for `make_index`, and one sentence with the reason."""
 
     index: str
     why: str
@@ -448,7 +448,7 @@ def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[s
     if profile.rows is None or profile.row_bytes is None:
         return Advice(
             "simple",
-            "simple: the size of the table is not known; t.indexes.advise(batch) says more once it has rows",
+            "simple: the size of the table is not known; t.indexes.advise(batch) is more exact once it has rows",
         )
     size = profile.rows * profile.row_bytes
     if size <= _SMALL:
@@ -457,7 +457,7 @@ def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[s
         return Advice(
             "simple",
             f"simple: about {_text(size)} in partition paths whose number is not known;"
-            " t.indexes.advise(batch) says more once it has rows",
+            " t.indexes.advise(batch) is more exact once it has rows",
         )
     if profile.batch is not None:
         return _by_costs(profile, profile.rows, profile.row_bytes, profile.batch)

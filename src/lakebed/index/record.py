@@ -21,9 +21,9 @@ from lakebed.index.base import Index, IndexOptions, KeyLookup, StoredLocations, 
 from lakebed.index.simple import (
     GlobalSimpleIndex,
     SimpleIndex,
-    at_places,
+    at_locations,
     columns_of_names,
-    moved_from_places,
+    moved_from_locations,
     require_stored_keys,
     with_slices,
 )
@@ -42,21 +42,21 @@ IN_PROCESS_KEYS = 50_000
 # So many groups of rows at least, however few file groups the index has: each is a task of its own.
 _LEAST_GROUPS = 8
 _BATCH_ROWS = 1 << 16
-_PLACES = pa.schema([(n, pa.string()) for n in (RECORD_KEY, OLD_PARTITION, FILE_ID, INSTANT)])
-# The rows' own partition path, while they stand by file groups of the index.
+_LOCATIONS = pa.schema([(n, pa.string()) for n in (RECORD_KEY, OLD_PARTITION, FILE_ID, INSTANT)])
+# The rows' own partition path, while they are grouped by file groups of the index.
 _NAMED_PATH = f"{DERIVED}named_path"
 
 
-def find_places(keys: Rows, metadata: MetadataTable, engine: Engine) -> Rows:
+def find_locations(keys: Rows, metadata: MetadataTable, engine: Engine) -> Rows:
     """Record key, old partition path, file id and instant of those keys that a global record index knows."""
     few = engine.collect(engine.head(keys, IN_PROCESS_KEYS + 1) if engine.is_distributed else keys)
     if few.num_rows <= IN_PROCESS_KEYS or not engine.is_distributed:
         return engine.from_arrow(_named(metadata.record_locations(few.column(RECORD_KEY))))
-    placed = with_places(engine.derive(keys, {PARTITION_PATH: Constant("")}), None, metadata, engine)
-    return engine.derive(engine.filter(placed, IsNotNull(FILE_ID)), {}, keep=_PLACES.names)
+    placed = with_locations(engine.derive(keys, {PARTITION_PATH: Constant("")}), None, metadata, engine)
+    return engine.derive(engine.filter(placed, IsNotNull(FILE_ID)), {}, keep=_LOCATIONS.names)
 
 
-def with_places(
+def with_locations(
     rows: Rows, rules: MergeRules | None, metadata: MetadataTable, engine: Engine, *, in_path: bool = False
 ) -> Rows:
     """The rows with file id and instant of their keys and the `OLD_PARTITION` that they live in (the rows' own with
@@ -67,8 +67,8 @@ def with_places(
     """
     schema = engine.schema(rows)
     if not engine.is_distributed:
-        return engine.from_arrow(AddPlaces(metadata, rules, schema, in_path).to_table(engine.collect(rows)))
-    add = AddPlaces(to_be_sent(metadata, RECORD_INDEX), rules, schema, in_path)
+        return engine.from_arrow(AddLocations(metadata, rules, schema, in_path).to_table(engine.collect(rows)))
+    add = AddLocations(to_be_sent(metadata, RECORD_INDEX), rules, schema, in_path)
     slices = metadata.slices.file_slices(RECORD_INDEX)
     routed: dict[str, RowExpression] = {}
     if in_path:
@@ -85,7 +85,7 @@ def with_places(
 
 
 @dataclass(frozen=True, slots=True)
-class AddPlaces:
+class AddLocations:
     """Sent to the tasks: adds their places to the rows of one group."""
 
     metadata: MetadataTable
@@ -96,7 +96,7 @@ class AddPlaces:
     @property
     def schema(self) -> pa.Schema:
         """Of the rows with their places."""
-        return pa.schema([*self.rows, *list(_PLACES)[1:], (OPENED, pa.int64())])
+        return pa.schema([*self.rows, *list(_LOCATIONS)[1:], (OPENED, pa.int64())])
 
     def __call__(
         self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
@@ -112,19 +112,19 @@ class AddPlaces:
         if not self.in_path:
             return self._added(table, None)
         parts = [self._added(some, path) for path, some in _by_path(table)]
-        return pa.concat_tables(parts) if parts else self._placed(table, _PLACES.empty_table(), 0)
+        return pa.concat_tables(parts) if parts else self._placed(table, _LOCATIONS.empty_table(), 0)
 
     def _added(self, table: pa.Table, path: str | None) -> pa.Table:
         if self.rules is not None:
             table = combine(table, [RECORD_KEY], self.rules.in_batch)
         if self.in_path and path is None:
-            return self._placed(table, _PLACES.empty_table(), 0)
+            return self._placed(table, _LOCATIONS.empty_table(), 0)
         places, files = self.metadata.counted_locations(table.column(RECORD_KEY), path)
         return self._placed(table, _named(places), files)
 
     def _placed(self, table: pa.Table, places: pa.Table, files: int) -> pa.Table:
         at = pc.index_in(table.column(RECORD_KEY), value_set=places.column(RECORD_KEY).combine_chunks())
-        columns = [places.column(name).combine_chunks().take(at) for name in _PLACES.names[1:]]
+        columns = [places.column(name).combine_chunks().take(at) for name in _LOCATIONS.names[1:]]
         opened = np.zeros(len(table), np.int64)
         opened[:1] = files
         return pa.table([*table.select(self.rows.names).columns, *columns, pa.array(opened)], schema=self.schema)
@@ -132,7 +132,7 @@ class AddPlaces:
 
 def _named(found: pa.Table) -> pa.Table:
     columns = [found[name].cast(pa.string()) for name in ("key", "partition", "file_id", "instant")]
-    return pa.Table.from_arrays(columns, schema=_PLACES)
+    return pa.Table.from_arrays(columns, schema=_LOCATIONS)
 
 
 def _by_path(rows: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
@@ -150,7 +150,7 @@ class RecordIndex(Index, StoredLocations):
     opened. A table without one (before its first write) is looked through as by the simple indexes.
 
     A key exists once in the table, and a row that names another partition path is written where its key is, or moves
-    there with `update_partition_path` (as `GlobalSimpleIndex` tells). With `partitioned` a key exists once in each
+    there with `update_partition_path` (as for `GlobalSimpleIndex`). With `partitioned` a key exists once in each
     partition path, and never moves.
 
     >>> RecordIndex(partitioned=True).settings()
@@ -186,7 +186,7 @@ class RecordIndex(Index, StoredLocations):
 
     @classmethod
     def of_metadata(cls, snapshot: Snapshot) -> RecordIndex | None:
-        """The index that the table's metadata table has, whoever made it; None where it has none."""
+        """The index that the table's metadata table has, of any writer; None if it has none."""
         if RECORD_INDEX not in snapshot.config.metadata_partitions:
             return None
         return cls(partitioned=KeyIndexes.of(snapshot.storage, snapshot.config).partitioned)
@@ -212,9 +212,9 @@ class RecordIndex(Index, StoredLocations):
             return self._fallback.place(rows, snapshot, engine)
         if metadata is None or not metadata.has(RECORD_INDEX):
             if snapshot.commits:
-                _tell_of_fallback(snapshot.storage.url())
+                _warn_of_fallback(snapshot.storage.url())
             return self._fallback.place(rows, snapshot, engine)
-        found = with_places(rows, None, metadata, engine, in_path=self.partitioned)
+        found = with_locations(rows, None, metadata, engine, in_path=self.partitioned)
         return self._settled(found, rows, snapshot, engine)
 
     def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
@@ -223,7 +223,7 @@ class RecordIndex(Index, StoredLocations):
         if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.repeats_keys:
             return None
         require_stored_keys(snapshot)
-        found = with_places(rows, rules, metadata, engine, in_path=self.partitioned)
+        found = with_locations(rows, rules, metadata, engine, in_path=self.partitioned)
         return self._settled(found, rows, snapshot, engine)
 
     def _settled(self, found: Rows, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
@@ -233,9 +233,9 @@ class RecordIndex(Index, StoredLocations):
             return Tagged(engine.derive(found, {}, keep=[*names, FILE_ID, INSTANT, OPENED]))
         own = [n for n in names if n != PARTITION_PATH]
         if not (self.update_partition_path and snapshot.config.partition_fields):
-            return Tagged(at_places(found, own, engine, [OPENED]))
+            return Tagged(at_locations(found, own, engine, [OPENED]))
         found = engine.persist(found)
-        placed, read = moved_from_places(found, own, snapshot, engine, [OPENED])
+        placed, read = moved_from_locations(found, own, snapshot, engine, [OPENED])
         return Tagged(placed, held=found, lookup=with_slices(KeyLookup(), read))
 
     @property
@@ -243,12 +243,12 @@ class RecordIndex(Index, StoredLocations):
         return self
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
-        """None where the index cannot tell: it is not there, is partitioned, or speaks of later commits than the
+        """None if the index has no answer: it is not there, is partitioned, or has later commits than the
         snapshot shows."""
         metadata = snapshot.metadata if snapshot.is_latest and not self.partitioned else None
         if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.repeats_keys:
             return None
-        found = find_places(engine.distinct(keys), metadata, engine)
+        found = find_locations(engine.distinct(keys), metadata, engine)
         place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT)}
         return engine.derive(found, place, keep=[RECORD_KEY])
 
@@ -270,7 +270,7 @@ class RecordIndex(Index, StoredLocations):
 
 
 @cache
-def _tell_of_fallback(uri: str) -> None:
+def _warn_of_fallback(uri: str) -> None:
     _log.warning(
         "table %s has no record index yet: keys are looked up in its base files until the next write has built one", uri
     )

@@ -46,7 +46,7 @@ _BUILT_IN: dict[str, Any] = {
     HBaseIndex.name: HBaseIndex,
 }
 # Names that Hudi (or lakebed's own vocabulary) has for indexes that this version does not write.
-_KNOWN_ELSEWHERE = (
+_OF_OTHER_ENGINES = (
     "inmemory",
     "flink_state",
 )
@@ -67,10 +67,10 @@ def make_index(
     hbase: HBaseSettings | None = None,
     partition_buckets: str | None = None,
 ) -> Index:
-    """The index that a name (any case) or an `Index` object stands for; what "auto" stands for is `advise`'s to say.
+    """The index that a name (any case) or an `Index` object means; `advise` decides what "auto" means.
 
     `buckets` and `fields` belong to the bucket index (`fields`: a subset of `key_fields`, empty for all of them),
-    `update_partition_path` to the global ones; given for another index they raise `InvalidOption`. `hbase` says where
+    `update_partition_path` to the global ones; given for another index they raise `InvalidOption`. `hbase` is where
     the rows of an HBase index are.
     """
     if not isinstance(spec, str):
@@ -109,7 +109,7 @@ def job_index(options: IndexSettings, key_fields: Sequence[str], recorded: Index
 def recorded_index(settings: Mapping[str, str], *, missing_ok: bool = False) -> Index | None:
     """The index in a table's `lakebed.index.*` properties (without that prefix), or None where there is none.
 
-    With `missing_ok` also None for an index whose class is not installed here: to read a table nobody needs it.
+    With `missing_ok` also None for an index whose class is not installed here: a read does not need it.
     """
     name = settings.get("type")
     if not name or (missing_ok and name not in _BUILT_IN and _third_party(name) is None):
@@ -130,7 +130,7 @@ def recorded_settings(snapshot: Snapshot) -> dict[str, str]:
 
 
 def _has_none(settings: Mapping[str, str], counts: PartitionCounts) -> bool:
-    """Whether an index without bucket counts of partition paths is what these stand for."""
+    """Whether these mean an index without bucket counts of partition paths."""
     return "bucket.partitions" not in settings and counts.rules == rules_for_all(int(settings.get("bucket.count", 0)))
 
 
@@ -144,16 +144,16 @@ def check_partition_counts(snapshot: Snapshot, index: Index) -> None:
         return
     raise IndexInconsistent(
         f"table {snapshot.config.name!r} has bucket counts by partition path ({rules_text(counts.rules)!r}, else"
-        f" {counts.count}), and its index is {_words(dict(index.settings()))}",
-        hint="Tell it once: t.indexes.adopt('bucket', buckets=..., partition_buckets=...), with these numbers.",
+        f" {counts.count}), and its index is {_description(dict(index.settings()))}",
+        hint="Adopt it once: t.indexes.adopt('bucket', buckets=..., partition_buckets=...), with these numbers.",
         context={"path": counts.path, "table": dict(index.settings())},
     )
 
 
 def index_of(snapshot: Snapshot, *, for_write: bool = True) -> Index:
-    """The index of a table: what its properties say, else what its files show (see `infer_index`).
+    """The index of a table: the one in its properties, else what its files show (see `infer_index`).
 
-    Without `for_write` nothing is refused and nothing is warned of: an index that cannot be told is a simple one.
+    Without `for_write` nothing is refused and there is no warning: an unknown index is a simple one.
     """
     index = recorded_index(recorded_settings(snapshot))
     if index is None:
@@ -184,13 +184,13 @@ def check_same_index(recorded: Index, requested: Index) -> None:
         else:
             hint += f". t.indexes.use({asks.get('type')!r}) gives it another"
     raise InvalidOption(
-        f"the table's index is {_words(has)}, the write asks for {_words(asks)}",
+        f"the table's index is {_description(has)}, the write asks for {_description(asks)}",
         hint=hint,
         context={"table": has, "write": asks},
     )
 
 
-def _words(settings: Mapping[str, str]) -> str:
+def _description(settings: Mapping[str, str]) -> str:
     phrases = {
         "bucket.count": "{} buckets",
         "bucket.fields": "hashed on {}",
@@ -240,13 +240,13 @@ def _third_party(name: str) -> Any:
 
 
 def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
-    if name in _KNOWN_ELSEWHERE:
+    if name in _OF_OTHER_ENGINES:
         return UnsupportedFeature(
             f"index {name!r} is known, but this version of lakebed does not have it",
             hint="take bucket, bucket_groups, consistent, bloom, global_bloom, simple, global_simple, record or hbase",
             context={"feature": f"index {name}"},
         )
-    names = sorted({*_BUILT_IN, "auto", *_KNOWN_ELSEWHERE, *(e.name for e in entry_points(group=ENTRY_POINTS))})
+    names = sorted({*_BUILT_IN, "auto", *_OF_OTHER_ENGINES, *(e.name for e in entry_points(group=ENTRY_POINTS))})
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     known = ", ".join(["auto", *(n for n in _BUILT_IN if n not in RecordIndex.NAMES or n == RecordIndex.name)])
     meant = f"Did you mean {near[0]!r}? " if near else ""

@@ -1,7 +1,7 @@
 """The simple indexes: the stored keys, read from the file slices and joined with the rows. Right for every key.
 
 Rows that may leave their partition path where a merge makes a third row of two: the stored row is read, and what the
-two make says where it goes.
+two make decides where it goes.
 
 Rows whose keys' places are known, put where they go: for every index that looks keys up over partition paths.
 """
@@ -70,7 +70,7 @@ class PlacedRows(NamedTuple):
 
 
 def merges_in_pairs(rules: MergeRules, own: Sequence[str]) -> bool:
-    """Whether it takes whole rows to tell which rows move, and as what. Rows of a delete have none."""
+    """Whether it takes full rows to decide which rows move, and as what. Rows of a delete have none."""
     return any(n not in META_COLUMNS and not n.startswith(DERIVED) for n in own) and not (
         rules.picks_winners and rules.compares_columns
     )
@@ -263,7 +263,7 @@ class GlobalSimpleIndex(Index):
 
     A row that names another partition path than its key is stored in moves there (it wins over the stored row: deleted
     at the old place, inserted at the new one), or is written where the key is (`update_partition_path=False`, and every
-    row that loses or is a delete). A key that stands in several file groups, which only an insert can bring about, is
+    row that loses or is a delete). A key that is stored in several file groups, which only an insert can cause, is
     written at each. Costs the key column of every latest base file, and with event-time ordering the ordering fields.
     """
 
@@ -317,18 +317,18 @@ class GlobalSimpleIndex(Index):
             return PlacedRows(engine.derive(rows, {**NO_LOCATION, **flag}))
         position = positions_of(snapshot)
         if not moving:
-            joined = engine.join(rows, _stored_places(source, slices, engine, {}, position), [RECORD_KEY], "left")
+            joined = engine.join(rows, _stored_locations(source, slices, engine, {}, position), [RECORD_KEY], "left")
             found = columns_of_names(FILE_ID, INSTANT, *position)
             place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **found}
             return PlacedRows(engine.derive(joined, place, keep=own))
         if merges_in_pairs(rules, own):
-            joined = engine.join(rows, _stored_places(source, slices, engine, {}, position), [RECORD_KEY], "left")
+            joined = engine.join(rows, _stored_locations(source, slices, engine, {}, position), [RECORD_KEY], "left")
             return moved_in_pairs(joined, own, snapshot, engine, rules, position)
         # a row that carries no ordering value (a delete by key) is not compared
         fields = rules.ordering if set(rules.ordering) <= set(own) else ()
         ordering = {name: schema.field(name).type for name in fields}
         rows = engine.persist(rows)
-        joined = engine.join(rows, _stored_places(source, slices, engine, ordering, position), [RECORD_KEY], "left")
+        joined = engine.join(rows, _stored_locations(source, slices, engine, ordering, position), [RECORD_KEY], "left")
         return PlacedRows(moved(joined, engine, rules, own, len(ordering), position))
 
     def explain(self) -> str:
@@ -369,7 +369,7 @@ def moved(
 
 
 def positions_of(snapshot: Snapshot) -> list[str]:
-    """The column that tells a stored row's number in its base file, where log blocks of the table tell it."""
+    """The column with a stored row's number in its base file, if log blocks of the table have it."""
     return [POSITION] if snapshot.config.has_record_positions else []
 
 
@@ -412,7 +412,7 @@ def with_slices(lookup: KeyLookup, read: Sequence[FileSlice]) -> KeyLookup:
     return lookup.with_reads(files_of(read), None) if read else lookup
 
 
-def _stored_places(
+def _stored_locations(
     snapshot: CountedSource,
     slices: Sequence[FileSlice],
     engine: Engine,
@@ -438,7 +438,7 @@ def stored_ordering(
     snapshot: Snapshot, slices: Sequence[FileSlice], engine: Engine, ordering: Mapping[str, pa.DataType]
 ) -> Rows:
     """Key, file id and ordering values of every row of some file slices, for `moved`."""
-    places = _stored_places(CountedSource(snapshot, None), slices, engine, ordering)
+    places = _stored_locations(CountedSource(snapshot, None), slices, engine, ordering)
     values = {f"{_STORED}{i}": Column(f"{_STORED}{i}") for i in range(len(ordering))}
     return engine.derive(places, {FILE_ID: Column(FILE_ID), **values}, keep=[RECORD_KEY])
 
@@ -471,22 +471,22 @@ def require_stored_keys(snapshot: Snapshot) -> None:
         )
 
 
-PLACE = pa.schema([(name, pa.string()) for name in (OLD_PARTITION, FILE_ID, INSTANT)])
+LOCATION = pa.schema([(name, pa.string()) for name in (OLD_PARTITION, FILE_ID, INSTANT)])
 """What an index that looks keys up adds to rows: partition path, file id and commit of keys, null for new ones."""
 
 
-def at_places(joined: Rows, own: Sequence[str], engine: Engine, position: Sequence[str] = ()) -> Rows:
+def at_locations(joined: Rows, own: Sequence[str], engine: Engine, position: Sequence[str] = ()) -> Rows:
     """Rows of a global index where their keys are, whatever partition path they name. `joined` has the rows' `own`
     columns but the partition path, and the place of their key, with its `POSITION` where that is named."""
     place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT, *position)}
     return engine.derive(joined, place, keep=[name for name in own if name != PARTITION_PATH])
 
 
-def moved_from_places(
+def moved_from_locations(
     joined: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine, position: Sequence[str] = ()
 ) -> PlacedRows:
     """Rows at their places, those that name another partition path there if they win over the stored row. `joined` is
-    as for `at_places`, and evaluated several times.
+    as for `at_locations`, and evaluated several times.
 
     What they have to win over is read from the file groups that such rows come from, and from no other.
     """

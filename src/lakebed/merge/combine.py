@@ -51,7 +51,7 @@ class _Runs:
         return Side(result.with_columns(values).rows, result.deletes, result.forced, present, result.ordering)
 
     @once
-    def places(self) -> Positions:
+    def row_numbers(self) -> Positions:
         return np.arange(self.side.length)
 
     @once
@@ -64,7 +64,7 @@ class _Runs:
     @once
     def begins(self) -> Positions:
         """The record of each key from which on records count; none where a commit-time delete is the end of it."""
-        data = self._first(~self.side.deletes & (self.places > self.undone[self.run]))
+        data = self._first(~self.side.deletes & (self.row_numbers > self.undone[self.run]))
         return np.where(self.undone < 0, self.starts, data)
 
     @once
@@ -79,7 +79,7 @@ class _Runs:
     @once
     def wins(self) -> Flags:
         """The records that are not smaller than those before that count."""
-        counts = self.places >= self.begins[self.run]
+        counts = self.row_numbers >= self.begins[self.run]
         ranks = 1 + self._ranks()
         raised = np.where(counts, ranks, 0) + self.run * (int(ranks.max(initial=0)) + 1)
         return counts & (raised == np.maximum.accumulate(raised))
@@ -95,8 +95,8 @@ class _Runs:
         """The records that give values: from the first that wins after the last delete that won."""
         deletes = self.side.deletes
         gone = self._last(self.wins & deletes)
-        first = self._first(self.wins & ~deletes & (self.places > gone[self.run]))
-        return (self.places >= first[self.run]) & ~deletes
+        first = self._first(self.wins & ~deletes & (self.row_numbers > gone[self.run]))
+        return (self.row_numbers >= first[self.run]) & ~deletes
 
     def _filled(self) -> list[tuple[str, Positions]]:
         """Columns that are not the winners' as they are, and the records that give them."""
@@ -146,11 +146,11 @@ class _Runs:
 
     def _last(self, flags: Flags) -> Positions:
         """Of each key the last record that is marked, -1 for none."""
-        return np.maximum.reduceat(np.where(flags, self.places, -1), self.starts)
+        return np.maximum.reduceat(np.where(flags, self.row_numbers, -1), self.starts)
 
     def _first(self, flags: Flags) -> Positions:
         """Of each key the first record that is marked; the number of all records for none."""
-        return np.minimum.reduceat(np.where(flags, self.places, self.side.length), self.starts)
+        return np.minimum.reduceat(np.where(flags, self.row_numbers, self.side.length), self.starts)
 
 
 Positions = npt.NDArray[np.int64]
@@ -163,12 +163,12 @@ _FEW = 4
 class Combined:
     """Rows of which those of one key became one.
 
-    `places` are their positions in `rows`: the rows as they came, followed by those made of several. `last` is the
+    `row_numbers` are their positions in `rows`: the rows as they came, followed by those made of several. `last` is the
     position of each key's last row among those that came.
     """
 
     rows: pa.Table
-    places: Positions
+    row_numbers: Positions
     last: Positions
     deletes: Flags
     forced: Flags
@@ -180,12 +180,12 @@ def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
     if COMBINED in rows.column_names:
         return _counted(rows, keys, rules)
     if rules.picks_winners:
-        places = winners(rows, keys, rules)
-        return rows if places is None else rows.take(pa.array(places))
+        row_numbers = winners(rows, keys, rules)
+        return rows if row_numbers is None else rows.take(pa.array(row_numbers))
     made = merged_duplicates(rows, keys, rules)
     if made is None:
         return rows
-    result = made.rows.take(pa.array(made.places))
+    result = made.rows.take(pa.array(made.row_numbers))
     if rules.merger is not None and DELETE in result.column_names:
         result = result.set_column(result.column_names.index(DELETE), DELETE, pa.array(made.deletes))
     return result
@@ -247,12 +247,12 @@ def merged_duplicates(
     keep[several] = False
     keep[last] = True
     kept = np.flatnonzero(keep)
-    places = np.arange(rows.num_rows)
-    places[last] = rows.num_rows + np.arange(len(last))
+    row_numbers = np.arange(rows.num_rows)
+    row_numbers[last] = rows.num_rows + np.arange(len(last))
     deletes, force = (flags.copy() for flags in _deletes(rules, rows, forced))
     deletes[last], force[last] = merged.deletes, merged.forced & merged.deletes
     both = pa.concat_tables([rows, pa.Table.from_batches([merged.rows]).cast(rows.schema)])
-    return Combined(both, places[kept], kept, deletes[kept], force[kept])
+    return Combined(both, row_numbers[kept], kept, deletes[kept], force[kept])
 
 
 def _check_key_fields(rows: pa.Table, codes: Positions, several: Positions, rules: MergeRules) -> None:

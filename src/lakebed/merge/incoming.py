@@ -20,7 +20,7 @@ from lakebed.merge.meta_columns import sequence_numbers
 from lakebed.merge.pairs import Side
 from lakebed.merge.rules import MergeRules
 from lakebed.model import COMBINED, DELETE, DERIVED, PARTITION_PATH, POSITION, RECORD_KEY
-from lakebed.schema.conversion import can_cast, cast_column, one_array, project_kept
+from lakebed.schema.conversion import can_cast, cast_column, one_array, project_incoming
 
 Positions = npt.NDArray[np.int64]
 
@@ -29,7 +29,7 @@ _CARRIED = (RECORD_KEY, DELETE, POSITION, COMBINED)
 # A key that a base file has several times: each of its rows is updated.
 _RECORD = (RECORD_KEY, POSITION)
 # Before the names of ordering columns that the caller gave with keys to delete.
-GIVEN_ORDERING = f"{DERIVED}given_"
+INCOMING_ORDERING = f"{DERIVED}given_"
 _BATCH_ROWS = 1 << 17
 _BATCH_BYTES = 32 << 20
 
@@ -51,7 +51,7 @@ class Incoming:
     forced: npt.NDArray[np.bool_]
     received: int
     _data: pa.Table
-    _places: Positions | None
+    _locations: Positions | None
     absent: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     positions: Positions | None = None
@@ -67,9 +67,9 @@ class Incoming:
         return len(self.keys)
 
     @property
-    def places(self) -> Positions | None:
+    def row_numbers(self) -> Positions | None:
         """Which of the rows that came these are, where that is not all of them."""
-        return self._places
+        return self._locations
 
     def part(self, start: int, stop: int, first: int, last: int) -> Incoming:
         """Rows from `start` to `stop`, which are all that are left of those that came as `first` to `last`."""
@@ -82,7 +82,7 @@ class Incoming:
             before=None if self.before is None else self.before[first:last],
             positions=None if self.positions is None else self.positions[start:stop],
             _data=self._data.slice(first, last - first),
-            _places=None if self._places is None else self._places[start:stop] - first,
+            _locations=None if self._locations is None else self._locations[start:stop] - first,
         )
 
     @property
@@ -117,7 +117,7 @@ class Incoming:
 
     def with_rows(self, data: pa.Table, deletes: npt.NDArray[np.bool_]) -> Incoming:
         """Whole rows in place of the same rows, some of them deletes now."""
-        return replace(self, deletes=deletes, _data=data, _places=None, absent=(), required=())
+        return replace(self, deletes=deletes, _data=data, _locations=None, absent=(), required=())
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Incoming:
         """The rows that a mask marks; the data stays where it is."""
@@ -131,13 +131,13 @@ class Incoming:
             deletes=self.deletes[rows],
             forced=self.forced[rows],
             positions=None if self.positions is None else self.positions[rows],
-            _places=rows if self._places is None else self._places[rows],
+            _locations=rows if self._locations is None else self._locations[rows],
         )
 
     def take(self, rows: Positions, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The data of these rows, in their order."""
         data = self._data if columns is None else self._data.select(list(columns))
-        return gather(data, rows if self._places is None else self._places[rows])
+        return gather(data, rows if self._locations is None else self._locations[rows])
 
     def side(self, rows: Positions, columns: Sequence[str] | None = None) -> Side:
         """These rows as the newer side of a merge, in some of their columns (None: all)."""
@@ -146,7 +146,7 @@ class Incoming:
         present = dict.fromkeys(absent, none) if self.absent else None
         return Side(self.take(rows, columns), self.deletes[rows], self.forced[rows], present)
 
-    def require_whole(self, rows: Positions | None = None) -> None:
+    def require_complete(self, rows: Positions | None = None) -> None:
         """Raise `SchemaConflict` where these rows (or all but deletes), whose keys are new, lack a column that may not
         be null."""
         if not self.required:
@@ -171,7 +171,7 @@ class Incoming:
 
     def alive_batches(self) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
         """Keys and data of all rows but deletes; without a copy where every row stays."""
-        if self._places is not None or self.deletes.any():
+        if self._locations is not None or self.deletes.any():
             yield from self.batches(np.flatnonzero(~self.deletes))
             return
         at = 0
@@ -247,7 +247,7 @@ class Intake:
         fields = self.rules.key_fields
         columns = {name: batch.column(name) for name in ([] if fields is None else fields.columns(batch.schema))}
         for name in self.rules.ordering_columns:
-            if (given := GIVEN_ORDERING + name) in batch.schema.names:
+            if (given := INCOMING_ORDERING + name) in batch.schema.names:
                 columns[given] = _cast_or_null(batch.column(given), self.schema.field(name).type)
         whole = pa.RecordBatch.from_pydict({RECORD_KEY: batch.column(RECORD_KEY), **columns})
         return whole.select(list(columns))
@@ -255,8 +255,8 @@ class Intake:
     def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The table's columns in the table's types; null where absent."""
         if not self.absent:
-            return project_kept(batch, self.schema)
-        return project_kept(
+            return project_incoming(batch, self.schema)
+        return project_incoming(
             batch, pa.schema([f.with_nullable(f.nullable or f.name in self.absent) for f in self.schema])
         )
 
@@ -305,13 +305,13 @@ class Intake:
         rules = self._rules_in_batch
         if rules.picks_winners or incoming.absent:  # rows of the same columns: the winner has all that there is
             # a key of two groups is two keys, with fields of their own
-            places = winners(table, [RECORD_KEY], rules if edges is None else replace(rules, key_fields=None))
-            if places is not None and edges is not None:
+            row_numbers = winners(table, [RECORD_KEY], rules if edges is None else replace(rules, key_fields=None))
+            if row_numbers is not None and edges is not None:
                 groups = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-                places = winners(table.append_column(GROUP, pa.array(groups)), [RECORD_KEY, GROUP], rules)
-            if places is not None and incoming.positions is not None:
-                places = winners(table, _RECORD, rules)
-            return incoming if places is None else incoming.at(places)
+                row_numbers = winners(table.append_column(GROUP, pa.array(groups)), [RECORD_KEY, GROUP], rules)
+            if row_numbers is not None and incoming.positions is not None:
+                row_numbers = winners(table, _RECORD, rules)
+            return incoming if row_numbers is None else incoming.at(row_numbers)
         made = merged_duplicates(table, [RECORD_KEY], rules, incoming.forced)
         if made is not None and incoming.positions is not None:
             made = merged_duplicates(table, _RECORD, rules, incoming.forced)
@@ -325,7 +325,7 @@ class Intake:
             forced=made.forced,
             positions=None if incoming.positions is None else incoming.positions[made.last],
             _data=made.rows.select(names),
-            _places=made.places,
+            _locations=made.row_numbers,
         )
 
 

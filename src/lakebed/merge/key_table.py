@@ -26,7 +26,7 @@ _FEWEST_SLOTS_LOG: Final = 6
 _MANY: Final = 1 << 12
 _MOST_CROWDED: Final = 5
 # Keys that are sampled for the bytes in which they differ, and how far into a key these are looked for.
-_SHOWN: Final = 512
+_SAMPLED: Final = 512
 _FARTHEST: Final = 256
 
 
@@ -39,15 +39,15 @@ class KeyTable:
 
     def __init__(self, keys: pa.Array) -> None:
         self._keys = keys
-        self._place = telling_place(keys)
+        self._place = distinguishing_offset(keys)
         self._words = words_at(keys, self._place)
         self._bits = _slot_bits(len(keys))
         slots = _slots(self._words, self._bits)
-        places = np.arange(len(keys), dtype=np.int32)
+        row_numbers = np.arange(len(keys), dtype=np.int32)
         self._first = np.full(1 << self._bits, -1, np.int32)
-        self._first[slots[::-1]] = places[::-1]  # the first of a slot is written last, and stays
+        self._first[slots[::-1]] = row_numbers[::-1]  # the first of a slot is written last, and stays
         # keys whose slots others have
-        self._others = np.flatnonzero(self._first[slots] != places)
+        self._others = np.flatnonzero(self._first[slots] != row_numbers)
         self._crowded = np.zeros(len(self._first), np.bool_)
         self._crowded[slots[self._others]] = True
         self._pays = len(keys) >= _MANY and len(self._others) <= len(keys) // _MOST_CROWDED
@@ -82,7 +82,7 @@ def key_codes(keys: pa.Array) -> tuple[Positions, int]:
     if count < _MANY:
         encoded = keys.dictionary_encode()
         return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
-    words = words_at(keys, telling_place(keys))
+    words = words_at(keys, distinguishing_offset(keys))
     bits = _slot_bits(count)
     slots = _slots(words, bits)
     table = np.empty(1 << bits, np.int32)
@@ -101,14 +101,14 @@ def key_codes(keys: pa.Array) -> tuple[Positions, int]:
     return (np.cumsum(is_first) - 1)[firsts], int(is_first.sum())
 
 
-def telling_place(keys: pa.Array) -> int:
+def distinguishing_offset(keys: pa.Array) -> int:
     """The offset of those eight bytes in which keys like these differ most."""
     if not len(keys):
         return 0
-    shown = keys.take(pa.array(np.linspace(0, len(keys) - 1, min(len(keys), _SHOWN)).astype(np.int64)))
+    shown = keys.take(pa.array(np.linspace(0, len(keys) - 1, min(len(keys), _SAMPLED)).astype(np.int64)))
     longest = min(int(np.diff(value_buffer(shown)[1]).max()), _FARTHEST)
-    places = [*range(0, max(1, longest - _WORD), _WORD), max(0, longest - _WORD)]
-    return max(places, key=lambda place: len(np.unique(words_at(shown, place))))
+    row_numbers = [*range(0, max(1, longest - _WORD), _WORD), max(0, longest - _WORD)]
+    return max(row_numbers, key=lambda place: len(np.unique(words_at(shown, place))))
 
 
 def words_at(keys: pa.Array, place: int) -> Words:
@@ -154,11 +154,11 @@ def _slots(words: Words, bits: int) -> Positions:
     return ((words * _MIX) >> np.uint64(64 - bits)).view(np.int64)
 
 
-def _equal(one: pa.Array, at: Positions, other: pa.Array, places: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _equal(one: pa.Array, at: Positions, other: pa.Array, row_numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Whether the texts at these places of both are equal."""
     if not len(at):
         return np.zeros(0, np.bool_)
-    first, second = one.take(pa.array(at)), other.take(pa.array(places))
+    first, second = one.take(pa.array(at)), other.take(pa.array(row_numbers))
     if first.equals(second):
         return np.ones(len(at), np.bool_)
     return pc.equal(first, second).to_numpy(zero_copy_only=False)

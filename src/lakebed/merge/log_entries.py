@@ -55,19 +55,19 @@ class LogEntries:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def take(self, places: Positions) -> LogEntries:
+    def take(self, row_numbers: Positions) -> LogEntries:
         """Some of the entries, in that order."""
-        if len(places) == len(self) and (places == np.arange(len(self))).all():
+        if len(row_numbers) == len(self) and (row_numbers == np.arange(len(self))).all():
             return self
-        at = pa.array(places)
+        at = pa.array(row_numbers)
         return LogEntries(
             self.keys.take(at),
             tuple(values.take(at) for values in self.ordering),
-            self.deletes[places],
-            self.forced[places],
-            self.block[places],
-            self.row[places],
-            None if self.positions is None else self.positions[places],
+            self.deletes[row_numbers],
+            self.forced[row_numbers],
+            self.block[row_numbers],
+            self.row[row_numbers],
+            None if self.positions is None else self.positions[row_numbers],
         )
 
     def of_block(self, number: int, rows: range) -> LogEntries:
@@ -111,38 +111,38 @@ def record_codes(entries: LogEntries, *, by_position: bool = False) -> tuple[Pos
 
 def _latest_or_greatest(entries: LogEntries, codes: Positions, rules: MergeRules) -> Positions:
     """Under event-time ordering, of entries whose keys come several times."""
-    places = np.arange(len(entries))
+    row_numbers = np.arange(len(entries))
     distinct = int(codes.max()) + 1
     counts = np.ones(len(entries), np.bool_)
     if entries.forced.any():
-        counts = ~_undone(entries, codes, distinct, places)
+        counts = ~_undone(entries, codes, distinct, row_numbers)
     ranks = _ranks(rules.comparable(entries.ordering))
     best = np.full(distinct, np.iinfo(np.int64).min)
     np.maximum.at(best, codes[counts], ranks[counts])
     counts &= ranks == best[codes]
-    return _last_of(codes[counts], distinct, places[counts])
+    return _last_of(codes[counts], distinct, row_numbers[counts])
 
 
-def _undone(entries: LogEntries, codes: Positions, distinct: int, places: Positions) -> Flags:
+def _undone(entries: LogEntries, codes: Positions, distinct: int, row_numbers: Positions) -> Flags:
     """Entries that commit-time deletes leave out: what is before the last one of a key, ordered deletes after it that
     no data record is before, and the delete itself where a data record follows."""
     forced = entries.forced
     last = np.full(distinct, -1)
-    last[codes[forced]] = places[forced]
+    last[codes[forced]] = row_numbers[forced]
     of_key = last[codes]
-    behind = places > of_key
+    behind = row_numbers > of_key
     data = behind & ~entries.deletes & (of_key >= 0)
     first = np.full(distinct, len(entries))
-    first[codes[data][::-1]] = places[data][::-1]
+    first[codes[data][::-1]] = row_numbers[data][::-1]
     begins = first[codes]
-    undone = ~behind & ~((places == of_key) & (begins == len(entries)))
-    return undone | (behind & (of_key >= 0) & (places < begins))
+    undone = ~behind & ~((row_numbers == of_key) & (begins == len(entries)))
+    return undone | (behind & (of_key >= 0) & (row_numbers < begins))
 
 
-def _last_of(codes: Positions, distinct: int, places: Positions) -> Positions:
+def _last_of(codes: Positions, distinct: int, row_numbers: Positions) -> Positions:
     """The last of the places of each code that there is."""
     last = np.full(distinct, -1)
-    last[codes] = places
+    last[codes] = row_numbers
     return last[last >= 0]
 
 
@@ -316,7 +316,7 @@ def _unwrapped(wrapped: Wrapped, kind: pa.DataType, skip: Flags | None = None) -
     """Wrapped values as a column of this type; null where `skip`."""
     n = len(wrapped.branch)
     parts: list[pa.Array] = [pa.nulls(1, kind)]
-    places = np.zeros(n, np.int64)
+    row_numbers = np.zeros(n, np.int64)
     at = 1
     for branch, (rows, values) in wrapped.values.items():
         if skip is not None and skip[rows].all():
@@ -324,11 +324,11 @@ def _unwrapped(wrapped: Wrapped, kind: pa.DataType, skip: Flags | None = None) -
         if branch == DECIMAL:
             values = decimals(values, WRAPPED_DECIMAL)
         parts.append(_as(values, kind))
-        places[rows] = at + np.arange(len(rows))
+        row_numbers[rows] = at + np.arange(len(rows))
         at += len(rows)
     if skip is not None:
-        places[skip] = 0
-    return pa.concat_arrays(parts).take(pa.array(places))
+        row_numbers[skip] = 0
+    return pa.concat_arrays(parts).take(pa.array(row_numbers))
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -348,9 +348,9 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _into(n: int, rows: Positions, values: pa.Array) -> pa.Array:
     """Values of some rows, put into all; the others are null."""
-    places = np.zeros(n, np.int64)
-    places[rows] = 1 + np.arange(len(rows))
-    return pa.concat_arrays([pa.nulls(1, values.type), values]).take(pa.array(places))
+    row_numbers = np.zeros(n, np.int64)
+    row_numbers[rows] = 1 + np.arange(len(rows))
+    return pa.concat_arrays([pa.nulls(1, values.type), values]).take(pa.array(row_numbers))
 
 
 _DATA = (BlockType.AVRO_DATA, BlockType.HFILE_DATA, BlockType.PARQUET_DATA)

@@ -55,8 +55,8 @@ class Merger(ABC):
         rows, deletes = self.merge(old, new)
         if rows.num_rows != new.num_rows or not rows.schema.remove_metadata().equals(new.schema.remove_metadata()):
             raise InvalidRecord(
-                f"the merger {name} gave {rows.num_rows} rows of {_shown(rows.schema)} for {new.num_rows} pairs of"
-                f" rows of {_shown(new.schema)}",
+                f"the merger {name} gave {rows.num_rows} rows of {_schema_text(rows.schema)} for {new.num_rows} pairs"
+                f" of rows of {_schema_text(new.schema)}",
                 hint="merge() gives one row for each pair, in the columns and types of the rows that it got",
                 context={"merger": name, "strategy_id": self.strategy_id},
             )
@@ -77,20 +77,20 @@ class Merger(ABC):
         return hash(self.strategy_id)
 
 
-_known: dict[str, Merger] = {}
+_registered: dict[str, Merger] = {}
 
 
 def register(merger: Merger) -> Merger:
     """Make a merger known in this process, as an entry point does in every process."""
     identity = _strategy_id(merger)
-    _known[identity] = merger
+    _registered[identity] = merger
     return merger
 
 
 def merger_of(config: TableConfig) -> Merger:
     """The merger of a table in custom merge mode. Raises `UnsupportedFeature` where none has its strategy id."""
     wanted = config.merge_strategy.lower()
-    found = _known.get(wanted) or _installed().get(wanted)
+    found = _registered.get(wanted) or _installed().get(wanted)
     if found is None:
         raise UnsupportedFeature(
             f"table {config.name!r} merges rows by a custom merger"
@@ -139,5 +139,5 @@ def _strategy_id(merger: Merger) -> str:
         ) from None
 
 
-def _shown(schema: pa.Schema) -> str:
+def _schema_text(schema: pa.Schema) -> str:
     return "(" + ", ".join(f"{f.name} {f.type}" for f in schema) + ")"

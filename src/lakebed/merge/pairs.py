@@ -28,8 +28,9 @@ _PROBED_TEXTS = 32
 _SPLICED = 64
 
 
-def put(old: pa.Array, at: Positions, places: pa.Array, new: pa.Array) -> pa.Array:
-    """`old` with its rows `at` replaced by `new`, in order; `places` are the result's rows in `old` followed by `new`.
+def put(old: pa.Array, at: Positions, row_numbers: pa.Array, new: pa.Array) -> pa.Array:
+    """`old` with its rows `at` replaced by `new`, in order; `row_numbers` are the result's rows in `old` followed by
+    `new`.
 
     One take of both together: a third of what Arrow's `replace_with_mask` costs on texts, and good for every type.
     Numbers are set in a copy, and a text column that does not change, as the key's, is not copied at all.
@@ -45,7 +46,7 @@ def put(old: pa.Array, at: Positions, places: pa.Array, new: pa.Array) -> pa.Arr
             return old
     if len(at) <= _SPLICED and pa.types.is_string(old.type):
         return _spliced(old, at, new)
-    return pa.concat_arrays([old, new]).take(places)
+    return pa.concat_arrays([old, new]).take(row_numbers)
 
 
 def _spliced(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
@@ -218,7 +219,7 @@ def merge_into(rules: MergeRules, older: Side, newer: Side) -> tuple[Side, Flags
     for name, lacking in _lacking(rules, pairs, merged):
         if lacking.any():
             filled[name] = pairs.from_loser(name, lacking)
-            changed = changed | (lacking & _says_something(rules, merged, newer, name, filled[name]))
+            changed = changed | (lacking & _has_values(rules, merged, newer, name, filled[name]))
     if rules.late_meta and merged.present is None:
         late = pairs.alive & ~pairs.wins
         filled |= {name: pairs.from_loser(name, late) for name in CHANGING_META if name in merged.rows.schema.names}
@@ -252,9 +253,9 @@ def _by_merger(merger: Merger, older: Side, newer: Side) -> tuple[Side, Flags]:
     at = pa.array(asked)
     old, new = (plain(rows.select(names).take(at)) for rows in (older.rows, result.rows))
     made, gone = merger.apply(old, new)
-    places = np.arange(older.length)
-    places[asked] = older.length + np.arange(len(asked))
-    columns = {name: take_of_both(result.rows.column(name), made.column(name), pa.array(places)) for name in names}
+    row_numbers = np.arange(older.length)
+    row_numbers[asked] = older.length + np.arange(len(asked))
+    columns = {name: take_of_both(result.rows.column(name), made.column(name), pa.array(row_numbers)) for name in names}
     deletes = result.deletes.copy()
     deletes[asked] = gone
     return replace(result.with_columns(columns), deletes=deletes), every
@@ -336,7 +337,7 @@ def _lacking(rules: MergeRules, pairs: _Pairs, merged: Side) -> Iterator[tuple[s
                 yield name, empty & fills
 
 
-def _says_something(rules: MergeRules, merged: Side, newer: Side, name: str, values: pa.Array) -> Flags:
+def _has_values(rules: MergeRules, merged: Side, newer: Side, name: str, values: pa.Array) -> Flags:
     """Where values that the winners took from the losers are none that they had themselves."""
     if merged.present is not None:
         return newer.has(name)

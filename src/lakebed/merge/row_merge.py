@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidRecord
-from lakebed.format.key_order import insert_places
+from lakebed.format.key_order import insertion_points
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.key_table import KeyTable
 from lakebed.merge.meta_columns import FreshMeta
@@ -36,7 +36,7 @@ incoming row is dropped; an error."""
 _PROBED_KEYS = 1_024
 
 
-def refuse_known(key: str, partition: str) -> InvalidRecord:
+def refuse_stored(key: str, partition: str) -> InvalidRecord:
     """The error of an insert that must not meet stored keys."""
     return InvalidRecord(
         f"record key {key!r} is in the table already (partition {partition!r})",
@@ -137,7 +137,7 @@ class RowMerge:
             if self.on_match == "keys" and len(self._winners(batch, positions).stored):
                 return True
             seen[positions[positions >= 0]] = True
-            self._refuse_known(seen)
+            self._refuse_stored(seen)
         return bool((~seen & ~self.incoming.deletes).any())
 
     @property
@@ -184,9 +184,9 @@ class RowMerge:
         """How many incoming rows have met no stored row and will be added, as far as stored rows were seen."""
         return int((~self._seen & ~self.incoming.deletes).sum())
 
-    def refuse_known(self) -> None:
+    def refuse_stored(self) -> None:
         """Raise `InvalidRecord` where stored rows must not be met and some were."""
-        self._refuse_known(self._seen)
+        self._refuse_stored(self._seen)
 
     def merge(self, batch: pa.RecordBatch, following: str | None = None, touch: Touch | None = None) -> Merged:
         """A stored batch with winners in place, without deleted rows. `touch` saves the search for keys."""
@@ -211,7 +211,7 @@ class RowMerge:
         """The incoming rows that no `merge` has placed, in the file's schema, to be added."""
         fresh = np.flatnonzero(~self._seen & ~self.incoming.deletes)
         self.counts.inserts += len(fresh)
-        self.incoming.require_whole(fresh)
+        self.incoming.require_complete(fresh)
         for keys, data in self.incoming.batches(fresh):
             yield self.fresh.with_meta(keys, data)
 
@@ -293,14 +293,14 @@ class RowMerge:
             made = made.take(np.flatnonzero(changed))
         return Match(stored[changed], incoming[changed], made.deletes, lost, made.rows)
 
-    def _refuse_known(self, seen: npt.NDArray[np.bool_]) -> None:
+    def _refuse_stored(self, seen: npt.NDArray[np.bool_]) -> None:
         if self.on_match == "fail" and seen.any():
-            raise refuse_known(self.incoming.keys[int(np.argmax(seen))].as_py(), self.fresh.partition)
+            raise refuse_stored(self.incoming.keys[int(np.argmax(seen))].as_py(), self.fresh.partition)
 
     def _updated(self, batch: pa.RecordBatch, at: Positions, rows: pa.RecordBatch) -> pa.RecordBatch:
         order = np.arange(batch.num_rows)
         order[at] = batch.num_rows + np.arange(len(at))
-        places = pa.array(order)
+        row_numbers = pa.array(order)
         fresh = self.fresh.commit_columns(len(at))
         columns: list[pa.Array] = []
         for name in batch.schema.names:
@@ -308,7 +308,7 @@ class RowMerge:
             if name in (RECORD_KEY, PARTITION_PATH, FILE_NAME):
                 columns.append(old)
             else:
-                columns.append(put(old, at, places, fresh[name] if name in fresh else rows.column(name)))
+                columns.append(put(old, at, row_numbers, fresh[name] if name in fresh else rows.column(name)))
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
@@ -373,7 +373,7 @@ class SortedRowMerge(RowMerge):
         if self.room is not None:
             fresh = fresh[: max(0, self.room - self.counts.inserts)]
         self.counts.inserts += len(fresh)
-        self.incoming.require_whole(fresh)
+        self.incoming.require_complete(fresh)
         self._seen[fresh] = True
         return fresh
 
@@ -397,8 +397,8 @@ class SortedRowMerge(RowMerge):
         if len(fresh):
             data = stacked(data, self.incoming.take(fresh))
         new = self.fresh.with_meta(keys, data)
-        places = insert_places(batch.column(RECORD_KEY), keys.slice(len(at)))
-        order = np.insert(order, places, batch.num_rows + len(at) + np.arange(len(fresh)))
+        row_numbers = insertion_points(batch.column(RECORD_KEY), keys.slice(len(at)))
+        order = np.insert(order, row_numbers, batch.num_rows + len(at) + np.arange(len(fresh)))
         kept = pa.array(order[order >= 0])
         names = [name for name in batch.schema.names if name != FILE_NAME]
         columns = [take_of_both(batch.column(name), new.column(name), kept) for name in names]

@@ -265,4 +265,4 @@ def _payload_ordering(payload: PayloadRule, config: TableConfig) -> tuple[str, .
     """The fields that a payload class compares below version 9: some look at columns of their own."""
     if payload.mode == "commit_time":
         return ()
-    return payload.own_ordering or config.ordering_fields
+    return payload.lakebed_ordering or config.ordering_fields

@@ -24,12 +24,12 @@ from lakebed.metadata.layout import (
     secondary_keys,
 )
 from lakebed.metadata.partitions.key_changes import record_index_definition, secondary_index_definition, secondary_text
-from lakebed.metadata.partitions.record_index import encoded_places, latest_places
+from lakebed.metadata.partitions.record_index import encoded_locations, latest_locations
 from lakebed.metadata.partitions.registry import kind_of
 from lakebed.metadata.partitions.secondary_index import entries, indexed_pairs
-from lakebed.metadata.records import GroupRecords, RecordForm, Records, form_of_version
+from lakebed.metadata.records import GroupRecords, RecordForm, Records, record_form
 from lakebed.metadata.routing import split_by_group
-from lakebed.metadata.store.creation import NewPartition, begin_partition, complete_partition
+from lakebed.metadata.store.creation import NewPartition, complete_partition, start_partition
 from lakebed.metadata.store.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import (
@@ -59,7 +59,7 @@ WRITTEN = pa.schema(
         ("twice", pa.string()),
     ]
 )
-# Keys, values, and a key that stands twice where it may not.
+# Keys, values, and a key that is stored twice where it may not be.
 Encoded = tuple[pa.StringArray, pa.BinaryArray, str | None]
 Encode = Callable[[pa.Table, RecordForm], Encoded]
 Counts = int | Mapping[str, int]
@@ -75,7 +75,7 @@ def can_build(partition: str) -> bool:
 
 
 def is_large(snapshot: Snapshot, engine: Engine) -> bool:
-    """Whether the table's keys are read by a job; the footers tell the rows."""
+    """Whether the table's keys are read by a job; the footers count the rows."""
     return engine.is_distributed and sum(_rows_by_path(snapshot).values()) >= LARGE_ROWS
 
 
@@ -83,13 +83,13 @@ def build_by_job(
     store: MetadataStore, snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, engine: Engine
 ) -> TableConfig:
     """Build an index of record keys, its base files written by tasks. Gives the table's settings after it."""
-    new = begin_partition(store, name.partition, file_group_counts(snapshot, name, sizing))
+    new = start_partition(store, name.partition, file_group_counts(snapshot, name, sizing))
     definition = kind_of(name.partition).definition(name, snapshot, WriteSettings())
     return complete_partition(store, new, written_by_job(snapshot, name, new, engine), definition)
 
 
 def file_group_counts(snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None) -> Counts:
-    """How many file groups an index gets that is built now, by the rows that the footers tell; for each partition path
+    """How many file groups an index gets that is built now, by the rows that the footers count; for each partition path
     where it is one for each."""
     kind = kind_of(name.partition)
     if not kind.grows:
@@ -167,7 +167,7 @@ class BaseWriter:
             if group_number(g.file_id) == number
             and (kind_of(g.partition).data_partition_of(g.file_id) or "") == partition
         )
-        table, form = pa.Table.from_batches(list(batches)), form_of_version(group.version)
+        table, form = pa.Table.from_batches(list(batches)), record_form(group.version)
         keys, values, twice = self.encode(table, form)
         entries = [sorted_by_key(keys, values)]
         base = write_base(self.storage, group, self.instant, entries, token=task.write_token)
@@ -176,13 +176,13 @@ class BaseWriter:
         yield pa.RecordBatch.from_arrays(columns, schema=WRITTEN)
 
 
-def _encoded_places(table: pa.Table, form: RecordForm) -> Encoded:
+def _encoded_locations(table: pa.Table, form: RecordForm) -> Encoded:
     places = table.select([RECORD_KEY, OLD_PARTITION, FILE_ID, INSTANT])
     places = places.rename_columns(["key", "partition", "file_id", "instant"])
-    latest, twice = latest_places(places, partitioned=False), None
+    latest, twice = latest_locations(places, partitioned=False), None
     if latest.num_rows < places.num_rows:
         twice = pc.first(pc.value_counts(places["key"]).filter(_repeated(places["key"])).field(0)).as_py()
-    return *encoded_places(latest, form), twice
+    return *encoded_locations(latest, form), twice
 
 
 def _encoded_pairs(table: pa.Table, form: RecordForm) -> Encoded:
@@ -196,22 +196,22 @@ def _repeated(keys: pa.ChunkedArray) -> pa.Array:
 def _placed(snapshot: Snapshot, engine: Engine, name: IndexName, counts: Counts) -> Build:
     """Key, place and file group of every stored row."""
     definition = record_index_definition(snapshot.config.version, partitioned=name.partitioned)
-    return _all_places(snapshot, engine, counts), _encoded_places, definition
+    return _all_locations(snapshot, engine, counts), _encoded_locations, definition
 
 
-def _all_places(snapshot: Snapshot, engine: Engine, counts: Counts) -> Rows:
+def _all_locations(snapshot: Snapshot, engine: Engine, counts: Counts) -> Rows:
     slices = snapshot.file_slices()
     if isinstance(counts, int):
-        return _places_of(snapshot, engine, slices, counts, Constant(""))
+        return _locations_of(snapshot, engine, slices, counts, Constant(""))
     by_count: dict[int, list[FileSlice]] = {}
     for file_slice in slices:
         if file_slice.partition in counts:
             by_count.setdefault(counts[file_slice.partition], []).append(file_slice)
-    parts = [_places_of(snapshot, engine, some, n, Column(PARTITION_PATH)) for n, some in by_count.items()]
-    return engine.union(parts) if parts else _places_of(snapshot, engine, (), 1, Column(PARTITION_PATH))
+    parts = [_locations_of(snapshot, engine, some, n, Column(PARTITION_PATH)) for n, some in by_count.items()]
+    return engine.union(parts) if parts else _locations_of(snapshot, engine, (), 1, Column(PARTITION_PATH))
 
 
-def _places_of(
+def _locations_of(
     snapshot: Snapshot, engine: Engine, slices: Sequence[FileSlice], shards: int, path: RowExpression
 ) -> Rows:
     stored = engine.read_columns(snapshot, slices, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
@@ -268,7 +268,7 @@ def _refuse_twice(done: pa.Table, snapshot: Snapshot) -> None:
     if len(twice):
         key = twice[0].as_py()
         raise IndexInconsistent(
-            f"record key {key!r} of table {snapshot.config.name!r} stands in several file groups",
+            f"record key {key!r} of table {snapshot.config.name!r} is stored in several file groups",
             hint="A record index has one place for a key: make the keys unique first, or (keys that are unique within"
             " their partition path) create it with partitioned=True.",
             context={"record_key": key},

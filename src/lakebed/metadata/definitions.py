@@ -1,4 +1,4 @@
-"""Index definitions: what each index of a table indexes, kept in a JSON file beside the table's properties."""
+"""Index definitions: what each index of a table indexes, stored in a JSON file next to the table's properties."""
 
 from __future__ import annotations
 

@@ -46,13 +46,13 @@ def partition_identifier(partition: str) -> str:
 
 
 def partition_of(identifier: str) -> str:
-    """The partition path behind an identifier."""
+    """The partition path of an identifier."""
     return "" if identifier == UNPARTITIONED else identifier
 
 
 @lru_cache(maxsize=1 << 16)
 def h64(text: str) -> str:
-    """The 12 characters that stand for a column or a partition in keys (XXH64, base64).
+    """The 12 characters of a column or a partition in keys (XXH64, base64).
 
     >>> h64("part=a"), h64(".")
     ('yi5+vfp5LHI=', 'FXThHwelITM=')
@@ -61,7 +61,7 @@ def h64(text: str) -> str:
 
 
 def md5(text: str) -> str:
-    """The 24 characters that stand for a file in keys (MD5, base64)."""
+    """The 24 characters of a file in keys (MD5, base64)."""
     return base64.b64encode(hashlib.md5(text.encode(), usedforsecurity=False).digest()).decode()
 
 
@@ -119,7 +119,7 @@ def secondary_prefixes(values: Any) -> pa.StringArray:
 
 
 def split_secondary_keys(keys: Any) -> tuple[pa.StringArray, pa.StringArray]:
-    r"""Secondary values and record keys behind secondary keys.
+    r"""Secondary values and record keys of secondary keys.
 
     >>> [part.to_pylist() for part in split_secondary_keys(pa.array(["a\\$b$k1", "\0$k2"]))]
     [['a$b', None], ['k1', 'k2']]
@@ -210,7 +210,7 @@ PARTITION_STATS = "partition_stats"
 SECONDARY_INDEX = "secondary_index_"
 EXPRESSION_INDEX = "expr_index_"
 BASE_FILE_EXTENSION = "hfile"
-# In the partition metadata of a partition that was built beside writers: when they began to log to it.
+# In the partition metadata of a partition that was built while others wrote: when they began to log to it.
 LOGGED_SINCE = "lakebed.logged.since"
 
 _RECORD_BYTES = 48
@@ -252,7 +252,7 @@ def group_number(file_id: str) -> int:
 
 @lru_cache(maxsize=1 << 14)  # the folders are listed at every commit
 def parse_files(partition: str, name: str, size: int) -> BaseFile | LogFile | None:
-    """The base or log file behind a name in a partition's folder; ids may hold escapes that data files' do not."""
+    """The base or log file of a name in a partition's folder; ids may hold escapes that data files' do not."""
     found = _BASE_FILE.fullmatch(name)
     if found:
         return BaseFile(partition, found[1], found[2], found[3], name, size)
@@ -300,7 +300,7 @@ _LAYOUT_1 = {
 
 def is_of_data(instant: str) -> bool:
     """Whether an instant of the metadata table may be one of the data table: not of a partition that was built, and
-    without the digits that version 6 puts behind those of its own services."""
+    without the digits that version 6 appends to those of its own services."""
     return len(instant) == INSTANT_DIGITS and not instant.startswith(INITIAL_INSTANT)
 
 

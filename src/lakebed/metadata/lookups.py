@@ -2,7 +2,7 @@
 
 Reading file slices of the metadata table: whole, by keys, by prefixes; base file and log blocks as layers.
 
-Reading stats: records of all columns lie side by side in a file slice, and come back as one table a column.
+Reading stats: a file slice has records of all columns together; they are returned as one table a column.
 
 The metadata table as it goes to tasks.
 """
@@ -52,7 +52,7 @@ from lakebed.metadata.store.slices import MetadataSlices, open_slices
 from lakebed.model import RECORD_INDEX, Action, FileSlice
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.slices.snapshot import Snapshot, naming_metadata
+from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.timeline.instants import without_suffix
@@ -62,14 +62,14 @@ from lakebed.timeline.timeline import Timeline, load_timeline
 _DENSE = 4
 
 
-def whole_slice(view: MetadataSlices, file_slice: FileSlice) -> list[Layer]:
+def full_slice(view: MetadataSlices, file_slice: FileSlice) -> list[Layer]:
     """All that a slice holds, oldest first, as `key`, `value` and `schema` (see `merge_records.decoded`)."""
     return _layers(view, file_slice, lambda file: file.read())
 
 
 def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, behind: str = "") -> list[Layer]:
     """What a slice holds under these keys, oldest first, and maybe more: of a file with few entries for the number of
-    keys all are given. With `behind` only what log blocks of later requested instants hold."""
+    keys all are returned. With `behind` only what log blocks of later requested instants hold."""
     in_order: list[pa.Array] = []
 
     def ask(file: HFileReader) -> Entries:
@@ -139,7 +139,7 @@ def read_stats(
 
     def read(file_slice: FileSlice) -> pa.Table | None:
         return alive(
-            whole_slice(view, file_slice) if prefixes is None else slice_by_prefixes(view, file_slice, prefixes)
+            full_slice(view, file_slice) if prefixes is None else slice_by_prefixes(view, file_slice, prefixes)
         )
 
     def decode(keys: pa.Array, values: Any, schema_json: str) -> Stats:
@@ -155,8 +155,8 @@ def read_stats(
 
 
 FILES_LISTED = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size", pa.int64())])
-_BLOOMS_FOUND = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_filters.SCHEMA)[1:4]])
-_SECONDARY_FOUND = pa.schema(list(secondary_index.SCHEMA)[:2])
+_BLOOM_ROWS = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_filters.SCHEMA)[1:4]])
+_SECONDARY_ROWS = pa.schema(list(secondary_index.SCHEMA)[:2])
 _DECODED_TOGETHER = 1 << 18
 # The files of up to so many partition paths are looked up; for more of them all are read.
 _FEW_PARTITIONS = 16
@@ -164,7 +164,7 @@ _FEW_PARTITIONS = 16
 _FEW_KEYS = 1_000
 _READERS = 8
 # Answers for different partition paths that are kept.
-_KEPT_LISTINGS = 16
+_CACHED_LISTINGS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,12 +190,12 @@ class MetadataTable:
         that is pending here is hidden, until a compaction puts it into a base file.
         """
         own = self.slices.timeline.commits
-        # version 6 puts digits behind the instant for what the metadata table does on its own
+        # version 6 appends digits to the instant for what the metadata table does on its own
         logged = {without_suffix(i.time) for i in own if i.action is Action.DELTACOMMIT}
         compacted = max((i.time for i in own if i.action is Action.COMMIT), default="")
         if any(i.time in logged and i.time < compacted for i in timeline.pending):
             return True
-        later = {time for time in logged if time > timeline.greatest_known}
+        later = {time for time in logged if time > timeline.latest_time}
         if not later:
             return False
         # a repair of the metadata table alone has an instant that the table itself never had
@@ -205,7 +205,7 @@ class MetadataTable:
         """Whether the metadata table has completed an action that is later than all of this timeline."""
         completed = self.slices.timeline.completed
         newest = next((i.time for i in reversed(completed) if is_of_data(i.time)), "")
-        return newest > timeline.greatest_known
+        return newest > timeline.latest_time
 
     def shows_same(self, other: MetadataTable) -> bool:
         """Whether the other one, which was just opened, shows nothing new."""
@@ -238,7 +238,7 @@ class MetadataTable:
         types: Types | None = None,
     ) -> Stats:
         """Stats of files, one table of `stats_schema` a column that has some, for some columns (dotted paths) and
-        partition paths, or all. `types` says the columns' types (see `stats_records.decode`)."""
+        partition paths, or all. `types` are the columns' types (see `stats_records.decode`)."""
         prefixes = None if columns is None else _stats_prefixes(columns, partitions)
         found = self._stats(COLUMN_STATS, prefixes, types)
         if columns is None and partitions is not None:
@@ -291,8 +291,8 @@ class MetadataTable:
             requested = self._routed(slices, prefixes, kind_of(name).shard(prefixes, len(slices), 2))
         found = self._merged(requested, slice_by_prefixes, secondary_index.decode)
         if found is None:
-            return _SECONDARY_FOUND.empty_table()
-        return found.filter(pc.invert(found["is_deleted"])).select(_SECONDARY_FOUND.names)
+            return _SECONDARY_ROWS.empty_table()
+        return found.filter(pc.invert(found["is_deleted"])).select(_SECONDARY_ROWS.names)
 
     def expression_stats(
         self, name: str, types: Types | None = None, partitions: Collection[str] | None = None
@@ -337,7 +337,7 @@ class MetadataTable:
         self._check(partition)
         decode, union = self._decoder(partition), kind_of(partition).union
         for file_slice in self._file_slices(partition):
-            layers = whole_slice(self.slices, file_slice)
+            layers = full_slice(self.slices, file_slice)
             found = decoded(alive(layers) if union else newest(layers), decode)
             if found:
                 table = pa.concat_tables(found)
@@ -371,7 +371,7 @@ class MetadataTable:
                 tables = decoded(rows.filter(pc.is_in(rows["key"], value_set=keys)), files_module.decode)
                 found += [newest_files(pa.concat_tables(tables))] if tables else []
         rows = pa.concat_tables(found).combine_chunks() if found else files_module.SCHEMA.empty_table()
-        if len(self._listed) >= _KEPT_LISTINGS:
+        if len(self._listed) >= _CACHED_LISTINGS:
             self._listed.clear()
         self._listed[frozenset(partitions)] = rows
         return rows
@@ -398,12 +398,12 @@ class MetadataTable:
             requested = self._routed(slices, keys, file_group(keys, len(slices)))
         found = self._merged(requested, slice_by_keys, bloom_filters.decode)
         if found is None:
-            return _BLOOMS_FOUND.empty_table()
+            return _BLOOM_ROWS.empty_table()
         found = found.filter(pc.invert(found["is_deleted"]))
         at = pc.index_in(found["key"], value_set=keys)
         columns = [pa.array(paths, pa.string()).take(at), pa.array(names, pa.string()).take(at)]
-        columns += [found[name] for name in _BLOOMS_FOUND.names[2:]]
-        return pa.Table.from_arrays(columns, schema=_BLOOMS_FOUND)
+        columns += [found[name] for name in _BLOOM_ROWS.names[2:]]
+        return pa.Table.from_arrays(columns, schema=_BLOOM_ROWS)
 
     def _merged(
         self,
@@ -433,9 +433,9 @@ class MetadataTable:
         return [(s, own) for s, own in zip(slices, by_group, strict=True) if len(own)]
 
     def _is_polluted(self, partition: str) -> bool:
-        """Whether file groups of another index lie in the partition: then a key may be in any group."""
+        """Whether the partition has file groups of another index: then a key may be in any group."""
         kind = kind_of(partition)
-        return any(not kind.is_own_file_id(partition, s.file_id) for s in self._file_slices(partition))
+        return any(not kind.is_file_id_of(partition, s.file_id) for s in self._file_slices(partition))
 
     def _index_version(self, partition: str) -> int:
         return index_version(self.slices.definitions.get(partition), self.slices.data_config.version)
@@ -473,7 +473,7 @@ def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> 
     Reads its properties and lists its timeline, nothing else. Raises `CorruptFile` where the properties name a metadata
     table that is not there.
     """
-    with naming_metadata(storage):
+    with metadata_damage_named(storage):
         slices = open_slices(storage, config, timeline)
     return None if slices is None else MetadataTable(slices)
 

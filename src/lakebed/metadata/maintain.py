@@ -48,12 +48,12 @@ from lakebed.metadata.partitions.registry import (
     parse_index_name,
     remembered_indexes,
 )
-from lakebed.metadata.records import Records, form_of_version
+from lakebed.metadata.records import Records, record_form
 from lakebed.metadata.repeated_keys import KeyCheck, RepeatedKeys
-from lakebed.metadata.store.commit import apply_delta, begin_delta, file_groups, overruled
+from lakebed.metadata.store.commit import apply_delta, begin_delta, file_groups, superseded
 from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT, create, initialise
 from lakebed.metadata.store.group_files import FileGroup, WrittenLog, write_log
-from lakebed.metadata.store.rollback import take_off
+from lakebed.metadata.store.rollback import remove_instant
 from lakebed.metadata.store.services import run_services
 from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.model import CommitMetadata, FileSlice
@@ -191,7 +191,7 @@ class LogWriter:
     ) -> Iterator[pa.RecordBatch]:
         group = self.groups[number]
         rows = pa.Table.from_batches(list(batches))
-        records = self.upkeep.group_records(rows, self.instant, form_of_version(group.version))
+        records = self.upkeep.group_records(rows, self.instant, record_form(group.version))
         deleted = records.deleted.filter(pc.invert(pc.is_in(records.deleted, value_set=records.keys)))
         if not len(records.keys) and not len(deleted):
             return
@@ -212,19 +212,21 @@ METADATA_OPTION = "hoodie.metadata.enable"
 @dataclass(frozen=True)
 class MetadataUpkeep:
     """The metadata table of one table, as a write keeps it; `config` and `timeline` were read under the lock. `engine`
-    runs jobs for many keys at a time. `still_mine` says whether the lock is held yet."""
+    runs jobs for many keys at a time. `lock_is_held` says whether the lock is held yet."""
 
     storage: Storage
     config: TableConfig
     timeline: Timeline
     settings: WriteSettings
     engine: Engine | None = None
-    still_mine: Callable[[], bool] = lambda: True
+    lock_is_held: Callable[[], bool] = lambda: True
 
     @cached_property
     def store(self) -> MetadataStore:
         """The metadata table, for those who write to it."""
-        return MetadataStore(self.storage, self.config, self.timeline, kept_as(self.settings), self.still_mine)
+        return MetadataStore(
+            self.storage, self.config, self.timeline, metadata_settings(self.settings), self.lock_is_held
+        )
 
     def prepare(self) -> Snapshot:
         """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean
@@ -236,8 +238,8 @@ class MetadataUpkeep:
             ready._build(missing, ready.requested())
         store = ready.store
         if config.metadata_partitions:
-            for stray in store.strays():
-                take_off(store, stray)
+            for stray in store.orphan_instants():
+                remove_instant(store, stray)
             run_services(store)
         snapshot = snapshot_of(self.storage, store.data_config, self.timeline)
         return snapshot.seeing(MetadataTable(store.slices)) if store.data_config.metadata_partitions else snapshot
@@ -248,14 +250,14 @@ class MetadataUpkeep:
         commit: CommitMetadata,
         statuses: Sequence[WriteStatus],
         *,
-        rows_stay: bool = False,
+        unchanged_rows: bool = False,
         looks_up: bool = True,
     ) -> None:
         """Write what this action changes, in a delta commit that becomes visible when the action completes.
 
-        Where the table's `rows_stay` as they are, whoever wrote ranges of partition paths since it was requested has
-        them in there: real Hudi's stand for all files that there were. An action that does not look keys up may store
-        one again, which the table's properties say from then on.
+        Where the table's `unchanged_rows` as they are, whoever wrote ranges of partition paths since it was requested
+        has them in there: real Hudi's cover all files that there were. An action that does not look keys up may store
+        one again, which the table's properties record from then on.
         """
         store = self.store
         if not store.partitions:
@@ -273,8 +275,8 @@ class MetadataUpkeep:
             found = upkeep.records_of_action(partition, action) if upkeep is not None else None
             if found is not None:
                 records[partition] = found
-        checked = {p: r for p, r in records.items() if p == FILES or not rows_stay}
-        wrong = overruled(store.slices, instant, checked, form_of_version(self.config.version))
+        checked = {p: r for p, r in records.items() if p == FILES or not unchanged_rows}
+        wrong = superseded(store.slices, instant, checked, record_form(self.config.version))
         if wrong is not None:
             raise CommitConflict(
                 f"what instant {instant} changes would not be found by {wrong}: instants that were requested after it"
@@ -285,7 +287,7 @@ class MetadataUpkeep:
         apply_delta(store, instant, records, written)
 
     def _note_repeated_keys(self) -> None:
-        if not self.still_mine():
+        if not self.lock_is_held():
             raise CommitConflict(
                 f"the table lock was lost before {self.config.name!r} could note that it holds keys several times",
                 hint="Another process took it after it expired; try again.",
@@ -326,7 +328,7 @@ class MetadataUpkeep:
         refused: list[str] = []
         for partition in self.store.partitions:
             upkeep = find_kind(partition)
-            reason = upkeep.reason_not_kept(partition, table) if upkeep is not None else None
+            reason = upkeep.reason_not_maintained(partition, table) if upkeep is not None else None
             if reason is not None:
                 _log.warning("%s of the metadata table cannot be kept up to date: %s", partition, reason)
             if upkeep is None or reason is not None:
@@ -370,7 +372,7 @@ class MetadataUpkeep:
         missing = [] if have else self._every()
         missing += [p for p in requested if p not in (*have, *missing)]
         if missing and self.config.version == 6 and self.timeline.pending:
-            return []  # as real Hudi: the instant it is built at must not be behind a pending one
+            return []  # as real Hudi: the instant it is built at must not be after a pending one
         return in_build_order(missing)
 
     def requested(self) -> dict[str, IndexName]:
@@ -400,7 +402,7 @@ class MetadataUpkeep:
         create(self.store)
         files = snapshot_of(self.storage, self.config, self.timeline, use_metadata=False)
         build = FirstBuild(files, self.settings, self.engine)
-        kept = kept_as(self.settings)
+        kept = metadata_settings(self.settings)
         for partition in partitions:
             name = names.get(partition) or IndexName(partition)
             usual = kept.partitioned_sizing if name.partitioned else kept.sizing
@@ -408,7 +410,7 @@ class MetadataUpkeep:
             initialise(self.store, partition, groups, definition)
 
 
-def kept_as(settings: WriteSettings) -> MetadataSettings:
+def metadata_settings(settings: WriteSettings) -> MetadataSettings:
     """How the metadata table is kept, by the settings of a write."""
     growth, size = settings.index_growth, settings.index_group_bytes
     return MetadataSettings(

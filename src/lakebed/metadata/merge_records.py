@@ -22,7 +22,7 @@ Decode = Callable[[pa.Array, Any, str], R]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one file or block says: records, or keys that it deletes."""
+    """The contents of one file or block: records, or keys that it deletes."""
 
     records: pa.Table | None = None
     deleted: pa.Array | None = None
@@ -43,14 +43,14 @@ def newest(layers: Sequence[Layer]) -> pa.Table | None:
     base, above = filled[0].records, _newest_of_all(filled[1:]) if filled[0].records is not None else None
     if base is None:
         return _newest_of_all(filled)
-    # a base file has each key once and is large: only what stands above it is sorted out by key
+    # a base file has each key once and is large: only the layers above it are sorted by key
     named = pa.concat_arrays([names for layer in filled[1:] for names, _ in _keys(layer)])
     kept = base.filter(pc.invert(pc.is_in(base["key"], value_set=named)))
     return kept if above is None else pa.concat_tables([kept, above]).unify_dictionaries()
 
 
 def alive(layers: Sequence[Layer]) -> pa.Table | None:
-    """The records behind the last delete of their key, oldest first: for records that are more than the newest of them.
+    """The records after the last delete of their key, oldest first: for records that are more than the newest of them.
     None where no layer has records."""
     filled = _filled(layers)
     if len(filled) == 1 or all(layer.records is None for layer in filled):

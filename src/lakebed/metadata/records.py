@@ -26,7 +26,7 @@ _NAMESPACE = "org.apache.hudi.avro.model"
 _JAVA_STRING = {"avro.java.string": "String"}
 _STRING = {"type": "string", **_JAVA_STRING}
 _DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
-# Order of the branches of minValue and maxValue behind null; releases only ever appended.
+# Order of the branches of minValue and maxValue after null; releases only ever appended.
 WRAPPERS: tuple[tuple[str, Any], ...] = (
     ("BooleanWrapper", "boolean"),
     ("IntWrapper", "int"),
@@ -62,7 +62,7 @@ V9 = RecordForm(9, 14, has_tight_bound=True, has_value_type=True, has_position=T
 _FORMS = {form.version: form for form in (V6, V8, V9)}
 
 
-def form_of_version(version: int) -> RecordForm:
+def record_form(version: int) -> RecordForm:
     """The form in which lakebed writes the metadata table of a table of this version."""
     return _FORMS[version]
 
@@ -70,7 +70,7 @@ def form_of_version(version: int) -> RecordForm:
 @lru_cache(maxsize=8)
 def record_schema(form: RecordForm, *, meta_columns: bool = True) -> str:
     """The schema as JSON. Values of files and log blocks have the meta columns in front, whatever the table's settings
-    say; the schema in commit metadata goes without.
+    are; the schema in commit metadata goes without.
 
     >>> [field["name"] for field in json.loads(record_schema(V6, meta_columns=False))["fields"]][:3]
     ['key', 'type', 'filesystemMetadata']
@@ -97,17 +97,17 @@ def record_schema(form: RecordForm, *, meta_columns: bool = True) -> str:
 
 
 @lru_cache(maxsize=256)
-def known_form(schema_json: str) -> RecordForm | None:
+def record_form_of(schema_json: str) -> RecordForm | None:
     """The form a writer's schema has; None for one that lakebed has not met. Docs, defaults and Java's attributes play
     no part.
 
     Raises `ValueError` for a text that is no schema.
     """
-    return _known().get(_canonical_text(schema_json))
+    return _record_forms().get(_canonical_text(schema_json))
 
 
 @lru_cache(maxsize=1)
-def _known() -> dict[str, RecordForm]:
+def _record_forms() -> dict[str, RecordForm]:
     return {_canonical_text(record_schema(form)): form for form in _FORMS.values()}
 
 
@@ -223,7 +223,7 @@ def enter(values: pa.BinaryArray, schema_json: str, sub_record: SubRecord) -> tu
     `CorruptFile` where a value has another sub-record or none.
     """
     try:
-        form = known_form(schema_json)
+        form = record_form_of(schema_json)
     except ValueError as cause:
         raise CorruptFile(f"the schema of the metadata table's records cannot be read: {cause}") from cause
     if form is None:
@@ -254,7 +254,7 @@ def value_head(record_type: RecordType, sub_record: SubRecord) -> bytes:
 
 
 def value_tail(form: RecordForm, sub_record: SubRecord) -> bytes:
-    """The bytes behind the sub-record."""
+    """The bytes after the sub-record."""
     return bytes(_fields(form) - sub_record - 1)
 
 
@@ -269,7 +269,7 @@ def record_type_of(value: bytes) -> RecordType:
                 at += length
         return RecordType(decode_long(value, at)[0])
     except (IndexError, ValueError) as cause:
-        raise CorruptFile("a record of the metadata table does not tell its type") from cause
+        raise CorruptFile("a record of the metadata table does not have a type") from cause
 
 
 def into_form(values: pa.BinaryArray, schema_json: str, form: RecordForm) -> pa.BinaryArray:
@@ -277,7 +277,7 @@ def into_form(values: pa.BinaryArray, schema_json: str, form: RecordForm) -> pa.
     is null or false: zeros at the end of the value. A schema that lakebed has not met becomes the newest form."""
     if not len(values):
         return values
-    known = known_form(schema_json)
+    known = record_form_of(schema_json)
     if known is None:
         values, known = _into_newest_form(values, schema_json), V9
     if known.version > form.version:

@@ -20,7 +20,7 @@ from lakebed.model import RECORD_INDEX
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """Sent to the tasks: tells keys that an action stores again. `metadata` is None where the table has no rows yet."""
+    """Sent to the tasks: finds keys that an action stores again. `metadata` is None if the table has no rows yet."""
 
     metadata: MetadataTable | None
 
@@ -85,7 +85,7 @@ class RepeatedKeys:
         self.is_known = self.is_known or repeats
 
     def found(self, action: TableAction) -> bool:
-        """Whether the table holds keys several times, as far as this action tells."""
+        """Whether the table holds keys several times, as far as this action shows."""
         if self.is_known or self.check is None or self._done:
             return self.is_known
         keys = action.shared(ActionKeys)

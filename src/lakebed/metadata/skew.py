@@ -110,7 +110,7 @@ def reshard_index(
         config = load_table_config(storage)
         partition = key_index_of(config, name)
         _check_numbers(partition, file_groups)
-        store = MetadataStore(storage, config, load_timeline(storage, config), still_mine=lock.still_mine)
+        store = MetadataStore(storage, config, load_timeline(storage, config), lock_is_held=lock.lock_is_held)
         kind = kind_of(partition)
         if isinstance(file_groups, int) and kind.by_data_partition:
             slices = store.slices.file_slices(partition)

@@ -93,7 +93,7 @@ def advise_for_data(
     touched, touched_rows, known = 1, float(rows.num_rows), 1.0
     if coming is not None:
         _check_columns(coming.schema, key)
-        known = _known(_texts(coming, key), keys)
+        known = _stored_share(_texts(coming, key), keys)
         if partition_by and set(partition_by) <= set(coming.schema.names):
             touched, touched_rows = _touched(_texts(coming, partition_by), paths, parts)
     elif partition_by:
@@ -236,7 +236,7 @@ def _touched(coming: pa.ChunkedArray, paths: pa.ChunkedArray | None, parts: Mapp
     return len(found), float(sum(parts.get(path, 0) for path in found)) if paths is not None else 0.0
 
 
-def _known(coming: pa.ChunkedArray, keys: pa.ChunkedArray) -> float:
+def _stored_share(coming: pa.ChunkedArray, keys: pa.ChunkedArray) -> float:
     return float(pc.mean(pc.is_in(coming, keys.combine_chunks()).cast(pa.float64())).as_py() or 0.0)
 
 

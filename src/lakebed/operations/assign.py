@@ -66,8 +66,8 @@ def assign(
     takes as many rows as fit below the maximum file size; a new group takes as many as fill one file.
 
     Where the table `appends` its updates, as a merge-on-read table does, only files without log files take inserts in,
-    `merge_candidates` a partition path, the smallest first: their file groups are written anew, updates and all.
-    `renewed` are file groups that are written anew, unless they are in `avoid` or in `log_instants`.
+    `merge_candidates` a partition path, the smallest first: their file groups are rewritten, with their updates.
+    `renewed` are file groups that are rewritten, unless they are in `avoid` or in `log_instants`.
     `log_instants` names the instants of slices that pending compactions have begun. A file id that no slice has is
     that of a file group to be made; `origins` names those whose rows it will hold.
     """
@@ -179,8 +179,8 @@ class _Plan:
         return Assignment(groups, updates, self._insert_table())
 
     def _as_written(self, number: int, partition: str, target: Target) -> Target:
-        anew = number in self._inserted or (partition, target.file_id) in self._renewed
-        return replace(target, rewrites=anew)
+        new_groups_only = number in self._inserted or (partition, target.file_id) in self._renewed
+        return replace(target, rewrites=new_groups_only)
 
     def _insert_table(self) -> pa.Table:
         bounds: list[list[float]] = []

@@ -13,13 +13,13 @@ import pyarrow.types as pt
 
 from lakebed.config.options import Options
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.arrow_data import given_rows
+from lakebed.engine.arrow_data import arrow_rows
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.partition_paths import PathCheck
-from lakebed.expressions.plain_keys import texts_beside
+from lakebed.expressions.plain_keys import unhashed_texts
 from lakebed.handles.file_writer import FileFormat
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
@@ -55,7 +55,7 @@ CONCURRENCY = "hoodie.write.concurrency.mode"
 class WriteContext:
     """One table as it was when the write was asked for, one engine, one set of options.
 
-    Index and key generator are told from the table when first needed: a write that is refused for a feature of the
+    Index and key generator are read from the table when first needed: a write that is refused for a feature of the
     table is refused by that feature's name.
     """
 
@@ -77,11 +77,11 @@ class WriteContext:
 
     @once
     def is_non_blocking(self) -> bool:
-        """Whether other writers to the same file groups may commit beside this one. Where the table remembers that, and
+        """Whether other writers to the same file groups may commit during this one. If the table records that, and
         has got another index or version since, its writers are checked for conflicts instead."""
         if self.settings.concurrency != "non_blocking":
             return False
-        return CONCURRENCY in self.options.given or self.can_be_non_blocking
+        return CONCURRENCY in self.options.explicit or self.can_be_non_blocking
 
     @once
     def can_be_non_blocking(self) -> bool:
@@ -91,7 +91,8 @@ class WriteContext:
 
     @once
     def has_appended_groups(self) -> bool:
-        """Whether rows are appended to file groups that follow from the key, and readers tell who wrote what."""
+        """Whether rows are appended to file groups that follow from the key, and readers know the writer of each
+        block."""
         config = self.config
         hashing = self.index.hashing
         fits = hashing is not None and hashing.has_fixed_groups
@@ -104,18 +105,18 @@ class WriteContext:
 
     @property
     def stores_keys(self) -> bool:
-        """Whether the files hold keys by which rows can be told."""
+        """Whether the files hold keys that identify rows."""
         return self.config.populate_meta_fields and not self.keys.auto_keys
 
     def watched_keys(self, schema: pa.Schema, index: Index | None = None) -> tuple[str, ...]:
-        """The key fields of which files are to say whether their texts can be misread, under the table's index or
+        """The key fields for which files record whether their texts can be misread, under the table's index or
         another one: without it pruning and joins cannot go by the hash fields alone."""
         keys = self.keys
         hashing = (index or self.index).hashing
         hashed = keys.key_fields if hashing is None else hashing.hashed_fields(keys.key_fields)
         if set(keys.key_fields) <= {*hashed} or not {*keys.key_fields} <= {*schema.names}:
-            return ()  # nothing is beside the hash fields, or files lack it
-        return texts_beside(keys, hashed, schema)
+            return ()  # there are only hash fields, or files lack the others
+        return unhashed_texts(keys, hashed, schema)
 
     @once
     def path_check(self) -> PathCheck:
@@ -123,7 +124,7 @@ class WriteContext:
 
     @once
     def index(self) -> Index:
-        """The table's own index, told what the options say of its work; one that they name has to be the same."""
+        """The table's own index, with the options for its lookups; one that they name has to be the same."""
         return self._index_of_table().with_lookup_options(self.options.index)
 
     @property
@@ -363,7 +364,7 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     name, if no other column has it; one of Arrow's type null (Spark's void) gets the table's type."""
     engine = context.engine
     types = {f.name: f.type for f in context.opened.schema}
-    rows = engine.rows(given_rows(data, {name.lower(): kind for name, kind in types.items()} | types))
+    rows = engine.rows(arrow_rows(data, {name.lower(): kind for name, kind in types.items()} | types))
     given = engine.schema(rows)
     check_names(given.names)
     named = (*context.keys.key_fields, *context.keys.partition_fields, *context.config.ordering_fields)

@@ -24,7 +24,7 @@ from lakebed.merge.mergers import ENTRY_POINTS, Merger, merger_named, register
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.registry import parse_index_name, remembered_property
 from lakebed.operations.context import incoming_schema
-from lakebed.operations.recreate import settle
+from lakebed.operations.recreate import finish_interrupted_overwrite
 from lakebed.operations.transaction import GIVES_WAY
 from lakebed.properties.file import create_table
 from lakebed.properties.new_table import new_table_properties
@@ -38,7 +38,7 @@ _log = logging.getLogger("lakebed")
 COMPACT_INLINE = "lakebed.compact.inline"
 # In new tables no pending clustering stops a writer.
 CLUSTERING_UPDATES = "lakebed.clustering.updates.strategy"
-# Stands before every instant.
+# Sorts before every instant.
 NO_INSTANT = "0" * 14
 
 
@@ -62,7 +62,7 @@ def create(
     `profile` gives what "auto" goes by; the table remembers why it has the index that it got so.
     """
     columns = incoming_schema(schema)
-    _check_words(settings, buckets)
+    _check_choices(settings, buckets)
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
     chosen, why = _choose_index(
@@ -113,7 +113,7 @@ def create(
     config = TableConfig(created)
     _check_config(config, columns)
     check_new_indexes(wanted, config, columns, chosen)
-    settle(storage)
+    finish_interrupted_overwrite(storage)
     config = create_table(storage, created)
     if chosen.hashing is not None:
         chosen.hashing.before_change(NO_INSTANT, storage)
@@ -178,7 +178,7 @@ def _sort(settings: TableSettings) -> dict[str, str]:
     return {} if settings.sort is None else {SORT: settings.sort}
 
 
-def _check_words(settings: TableSettings, buckets: int | None) -> None:
+def _check_choices(settings: TableSettings, buckets: int | None) -> None:
     for what, given, known in (
         ("type", settings.type, ("cow", "mor")),
         ("merge", settings.merge_mode, ("event_time", "commit_time", "custom")),
@@ -248,11 +248,11 @@ def name_of(storage: Storage) -> str:
     return name if name and not name[0].isdigit() else f"t_{name}"
 
 
-def schema_given(data: Any) -> pa.Schema | None:
+def explicit_schema(data: Any) -> pa.Schema | None:
     """The Arrow schema where the caller gave one (Arrow's, Spark's StructType); None for data."""
     if isinstance(data, pa.Schema):
         return data
-    if session_of(data) is not None:  # a DataFrame of Spark Connect says of every name that it has such a column
+    if session_of(data) is not None:  # a DataFrame of Spark Connect claims to have a column of every name
         return None
     if hasattr(data, "jsonValue") and hasattr(data, "json"):
         from lakebed.schema.spark import spark_json_to_arrow
@@ -270,7 +270,7 @@ def profile_of(
     engine: Engine | None = None,
     rows: Rows | None = None,
 ) -> TableProfile:
-    """The table as the options expect it; what they leave open is told from the rows that were given, if any, without
+    """The table as the options expect it; what they leave open comes from the given rows, if any, without
     running a job."""
     width = from_types(schema)
     count, partitions = expected.expected_rows, expected.expected_partitions

@@ -14,7 +14,7 @@ from lakebed.errors import InvalidOption
 from lakebed.expressions.base import Column
 from lakebed.index.base import key_hash_of
 from lakebed.index.simple import positions_of
-from lakebed.merge.incoming import GIVEN_ORDERING
+from lakebed.merge.incoming import INCOMING_ORDERING
 from lakebed.merge.locations import STORED_LOCATION, BooleanLiteral
 from lakebed.model import DELETE, FILE_NAME, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.operations.context import (
@@ -31,7 +31,7 @@ from lakebed.operations.pipeline import Verb, admit, run
 from lakebed.operations.placement import Placed, TaggedRows
 from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write, derive_keys
-from lakebed.read.lookup import LookupKeys, is_keys, wanted_keys
+from lakebed.read.lookup import LookupKeys, is_keys, parse_lookup_keys
 from lakebed.read.prune import buckets_of_keys
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
@@ -67,7 +67,7 @@ def _verb(context: WriteContext, what: Any) -> Verb:
         return verb
     keyed_by_meta(context, "delete")
     if is_keys(what):
-        asked = wanted_keys(snapshot, what)
+        asked = parse_lookup_keys(snapshot, what)
         texts = asked.texts
         if texts.null_count:
             raise InvalidOption("a key to delete is null", hint="leave null keys out")
@@ -87,7 +87,7 @@ def _verb(context: WriteContext, what: Any) -> Verb:
 
 
 def _key_columns(context: WriteContext, present: pa.Schema) -> list[str]:
-    """The fields of the keys that go along: by them rows are told apart that share a key text."""
+    """The fields of the keys that go along: they distinguish rows that share a key text."""
     fields = context.rules.key_fields
     return [] if fields is None else fields.columns(present)
 
@@ -103,7 +103,7 @@ def _with_fields(context: WriteContext, asked: LookupKeys) -> pa.Table:
 
 
 def is_condition(what: Any) -> bool:
-    """Whether it says which rows by a condition: SQL text, or an Arrow expression."""
+    """Whether it selects rows by a condition: SQL text, or an Arrow expression."""
     return isinstance(what, str) or type(what).__module__.startswith("pyarrow._compute")
 
 
@@ -138,7 +138,7 @@ class DeleteRows(_Delete):
         names = context.rules.ordering_columns if context.config.table_type == "mor" else []
         if not names or not set(names) <= set(context.engine.schema(self.rows).names):
             return self.rows, []
-        given = {GIVEN_ORDERING + name: Column(name) for name in names}
+        given = {INCOMING_ORDERING + name: Column(name) for name in names}
         return context.engine.derive(self.rows, given), list(given)
 
 
@@ -195,7 +195,7 @@ class DeleteKeys(_DeleteLocated):
 
     def _slices(self, write: Write) -> Sequence[FileSlice]:
         hashing, engine = write.context.index.hashing, write.context.engine
-        places = None if hashing is None else hashing.key_places(write.snapshot)
+        places = None if hashing is None else hashing.key_locations(write.snapshot)
         slices = write.snapshot.file_slices()
         texts = self.texts
         if texts is None and not engine.is_distributed:

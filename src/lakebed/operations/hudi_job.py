@@ -26,7 +26,13 @@ from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import collect_within, most_collected_bytes
-from lakebed.engine.spark_session import has_exact_leaves, is_in_one_process, known_bytes, known_rows, session_of
+from lakebed.engine.spark_session import (
+    has_exact_leaves,
+    is_in_one_process,
+    optimizer_bytes,
+    optimizer_rows,
+    session_of,
+)
 from lakebed.errors import CommitConflict, InvalidOption, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.index.registry import job_index, recorded_index_properties
 from lakebed.metadata.lookups import open_snapshot
@@ -59,7 +65,7 @@ def run_again(
     """Run a verb, and again after a `CommitConflict` as often as the job or the table allows; gives the context of the
     run that committed, too. Nothing of a run that lost is visible, so each begins with the table as it is then.
 
-    A DataFrame is evaluated anew by each run. Data that can be read only once is held.
+    Each run evaluates a DataFrame again. Data that can be read only once is cached.
     """
     lost = 0
     looks, found = 0, ""
@@ -97,11 +103,11 @@ def run_again(
 
 
 def retries_of(context: WriteContext) -> int:
-    """How often a write that lost is run again, as its options say, else as the table does."""
-    return service_settings(context.options.given, context.config.properties).retries.on_conflict
+    """How often a write that lost is run again, by its options, else by those of the table."""
+    return service_settings(context.options.explicit, context.config.properties).retries.on_conflict
 
 
-def asking_for(retries: int | None, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def with_retries(retries: int | None, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """The options of a write with the number of retries that its caller gave."""
     return options if retries is None else {**(options or {}), RETRIES: retries}
 
@@ -166,9 +172,9 @@ def choose_engine(
     threads.
 
     A DataFrame that the optimizer knows to have no more than `local_rows` rows is written in this process, too, if its
-    bytes fit there: it is collected here, and the engine has its rows. None is lakebed's own bound, beside which it may
-    be larger where Spark runs in one process and the files of the table take no more than `LOCAL_TABLE_BYTES`.
-    """
+    bytes fit there: it is collected here, and the engine has its rows. None is lakebed's own bound, in addition to
+    which it may be larger where Spark runs in one process and the files of the table take no more than
+    `LOCAL_TABLE_BYTES`."""
     session = session_of(data) or spark
     if session is None:
         return LocalEngine(tasks)
@@ -196,20 +202,20 @@ def _collected(
     most = LOCAL_ROWS if local_rows is None else local_rows
     if most <= 0 or getattr(data, "isStreaming", False):
         return None
-    rows = known_rows(data)
+    rows = optimizer_rows(data)
     if rows is None:
         return None
     bound = most_collected_bytes(data.sparkSession)
     if rows <= most:
         note = f"the DataFrame has about {count_text(rows, 'row')}"
     elif local_rows is None and is_in_one_process(data.sparkSession):
-        size = known_bytes(data)
+        size = optimizer_bytes(data)
         if size is None or size > min(LOCAL_BYTES, bound // 2) or table_bytes() > LOCAL_TABLE_BYTES:
             return None
         note = f"Spark runs in one process, and the DataFrame takes about {size >> 20} MiB"
     else:
         return None
-    # statistics leave what a row takes beside its columns out in places, which halves the number of rows
+    # statistics leave out in places what a row takes in addition to its columns, which halves the number of rows
     table = collect_within(data, 2 * rows if has_exact_leaves(data) else max(most, 2 * rows), bound)
     return (
         None
@@ -234,7 +240,7 @@ def bytes_of_files(snapshot: Snapshot) -> int:
 
 def check_verb(options: Options, verb: str) -> None:
     """Raise `InvalidOption` where the options name another operation than the verb that they were given to."""
-    named = options.given.get(OPERATION, verb).strip().lower()
+    named = options.explicit.get(OPERATION, verb).strip().lower()
     if named != verb:
         raise InvalidOption(
             f"{OPERATION}={named} contradicts the {verb} that was called",
@@ -251,7 +257,7 @@ def write_context(
     *,
     defaults: Mapping[str, str] | None = None,
 ) -> WriteContext:
-    """Everything a write of this table needs; `defaults` are options for what neither the job nor the table says.
+    """Everything a write of this table needs; `defaults` are options for what neither the job nor the table sets.
     Raises `InvalidOption` where options contradict the table."""
     if engine.is_distributed and storage.spec.in_this_process:
         engine = LocalEngine(options.write.tasks, note=_IN_MEMORY)
@@ -276,7 +282,7 @@ def write(
     storage = open_storage(uri, storage_options)
     if job.path and open_storage(job.path, storage_options).spec.uri != storage.spec.uri:
         raise InvalidOption(
-            f"the options say path={job.path}, the call says {uri}",
+            f"the options have path={job.path}, the call has {uri}",
             hint="leave path out of the options, or write to that place",
             context={"option": "path", "given": job.path, "uri": uri},
         )
@@ -312,7 +318,7 @@ def write(
         return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
     verb = operation or _default_operation(config)
     if not operation and not config.key_fields:
-        df = _held(engine, df)
+        df = _repeatable(engine, df)
         _refuse_generated_keys(engine, df, config)
 
     def opened() -> WriteContext:
@@ -341,7 +347,7 @@ def save_mode(mode: Any) -> Mode:
 
 def _write_new(storage: Storage, engine: Engine, df: Any, job: Options) -> WriteResult:
     """A table with the columns of the data, and the data in it."""
-    df = _held(engine, df)
+    df = _repeatable(engine, df)
     config = _create(storage, engine, df, job)
     return run(write_context(storage, config, engine, job), job.operation or _default_operation(config), df)
 
@@ -350,7 +356,7 @@ def _default_operation(config: TableConfig) -> str:
     return "upsert" if config.key_fields else "bulk_insert"
 
 
-def _held(engine: Engine, df: Any) -> Any:
+def _repeatable(engine: Engine, df: Any) -> Any:
     """Data that can be looked at twice: a stream can be read once, a DataFrame is evaluated once."""
     if session_of(df) is None:
         return to_arrow_table(df)
@@ -359,14 +365,14 @@ def _held(engine: Engine, df: Any) -> Any:
 
 def _refuse_generated_keys(engine: Engine, df: Any, config: TableConfig) -> None:
     """Raise for rows that were read from a table with their generated keys: real Hudi updates by these, and here each
-    would stand in the table a second time."""
+    would be stored in the table a second time."""
     if RECORD_KEY not in engine.schema(engine.rows(df)).names:
         return
     raise UnsupportedFeature(
         f"the rows bring record keys ({RECORD_KEY}), but table {config.name!r} generates its keys, so that nothing"
         " updates them",
         hint="Make the table with a key (hoodie.datasource.write.recordkey.field); to add these rows once more, drop"
-        f" that column or say {OPERATION}=bulk_insert.",
+        f" that column or set {OPERATION}=bulk_insert.",
         context={"column": RECORD_KEY},
     )
 
@@ -384,7 +390,7 @@ def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableCon
         hash_fields=options.fields or (),
         update_partition_path=options.update_partition,
         partition_buckets=options.partition_buckets,
-        properties=service_properties(job.given),
+        properties=service_properties(job.explicit),
         profile=lambda: profile_of(schema, job.table, options, engine, rows),
     )
 

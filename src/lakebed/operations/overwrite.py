@@ -48,7 +48,7 @@ class InsertOverwrite(RowsVerb):
     scope: Scope
     action: Action = Action.REPLACECOMMIT
     request: bytes = encode_requested_replace(None)
-    anew: bool = True
+    new_groups_only: bool = True
 
     def prepare(self, write: Write) -> Rows:
         if self.scope == "table":
@@ -72,7 +72,7 @@ class InsertOverwrite(RowsVerb):
 
 
 def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
-    """Under a global index a key stands once in the table: a row whose key lives in a partition path that is not
+    """Under a global index a key is stored once in the table: a row whose key is in a partition path that is not
     overwritten would be its second."""
     context, engine = write.context, write.context.engine
     overwritten = set(engine.aggregate(keys, [PARTITION_PATH]).column(PARTITION_PATH).to_pylist())
@@ -90,14 +90,14 @@ def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
         path = elsewhere[PARTITION_PATH][0].as_py()
         raise InvalidRecord(
             f"{pc.sum(elsewhere['rows']).as_py()} row(s) have keys that live in partitions which are not overwritten,"
-            f" e.g. in {path!r}: under the index {context.index.name!r} a key stands once in the table",
+            f" e.g. in {path!r}: under the index {context.index.name!r} a key is stored once in the table",
             hint="Upsert these rows, or delete the keys where they are first.",
             context={"partition": path},
         )
 
 
 def delete_partitions(context: WriteContext, partitions: Sequence[str]) -> WriteResult:
-    """Replace every file group of the partitions by nothing. `*` in a path stands for any text."""
+    """Replace every file group of the partitions by nothing. `*` in a path matches any text."""
     admit(context, "delete_partition")
     chosen = match_partitions(partitions, context.opened.partitions())
     _refuse_clustered(context, context.opened, chosen)
@@ -115,7 +115,7 @@ class DeletePartitions(Verb):
     action: Action = Action.REPLACECOMMIT
     request: bytes = encode_requested_replace("DELETE_PARTITION")
     unique: bool = False
-    anew: bool = True
+    new_groups_only: bool = True
 
     def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
         return TableSchema(snapshot.schema, snapshot.avro_schema)

@@ -70,7 +70,7 @@ def refuse_clustered(
     snapshot: Snapshot, settings: WriteSettings, groups: Collection[FileGroupId], beside: Collection[FileGroupId] = ()
 ) -> None:
     """Raise `CommitConflict` where one of these file groups, which a write would change, is in a pending clustering
-    that does not give way. `beside` are groups whose rows the write brings to the new ones as well."""
+    that does not give way. `beside` are groups whose rows the write also adds to the new ones."""
     planned = snapshot.timeline.pending_clustering()
     met = sorted(set(groups) & planned.keys() - set(beside))
     if not met:
@@ -89,10 +89,10 @@ def refuse_clustered(
 
 
 _log = logging.getLogger("lakebed")
-_told: set[tuple[str, str, str]] = set()
+_warned: set[tuple[str, str, str]] = set()
 
 
-def tell_of_growth(
+def warn_about_large_buckets(
     context: WriteContext, snapshot: Snapshot, sizes: Mapping[FileGroupId, int], statuses: Sequence[WriteStatus]
 ) -> None:
     """Warn of each bucket that this write brought beyond the advised size, once a process. `snapshot` is the table
@@ -107,9 +107,9 @@ def tell_of_growth(
         place = status.partition, status.file_id
         size = status.file_size + (sizes.get(place, 0) if status.log_files is not None else 0)
         told = (snapshot.storage.spec.uri, *place)
-        if size <= limit or told in _told:
+        if size <= limit or told in _warned:
             continue
-        _told.add(told)
+        _warned.add(told)
         _log.warning(
             "bucket %s of table %r has grown to %s; %s is advised, since each write that meets a bucket reads and"
             " writes all of it. t.rescale(buckets=...) gives the table more of them, t.rescale(split_over=%d) splits"
@@ -122,16 +122,16 @@ def tell_of_growth(
         )
 
 
-# Stands for the instant of a write that is planned and not run.
+# The instant of a write that is planned and not run.
 _NO_INSTANT = "0" * 17
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verb(ABC):
-    """What tells one kind of write from another.
+    """What distinguishes one kind of write from another.
 
     `operation` is its name in the commit, `request` the body of its requested instant. `unique`: keys that it inserts
-    must not come from another writer as well. `anew`: its rows go to new file groups only.
+    must not come from another writer as well. `new_groups_only`: its rows go to new file groups only.
     """
 
     operation: str
@@ -139,7 +139,7 @@ class Verb(ABC):
     action: Action = Action.COMMIT
     request: bytes = b""
     unique: bool = True
-    anew: bool = False
+    new_groups_only: bool = False
 
     @abstractmethod
     def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
@@ -193,10 +193,10 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         times.mark("begin")
         write = replace(_write(context, verb, tx.snapshot, tx.instant), early=tx.early_conflicts())
         prepared = verb.prepare(write)  # 2. prepare: record key, partition path
-        with verb.place(write, prepared) as rows:  # 3. place: the index says where rows go
+        with verb.place(write, prepared) as rows:  # 3. place: the index decides where rows go
             layout = rows.assign()  # 4. assign: a file group for every row, the plan is complete
             times.mark("tag")
-            if context.settings.early_commit_check and write.early is not None and not write.anew:
+            if context.settings.early_commit_check and write.early is not None and not write.new_groups_only:
                 tx.check_early(frozenset(layout.plan().touched()))
             tx.inflight(layout.profile())
             statuses = layout.run()  # 5. write: one shuffle, a handle for each file group
@@ -205,7 +205,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         tx.plain_keys = context.watched_keys(write.schema.data)
         done = tx.commit(statuses, write.schema.avro, replaced)  # 6. commit: conflicts, metadata table, index
         times.mark("commit")
-    tell_of_growth(context, tx.snapshot, layout.sizes, statuses)
+    warn_about_large_buckets(context, tx.snapshot, layout.sizes, statuses)
     copies = pending_resizes(context.index, tx.snapshot).children
     counted = [_counted_once(status, copies) for status in statuses]
     return WriteResult.of(
@@ -243,7 +243,7 @@ def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
     unless the clustering gives way."""
     rewrites = verb.match.looks_up or context.index.hashing is not None
     opened = context.opened
-    if not rewrites or verb.anew or not file_groups_in_clustering(opened):
+    if not rewrites or verb.new_groups_only or not file_groups_in_clustering(opened):
         return
     pending = {i.time for i in opened.timeline.pending_clustering().values()}
     if pending - clusterings_that_give_way(context.storage, opened.timeline, context.settings):
@@ -252,8 +252,8 @@ def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
 
 
 def rows_of_groups(snapshot: Snapshot, groups: Mapping[str, Sequence[str]]) -> int | None:
-    """How many rows these file groups hold, by partition path; None where a file of them cannot be read: what they
-    held is gone by now, and that a file was damaged is no reason against that."""
+    """How many rows these file groups hold, by partition path; None if a file of them cannot be read: what they
+    held is deleted by now, and that a file was damaged is no reason against that."""
     ids = {(path, file_id) for path, found in groups.items() for file_id in found}
     slices = [s for s in snapshot.file_slices(list(groups)) if (s.partition, s.file_id) in ids] if ids else []
     try:
@@ -276,7 +276,7 @@ def action_of(config: TableConfig, verb: Verb) -> Action:
 def _write(context: WriteContext, verb: Verb, snapshot: Snapshot, instant: str) -> Write:
     schema = verb.schema(context, snapshot)
     absent = verb.absent(context, schema)
-    return Write(context, snapshot, schema, verb.operation, instant, verb.match, verb.anew, absent)
+    return Write(context, snapshot, schema, verb.operation, instant, verb.match, verb.new_groups_only, absent)
 
 
 def _transaction(context: WriteContext, verb: Verb) -> WriteTransaction:
@@ -286,6 +286,6 @@ def _transaction(context: WriteContext, verb: Verb) -> WriteTransaction:
         verb.operation,
         planned_index=context.opened.index_settings,
         unique=uniqueness_of(context.index) if verb.unique and context.stores_keys else "nowhere",
-        non_blocking=context.is_non_blocking and not verb.anew,
+        non_blocking=context.is_non_blocking and not verb.new_groups_only,
         looks_up=verb.match.looks_up,
     )

@@ -1,8 +1,8 @@
-"""Where the rows of a write go, as the table's index says, and the rows brought there: three ways, one for each answer.
+"""Where the rows of a write go, by the table's index, and the rows brought there: three ways, one for each answer.
 
 - The index hashes keys: the file group is a column of the rows, one shuffle by it brings them together.
 - The index tags rows: file groups are assigned to what it did not find, then the rows are routed and shuffled.
-- Nobody looks for keys and every task may open files of its own (bulk insert): nothing is shuffled.
+- Keys are not looked up and every task may open files of its own (bulk insert): nothing is shuffled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakebed.expressions.base import Column, RowExpression
 from lakebed.handles.base import HashedTargets, NamedTargets, PlannedTargets, Target
 from lakebed.handles.bulk_writer import BulkWriter
 from lakebed.index.base import Hashed, Hashing, KeyHash, KeyLookup, Numbered, Tagged, pending_resizes
-from lakebed.index.changed_places import back_in_place, may_come_back
+from lakebed.index.changed_locations import may_come_back, restore_reappearing_keys
 from lakebed.merge.combine import combine_by_key
 from lakebed.merge.locations import NO_LOCATION, BooleanLiteral, Either, IsNull, Zero
 from lakebed.merge.rules import MergeRules
@@ -55,9 +55,9 @@ from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
 from lakebed.write_status import LOOKUP_COUNTS, STATUS_SCHEMA, WriteStatus, checked_statuses
 
 # Whether a row is written, where an insert leaves the rows of known keys out. They are counted all the same.
-_KEPT = f"{DERIVED}kept"
+_RETAINED = f"{DERIVED}kept"
 # Columns that are summed with the rows, and go no further.
-_SUMMED = (_KEPT, MOVED, OPENED)
+_SUMMED = (_RETAINED, MOVED, OPENED)
 
 
 class Layout(Protocol):
@@ -74,7 +74,7 @@ class Layout(Protocol):
         ...
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
-        """What was done to find the keys, once the write has run; None where nobody looked."""
+        """What was done to find the keys, once the write has run; None if they were not looked up."""
         return None
 
     @property
@@ -105,27 +105,29 @@ def log_instants(snapshot: Snapshot) -> dict[FileGroupId, str]:
 
 @contextmanager
 def placed(write: Write, prepared: Rows) -> Generator[Placed]:
-    """The rows at the places that the table's index gives them. What is held for them goes at the end of the block."""
+    """The rows at the locations that the table's index gives them. What is cached for them is released at the end."""
     context = write.context
     if context.index.hashing is not None:
         yield _placed_by_key(write, prepared, context.index.hashing)
         return
     with _tagged(write, prepared) as (tagged, lookup):
         found = TaggedRows(write, tagged, lookup)
-        adds = write.match.looks_up and not (write.match.deletes or write.anew)
+        adds = write.match.looks_up and not (write.match.deletes or write.new_groups_only)
         if not adds or not may_come_back(context.index, write.snapshot):
             yield found
             return
-        with back_in_place(found.kept, found.new_in, context.index, write.snapshot, context.engine) as back:
+        with restore_reappearing_keys(
+            found.written_rows, found.new_in, context.index, write.snapshot, context.engine
+        ) as back:
             found = found.reading(back.lookup)
-            yield TaggedRows(write, back.rows, found.told, back.renewed) if back.renewed else found
+            yield TaggedRows(write, back.rows, found.reported, back.renewed) if back.renewed else found
 
 
 def _placed_by_key(write: Write, prepared: Rows, hashing: Hashing) -> HashedRows | NumberedRows:
     if hashing.key_hash is not None:
         return HashedRows(write, prepared, hashing.key_hash)
     index = write.context.index
-    if write.anew and index.resizing is not None:
+    if write.new_groups_only and index.resizing is not None:
         index = index.resizing.for_new_groups(write.instant)
     answer = index.place(prepared, write.snapshot, write.context.engine)
     if not isinstance(answer, Numbered):
@@ -135,8 +137,8 @@ def _placed_by_key(write: Write, prepared: Rows, hashing: Hashing) -> HashedRows
 
 @contextmanager
 def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
-    """Rows with file id and instant of their keys; null for new keys, and for all when nobody looks. An insert that
-    leaves known keys out says of each row whether it is `_KEPT`. They are evaluated once."""
+    """Rows with file id and instant of their keys; null for new keys, and for all without a lookup. An insert that
+    leaves known keys out says of each row whether it is `_RETAINED`. They are evaluated once."""
     match, engine = write.match, write.context.engine
     if not match.looks_up:
         with persisted(engine, engine.derive(prepared, NO_LOCATION)) as tagged:
@@ -144,12 +146,12 @@ def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | N
         return
     with _looked_up(write, prepared) as (rows, lookup):
         if match.on_match == "skip":
-            rows = engine.derive(rows, {_KEPT: _not_known(write.context.rules)})
+            rows = engine.derive(rows, {_RETAINED: _is_new_key(write.context.rules)})
         with persisted(engine, rows) as tagged:
             yield tagged, lookup
 
 
-def _not_known(rules: MergeRules) -> RowExpression:
+def _is_new_key(rules: MergeRules) -> RowExpression:
     """Which rows an insert that leaves known keys out does not leave out yet: those of new keys, and those whose key
     text a stored row may have with other fields, which is seen where that row is."""
     fields = rules.key_fields
@@ -162,7 +164,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
     match, engine, index = write.match, write.context.engine, write.context.index
     rules = None
     if index.is_global and match.combine:
-        # rows of a delete hold keys, no ordering values: whichever stays says the same
+        # rows of a delete hold keys, no ordering values: any of them will do
         rules = write.context.rules.of_deletes if match.deletes else write.context.rules
         if rules.merger is not None:  # which may make a delete of several rows
             prepared = engine.derive(prepared, {DELETE: BooleanLiteral(False)})
@@ -207,9 +209,9 @@ class HashedRows(Layout):
 
     def run(self) -> list[WriteStatus]:
         write, placed = self.write, self._existing
-        existing = {} if write.anew else dict(placed.existing)
-        several = {} if write.anew and placed.several is not None else placed.several
-        fixed = write.context.is_non_blocking and not write.anew
+        existing = {} if write.new_groups_only else dict(placed.existing)
+        several = {} if write.new_groups_only and placed.several is not None else placed.several
+        fixed = write.context.is_non_blocking and not write.new_groups_only
         replaced = frozenset(write.snapshot.timeline.replaced_files()) if fixed else frozenset[FileGroupId]()
         targets = HashedTargets(
             write.instant,
@@ -278,7 +280,7 @@ class NumberedRows(Layout):
 
 @dataclass(frozen=True)
 class TaggedRows:
-    """Rows that the index tagged, or whose place was known beforehand. File groups in `renewed` are written anew.
+    """Rows that the index tagged, or whose place was known beforehand. File groups in `renewed` are rewritten.
     `counted` has the counts of these rows by place, where they were made before."""
 
     write: Write
@@ -303,16 +305,16 @@ class TaggedRows:
     def profile(self) -> pa.Table:
         """Counts of rows by place: of those that are written."""
         counted = self._counted
-        if _KEPT in counted.column_names:
-            counted = counted.set_column(counted.schema.get_field_index("rows"), "rows", counted.column(_KEPT))
+        if _RETAINED in counted.column_names:
+            counted = counted.set_column(counted.schema.get_field_index("rows"), "rows", counted.column(_RETAINED))
             counted = counted.filter(pc.greater(counted["rows"], 0))
         return counted.select([PARTITION_PATH, FILE_ID, "rows"])
 
     @property
-    def kept(self) -> Rows:
+    def written_rows(self) -> Rows:
         """The rows that are written."""
         engine = self.write.context.engine
-        rows = engine.filter(self.tagged, Column(_KEPT)) if _KEPT in self._names else self.tagged
+        rows = engine.filter(self.tagged, Column(_RETAINED)) if _RETAINED in self._names else self.tagged
         if not set(_SUMMED) & set(self._names):
             return rows
         return engine.derive(rows, {}, keep=[name for name in self._names if name not in _SUMMED])
@@ -332,7 +334,7 @@ class TaggedRows:
         )
 
     @property
-    def told(self) -> KeyLookup | None:
+    def reported(self) -> KeyLookup | None:
         """What the index did to find the keys, with those counts that the rows have themselves."""
         if self.lookup is None:
             return None
@@ -361,18 +363,18 @@ class TaggedRows:
         groups = groups_of_ids(ids, or_smaller_than=small)
         plan = assign(
             profile,
-            () if write.anew else write.snapshot.file_slices(partitions, groups),
+            () if write.new_groups_only else write.snapshot.file_slices(partitions, groups),
             instant=write.instant,
             record_size=self._record_size(inserts=inserts),
             settings=context.settings,
             avoid=file_groups_in_clustering(write.snapshot) | write.snapshot.timeline.pending_log_compaction().keys(),
-            fill_small_files=not write.anew,
+            fill_small_files=not write.new_groups_only,
             appends=write.snapshot.config.table_type == "mor",
             renewed=self.renewed,
             log_instants={**log_instants(write.snapshot), **resizes.children},
             origins=resizes.origins,
         )
-        return AssignedRows(write, self.kept, plan, self.told, self.moved)
+        return AssignedRows(write, self.written_rows, plan, self.reported, self.moved)
 
     def _record_size(self, *, inserts: bool) -> float:
         """Mean bytes of a row in a file, by the last commits or else by some of the rows that are inserted."""
@@ -381,7 +383,7 @@ class TaggedRows:
         if size is not None or not inserts:
             return size or 1.0
         names = set(self.write.schema.data.names)
-        sample = engine.collect(engine.head(self.kept, SAMPLE_ROWS))
+        sample = engine.collect(engine.head(self.written_rows, SAMPLE_ROWS))
         stored = [n for n in sample.column_names if n in names or n.startswith("_hoodie")]
         return from_sample(sample.select(stored), context.settings)
 
@@ -393,11 +395,11 @@ class AssignedRows:
     write: Write
     tagged: Rows
     assignment: Assignment
-    told: KeyLookup | None = None
+    reported: KeyLookup | None = None
     moved: int = 0
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
-        return self.told
+        return self.reported
 
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
@@ -405,7 +407,7 @@ class AssignedRows:
 
     def plan(self) -> WritePlan:
         write = self.write
-        plan = plan_of_assignment(write.context, write.snapshot, self.assignment, write.operation, self.told)
+        plan = plan_of_assignment(write.context, write.snapshot, self.assignment, write.operation, self.reported)
         return with_absent(replace(plan, twice=self.moved), write.context, write.absent)
 
     def profile(self) -> bytes:

@@ -25,7 +25,7 @@ def tagging_costs(
 ) -> TaggingCosts | None:
     """What finding so many keys of rows in these partition paths costs; None for a table without base files.
 
-    A global index finds a key wherever it is, so it stands beside the global simple one; the others look into these
+    A global index finds a key wherever it is, so it is compared with the global simple one; the others look into these
     partition paths alone.
     """
     index = context.index
@@ -70,8 +70,8 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class WritePlan:
-    """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` says what
-    finding the keys costs (None: there is nothing to look through yet), `waiting` which services are planned,
+    """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` is what
+    finding the keys costs (None: there are no stored keys yet), `waiting` which services are planned,
     `schema_changes` which columns of the table are new or change, `lookup` what the index did to find the keys,
     and `twice` how many rows count in two file groups."""
 
@@ -220,7 +220,7 @@ def plan_of_hashed(
 
 
 def plan_of_numbered(context: WriteContext, snapshot: Snapshot, numbered: Numbered, operation: str) -> WritePlan:
-    """Rows counted by file group; which of them are updates nobody looks."""
+    """Rows counted by file group; which of them are updates is not looked up."""
     counted = context.engine.aggregate(numbered.rows, [PARTITION_PATH, GROUP]).to_pylist()
     files: list[PlannedFile] = []
     twice = 0
@@ -248,7 +248,7 @@ def with_absent(plan: WritePlan, context: WriteContext, absent: Sequence[str]) -
         return plan
     some = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
     if context.rules.partial == "IGNORE_DEFAULTS":
-        how = "nulls stand for them"
+        how = "they get nulls"
     elif context.config.table_type == "mor" and has_partial_blocks(context.config.version, context.rules, absent):
         how = "log blocks hold the given columns only"
     else:

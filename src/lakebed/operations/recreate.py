@@ -3,8 +3,8 @@ the folder stays.
 
 A new table is made inside the old one's folder and takes its place once its rows are there. Whatever fails before
 leaves the old table as it was. The deletion of the old `hoodie.properties` decides: until the new one is in its
-place there is no table, and whoever opens it next finishes the work. `drop` deletes the properties first, so that no
-reader finds half a table.
+place there is no table, and the next one that opens it finishes the work. `drop` deletes the properties first, so that
+no reader finds half a table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from lakebed.concurrency.heartbeat import ProcessIdentity, is_gone, this_process
+from lakebed.concurrency.heartbeat import ProcessIdentity, has_ended, this_process
 from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, default_lock
 from lakebed.errors import CorruptFile, StorageError, TableNotFound, UnsupportedFeature
 from lakebed.format.file_names import parse_base_file, parse_log_file
@@ -116,7 +116,7 @@ _MOVERS = 16
 
 def recreate(storage: Storage, write: Callable[[Storage], _T]) -> _T:
     """Let `write` make a table with its rows in the storage that it is given, and put it in the place of this one."""
-    _sweep(storage)
+    _remove_leftovers(storage)
     name = uuid.uuid4().hex
     folder = f"{_STAGING}/{name}"
     storage.write(folder + _OWNER, json.dumps(this_process().to_json()).encode())
@@ -147,12 +147,12 @@ def load_settled(storage: Storage) -> TableConfig:
     try:
         return load_table_config(storage)
     except TableNotFound:
-        if not settle(storage):
+        if not finish_interrupted_overwrite(storage):
             raise
     return load_table_config(storage)
 
 
-def settle(storage: Storage) -> bool:
+def finish_interrupted_overwrite(storage: Storage) -> bool:
     """Finish an overwrite that was cut short at a point of no return. Whether there was one."""
     if storage.head(_READY) is None:
         return False
@@ -179,7 +179,7 @@ def _finish(storage: Storage) -> bool:
         folder, files = _read_ready(storage)
     except FileNotFoundError:
         return False
-    kept = _Kept(files)
+    kept = _RetainedPaths(files)
     left = remove_table_files(storage, kept.files)
     _clear(storage, HOODIE, kept)
 
@@ -199,7 +199,7 @@ def _finish(storage: Storage) -> bool:
 
 
 def forget_files() -> None:
-    """Empty what the process knows of files: those of a table made anew may have the names and sizes of old ones."""
+    """Empty the process's caches of files: those of a recreated table may have the names and sizes of old ones."""
     for cache in (HFILES, LOGS, BLOCKS, FOOTERS, POSITIONS):
         cache.clear()
 
@@ -215,19 +215,19 @@ def _read_ready(storage: Storage) -> tuple[str, list[str]]:
     return folder, files
 
 
-class _Kept:
+class _RetainedPaths:
     """Paths that stay, and the folders above them."""
 
     def __init__(self, files: Collection[str]) -> None:
         self.files = {*files, HDFS_LOCK_FILE}
-        self.whole = {_STAGING, _LOCKS}
+        self.full_plan = {_STAGING, _LOCKS}
         self.above: set[str] = set()
-        for path in (*self.files, *self.whole):
+        for path in (*self.files, *self.full_plan):
             while path := path.rpartition("/")[0]:
                 self.above.add(path)
 
 
-def _clear(storage: Storage, folder: str, kept: _Kept) -> None:
+def _clear(storage: Storage, folder: str, kept: _RetainedPaths) -> None:
     for name in storage.list_names(folder):
         if f"{folder}/{name}" not in kept.files:
             storage.delete(f"{folder}/{name}")
@@ -235,7 +235,7 @@ def _clear(storage: Storage, folder: str, kept: _Kept) -> None:
         path = f"{folder}/{name}"
         if path in kept.above:
             _clear(storage, path, kept)
-        elif path not in kept.whole:
+        elif path not in kept.full_plan:
             storage.delete_folder(path)
 
 
@@ -244,14 +244,14 @@ def _drop(storage: Storage, folder: str) -> None:
     storage.delete(folder + _OWNER)
 
 
-def _sweep(storage: Storage) -> None:
-    """What overwrites of processes of this machine left that are gone."""
+def _remove_leftovers(storage: Storage) -> None:
+    """What overwrites of dead processes of this machine left."""
     for name in storage.list_names(_STAGING):
         if not name.endswith(_OWNER):
             continue
         with suppress(FileNotFoundError, ValueError):
             owner = ProcessIdentity.from_json(json.loads(storage.read(f"{_STAGING}/{name}")))
-            if owner is not None and is_gone(owner):
+            if owner is not None and has_ended(owner):
                 _drop(storage, f"{_STAGING}/{name.removesuffix(_OWNER)}")
 
 
@@ -275,7 +275,7 @@ def drop(storage: Storage) -> list[str]:
     if not exists(storage) and not storage.list_folders(HOODIE):
         raise TableNotFound(
             f"there is no table at {storage.url()}",
-            hint="check the path; lakebed.exists(uri) tells whether there is one",
+            hint="check the path; lakebed.exists(uri) checks whether there is one",
             context={"uri": storage.url()},
         )
     with default_lock(storage):

@@ -22,7 +22,7 @@ from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.metadata.layout import FILES, METADATA_FOLDER
 from lakebed.metadata.partitions.files import file_records
 from lakebed.metadata.partitions.stored import NewFile
-from lakebed.metadata.records import form_of_version
+from lakebed.metadata.records import record_form
 from lakebed.metadata.store import rollback as metadata_rollback
 from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.store import MetadataStore
@@ -32,7 +32,7 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import list_table
 from lakebed.storage.atomic_file import remove_asides
 from lakebed.storage.base import FileInfo, Storage
-from lakebed.storage.exactly_once import put_once
+from lakebed.storage.exactly_once import create_exactly_once
 from lakebed.timeline.bodies.rollback import (
     RollbackPlan,
     encode_rollback_metadata,
@@ -56,7 +56,7 @@ _CLUSTERS = (Action.CLUSTERING, Action.REPLACECOMMIT)
 
 
 def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
-    """Take rollbacks off the timeline that must not be run, and give the timeline without them. Lock held."""
+    """Remove rollbacks from the timeline that must not be run, and give the timeline without them. Lock held."""
     changed = False
     for pending in timeline.pending:
         if pending.action is not Action.ROLLBACK or not is_dead(storage, pending.time):
@@ -70,8 +70,8 @@ def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: T
 
 
 def _lost_its_files(timeline: Timeline, target: str) -> bool:
-    """Whether a rollback of the instant has completed: its writer, which stood still, published it after that. Services
-    do not count: they run again from their plan after a rollback, and complete the same instant."""
+    """Whether a rollback of the instant has completed: its writer, which was suspended, published it after that.
+    Services do not count: they run again from their plan after a rollback, and complete the same instant."""
     done = (i for i in timeline.instants if i.action is Action.ROLLBACK and i.is_completed and i.time > target)
     records = (rollback_record(timeline, i) for i in done)
     undone = (record.get("instantToRollback") or {} for record in records if rollback_target(record) == target)
@@ -79,7 +79,7 @@ def _lost_its_files(timeline: Timeline, target: str) -> bool:
 
 
 def without_dead_savepoints(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
-    """Take savepoints off the timeline that a process began and died; give the timeline without them. They keep
+    """Remove savepoints from the timeline whose process died; give the timeline without them. They protect
     nothing, and would hold back cleaning and archival. Lock held."""
     pending = [i for i in timeline.pending if i.action is Action.SAVEPOINT and is_dead(storage, i.time)]
     for instant in pending:
@@ -93,7 +93,7 @@ def roll_back_dead_writers(
     config: TableConfig,
     timeline: Timeline,
     clock: InstantClock,
-    still_mine: Callable[[], bool],
+    lock_is_held: Callable[[], bool],
     forget: Callable[[str], None],
 ) -> list[str]:
     """Roll back every pending write whose writer is dead, and finish rollbacks that were cut off. Lock held.
@@ -107,7 +107,7 @@ def roll_back_dead_writers(
         if pending.action is not Action.ROLLBACK:
             continue
         if is_dead(storage, pending.time):
-            undone.append(_finish_rollback(storage, config, timeline, pending, clock, still_mine, forget))
+            undone.append(_finish_rollback(storage, config, timeline, pending, clock, lock_is_held, forget))
         else:
             others.add(rollback_target(rollback_record(timeline, pending)))
     for pending in timeline.pending:
@@ -116,7 +116,7 @@ def roll_back_dead_writers(
         if is_plan_of_clustering(timeline, pending):
             continue
         if is_dead(storage, pending.time):
-            roll_back(storage, config, timeline, pending, clock, still_mine, forget)
+            roll_back(storage, config, timeline, pending, clock, lock_is_held, forget)
             undone.append(pending.time)
     return undone
 
@@ -144,7 +144,7 @@ def roll_back(
     timeline: Timeline,
     target: Instant,
     clock: InstantClock,
-    still_mine: Callable[[], bool],
+    lock_is_held: Callable[[], bool],
     forget: Callable[[str], None] = lambda _: None,
     *,
     with_plan: bool = False,
@@ -158,7 +158,7 @@ def roll_back(
     if doomed:
         plan = replace(plan, logs={path: size for path, size in plan.logs.items() if not is_written_by(path, doomed)})
     keep_plan = _keeps_its_plan(timeline, target) and not with_plan
-    return _run(storage, config, timeline, plan, clock, still_mine, forget, keep_plan=keep_plan)
+    return _run(storage, config, timeline, plan, clock, lock_is_held, forget, keep_plan=keep_plan)
 
 
 def roll_back_late(
@@ -167,7 +167,7 @@ def roll_back_late(
     timeline: Timeline,
     target: Instant,
     clock: InstantClock,
-    still_mine: Callable[[], bool],
+    lock_is_held: Callable[[], bool],
 ) -> None:
     """Undo what a writer wrote after another one had rolled it back. Files of its own are deleted; blocks in log files
     of others' slices (before table version 8) are hidden by a rollback of its own. Lock held."""
@@ -177,7 +177,7 @@ def roll_back_late(
     for path in plan.files:
         storage.delete(path)
     if any(storage.head(path) is not None for path in plan.logs):
-        _run(storage, config, timeline, plan, clock, still_mine, lambda _: None, keep_plan=False)
+        _run(storage, config, timeline, plan, clock, lock_is_held, lambda _: None, keep_plan=False)
     delete_markers(storage, target.time)
 
 
@@ -187,7 +187,7 @@ def _run(
     timeline: Timeline,
     plan: RollbackPlan,
     clock: InstantClock,
-    still_mine: Callable[[], bool],
+    lock_is_held: Callable[[], bool],
     forget: Callable[[str], None],
     *,
     keep_plan: bool,
@@ -199,14 +199,14 @@ def _run(
     with Heartbeat(storage, instant, uuid.uuid4().hex):
         writer.request(Action.ROLLBACK, instant, requested)
         writer.inflight(Action.ROLLBACK, instant)
-        if not still_mine():
+        if not lock_is_held():
             writer.remove_pending(Instant(instant, Action.ROLLBACK, State.INFLIGHT))
             remove_heartbeat(storage, instant)
             raise CommitConflict(
                 f"the table lock was lost before instant {plan.target.time} could be rolled back",
                 hint="another writer took it after it expired; run the write again",
             )
-        _execute(storage, config, timeline, plan, instant, clock, still_mine, forget, keep_plan=keep_plan)
+        _execute(storage, config, timeline, plan, instant, clock, lock_is_held, forget, keep_plan=keep_plan)
     remove_heartbeat(storage, instant)
     return instant
 
@@ -217,7 +217,7 @@ def _finish_rollback(
     timeline: Timeline,
     rollback: Instant,
     clock: InstantClock,
-    still_mine: Callable[[], bool],
+    lock_is_held: Callable[[], bool],
     forget: Callable[[str], None],
 ) -> str:
     """Run a rollback that was cut off again, from its plan; gives the instant it undoes."""
@@ -234,7 +234,7 @@ def _finish_rollback(
             TimelineWriter(storage, config).inflight(Action.ROLLBACK, rollback.time)
         # of a completed compaction, which is a commit, the plan goes too
         keep_plan = action in _KEEP_THEIR_PLAN or is_plan_of_clustering(timeline, target)
-        _execute(storage, config, timeline, plan, rollback.time, clock, still_mine, forget, keep_plan=keep_plan)
+        _execute(storage, config, timeline, plan, rollback.time, clock, lock_is_held, forget, keep_plan=keep_plan)
     remove_heartbeat(storage, rollback.time)
     return undone
 
@@ -249,7 +249,7 @@ def plan_rollback(storage: Storage, timeline: Timeline, target: Instant, *, with
         return RollbackPlan(target, tuple(files_named(storage, target.time)))
     markers = list_markers(storage, target.time)
     if timeline.is_pending_clustering(target):
-        # writes beside it may have named log files after it: they stay as long as the plan does
+        # writes during it may have named log files after it: they stay as long as the plan does
         named = files_named(storage, target.time, logs=with_plan)
         return _plan_by_paths(timeline, target, [*(marker.path for marker in markers), *named], [])
     # a compaction's instant is also in the names of log files of version 6 that others write meanwhile
@@ -260,7 +260,7 @@ def plan_rollback(storage: Storage, timeline: Timeline, target: Instant, *, with
 
 
 def _plan_by_stats(storage: Storage, timeline: Timeline, target: Instant) -> RollbackPlan:
-    """Whatever the write stats name, and what lost task attempts left beside it: only files of the target's own."""
+    """What the write stats name, and what lost task attempts left next to it: only files of the target's own."""
     stats = timeline.commit_metadata(target).stats
     listing = list_table(storage, set(stats))
     named = [file.path for file in files_of_instant((*listing.base_files, *listing.log_files), target.time)]
@@ -274,8 +274,8 @@ def _plan_by_paths(timeline: Timeline, target: Instant, paths: Collection[str], 
 
 def _resizes(timeline: Timeline, target: str, paths: Iterable[str], appended: Iterable[str]) -> set[str]:
     """The instants after which the target may have named log files (among `paths`, which its markers or stats name)
-    that are to be deleted: of clusterings beside which it wrote, also of those that were taken off the timeline; and of
-    slices that were taken back, to which it `appended`."""
+    that are to be deleted: of clusterings during which it wrote, also of those that were removed from the timeline; and
+    of slices that were undone, to which it `appended`."""
     by_own = has_completion_times(timeline.config.version)
     if by_own:
         # named so by the target alone: others have log files under their own instant, or that of another clustering
@@ -323,7 +323,7 @@ def _execute(
     plan: RollbackPlan,
     instant: str,
     clock: InstantClock,
-    still_mine: Callable[[], bool],
+    lock_is_held: Callable[[], bool],
     forget: Callable[[str], None],
     *,
     keep_plan: bool,
@@ -338,13 +338,13 @@ def _execute(
     deleted = [path for path in plan.files if storage.delete(path)]
     hiding = _hide_blocks(storage, plan.logs, target.time, instant)
     if config.metadata_partitions or config.metadata_partitions_inflight:
-        metadata = MetadataStore(storage, config, timeline, still_mine=still_mine)
-        # log files that others named after a clustering, before version 8 after any slice, were told by those
+        metadata = MetadataStore(storage, config, timeline, lock_is_held=lock_is_held)
+        # log files that others named after a clustering, before version 8 after any slice, were found by those
         is_of_others = pending.action in _CLUSTERS or not has_completion_times(config.version)
         gone = _by_partition(path for path in plan.files if is_log_path(path)) if is_of_others else {}
         if (hiding or gone) and FILES in metadata.partitions:
             files = _named_files(storage, [*plan.logs, *hiding])
-            apply_delta(metadata, instant, {FILES: file_records(files, form_of_version(config.version), removed=gone)})
+            apply_delta(metadata, instant, {FILES: file_records(files, record_form(config.version), removed=gone)})
         metadata_rollback.roll_back(metadata, target.time, instant)
     forget(target.time)
     if keep_plan:
@@ -369,7 +369,7 @@ def _as_pending(timeline: Timeline, target: Instant) -> Instant:
 
 
 def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: str) -> dict[str, int]:
-    """Write a log file of `instant` behind those of each slice that the log files `logs` belong to, which hides the
+    """Write a log file of `instant` after those of each slice that the log files `logs` belong to, which hides the
     blocks of the instant `target`; gives their paths with sizes, and those of a run that was cut off. Slices of log
     files that are not there need none."""
     written = {file.path: file.size for file in _left_by_earlier_run(storage, instant)}
@@ -391,14 +391,14 @@ def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: st
             version += 1
             hiding = log_file_name(log.file_id, log.instant, version, _NO_TOKEN)
             write_marker(storage, instant, partition, hiding, "APPEND")
-            if put_once(storage, path_in(partition, hiding), content):
+            if create_exactly_once(storage, path_in(partition, hiding), content):
                 break
         written[path_in(partition, hiding)] = len(content)
     return written
 
 
 def _left_by_earlier_run(storage: Storage, instant: str) -> list[FileInfo]:
-    """Log files of a rollback that was cut off: they stay, so they are told of like those of the run that ends it."""
+    """Log files of a rollback that was cut off: they stay, so they are listed like those of the run that ends it."""
     found = (storage.head(marker.path) for marker in list_markers(storage, instant) if marker.kind == "APPEND")
     return [info for info in found if info is not None and info.path.endswith(_NO_TOKEN)]
 
@@ -431,7 +431,7 @@ def delete_data_files(
 _UNFINISHED = re.compile(r"^\.(?P<instant>\d{14,})[._].*tmp$")
 
 
-def sweep(
+def remove_leftovers(
     storage: Storage,
     timeline: Timeline,
     marked: Sequence[str],
@@ -451,7 +451,7 @@ def sweep(
     pending = {i.time for i in timeline.pending}
     found = after_rollback
     for instant in marked:
-        # a later one began since the timeline was loaded: the lock ran out while this process stood still
+        # a later one began since the timeline was loaded: the lock ran out while this process was suspended
         if instant not in pending and instant <= timeline.greatest_time:
             found = True
             if _logged_late(storage, timeline, instant):
@@ -480,7 +480,7 @@ def _remove_unfinished(storage: Storage, timeline: Timeline, pending: set[str]) 
     folders = [HEARTBEAT_FOLDER, timeline.config.timeline_path]
     if timeline.config.metadata_partitions:
         folders.append(f"{METADATA_FOLDER}/{timeline.config.timeline_path}")
-        # it is written under the lock, so nobody else is at its files
+        # it is written under the lock, so no other process uses its files
         for partition in timeline.config.metadata_partitions:
             remove_asides(storage, f"{METADATA_FOLDER}/{partition}")
     for folder in folders:

@@ -21,7 +21,7 @@ from lakebed.concurrency.conflicts import (
     TouchedFiles,
     check_conflicts,
     check_deletes,
-    check_nothing_gone,
+    check_nothing_undone,
     commits_since,
     is_requested,
     reason_to_take_back,
@@ -46,7 +46,7 @@ from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.key_changes import GroupChanges, group_changes
 from lakebed.metadata.partitions.record_index import added_keys
 from lakebed.metadata.partitions.stored import base_slice, stored_rows
-from lakebed.metadata.store.rollback import take_off
+from lakebed.metadata.store.rollback import remove_instant
 from lakebed.model import (
     RECORD_KEY,
     WRITER_ID,
@@ -61,10 +61,10 @@ from lakebed.model import (
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import (
     delete_data_files,
+    remove_leftovers,
     roll_back,
     roll_back_dead_writers,
     roll_back_late,
-    sweep,
     without_dead_savepoints,
     without_refused_rollbacks,
 )
@@ -108,7 +108,7 @@ def uniqueness_of(index: Index) -> Uniqueness:
 def check_unique(
     reader: SliceReader, statuses: Sequence[WriteStatus], others: Sequence[CommitMetadata], where: Uniqueness
 ) -> None:
-    """Raise `CommitConflict` if a key that this write inserts stands in a file that another one inserted keys into.
+    """Raise `CommitConflict` if a key that this write inserts is in a file that another one inserted keys into.
 
     `others` are the commits since this write began, in requested order; none of their file groups is one of its own.
     """
@@ -218,7 +218,7 @@ class Transaction:
     _heartbeat: Heartbeat | None = field(default=None, init=False)
     _newest_heartbeat: str = field(default="", init=False)
     _copied_as: frozenset[str] = field(default=frozenset(), init=False)
-    _held: Lock = field(init=False)
+    _lock: Lock = field(init=False)
 
     def __post_init__(self) -> None:
         self.storage, self.config = self.context.storage, self.context.config
@@ -259,13 +259,13 @@ class Transaction:
         lock = self.settings.lock
         with table_lock(
             self.storage, lock, wait_seconds=self.settings.lock_wait_seconds, table=self.config.name
-        ) as self._held:
+        ) as self._lock:
             yield
 
     @property
-    def still_mine(self) -> Callable[[], bool]:
+    def lock_is_held(self) -> Callable[[], bool]:
         """Tells whether the lock that this took last is still its own."""
-        return self._held.still_mine
+        return self._lock.lock_is_held
 
     @contextmanager
     def begin(self) -> Generator[None]:
@@ -279,7 +279,7 @@ class Transaction:
             with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
                 marked, heartbeats = self.storage.list_folders(TEMP_FOLDER), self.storage.list_names(HEARTBEAT_FOLDER)
                 if marked or heartbeats or self.rolled_back:
-                    self._newest_heartbeat = sweep(
+                    self._newest_heartbeat = remove_leftovers(
                         self.storage,
                         self.timeline,
                         marked,
@@ -295,7 +295,7 @@ class Transaction:
         self.timeline = without_refused_rollbacks(self.storage, self.config, self.timeline)
         self.timeline = without_dead_savepoints(self.storage, self.config, self.timeline)
         done = roll_back_dead_writers(
-            self.storage, self.config, self.timeline, self.clock, self.still_mine, self.forget
+            self.storage, self.config, self.timeline, self.clock, self.lock_is_held, self.forget
         )
         if done:
             self.timeline = self.load()
@@ -304,11 +304,11 @@ class Transaction:
     def _roll_back_late(self, instant: str) -> None:
         """Undo what a writer wrote after it was rolled back."""
         late = Instant(instant, self.action, State.INFLIGHT)
-        roll_back_late(self.storage, self.config, self.load(), late, self.clock, self.still_mine)
+        roll_back_late(self.storage, self.config, self.load(), late, self.clock, self.lock_is_held)
         self.timeline = self.load()
 
     def _settle_index(self) -> None:
-        """Make the properties tell the index that the timeline does, after a change of it that was cut off."""
+        """Make the properties name the index that the timeline has, after a change of it that was cut off."""
         if not snapshot_of(self.storage, self.config, self.timeline).may_have_changed_index:
             return
         forgotten = abandoned_changes(self.config, self.timeline)
@@ -342,7 +342,7 @@ class Transaction:
     def greatest_time(self) -> str:
         """The greatest time on both timelines: the metadata table's services took theirs after the data table's last
         one, and where clocks differ that may be what comes next here. Undoing this write would take their files. What
-        has a heartbeat is taken as well: its writer may stand still before it shows its instant."""
+        has a heartbeat is taken as well: its writer may be suspended before it shows its instant."""
         metadata = self.snapshot.metadata if self.config.metadata_partitions else None
         newest = metadata.slices.timeline.greatest_time if metadata else ""
         return max(self.timeline.greatest_time, newest, self._newest_heartbeat)
@@ -356,7 +356,9 @@ class Transaction:
         completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
         return TimelineWriter(self.storage, self.config).complete(self.action, self.instant, completion, body)
 
-    def settle(self, reason_of: Callable[[Timeline], str | None], take_back: Callable[[Timeline], object]) -> None:
+    def resolve_late(
+        self, reason_of: Callable[[Timeline], str | None], take_back: Callable[[Timeline], object]
+    ) -> None:
         """Resolve an instant that was published while the lock ran out. Where `reason_of` the newest timeline is a
         reason against it, it is taken back, and this raises `CommitConflict`. One that is archived by now stays."""
         try:
@@ -372,13 +374,13 @@ class Transaction:
         except (LakebedError, OSError) as cause:
             raise CommitStateUnknown(
                 f"instant {self.instant} of {self.storage.url()} was published after the table lock was lost, and"
-                " whether it may stand could not be found out",
+                " whether it may be kept could not be found out",
                 hint="Nothing was cleaned up. Look at the timeline when storage answers again.",
                 context={"instant": self.instant},
                 instant=self.instant,
             ) from cause
         raise CommitConflict(
-            f"instant {self.instant} was taken back: {reason} while this process stood still without the table lock",
+            f"instant {self.instant} was taken back: {reason} while this process was suspended without the table lock",
             hint="Run the write again; a longer heartbeat interval helps where the process is often suspended.",
             context={"instant": self.instant},
         )
@@ -399,7 +401,7 @@ class Transaction:
         )
 
     def _appended_to(self) -> list[str]:
-        """Log files whose names do not tell that this write made them (before table version 8)."""
+        """Log files whose names do not show that this write made them (before table version 8)."""
         if self.config.table_type == "cow" or has_completion_times(self.config.version):
             return []
         return [m.path for m in list_markers(self.storage, self.instant) if m.kind == "APPEND"]
@@ -420,8 +422,8 @@ class Transaction:
         return found
 
     def read_config_again(self) -> None:
-        """Take the table's settings as they are now: indexes may have come or gone since. Files and instants of another
-        version are laid out in another way."""
+        """Read the table's settings again: indexes may have been created or dropped since. Files and instants of
+        another version are laid out in another way."""
         config = load_table_config(self.storage)
         if config.version != self.config.version:
             raise CommitConflict(
@@ -433,10 +435,12 @@ class Transaction:
         self.config = config
 
     def metadata_upkeep(self, timeline: Timeline) -> MetadataUpkeep:
-        return MetadataUpkeep(self.storage, self.config, timeline, self.settings, self.context.engine, self.still_mine)
+        return MetadataUpkeep(
+            self.storage, self.config, timeline, self.settings, self.context.engine, self.lock_is_held
+        )
 
     def refuse_lost(self, what: str) -> None:
-        if not self.still_mine():
+        if not self.lock_is_held():
             raise CommitConflict(
                 f"the table lock was lost before instant {self.instant} could {what}",
                 hint="another writer took it after it expired; run the write again",
@@ -460,11 +464,11 @@ class Transaction:
         return [m.path for m in list_markers(self.storage, self.instant) if m.path not in named]
 
     def tidy(self, metadata: CommitMetadata) -> None:
-        """The commit stands: whatever fails from here on is only leftovers, which later writers remove."""
+        """The commit is valid: what fails from here on leaves only leftovers, which later writers remove."""
         with suppress(Exception):
             lost = self.unnamed(metadata)
             delete_markers(self.storage, self.instant)
-            # an attempt that ended up to now; one that ends later finds its marker gone and removes its file itself
+            # an attempt that ended up to now; one that ends later finds its marker missing and removes its file itself
             if lost:
                 delete_data_files(self.storage, lost, self.instant, self._copied_as)
         with suppress(Exception):
@@ -515,8 +519,10 @@ class WriteTransaction(Transaction):
         assert self._started is not None
         writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
         services = {i.time for i in self.timeline.pending if i.action not in writes}
-        rivals = {time for time, action in self._started.pending if action in writes and time not in services}
-        return EarlyConflicts(tuple(sorted(rivals)), by_bucket=key_hash_of(self.index) is not None)
+        concurrent_writers = {
+            time for time, action in self._started.pending if action in writes and time not in services
+        }
+        return EarlyConflicts(tuple(sorted(concurrent_writers)), by_bucket=key_hash_of(self.index) is not None)
 
     def check_early(self, groups: frozenset[FileGroupId]) -> None:
         """Raise `CommitConflict` where others have committed to these file groups since this write began."""
@@ -532,9 +538,9 @@ class WriteTransaction(Transaction):
         schema: str,
         replaced: Mapping[str, tuple[str, ...]],
         *,
-        rows_stay: bool = False,
+        unchanged_rows: bool = False,
     ) -> Instant:
-        """Check for conflicts, tell the index and the metadata table, and make the write visible. Raises
+        """Check for conflicts, update the index and the metadata table, and make the write visible. Raises
         `CommitConflict` with nothing visible."""
         metadata = self.commit_metadata(statuses, schema, replaced)
         by_bucket = key_hash_of(self.index) is not None
@@ -544,7 +550,7 @@ class WriteTransaction(Transaction):
             timeline = self.load()
             self._check_still_pending(timeline)
             assert self._started is not None
-            check_nothing_gone(self._started.timeline, timeline)
+            check_nothing_undone(self._started.timeline, timeline)
             agreed = check_conflicts(
                 touched,
                 timeline,
@@ -572,24 +578,24 @@ class WriteTransaction(Transaction):
             self._refuse_other_index(timeline)
             self.index.update(statuses, self.instant, snapshot_of(self.storage, self.config, timeline), replaced)
             self.metadata_upkeep(timeline).record_action(
-                self.instant, metadata, statuses, rows_stay=rows_stay, looks_up=self.looks_up
+                self.instant, metadata, statuses, unchanged_rows=unchanged_rows, looks_up=self.looks_up
             )
             self._note_index(timeline, metadata)
             if self.plain_keys:
                 note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
             self.refuse_lost("complete")
             done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
-            is_settled = self.still_mine()
+            is_settled = self.lock_is_held()
             if is_settled:
                 self._follow_up(timeline, touched, resizes.parents)
         if not is_settled:
-            self.settle(
+            self.resolve_late(
                 lambda now: reason_to_take_back(self.instant, self.action, self.config, now, timeline),
                 # by its write stats: others may have removed its markers since it was published
-                lambda now: roll_back(self.storage, self.config, now, done, self.clock, self.still_mine, self.forget),
+                lambda now: roll_back(self.storage, self.config, now, done, self.clock, self.lock_is_held, self.forget),
             )
         self.tidy(metadata)
-        with suppress(Exception):  # the commit stands
+        with suppress(Exception):  # the commit is valid
             self.index.committed(self.instant, snapshot_of(self.storage, self.config, timeline))
         return done
 
@@ -600,7 +606,7 @@ class WriteTransaction(Transaction):
                 self.timeline = self.load()
                 self._settle_index()
             if timeline.pending_clustering():
-                take_off_overtaken(self.storage, self.load(), touched, beside, self.clock, self.still_mine)
+                remove_overtaken_plans(self.storage, self.load(), touched, beside, self.clock, self.lock_is_held)
 
     def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:
         """Put a change of the index into the commit, and into the properties: it holds once the instant completes."""
@@ -628,11 +634,11 @@ class WriteTransaction(Transaction):
             timeline = self.load()
             mine = next((i for i in timeline.pending if i.time == self.instant), None)
             if mine is not None:
-                roll_back(self.storage, self.config, timeline, mine, self.clock, self.still_mine, self.forget)
+                roll_back(self.storage, self.config, timeline, mine, self.clock, self.lock_is_held, self.forget)
             elif not timeline.has_completed(self.instant):
                 # another writer has rolled it back, with its markers, while this one still wrote
                 self.forget(self.instant)
-                take_off(self.metadata_upkeep(timeline).store, self.instant)
+                remove_instant(self.metadata_upkeep(timeline).store, self.instant)
                 self._roll_back_late(self.instant)
                 self.remove_heartbeat()
 
@@ -642,7 +648,7 @@ GIVES_WAY = "SparkAllowUpdateStrategy"
 
 
 def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: WriteSettings) -> frozenset[str]:
-    """Instants of the pending clusterings that give way to a write: all where the settings say so, else those whose
+    """Instants of the pending clusterings that give way to a write: all if the settings say so, else those whose
     runner died."""
     pending = {i.time: i for i in timeline.pending_clustering().values()}
     if settings.clustering_updates == GIVES_WAY:
@@ -650,15 +656,15 @@ def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: Wr
     return frozenset(time for time, plan in pending.items() if _lost_its_runner(storage, plan))
 
 
-def take_off_overtaken(
+def remove_overtaken_plans(
     storage: Storage,
     timeline: Timeline,
     written: TouchedFiles,
     beside: Collection[FileGroupId],
     clock: InstantClock,
-    still_mine: Callable[[], bool],
+    lock_is_held: Callable[[], bool],
 ) -> None:
-    """Take the plans of clusterings off the timeline whose file groups a write has changed, where no process runs them;
+    """Remove the plans of clusterings from the timeline whose file groups a write has changed, if no process runs them;
     a process that does finds out before it completes. Lock held."""
     planned = timeline.pending_clustering()
     met = [group for group in written.overlap(frozenset(planned)) if group not in beside]
@@ -667,15 +673,15 @@ def take_off_overtaken(
             continue
         if plan.state is State.INFLIGHT and not is_dead(storage, plan.time):
             continue
-        # files of its own, or those that writes beside it, of before or after this one, have named after it
-        if plan.state is State.INFLIGHT or makes_known_groups(timeline, plan):
-            roll_back(storage, timeline.config, timeline, plan, clock, still_mine, with_plan=True)
-        elif still_mine():
+        # files of its own, or those that writes during it, of before or after this one, have named after it
+        if plan.state is State.INFLIGHT or names_its_groups(timeline, plan):
+            roll_back(storage, timeline.config, timeline, plan, clock, lock_is_held, with_plan=True)
+        elif lock_is_held():
             TimelineWriter(storage, timeline.config).remove_pending(plan)
 
 
-def makes_known_groups(timeline: Timeline, plan: Instant) -> bool:
-    """Whether the plan of a clustering names the file groups that it makes, so that writes may go on beside it."""
+def names_its_groups(timeline: Timeline, plan: Instant) -> bool:
+    """Whether the plan of a clustering names the file groups that it makes, so that writes may continue during it."""
     return any(one.extra for one in planned_clustering(timeline.plan(plan)).operations)
 
 

@@ -27,7 +27,7 @@ def upsert(context: WriteContext, data: Any) -> WriteResult:
 
 
 def _check_partial(context: WriteContext, operation: str) -> None:
-    """Rows that lack columns are for an upsert, into a table whose stored rows can be told and stay where they are."""
+    """Rows that lack columns are for an upsert, into a table whose stored rows have keys and stay where they are."""
     index = context.index
     what = hint = None
     if operation != "UPSERT":
@@ -96,7 +96,7 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
 def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
     """Write all rows to new file groups, in the session's sort mode. Keys are not looked at.
 
-    Where the index hashes keys, rows go to their file groups; one that is there already takes them in beside its rows.
+    Where the index hashes keys, rows go to their file groups; an existing one takes them in, in addition to its rows.
     """
     match = RowMatch("none", context.settings.combine_before_insert)
     rows = admitted_rows(context, data, "INSERT", match)

@@ -44,8 +44,8 @@ def check_partitions(context: WriteContext, rows: Rows) -> None:
 
 
 def derivable(context: WriteContext, prepared: pa.Schema) -> dict[str, RowExpression]:
-    """What `prepare` put in front that a task makes anew for next to nothing: a key that is the text of one column,
-    and the one partition path of a table without partitions.
+    """What `prepare` put in front that a task can compute again for next to nothing: a key that is the text of one
+    column, and the one partition path of a table without partitions.
     """
     made: dict[str, RowExpression] = {}
     key, fields = context.keys.record_key, context.keys.key_fields
@@ -76,8 +76,8 @@ def derive_keys(context: WriteContext, rows: Rows, present: pa.Schema, keep: Seq
 class RowMatch:
     """What happens where an incoming row meets a stored one, or another incoming one, of the same key.
 
-    The stored row is replaced by the merge rules ("keys"), left ("skip"), an error ("fail"), or nobody looks ("none", a
-    plain insert). `combine`: of several incoming rows one stays. `deletes`: the incoming rows hold keys alone, whose
+    The stored row is replaced by the merge rules ("keys"), left ("skip"), an error ("fail"), or not looked up ("none",
+    a plain insert). `combine`: of several incoming rows one stays. `deletes`: the incoming rows hold keys alone, whose
     stored rows go.
     """
 
@@ -92,9 +92,9 @@ class RowMatch:
 
 @dataclass(frozen=True)
 class Write:
-    """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With `anew`
-    its rows go to new file groups only. `absent` are columns that they lack, which known keys keep; `early` finds
-    writers that are at a file group."""
+    """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With
+    `new_groups_only` its rows go to new file groups only. `absent` are columns that they lack, which known keys keep;
+    `early` finds writers that are at a file group."""
 
     context: WriteContext
     snapshot: Snapshot
@@ -102,11 +102,11 @@ class Write:
     operation: str
     instant: str
     match: RowMatch
-    anew: bool = False
+    new_groups_only: bool = False
     absent: tuple[str, ...] = ()
     early: EarlyConflicts | None = None
 
-    def group_writer(self, targets: Targets, known_partitions: frozenset[str] = frozenset()) -> GroupWriter:
+    def group_writer(self, targets: Targets, existing_partitions: frozenset[str] = frozenset()) -> GroupWriter:
         """The row function of this write, ready to be sent to tasks."""
         context, settings = self.context, self.context.settings
         indexes = KeyIndexes.of(self.snapshot.storage, self.snapshot.config)
@@ -132,7 +132,7 @@ class Write:
             targets=targets,
             on_match=self.match.on_match,
             max_file_size=settings.max_file_size,
-            known_partitions=known_partitions,
+            existing_partitions=existing_partitions,
             path_check=context.path_check,
             insert_handle=self._insert_handle,
             located=context.index.hashing is None and self.match.looks_up,
@@ -147,7 +147,7 @@ class Write:
         bucket with log files, which both may do."""
         index = self.context.index
         logs = index.hashing is not None and index.hashing.begins_with_logs
-        if logs or (self.context.is_non_blocking and not self.anew):
+        if logs or (self.context.is_non_blocking and not self.new_groups_only):
             return AppendHandle
         return index.insert_handle or CreateHandle
 

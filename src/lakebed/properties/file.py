@@ -22,7 +22,7 @@ from lakebed.format.text import dump_properties, parse_properties
 from lakebed.model import HOODIE
 from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
 from lakebed.storage.base import Storage
-from lakebed.storage.exactly_once import put_once, write_settled
+from lakebed.storage.exactly_once import create_exactly_once, write_settled
 
 PROPERTIES_PATH = f"{HOODIE}/hoodie.properties"
 BACKUP_PATH = f"{PROPERTIES_PATH}.backup"
@@ -101,18 +101,18 @@ def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig
     body = _body(properties, f"Properties saved on {_iso(now)}", now)
     config = _checked(storage, _valid_properties(body, PROPERTIES_PATH))
     storage.make_folder(config.timeline_path)
-    if not put_once(storage, PROPERTIES_PATH, body):
+    if not create_exactly_once(storage, PROPERTIES_PATH, body):
         raise exists
     return config
 
 
 def update_table_config(
-    storage: Storage, changes: Mapping[str, str | None], still_mine: Callable[[], bool] = lambda: True
+    storage: Storage, changes: Mapping[str, str | None], lock_is_held: Callable[[], bool] = lambda: True
 ) -> TableConfig:
     """Set keys, or remove those given as None; all others are kept, known or not. The caller holds the table lock;
-    `still_mine` says whether that is so.
+    `lock_is_held` says whether that is so.
 
-    The old content is kept beside the file until the new one is in place, so a writer that dies at any point leaves a
+    The old content stays in a backup file until the new one is in place, so a writer that dies at any point leaves a
     table that opens with the old or the new settings. Raises `CommitConflict` if another writer is updating as well, or
     has updated since the file was read, and where the lock was lost.
     """
@@ -131,7 +131,7 @@ def update_table_config(
             f"another writer is updating the settings of {storage.url()}",
             hint="Try again; if it died, the next update recovers from its backup.",
         )
-    if not still_mine() or storage.read(PROPERTIES_PATH) != old_body:
+    if not lock_is_held() or storage.read(PROPERTIES_PATH) != old_body:
         raise CommitConflict(
             f"the table lock of {storage.url()} was lost before its settings were updated",
             hint="Another process took it after it expired; try again.",
@@ -140,17 +140,17 @@ def update_table_config(
     write_settled(storage, PROPERTIES_PATH, body)
     if storage.read(PROPERTIES_PATH) != body:
         raise CorruptFile(f"{PROPERTIES_PATH} does not hold what was written", context={"path": PROPERTIES_PATH})
-    with contextlib.suppress(StorageError):  # the new settings stand; the next update clears it away
+    with contextlib.suppress(StorageError):  # the new settings are valid; the next update deletes it
         storage.delete(BACKUP_PATH)
     return config
 
 
 def mend_properties(storage: Storage, *, dry_run: bool = False) -> str | None:
-    """Make the file whole: from its backup where it cannot be used, else by a checksum that it lacks or that is wrong,
-    which stands for the names in it alone. Gives what was wrong, None where nothing is. The caller holds the table
+    """Repair the file: from its backup if it cannot be used, else by a checksum that it lacks or that is wrong,
+    which covers only the names in it. Gives what was wrong, None if nothing is. The caller holds the table
     lock, but for a `dry_run`.
 
-    Raises `CorruptFile` where there is no backup to use and the file says less than every table's does.
+    Raises `CorruptFile` if there is no backup to use and the file lacks what every table has.
     """
     body, backup = _read_or_none(storage, PROPERTIES_PATH), _read_or_none(storage, BACKUP_PATH)
     if body is None and backup is None:
@@ -238,8 +238,9 @@ def _valid_properties(body: bytes, path: str) -> dict[str, str]:
 
 
 def _wrong(body: bytes, props: Mapping[str, str]) -> str:
-    """What is wrong with the file, or nothing. A part of it may say less than the table is (no key, no partitions):
-    the whole one ends with a line end, and from version 8 on it always has a checksum (ours as the last line)."""
+    """What is wrong with the file, or nothing. A part of it may lack settings of the table (no key, no partitions):
+    the complete one ends with a line end, and from version 8 on it always has a checksum (lakebed's as the last
+    line)."""
     name, version = props.get("hoodie.table.name", ""), props.get("hoodie.table.version", "")
     if not body.endswith((b"\n", b"\r")):
         return "its end is missing (it does not end with a line end)"

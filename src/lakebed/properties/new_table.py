@@ -58,7 +58,7 @@ def new_table_properties(
 
     `key_generator` None follows from the fields; `partition_types` go with CUSTOM. `payload` is a class name, short for
     those of Hudi's own package; `merge_strategy` the strategy id of a merger of the user's own. `cdc_mode` empty means
-    no change data capture. Instant times are in UTC unless `timezone` says LOCAL. `index_settings` are kept under
+    no change data capture. Instant times are in UTC unless `timezone` is LOCAL. `index_settings` are stored under
     `lakebed.index.`; `extra` (such as the settings of a timestamp key generator) is added last.
 
     Raises `UnsupportedFeature` for another version, `InvalidOption` for a mode that contradicts the payload.
@@ -183,8 +183,8 @@ def _refuse_contradiction(given: MergeMode | None, implied: MergeMode | None, pa
 
 
 def _delete_properties(version: int, delete_field: str, delete_marker: str) -> dict[str, str]:
-    """Version 9 keeps them as merge properties; older tables have no place for them, so they stand under their own key
-    (Hudi keeps keys it does not know)."""
+    """Version 9 keeps them as merge properties; older tables have no place for them, so they are stored under their own
+    key (Hudi keeps keys it does not know)."""
     prefix = MERGE_PROPERTY_PREFIX if version == CURRENT_VERSION else ""
     given = {"hoodie.payload.delete.field": delete_field, "hoodie.payload.delete.marker": delete_marker}
     return {prefix + key: value for key, value in given.items() if value}

@@ -46,7 +46,7 @@ _DEBEZIUM_DELETE = {
 class PayloadRule:
     """What a known payload class means on a version 9 table.
 
-    Below version 9 the class itself merges, not quite the same: it compares `own_ordering` whatever the table's
+    Below version 9 the class itself merges, not quite the same: it compares `lakebed_ordering` whatever the table's
     ordering fields are, as numbers of a file and a position in it (`file_positions`), under `deletes_win` a delete
     wins whatever its ordering value, under `late_meta` the row that comes late gives the meta columns even where it
     loses, and under `late_fills` a row takes values only from those that it replaces, not from rows of its batch.
@@ -56,7 +56,7 @@ class PayloadRule:
     partial_update_mode: str = ""
     merge_properties: Mapping[str, str] = field(default_factory=dict[str, str])
     ordering_fields: tuple[str, ...] = ()
-    own_ordering: tuple[str, ...] = ()
+    lakebed_ordering: tuple[str, ...] = ()
     file_positions: bool = False
     deletes_win: bool = False
     late_meta: bool = False
@@ -80,14 +80,14 @@ PAYLOAD_RULES: Mapping[str, PayloadRule] = {
         "FILL_UNAVAILABLE",
         {**_DEBEZIUM_DELETE, "hoodie.write.partial.update.unavailable.value": UNAVAILABLE_VALUE},
         ("_event_lsn",),
-        own_ordering=("_event_lsn",),
+        lakebed_ordering=("_event_lsn",),
         late_fills=True,
     ),
     PAYLOAD_PACKAGE + "debezium.MySqlDebeziumAvroPayload": PayloadRule(
         "event_time",
         merge_properties=_DEBEZIUM_DELETE,
         ordering_fields=("_event_bin_file", "_event_pos"),
-        own_ordering=("_event_seq",),
+        lakebed_ordering=("_event_seq",),
         file_positions=True,
     ),
 }
@@ -119,7 +119,7 @@ def merge_mode_of(version: int, props: Mapping[str, str], *, has_ordering: bool)
 
 
 def mode_of_payload(payload: str) -> MergeMode:
-    """The merge mode a payload class stands for below version 9: custom for all but the plain ones."""
+    """The merge mode that a payload class means below version 9: custom for all but the plain ones."""
     return PAYLOAD_RULES[payload].mode if payload in _PLAIN_PAYLOADS else "custom"
 
 
@@ -191,8 +191,8 @@ class TableConfig:
 
     @cached_property
     def key_generator(self) -> str:
-        """SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE or USER_PROVIDED; found from the fields
-        where the table does not say."""
+        """SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE or USER_PROVIDED; derived from the fields
+        if the table does not name it."""
         kind = self._text("hoodie.table.keygenerator.type").upper().removesuffix("_AVRO")
         if kind:
             return kind
@@ -219,7 +219,7 @@ class TableConfig:
     @cached_property
     def payload_rule(self) -> PayloadRule | None:
         """What the payload class does that merges rows of the table, where lakebed knows it; None where the table's
-        merge mode says all, and for a merger or class of the user's own."""
+        merge mode is enough, and for a merger or class of the user's own."""
         if self.merge_mode != "custom" or self.merge_strategy not in ("", *MODE_STRATEGIES):
             return None
         return PAYLOAD_RULES.get(self.payload)
@@ -261,7 +261,7 @@ class TableConfig:
 
     @cached_property
     def has_record_positions(self) -> bool:
-        """Whether log blocks may tell at which rows of the base file their records stand."""
+        """Whether log blocks may have the rows of the base file that their records are for."""
         return self.table_type == "mor" and has_completion_times(self.version)
 
     @cached_property
@@ -347,7 +347,7 @@ class TableConfig:
 
     @cached_property
     def keys_checked_until(self) -> str:
-        """The completion time of the last commit when keys were found to be unique; empty where nobody looked."""
+        """The completion time of the last commit when keys were found to be unique; empty if it was never checked."""
         return self._text(INDEX_CHECKED)
 
     @cached_property
@@ -372,7 +372,7 @@ class TableConfig:
 
     @cached_property
     def unavailable_value(self) -> str:
-        """The text that stands for a value which the source did not send (FILL_UNAVAILABLE)."""
+        """The text that marks a value which the source did not send (FILL_UNAVAILABLE)."""
         return self._merge_property("hoodie.write.partial.update.unavailable.value") or UNAVAILABLE_VALUE
 
     def _merge_property(self, key: str) -> str:
@@ -426,7 +426,7 @@ def key_generator_spec(
     timebased: Mapping[str, str] | None = None,
     partition_types: Sequence[str] | None = None,
 ) -> KeyGeneratorSpec:
-    """What the table's properties say about keys. `single_field_prefix` matters to complex keys of one field only.
+    """How the table makes keys, by its properties. `single_field_prefix` matters to complex keys of one field only.
 
     `timebased` and `partition_types` are a job's own `hoodie.keygen.timebased.*` options and the types it gives to the
     fields of a custom key generator: real Hudi does not keep them in every table.

@@ -1,4 +1,4 @@
-"""A join of two tables bucket by bucket: rows that match lie in the same bucket of both, so it holds one at a time."""
+"""A join of two tables bucket by bucket: rows that match are in the same bucket of both, so it holds one at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakebed.filters.sql import parse_filter
 from lakebed.filters.text import resolve_column
 from lakebed.model import FileSlice
 from lakebed.read.batches import RowReader, in_order, row_readers
-from lakebed.read.buckets import Buckets, alike, buckets_of, common_count
+from lakebed.read.buckets import Buckets, buckets_of, common_count, equal_columns
 from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan
 from lakebed.slices.reader import SliceReader
@@ -76,8 +76,8 @@ class SideRows:
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
-    """What joins one bucket. `columns` say for each of the result's where it is from: of the left side, of the right,
-    or (both names) of whichever has the row."""
+    """What joins one bucket. `columns` give for each of the result's its source: the left side, the right,
+    or (both names) the side that has the row."""
 
     left: SideRows
     right: SideRows
@@ -86,7 +86,7 @@ class JoinTask:
     schema: pa.Schema
     columns: tuple[tuple[str | None, str | None], ...]
     condition: pc.Expression | None
-    given: tuple[str, ...]
+    column_names: tuple[str, ...]
     on_spark: bool = False
 
     def __call__(self, bucket: int) -> Iterator[pa.RecordBatch]:
@@ -99,7 +99,7 @@ class JoinTask:
             rows = self._rows(left, right, at_left[start : start + _OUT_ROWS], at_right[start : start + _OUT_ROWS])
             if self.condition is not None:
                 rows = rows.filter(self.condition)
-            yield from rows.select(list(self.given)).to_batches()
+            yield from rows.select(list(self.column_names)).to_batches()
 
     def _may_match(self, bucket: int) -> bool:
         left, right = bool(self.left.slices[bucket]), bool(self.right.slices[bucket])
@@ -261,7 +261,7 @@ class BucketJoin(Results):
 def _pairs(on: On, left: pa.Schema, right: pa.Schema, mine: Buckets, theirs: Buckets) -> tuple[tuple[str, str], ...]:
     """The pairs of columns that must be equal; those of the buckets are among them. By itself a join compares the
     columns that decide the bucket whatever texts they hold."""
-    choices = [list(zip(a.columns, b.columns, strict=True)) for a, b in alike(mine, theirs)]
+    choices = [list(zip(a.columns, b.columns, strict=True)) for a, b in equal_columns(mine, theirs)]
     if on is None:
         pairs = choices[-1]
     elif isinstance(on, Mapping):
@@ -294,13 +294,13 @@ def _not_compared(
         count, hashed = count_text(unsure.unsure, "file slice"), ", ".join(unsure.hash_fields)
         return InvalidOption(
             f"{what}: {count} of table {unsure.table!r} may hold texts with a comma and a colon there, in which Hudi's"
-            f" hash of {hashed} finds other values, so that equal rows lie in any bucket",
-            hint=f"join on the whole key, {rest}; files that lakebed writes say whether they hold such texts",
+            f" hash of {hashed} finds other values, so that equal rows are in any bucket",
+            hint=f"join on the whole key, {rest}; files that lakebed writes record whether they hold such texts",
             context={**context, "table": unsure.table, "file_slices": unsure.unsure},
         )
     return InvalidOption(
         f"{what}, by which both tables are bucketed",
-        hint=f"rows of other keys lie in any bucket; join on the bucket key (and more, if you like), {rest}",
+        hint=f"rows of other keys are in any bucket; join on the bucket key (and more, if you like), {rest}",
         context=context,
     )
 
@@ -311,7 +311,7 @@ def _result_columns(
     """The result's columns: those of the left side, then those of the right one that are not compared under the same
     name; a name that the left side has gets the suffix."""
     partner = dict(on)
-    mine = [f for f in left.available if f.name in left.given]
+    mine = [f for f in left.available if f.name in left.column_names]
     outer = how in ("right", "full")
     found: list[tuple[pa.Field, str | None, str | None]] = []
     for field in mine:
@@ -321,7 +321,7 @@ def _result_columns(
         return found
     taken = {f.name for f in mine}
     for field in right.available:
-        if field.name not in right.given or (field.name, field.name) in on:
+        if field.name not in right.column_names or (field.name, field.name) in on:
             continue
         name = field.name
         while name in taken:

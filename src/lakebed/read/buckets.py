@@ -1,4 +1,4 @@
-"""How the rows of a table lie in the buckets of their keys, and whether two tables' buckets are the same."""
+"""How the rows of a table are in the buckets of their keys, and whether two tables' buckets are the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakebed.engine.spark_layout import FAMILY, KEY
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.expressions.key_text import CompositeKey, KeyText, SingleKey
-from lakebed.expressions.plain_keys import texts_beside
+from lakebed.expressions.plain_keys import unhashed_texts
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.registry import index_of
 from lakebed.model import FileSlice
@@ -32,9 +32,9 @@ class Deciding:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Rows with equal values of the `deciding` columns lie in one bucket of `count`, in whatever partition path.
+    """Rows with equal values of the `deciding` columns are in one bucket of `count`, in whatever partition path.
 
-    They are the hash fields, but the whole key where a text beside those may hold what Hudi's parser takes for one of
+    They are the hash fields, but the complete key if another text may hold what Hudi's parser takes for one of
     them. `narrow` are the hash fields where no key of the table can be misread, else `unsure` counts the file slices
     that do not rule it out.
     """
@@ -53,7 +53,7 @@ class Buckets:
         return (self.deciding,) if self.narrow is None else (self.narrow, self.deciding)
 
     def about(self, count: int) -> dict[str, object]:
-        """What a column with the bucket of `count` tells of itself: how it is made, and of which columns."""
+        """The metadata of a column with the bucket of `count`: how it is made, and of which columns."""
         return about_bucket(count, self.choices)
 
     def number(self, file_slice: FileSlice) -> int:
@@ -63,7 +63,7 @@ class Buckets:
             raise IndexInconsistent(
                 f"file group {file_slice.file_id} of table {self.table!r} is none of its {self.count} buckets",
                 hint="another writer made it, or the view is older than the table's number of buckets: read without"
-                " bucketed=, or tell the index with t.indexes.adopt",
+                " bucketed=, or adopt the index with t.indexes.adopt",
                 context={"file_id": file_slice.file_id, "buckets": self.count},
             )
         return found
@@ -76,9 +76,9 @@ def buckets_of(snapshot: Snapshot) -> Buckets:
     count = None if layout is None else layout.places.modulo
     if layout is None or count is None:
         raise UnsupportedFeature(
-            f"the rows of table {config.name!r} do not lie in buckets of their keys (its index is"
+            f"the rows of table {config.name!r} are not in buckets of their keys (its index is"
             f" {config.index_settings.get('type', 'not recorded')})",
-            hint="make it with index='bucket', or tell the index of a table that Hudi made with"
+            hint="make it with index='bucket', or adopt the index of a table that Hudi made with"
             " t.indexes.adopt('bucket', buckets=...)",
             context={"table": config.name},
         )
@@ -90,7 +90,7 @@ def buckets_of(snapshot: Snapshot) -> Buckets:
     def deciding(columns: Sequence[str]) -> Deciding:
         return Deciding(tuple(columns), _family(keys, hashed, columns, schema, owner))
 
-    if not texts_beside(keys, hashed, schema):
+    if not unhashed_texts(keys, hashed, schema):
         return Buckets(config.name, count, deciding(hashed), keys, hashed)
     slices = snapshot.file_slices()
     unsure = len(slices) - (sum(layout.plain(slices)) if layout.plain is not None else 0)
@@ -106,13 +106,13 @@ def about_bucket(count: int, choices: Iterable[Deciding]) -> dict[str, object]:
     return told
 
 
-def alike(one: Buckets, other: Buckets) -> list[tuple[Deciding, Deciding]]:
+def equal_columns(one: Buckets, other: Buckets) -> list[tuple[Deciding, Deciding]]:
     """The columns of both that have one hash, the fewest first. `InvalidOption` where there are none."""
     found = [(a, b) for a in one.choices for b in other.choices if a.family == b.family]
     if not found:
         raise InvalidOption(
             f"the buckets of {one.table!r} (hashed on {', '.join(one.deciding.columns)}) and {other.table!r} (hashed on"
-            f" {', '.join(other.deciding.columns)}) are not made alike",
+            f" {', '.join(other.deciding.columns)}) are not made the same way",
             hint="the key columns must have the same types, and texts the same names and key generator, since Hudi's"
             " hash reads names in a key; join the scans as they are",
             context={"left": one.table, "right": other.table},
@@ -123,7 +123,7 @@ def alike(one: Buckets, other: Buckets) -> list[tuple[Deciding, Deciding]]:
 def common_count(one: Buckets, other: Buckets) -> int:
     """The number of buckets into which both fall: that of one where the other has a multiple of it. `InvalidOption`
     where their hashes differ."""
-    alike(one, other)
+    equal_columns(one, other)
     return gcd(one.count, other.count)
 
 
@@ -139,7 +139,7 @@ def texts_of(keys: KeyGenerator) -> tuple[KeyText, ...]:
 
 
 def _family(keys: KeyGenerator, hashed: Sequence[str], columns: Sequence[str], schema: pa.Schema, owner: str) -> str:
-    """Everything that the hash depends on beside the values. The names of the key columns are a part of it for texts
+    """Everything but the values that the hash depends on. The names of the key columns are a part of it for texts
     alone: of their values those with a comma or colon may be read as names."""
     texts = [text for text in texts_of(keys) if text.column in columns]
     types = [

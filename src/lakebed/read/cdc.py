@@ -1,6 +1,6 @@
 """Change data: which rows the commits of a range inserted, updated and deleted, with the row before and after.
 
-A plan finds for each commit and file group a change log, or files that tell the changes. On Spark the sources are
+A plan finds for each commit and file group a change log, or files that show the changes. On Spark the sources are
 spread over tasks, which read them as this process does.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakebed.engine.spark_session import parallelism, require_spark
-from lakebed.engine.spark_worker import for_workers, use_own_python
+from lakebed.engine.spark_worker import for_workers, use_this_python
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.filters.text import resolve_columns
 from lakebed.format.data_block import AFTER, BEFORE, OP, TIME
@@ -36,7 +36,7 @@ from lakebed.model import (
     has_completion_times,
 )
 from lakebed.read.batches import RowReader, in_order, row_readers
-from lakebed.read.cdc_rows import CLEANED, ChangeReader, ChangeSource, gone, structs
+from lakebed.read.cdc_rows import CLEANED, ChangeReader, ChangeSource, cleaned_error, structs
 from lakebed.read.incremental import CommitRange, When, select_commits
 from lakebed.read.plan import data_columns, plan_scan
 from lakebed.read.reopening import MISSING, in_task, missing_path, read_again, reopened
@@ -54,7 +54,7 @@ from lakebed.wording import count_text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# What changes no row: these operations write rows anew that other commits changed.
+# What changes no row: these operations rewrite rows that other commits changed.
 _SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 # Files that are asked for at a time.
 _HEADS = 16
@@ -78,10 +78,10 @@ def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitR
         oldest = _position(active[0], snapshot.config.version) if active else ""
         first = first_readable(snapshot, active, max(oldest, found.archived_to)) if active else ""
         raise InvalidOption(
-            f"changes of table {snapshot.config.name!r} from {found.start or 'the beginning'} on cannot be told: some"
+            f"changes of table {snapshot.config.name!r} from {found.start or 'the beginning'} on are not known: some"
             " of these commits are archived",
             hint=f"read a snapshot, then go on from {first or 'its end'}, the first start whose changes are all there;"
-            " hoodie.keep.min.commits says how many commits stay",
+            " hoodie.keep.min.commits sets how many commits stay",
             context={"start": found.start, "checkpoint": first, "first_active": oldest},
         )
     return found
@@ -98,7 +98,7 @@ def plan_changes(snapshot: Snapshot, commits: CommitRange) -> tuple[ChangeSource
 
 
 def first_readable(snapshot: Snapshot, commits: Sequence[Instant], least: str = "") -> str:
-    """The first start, `least` or later, behind which all files are there that tell what these commits changed."""
+    """The first start, `least` or later, after which all files are there that show what these commits changed."""
     found = least
     instants = [i for i in commits if _position(i, snapshot.config.version) > least]
     for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
@@ -164,7 +164,7 @@ class _Commit:
                 f"commit {self._time} of table {self._snapshot.config.name!r} changed rows of {stat.path} and logged no"
                 " change",
                 hint=f"it was written while the table kept no change log ({CDC_ENABLED}): read a snapshot, then go on"
-                f" behind it, from {self._time}",
+                f" after it, from {self._time}",
                 context={"instant": self._time, "path": stat.path},
             )
 
@@ -189,7 +189,7 @@ class _Commit:
     def _copies(self, partition: str, logs: Mapping[str, Sequence[WriteStat]]) -> set[str]:
         """The file groups that got copies of rows which the commit wrote to others: while a bucket of a consistent
         hashing index is being split or merged, writes go to it and to those that come of it, named after the
-        clustering. Where that was taken off the timeline since, the copies are gone."""
+        clustering. If that was removed from the timeline since, the copies are deleted."""
         found: set[str] = set()
         for file_id, stats in logs.items():
             planned = _log_file(partition, stats[0].path, 0).instant
@@ -224,16 +224,16 @@ class _Commit:
         files `named`.
 
         Names of version 6 have the instant of the slice, so the view shows log files that were written later: the
-        versions that names count tell. A compaction that was pending then has begun a slice without a base file, which
-        continues the slice before it. The view has no slice where a clustering that was requested before the commit has
-        replaced the file group since.
+        versions in their names order them. A compaction that was pending then has begun a slice without a base file,
+        which continues the slice before it. The view has no slice where a clustering that was requested before the
+        commit has replaced the file group since.
         """
         before = self._slice_before(partition, file_id)
         begun, first = min((log.instant, log.version) for log in files)
         logs = named if before is None else [o for o in before.log_files if (o.instant, o.version) < (begun, first)]
         base = None if before is None else before.base_file
         if base is None and begun != self._time and self._is_compaction(begun):
-            raise gone(f"file group {file_id} of partition path {partition!r} as it was", self._time)
+            raise cleaned_error(f"file group {file_id} of partition path {partition!r} as it was", self._time)
         if base is None and not logs:
             return None
         return FileSlice(partition, file_id, before.instant if before else logs[0].instant, base, _in_order(list(logs)))
@@ -261,7 +261,7 @@ class _Commit:
     def _replaced(self, partition: str, file_id: str) -> FileSlice:
         found = self._slice_before(partition, file_id)
         if found is None:
-            raise gone(f"file group {file_id} of partition path {partition!r} as it was", self._time)
+            raise cleaned_error(f"file group {file_id} of partition path {partition!r} as it was", self._time)
         return found
 
     def _slice_before(self, partition: str, file_id: str) -> FileSlice | None:
@@ -270,7 +270,7 @@ class _Commit:
         found = self._slices_before().get((partition, file_id))
         going = () if found is None else being_cleaned(self._snapshot.timeline)
         if found is not None and going and (path := next((f.path for f in found.files if f.path in going), "")):
-            raise gone(path, self._time)
+            raise cleaned_error(path, self._time)
         return found
 
     def _all_slices_before(self) -> dict[tuple[str, str], FileSlice]:
@@ -413,12 +413,12 @@ class ChangeLog(Results):
             unread = next((i.time for i in reversed(commits) if completed_at(i) == first), "")
             if not first or unread >= last:
                 raise
-            raise gone(path, unread, first) from error
+            raise cleaned_error(path, unread, first) from error
         except InvalidOption as error:
             if CLEANED not in error.context:
                 raise
             first = first_readable(self._snapshot, self._snapshot.commits)
-            raise gone(error.context[CLEANED], error.context["instant"], first) from error
+            raise cleaned_error(error.context[CLEANED], error.context["instant"], first) from error
 
     def _jobs(self) -> list[ChangeJob]:
         slices = dict.fromkeys(s for source in self.sources for s in (source.before, source.after) if s is not None)
@@ -446,7 +446,7 @@ class ChangeLog(Results):
         return read_again(self._storage(), frame, self._renew)
 
     def explain(self) -> str:
-        """The commits of the range, and what tells their changes."""
+        """The commits of the range, and the sources of their changes."""
         return read_again(self._storage(), self._explained, self._renew)
 
     def _explained(self) -> str:
@@ -472,7 +472,7 @@ class ChangeLog(Results):
 _KINDS: dict[str, Any] = {
     "logged": "change logs",
     "inserted": "base files of new rows",
-    "deleted": "file slices whose rows are all gone",
+    "deleted": "file slices whose rows are all deleted",
     "appended": "file slices with new log files",
 }
 
@@ -491,7 +491,7 @@ def changes_frame(
 ) -> DataFrame:
     """The changes of all sources as a lazy DataFrame."""
     require_spark()
-    use_own_python(spark)
+    use_this_python(spark)
     ddl = arrow_to_spark_ddl(read_by_spark(schema))
     if not jobs:
         return spark.createDataFrame([], schema=ddl)

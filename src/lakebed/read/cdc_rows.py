@@ -50,8 +50,8 @@ ToImages = Callable[[pa.RecordBatch], pa.Array]
 class ChangeReader:
     """Reads the changes of any source. It can be sent to tasks.
 
-    `image` is the type of the images, which `to_images` makes of rows. Files that are gone were cleaned where a clean
-    ran behind their commit: `cleaned` is the time of the last one.
+    `image` is the type of the images, which `to_images` makes of rows. Missing files were cleaned if a clean
+    ran after their commit: `cleaned` is the time of the last one.
     """
 
     slices: SliceReader
@@ -85,15 +85,15 @@ class ChangeReader:
                 if not path or self.slices.storage.head(path) is not None:
                     raise
             if source.instant < self.cleaned:
-                raise gone(path, source.instant) from error
+                raise cleaned_error(path, source.instant) from error
             raise CorruptFile(
-                f"{path}, which tells what commit {source.instant} changed, is not there",
+                f"{path}, which has the changes of commit {source.instant}, is not there",
                 hint="restore it from a copy",
                 context={"path": path, "instant": source.instant},
             ) from error
 
     def _sized(self, of: FileSlice) -> FileSlice:
-        """The slice with the sizes of its files, which not every write stat tells of all."""
+        """The slice with the sizes of its files, which not every write stat has."""
         base = of.base_file
         sized = None if base is None else replace(base, size=self._size(base))
         return replace(of, base_file=sized, log_files=tuple(replace(log, size=self._size(log)) for log in of.log_files))
@@ -184,7 +184,7 @@ class ChangeReader:
         if at.null_count > len(keys) - len(asked):
             lost = keys.filter(pc.and_(wanted, at.is_null()))[0].as_py()
             raise CorruptFile(
-                f"the change log {log} says that key {lost!r} changed, and {of.label} does not hold it",
+                f"the change log {log} has a change of key {lost!r}, and {of.label} does not hold it",
                 context={"path": log, "record_key": lost},
             )
         images = pa.concat_arrays([self._images(batch) for batch in found])
@@ -209,13 +209,13 @@ class ChangeReader:
     def _compared(
         self, source: ChangeSource, keys: pa.Array, before: RowReader | None, after: RowReader
     ) -> Iterator[pa.RecordBatch]:
-        """What became of the rows of some keys: those of the slice before the commit against those behind it."""
+        """The changes of the rows of some keys: those of the slice before the commit compared with those after it."""
         assert source.after is not None
         old = _one_batch([], after)
         if source.before is not None and before is not None:
             old = _one_batch(self.rows_of_keys(source.before, before, keys), before)
         new = _one_batch(self.rows_of_keys(source.after, after, keys), after)
-        was, now = (_places(keys, rows) for rows in (old, new))
+        was, now = (_rows_of_keys(keys, rows) for rows in (old, new))
         stayed = np.flatnonzero((was >= 0) & (now >= 0))
         differ = self._differ(old.take(pa.array(was[stayed])), new.take(pa.array(now[stayed])))
         changed = np.sort(np.concatenate([np.flatnonzero((was < 0) != (now < 0)), stayed[differ]]))
@@ -227,7 +227,7 @@ class ChangeReader:
         yield self._changes(pa.array(ops, pa.string()), source, *sides)
 
     def _differ(self, old: pa.RecordBatch, new: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which rows another version took the place of. Where rows are merged column by column the values tell."""
+        """Which rows another version replaced. If rows are merged column by column the values show it."""
         differ = pc.fill_null(pc.not_equal(_versions(old), _versions(new)), False)
         if not MergeRules.of_table(self.slices.config).picks_winners:
             texts = [json_texts(rows.drop_columns([*META_COLUMNS[:3]])) for rows in (old, new)]
@@ -255,14 +255,14 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 
-def _places(keys: pa.Array, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+def _rows_of_keys(keys: pa.Array, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """The row of each key, -1 where there is none."""
     found = pc.fill_null(pc.index_in(keys, value_set=rows.column(RECORD_KEY)), -1)
     return found.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _versions(rows: pa.RecordBatch) -> pa.Array:
-    """What tells the versions of a row apart."""
+    """What distinguishes the versions of a row."""
     return pc.binary_join_element_wise(rows.column(COMMIT_TIME), rows.column(COMMIT_SEQNO), "/")
 
 
@@ -285,10 +285,10 @@ CLEANED = "cleaned"
 
 @dataclass(frozen=True, slots=True)
 class ChangeSource:
-    """What tells the changes that one commit made in one file group.
+    """The source of the changes that one commit made in one file group.
 
     - `logged`: the change logs `files` have them; images that they lack are in the slices `before` and `after`.
-    - `inserted`: every row of `after` is new. `deleted`: every row of `before` is gone.
+    - `inserted`: every row of `after` is new. `deleted`: every row of `before` was deleted.
     - `appended`: `after` is `before` with the log files `files` on top.
     """
 
@@ -315,11 +315,11 @@ class ChangeSource:
         return file_slice.size if file_slice is not None else 0
 
 
-def gone(what: str, instant: str, checkpoint: str = "") -> InvalidOption:
-    """A file that tells what a commit changed was cleaned; `checkpoint` is the first start that can be read."""
+def cleaned_error(what: str, instant: str, checkpoint: str = "") -> InvalidOption:
+    """A file with the changes of a commit was cleaned; `checkpoint` is the first start that can be read."""
     return InvalidOption(
-        f"the changes of commit {instant} cannot be told any more: {what} is not there, it was cleaned",
-        hint=f"read a snapshot, then go on from {checkpoint or instant}; hoodie.clean.commits.retained says for how"
+        f"the changes of commit {instant} are not known any more: {what} is not there, it was cleaned",
+        hint=f"read a snapshot, then go on from {checkpoint or instant}; hoodie.clean.commits.retained sets for how"
         " many commits files stay",
         context={"instant": instant, "checkpoint": checkpoint or instant, CLEANED: what},
     )

@@ -149,7 +149,7 @@ class CommitRange:
 def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> CommitRange:
     """The commits in (start, end], by completion time (version 6: by requested time).
 
-    A text that equals a requested time of the table stands for that commit's completion time, so the commit itself is
+    A text that equals a requested time of the table means that commit's completion time, so the commit itself is
     left out (`start`) or in (`end`). On version 6 the range stops before the first pending commit: what completes
     later with an earlier time would be lost otherwise.
     """
@@ -171,9 +171,9 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
 
 
 def _archived(snapshot: Snapshot, low: str, active: Sequence[str], by_completion: bool) -> list[tuple[str, Instant]]:
-    """The archived commits that may be behind `low`, with their times; `active` are those of the active ones.
+    """The archived commits that may be after `low`, with their times; `active` are those of the active ones.
 
-    Archival goes by requested times: a commit that was requested before all that are active may have completed behind
+    Archival goes by requested times: a commit that was requested before all that are active may have completed after
     some of them. What completed and was archived since the timeline was listed is left to the next read: others that
     completed before it are in neither list.
     """
@@ -181,7 +181,7 @@ def _archived(snapshot: Snapshot, low: str, active: Sequence[str], by_completion
     if active and low >= min(active) and not (by_completion and _may_be_archived(snapshot, low)):
         return []
     known = {i.time for i in (*snapshot.commits, *timeline.pending)}
-    last = timeline.greatest_known
+    last = timeline.latest_time
     return [
         (_position(i, by_completion), i)
         for i in timeline.archived().instants
@@ -190,8 +190,8 @@ def _archived(snapshot: Snapshot, low: str, active: Sequence[str], by_completion
 
 
 def _may_be_archived(snapshot: Snapshot, low: str) -> bool:
-    """Whether a commit that completed behind `low` can be archived: with a metadata table no commit is, real Hudi's
-    neither, that completed behind the last compaction of it."""
+    """Whether a commit that completed after `low` can be archived: with a metadata table no commit is, real Hudi's
+    neither, that completed after the last compaction of it."""
     metadata = snapshot.metadata
     compaction = None if metadata is None else last_compaction(metadata.slices.timeline.commits)
     return compaction is None or low < without_suffix(compaction.time)
@@ -227,7 +227,7 @@ def _bound(snapshot: Snapshot, when: When, name: str) -> str:
 
 def _archived_commit(snapshot: Snapshot, time: str) -> Instant | None:
     """The archived commit of this requested time. The archive is read only where it can hold one, and where the time
-    does not stand for itself."""
+    is not its completion time itself."""
     start = snapshot.timeline.start
     if start is None or time >= start or not has_completion_times(snapshot.config.version):
         return None
@@ -239,7 +239,7 @@ class Changes(Scan):
     """Rows written in (start, end]: each changed row once, as of the last commit in the range; no deletes.
 
     Columns are those of the table now, as in real Hudi, whatever schema the commits of the range had. Where files or
-    commits of the range are gone (cleaned, archived), the rows that the newest snapshot still shows from the range's
+    commits of the range are missing (cleaned, archived), the rows that the newest snapshot still shows from the range's
     commits are given. `end` is the checkpoint: the `start` of the next read.
 
     Rows of log files are those that a snapshot shows: a late row that loses against an older one is none. With
@@ -260,7 +260,7 @@ class Changes(Scan):
     ) -> None:
         if not snapshot.config.populate_meta_fields:
             raise InvalidOption(
-                f"table {snapshot.config.name!r} has no meta fields, so its rows do not tell which commit wrote them",
+                f"table {snapshot.config.name!r} has no meta fields, so its rows do not show which commit wrote them",
                 hint="read a snapshot, or compare two as_of reads",
             )
         super().__init__(snapshot, columns, filter, "snapshot", spark, meta, reads, worker_tuning)

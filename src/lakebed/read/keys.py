@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.expressions.partition_paths import ValuePart
-from lakebed.expressions.plain_keys import says_plain, texts_beside
+from lakebed.expressions.plain_keys import has_plain_keys, unhashed_texts
 from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal, Predicate
 from lakebed.format.footer_cache import FOOTERS
@@ -30,20 +30,20 @@ from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.read.prune import MAX_KEYS, Alternative, BucketLayout, PartitionLayout, equalities, has_one_text, key_rows
 from lakebed.schema.java_text import to_java_text
 from lakebed.slices.listing import groups_of_ids
-from lakebed.slices.snapshot import Snapshot, naming_metadata
+from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once, parallel_map
 from lakebed.timeline.index_changes import noted_changes
 from lakebed.timeline.plain_keys import CoveredSlices
 
-# Footers that are read to know of files of which no commit tells.
+# Footers that are read for files that no commit describes.
 MOST_FOOTERS = 64
 _READERS = 16
 
 
 @dataclass(frozen=True)
 class PlainSlices:
-    """Asks the newest commit that tells of key texts, and the footers of the files that it does not know.
+    """Asks the newest commit that has a note on key texts, and the footers of the files that it does not cover.
 
     `fields` are the key fields with free text that are not hashed.
     """
@@ -75,7 +75,7 @@ class PlainSlices:
 
     def _says(self, base: BaseFile) -> bool:
         footer = FOOTERS.read(self.snapshot.storage, base.path, base.size).footer
-        return says_plain(footer.key_values, self.fields)
+        return has_plain_keys(footer.key_values, self.fields)
 
 
 # From this version on a complex key of one field always has the field's name in front.
@@ -95,7 +95,7 @@ def key_encodings(config: TableConfig) -> tuple[KeyGenerator, ...]:
     return (known,)
 
 
-def _known_keys(config: TableConfig) -> KeyGenerator | None:
+def _key_generator(config: TableConfig) -> KeyGenerator | None:
     """The key generator, None for one that lakebed does not know: such a table is read without pruning."""
     try:
         return key_generator_of(config)
@@ -103,8 +103,8 @@ def _known_keys(config: TableConfig) -> KeyGenerator | None:
         return None
 
 
-def rows_may_stay(storage: Storage, config: TableConfig) -> bool:
-    """Whether a row may lie under another partition path than its columns say: under a global index that leaves it
+def partition_paths_may_be_stale(storage: Storage, config: TableConfig) -> bool:
+    """Whether a row may be in another partition path than that of its columns: under a global index that leaves it
     where it is when they change.
 
     Real Hudi does not record its index, but a record index shows in its metadata table: by default that one leaves rows
@@ -120,9 +120,9 @@ def rows_may_stay(storage: Storage, config: TableConfig) -> bool:
 
 
 def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout | None:
-    """How partition paths come from columns; None where that cannot be told: of a table without partitions, or with a
+    """How partition paths come from columns; None if unknown: of a table without partitions, or with a
     key generator of its own."""
-    keys = _known_keys(config)
+    keys = _key_generator(config)
     if not config.partition_fields or keys is None:
         return None
     parts = keys.partition_path.parts
@@ -157,11 +157,11 @@ def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> BucketLayout | None:
     """How keys fall into file groups by the index that a view of the table remembers; None where that looks keys up, or
     there is none."""
     config = snapshot.config
-    if not config.key_fields or _known_keys(config) is None:
+    if not config.key_fields or _key_generator(config) is None:
         return None
     index = recorded_index(recorded_settings(snapshot), missing_ok=True)
     hashing = None if index is None else index.resolved(config.key_fields).hashing
-    places = None if hashing is None else hashing.key_places(snapshot)
+    places = None if hashing is None else hashing.key_locations(snapshot)
     if places is None:
         return None
     encodings = key_encodings(config)
@@ -171,7 +171,7 @@ def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> BucketLayout | None:
 
     types = {f: schema.field(f).type for f in config.key_fields if f in schema.names}
     plain = None
-    if set(config.key_fields) <= types.keys() and (beside := texts_beside(encodings[0], places.fields, schema)):
+    if set(config.key_fields) <= types.keys() and (beside := unhashed_texts(encodings[0], places.fields, schema)):
         plain = PlainSlices(snapshot, beside).among
     return BucketLayout(tuple(config.key_fields), types, key_texts, places, plain)
 
@@ -180,7 +180,7 @@ Group = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class FoundKeys:
+class IndexedKeys:
     """The record index's answer: one row of `places` for each key and place (`key`, `partition`, `file_id`)."""
 
     places: pa.Table
@@ -206,9 +206,9 @@ class FoundKeys:
         held = [s for s in found if (s.partition, s.file_id) in groups]
         return held if len(held) == len(groups) else None
 
-    def of_pairs(self, pairs: pa.Table) -> FoundKeys:
-        """The places whose `key` and `partition` stand together in `pairs`."""
-        return FoundKeys(self.places.join(pairs, ["key", "partition"], join_type="left semi"))
+    def of_pairs(self, pairs: pa.Table) -> IndexedKeys:
+        """The locations whose `key` and `partition` are a row of `pairs`."""
+        return IndexedKeys(self.places.join(pairs, ["key", "partition"], join_type="left semi"))
 
 
 def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
@@ -226,10 +226,10 @@ def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
         return None
 
 
-def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None = None) -> FoundKeys | None:
-    """Where the keys are, in some partition paths or in all; None where no record index can tell, also because it is
+def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None = None) -> IndexedKeys | None:
+    """Where the keys are, in some partition paths or in all; None if no record index has the answer, also because it is
     being dropped or built just now."""
-    with naming_metadata(snapshot.storage):
+    with metadata_damage_named(snapshot.storage):
         try:
             metadata = usable_record_index(snapshot)
             if metadata is None:
@@ -244,7 +244,7 @@ def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None 
             raise
     if partitions is not None:
         found = found.filter(pc.is_in(found["partition"], value_set=pa.array(list(partitions), pa.string())))
-    return FoundKeys(_plain(found.select(["key", "partition", "file_id"])))
+    return IndexedKeys(_plain(found.select(["key", "partition", "file_id"])))
 
 
 def _is_partitioned(metadata: MetadataTable) -> bool:
@@ -303,7 +303,7 @@ def _key_texts(
 
 def demanded_values(predicate: Predicate, column: str, kind: pa.DataType) -> pa.Array | None:
     """The texts under which a secondary index has the values that a column of matching rows can have (a null among
-    them stands for null); None where the filter leaves them open, or the type has several texts a value."""
+    them means null); None if the filter leaves them open, or the type has several texts a value."""
     texts_of = _TEXTS.get(_kind(kind))
     if texts_of is None:
         return None

@@ -20,7 +20,7 @@ from lakebed.filters.text import resolve_columns
 from lakebed.merge.key_fields import KeyFields
 from lakebed.model import META_COLUMNS, RECORD_KEY, FileSlice
 from lakebed.read.batches import RowReader, row_readers
-from lakebed.read.keys import FoundKeys, bucket_layout, find_keys, key_generator_of, rows_may_stay
+from lakebed.read.keys import IndexedKeys, bucket_layout, find_keys, key_generator_of, partition_paths_may_be_stale
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.prune import buckets_of_keys
 from lakebed.read.skip import skip_slices
@@ -63,9 +63,9 @@ class LookupKeys:
         return LookupKeys(*(None if part is None else part.filter(chosen) for part in parts))
 
 
-def wanted_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
+def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
     """Key texts of what the user gave, and partition paths where the caller's table has the partition columns and
-    they tell where a row is."""
+    they give where a row is."""
     config = snapshot.config
     if isinstance(keys, KeyText):
         return LookupKeys(keys.keys)
@@ -83,7 +83,11 @@ def wanted_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
 def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
     config = snapshot.config
     fields = [f.partition(".")[0] for f in config.partition_fields]
-    if not fields or any(f not in table.column_names for f in fields) or rows_may_stay(snapshot.storage, config):
+    if (
+        not fields
+        or any(f not in table.column_names for f in fields)
+        or partition_paths_may_be_stale(snapshot.storage, config)
+    ):
         return None
     generator = key_generator_of(config)
     columns = [
@@ -178,7 +182,7 @@ class Candidates:
     """The file slices that can hold a key. `indexed` is the record index's answer where it named them."""
 
     slices: Sequence[FileSlice]
-    indexed: FoundKeys | None = None
+    indexed: IndexedKeys | None = None
 
 
 class KeySearch:
@@ -217,7 +221,7 @@ class KeySearch:
             return Candidates(self._by_statistics(slices))
         return Candidates(buckets_of_keys(slices, bucketed.places, self.keys))
 
-    def _indexed(self) -> FoundKeys | None:
+    def _indexed(self) -> IndexedKeys | None:
         """The record index's answer; None where it has none."""
         found = find_keys(self.snapshot, self.keys, self.partitions)
         if found is None or self.lookup.partitions is None:
@@ -281,7 +285,7 @@ def _in_order(keys: pa.Array) -> pa.Array:
     return keys.take(pc.sort_indices(keys))
 
 
-__all__ = ["LOCATION_SCHEMA", "KeyText", "LookupKeys", "exists", "get", "locate", "wanted_keys"]
+__all__ = ["LOCATION_SCHEMA", "KeyText", "LookupKeys", "exists", "get", "locate", "parse_lookup_keys"]
 
 LOCATION_SCHEMA = pa.schema(
     [
@@ -299,7 +303,7 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
     `keys`: a list or array for a single key field, tuples or a table for several (with partition columns, if known),
     or `KeyText`. On a table that is not global every partition is searched unless the partition columns are given.
     """
-    lookup = wanted_keys(snapshot, keys)
+    lookup = parse_lookup_keys(snapshot, keys)
     available = table_columns(snapshot)
     chosen = [n for n in available.names if n not in META_COLUMNS] if columns is None else list(columns)
     chosen = resolve_columns(chosen, available)
@@ -311,7 +315,7 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
 
 def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
     """For each of the keys whether the table holds it, in their order. A record index answers by itself."""
-    lookup = wanted_keys(snapshot, keys)
+    lookup = parse_lookup_keys(snapshot, keys)
     shared = _shared(snapshot, lookup)
     if shared is None:
         return _exist(snapshot, lookup)
@@ -323,7 +327,7 @@ def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
 
 
 def _exist(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
-    found = _found(snapshot, lookup)
+    found = _lookup_rows(snapshot, lookup)
     if lookup.partitions is None:
         return pc.is_in(lookup.texts, value_set=plain_texts(found.column("key")))
     held = _pair(plain_texts(found.column("partition_path")), plain_texts(found.column("key")))
@@ -331,7 +335,7 @@ def _exist(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
 
 
 def _exist_with_fields(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
-    """The same where the key text does not say it: by the fields of rows that have it."""
+    """The same if the key text does not show it: by the fields of rows that have it."""
     fields = KeyFields.of(snapshot.config)
     assert fields is not None
     assert lookup.fields is not None
@@ -347,14 +351,14 @@ def _exist_with_fields(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArra
 def locate(snapshot: Snapshot, keys: Any) -> pa.Table:
     """Where the keys are: key text, partition path, file id and instant of the base file, one row for each place. A
     record index answers by itself."""
-    return _found(snapshot, wanted_keys(snapshot, keys))
+    return _lookup_rows(snapshot, parse_lookup_keys(snapshot, keys))
 
 
-def _found(snapshot: Snapshot, lookup: LookupKeys) -> pa.Table:
+def _lookup_rows(snapshot: Snapshot, lookup: LookupKeys) -> pa.Table:
     search = _Search(snapshot, lookup, ())
     candidates = search.candidates
     if candidates.indexed is not None and not search.compares:
-        return _places(candidates.indexed, candidates.slices)
+        return _locations(candidates.indexed, candidates.slices)
     tables: list[pa.Table] = []
     for file_slice, rows in search.run():
         if rows.num_rows:
@@ -400,7 +404,7 @@ class _Search(KeySearch):
             yield file_slice, rows.filter(pc.is_in(held, value_set=wanted))
 
 
-def _places(indexed: FoundKeys, slices: Collection[FileSlice]) -> pa.Table:
+def _locations(indexed: IndexedKeys, slices: Collection[FileSlice]) -> pa.Table:
     """The index's answer with the instants of the file slices."""
     instants = pa.table(
         {

@@ -12,7 +12,7 @@ from lakebed.config.settings import ReadSettings
 from lakebed.filters.predicates import Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
-from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, rows_may_stay
+from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import prune_partitions, slices_in_buckets
 from lakebed.read.schema_history import SchemaHistory, schema_history
 from lakebed.read.skip import skip_slices
@@ -39,7 +39,7 @@ class ColumnSource:
 
 @dataclass(frozen=True, slots=True)
 class SliceSet:
-    """File slices that are read alike: with the same stored columns under the same types."""
+    """File slices that are read the same way: with the same stored columns under the same types."""
 
     slices: tuple[FileSlice, ...]
     sources: tuple[ColumnSource, ...]
@@ -70,7 +70,7 @@ class ScanPlan:
     predicate: Predicate | None = None
     total_files: int = 0
     total_partitions: int = 0
-    kept_partitions: int = 0
+    remaining_partitions: int = 0
     pruned_by: Mapping[str, int] | None = None
     partition_values: Mapping[str, Mapping[str, object]] | None = None
     page_checksums: bool = True
@@ -98,7 +98,7 @@ class ScanPlan:
         lines = [
             f"scan of {self.table}: {self.query}" + (f" as of {self.as_of}" if self.as_of else ""),
             f"  files       {len(kept)} of {self.total_files} ({size / (1 << 20):.1f} MiB)",
-            f"  partitions  {self.kept_partitions} of {self.total_partitions}",
+            f"  partitions  {self.remaining_partitions} of {self.total_partitions}",
         ]
         if merged:
             logs = [log for one in merged for log in one.log_files]
@@ -132,7 +132,7 @@ def table_columns(snapshot: Snapshot) -> pa.Schema:
 
 
 def data_columns(snapshot: Snapshot) -> pa.Schema:
-    """The table's columns without meta columns, as it declares them: those that may not be null say so."""
+    """The table's columns without meta columns, as it declares them, including those that may not be null."""
     declared = {f.name: f for f in snapshot.schema}
     return pa.schema([declared.get(f.name, f) for f in table_columns(snapshot) if f.name not in META_COLUMNS])
 
@@ -189,7 +189,7 @@ def plan_scan(
         predicate=predicate,
         total_files=sum(s.base_file is not None for s in everything),
         total_partitions=len({s.partition for s in everything}),
-        kept_partitions=partitions,
+        remaining_partitions=partitions,
         pruned_by=pruned,
         partition_values=_path_values(snapshot, kept, read_schema, from_path) if from_path else None,
         page_checksums=reads.page_checksums,
@@ -206,14 +206,15 @@ def _prune(
     *,
     own: bool,
 ) -> tuple[list[FileSlice], dict[str, int], int]:
-    """What may hold matching rows of file slices, which are the view's `own` or others, of which it cannot tell all."""
+    """What may hold matching rows of file slices, which are the view's `own` or others, which it may not know
+    completely."""
     pruned: dict[str, int] = {}
     kept = list(slices)
     partitions = list(dict.fromkeys(s.partition for s in slices))
     if predicate is None:
         return kept, pruned, len(partitions)
     layout = partition_layout(snapshot.config, available)
-    if layout is not None and not rows_may_stay(snapshot.storage, snapshot.config):
+    if layout is not None and not partition_paths_may_be_stale(snapshot.storage, snapshot.config):
         matching = set(prune_partitions(predicate, layout, partitions))
         before = len(kept)
         kept = [s for s in kept if s.partition in matching]

@@ -27,7 +27,7 @@ from lakebed.filters.predicates import (
     Predicate,
     columns_of,
 )
-from lakebed.index.base import KeyPlaces
+from lakebed.index.base import KeyLocations
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -51,7 +51,7 @@ class PathText:
             return True, self.may_be(right)
         if "/" in self.path or "/" in right:
             return True, True
-        # without slashes in `right`, one at the end of the value stands for any number
+        # without slashes in `right`, one at the end of the value means any number
         answers = [_holds(v, op, right) for v in (self.path, self.path + "/")]
         return any(answers), not all(answers)
 
@@ -60,7 +60,7 @@ class PathText:
 class PartitionLayout:
     """How a table's partition paths come from its columns.
 
-    `plain` says of each field whether its path text is the value's own text (so that it can be read back); a field that
+    `plain` is for each field whether its path text is the value's own text (so that it can be read back); a field that
     goes through a time format is not plain. `path_of(field, literal)` gives the whole partition path of a value where
     one field makes it and the answer cannot depend on the writer's time zone, else None.
     """
@@ -74,7 +74,7 @@ class PartitionLayout:
     path_of: Callable[[str, Literal], str | None] = field(default=lambda _field, _literal: None)
 
     def values_in(self, partition: str) -> dict[str, tuple[Any, ...]]:
-        """The values that each column may have in a partition's rows; columns that cannot be told are missing."""
+        """The values that each column may have in a partition's rows; unknown columns are missing."""
         parts = self._parts(partition)
         return {name: candidates for name, part in parts.items() if (candidates := self._read(name, part)) is not None}
 
@@ -98,7 +98,7 @@ class PartitionLayout:
 
     def _whole(self, parts: list[str]) -> list[str]:
         """The parts of a path that are known to be one field's each, from the first on: a slash inside a text that is
-        not encoded moves what is behind it."""
+        not encoded moves what follows it."""
         types = [self.types.get(name) for name in self.fields]
         texts = [at for at, t in enumerate(types) if not self.url_encode and (t is None or pa.types.is_string(t))]
         spare = len(parts) - len(self.fields)
@@ -334,14 +334,14 @@ class BucketLayout:
     `key_texts(rows)` gives the stored key texts that rows with these key columns may have (more than one where the
     table's way of writing them is not known), `places` their bucket numbers, and the file slices of those.
 
-    Where a text is beside the hash fields `plain` tells of each file slice whether none of its keys can be misread.
-    `trusted`: only of such slices is asked.
+    If the key has a text that is no hash field, `plain` is for each file slice whether none of its keys can be misread.
+    `trusted`: only such slices are used.
     """
 
     key_fields: tuple[str, ...]
     types: Mapping[str, pa.DataType]
     key_texts: Callable[[pa.Table], pa.Array]
-    places: KeyPlaces
+    places: KeyLocations
     plain: Callable[[Sequence[FileSlice]], Sequence[bool]] | None = None
     trusted: bool = False
 
@@ -360,7 +360,7 @@ class BucketLayout:
 
 
 def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
-    """The bucket numbers of a partition path that may hold matching rows; None where the filter settles neither the
+    """The bucket numbers of a partition path that may hold matching rows; None if the filter determines neither the
     hash fields nor the stored key.
 
     Only equality with constants of the column's own type counts, on types with one key text for each value.
@@ -374,10 +374,10 @@ def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] 
 def slices_in_buckets(
     predicate: Predicate, layout: BucketLayout, slices: Sequence[FileSlice]
 ) -> list[FileSlice] | None:
-    """The file slices whose buckets may hold matching rows; None where the filter tells nothing about that."""
+    """The file slices whose buckets may hold matching rows; None if the filter does not determine them."""
     kept: list[FileSlice] = []
     settled = False
-    for places, some in _by_places(slices, layout.places):
+    for places, some in _by_locations(slices, layout.places):
         own = replace(layout, places=places)
         found = prune_buckets(predicate, own)
         if found is not None:
@@ -403,18 +403,18 @@ def _ruled_out(predicate: Predicate, layout: BucketLayout, slices: Sequence[File
 
 
 def buckets_of_keys(
-    slices: Sequence[FileSlice], places: KeyPlaces, keys: pa.Array | pa.ChunkedArray
+    slices: Sequence[FileSlice], places: KeyLocations, keys: pa.Array | pa.ChunkedArray
 ) -> list[FileSlice]:
     """The file slices of the buckets that these stored key texts hash to."""
     kept: list[FileSlice] = []
-    for own, some in _by_places(slices, places):
+    for own, some in _by_locations(slices, places):
         kept += own.slices_of(some, set(own.groups_of(keys).to_pylist()))
     return kept
 
 
-def _by_places(slices: Iterable[FileSlice], places: KeyPlaces) -> Iterable[tuple[KeyPlaces, list[FileSlice]]]:
+def _by_locations(slices: Iterable[FileSlice], places: KeyLocations) -> Iterable[tuple[KeyLocations, list[FileSlice]]]:
     """The slices of partition paths in which keys have the same numbers, together."""
-    found: dict[KeyPlaces, list[FileSlice]] = {}
+    found: dict[KeyLocations, list[FileSlice]] = {}
     for path, group in groupby(slices, key=lambda s: s.partition):
         found.setdefault(places.in_partition(path), []).extend(group)
     return found.items()
@@ -445,7 +445,7 @@ def _buckets_of_fields(predicate: Predicate, layout: BucketLayout) -> frozenset[
 
 
 def _some_value(type_: pa.DataType) -> Any:
-    """A value for a field that has no part in the hash; a null beside nulls and empty texts would make no key."""
+    """A value for a field that has no part in the hash; a null with nulls and empty texts would make no key."""
     if pa.types.is_fixed_size_binary(type_):
         return b"0" * type_.byte_width
     if pa.types.is_boolean(type_):

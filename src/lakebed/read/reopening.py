@@ -1,4 +1,4 @@
-"""Reads of a table that changes meanwhile: what finds a file gone looks at the table again, and goes on.
+"""Reads of a table that changes meanwhile: one that finds a file missing looks at the table again, and continues.
 
 Actions leave the timeline while others read it (archival, rollbacks, plans that are taken off), and cleaning deletes
 files that a view of before still names. An error of a file that is missing is believed when nothing has changed.
@@ -30,7 +30,7 @@ def reopened(snapshot: Snapshot) -> Snapshot | None:
 
 
 def read_again(storage: Storage, read: Callable[[], T], renew: Callable[[], bool]) -> T:
-    """What `read` gives. Where it finds a file missing it runs again, as long as `renew` says that the table has
+    """What `read` gives. If it finds a file missing it runs again, as long as `renew` reports that the table has
     changed; the same file missing twice is damage."""
     looks = _Looks(storage, renew)
     while True:
@@ -73,8 +73,8 @@ class _Looks:
 
 
 def in_task(storage: Storage, rows: Iterator[T]) -> Iterator[T]:
-    """The rows that a task reads by a plan that the driver made before. A missing file is a `StorageError` that says to
-    read again, where the table does not name it any more."""
+    """The rows that a task reads by a plan that the driver made before. A missing file is a `StorageError` with the
+    hint to read again, where the table does not name it any more."""
     try:
         yield from rows
     except MISSING as error:

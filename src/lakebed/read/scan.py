@@ -84,7 +84,7 @@ class Results:
         raise NotImplementedError
 
     def limit(self, rows: int) -> Results:
-        """The same read with at most so many rows, whichever come first; the files behind them are not opened.
+        """The same read with at most so many rows, whichever come first; the files after them are not opened.
 
         >>> import lakebed
         >>> t = lakebed.create("memory://docs/limit", {"id": [1, 2, 3]}, key="id", index="bucket", buckets=1)
@@ -198,7 +198,7 @@ class Scan(Results):
 
     `columns` None gives the data columns, with `meta` the meta columns in front; names may be in any case, and meta
     columns may be named. `filter` is Spark SQL or a pyarrow expression; times in it without a zone are in the Spark
-    session's zone, without Spark in UTC. `reads` says whether the metadata table's indexes and statistics rule out
+    session's zone, without Spark in UTC. `reads` is whether the metadata table's indexes and statistics rule out
     files, and whether pages are checked, `worker_tuning` whether tasks tune the Spark workers that they run in. Raises
     `InvalidOption` for unknown columns and filters that do not parse.
     """
@@ -256,7 +256,7 @@ class Scan(Results):
         return self._snapshot
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def column_names(self) -> tuple[str, ...]:
         """The names of the columns it gives."""
         asked = self._requested()
         if asked is None:
@@ -284,8 +284,8 @@ class Scan(Results):
 
     def parsed_filter(self) -> Predicate | None:
         """The filter as it is understood; raises `InvalidOption` for one that means nothing."""
-        given = None if self._filter is None else parse_filter(self._filter, self.available, zone=self.zone())
-        return combine(given, self._conditions)
+        column_names = None if self._filter is None else parse_filter(self._filter, self.available, zone=self.zone())
+        return combine(column_names, self._conditions)
 
     def zone(self) -> str:
         """The time zone of times that name none."""
@@ -310,7 +310,7 @@ class Scan(Results):
         column `_bucket` that the DataFrame then has: what is joined on or grouped by the bucket key and this column
         needs no exchange; `lakebed.by_buckets(query)` adds the column to queries by the key alone. A number (or the
         scan to join with) puts buckets together, where the other table has fewer.
-        Raises `UnsupportedFeature` for a table without buckets; docs/joins.md tells the rest.
+        Raises `UnsupportedFeature` for a table without buckets; see docs/joins.md.
         """
         if not isinstance(bucketed, int | Scan):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refused("to_spark", "bucketed", bucketed, "True or False, a number of buckets or a scan")
@@ -328,7 +328,7 @@ class Scan(Results):
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""
-        _ = self.plan  # what cannot be read is said now
+        _ = self.plan  # what cannot be read raises now
         return super().to_batches()
 
     def _read(self) -> Iterator[pa.RecordBatch]:

@@ -40,7 +40,7 @@ from lakebed.metadata.partitions.expression_results import created_at, is_same_z
 from lakebed.metadata.partitions.secondary_index import KIND as SECONDARY
 from lakebed.metadata.partitions.stats_values import RANGES_OPTION
 from lakebed.model import META_COLUMNS, FileSlice
-from lakebed.read.keys import FoundKeys, demanded_keys, demanded_values, find_keys, usable_record_index
+from lakebed.read.keys import IndexedKeys, demanded_keys, demanded_values, find_keys, usable_record_index
 from lakebed.read.prune import MAX_KEYS
 from lakebed.read.schema_history import schema_history
 from lakebed.read.statistics import (
@@ -51,7 +51,7 @@ from lakebed.read.statistics import (
     of_slices,
     written_by_lakebed,
 )
-from lakebed.slices.snapshot import Snapshot, naming_metadata
+from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.parallel import once
 
 _TRIMS = ("trim", "ltrim", "rtrim")
@@ -99,7 +99,7 @@ def indexed_calls(metadata: MetadataTable, calls: Sequence[Call], kind: str) -> 
 def bounds_of_results(
     snapshot: Snapshot, metadata: MetadataTable, indexed: IndexedCall, names: pa.Array, instants: Sequence[str]
 ) -> Bounds:
-    """What the index says of the function's results in each file; nothing of those that it has of another time zone,
+    """The function's results in each file by the index; nothing of those that it has of another time zone,
     or of an unknown one."""
     kind = indexed.call.type
     files, _ = metadata.expression_stats(indexed.index, {indexed.column: kind})
@@ -221,7 +221,7 @@ def skip_slices(
     metadata = snapshot.metadata
     if metadata is None or not slices:
         return list(slices), {}
-    with naming_metadata(snapshot.storage):
+    with metadata_damage_named(snapshot.storage):
         skipping = _Skipping(snapshot, metadata, predicate, available, log_files)
         try:
             return skipping.run(list(slices)), skipping.pruned
@@ -275,7 +275,7 @@ class _Skipping:
                 return kept
         return None
 
-    def _in_groups(self, slices: list[FileSlice], found: FoundKeys | None, what: str) -> list[FileSlice] | None:
+    def _in_groups(self, slices: list[FileSlice], found: IndexedKeys | None, what: str) -> list[FileSlice] | None:
         if found is None or found.slices(self.snapshot) is None:
             return None
         groups = found.groups
@@ -324,7 +324,7 @@ class _Skipping:
         return [(s.partition, s.base_file.name) for s in slices if s.base_file is not None]
 
     def _may_contain(self, slices: list[FileSlice], filters: pa.Table, texts: pa.Array) -> list[FileSlice]:
-        """Those without a filter that says no to every text; a log file has no filter."""
+        """Those without a filter that rejects every text; a log file has no filter."""
         without: set[tuple[str, str]] = set()
         for row in filters.select(["partition", "file_name", "type", "bloom"]).to_pylist():
             one = BloomFilter.from_text(row["bloom"], row["type"], path=f"{row['partition']}/{row['file_name']}")
@@ -342,7 +342,7 @@ class _Skipping:
     def _columns(self) -> Mapping[Path, pa.DataType]:
         """Columns of the filter whose statistics are of use."""
         found = {c.path: c.type for c in _columns_in(self.predicate)}
-        names = _known_names(self.metadata)
+        names = _columns_with_statistics(self.metadata)
         if schema_history(self.snapshot) is not None:
             # files are matched by column ids there, statistics have the names of their time
             found = {path: kind for path, kind in found.items() if path[0] in META_COLUMNS}
@@ -484,7 +484,7 @@ def _calls_in(predicate: Predicate) -> list[Call]:
     return list(dict.fromkeys(v for v in _values_in(predicate) if isinstance(v, Call)))
 
 
-def _known_names(metadata: MetadataTable) -> frozenset[str] | None:
+def _columns_with_statistics(metadata: MetadataTable) -> frozenset[str] | None:
     """Columns that have statistics; None where that is not written down."""
     definition = metadata.slices.definitions.get(COLUMN_STATS)
     return frozenset(definition.source_fields) if definition and definition.source_fields else None

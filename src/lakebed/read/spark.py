@@ -14,7 +14,7 @@ from pyarrow.types import is_floating, is_time
 
 from lakebed.engine.spark import can_open, read_parquet, shifts_times
 from lakebed.engine.spark_session import parallelism, require_spark
-from lakebed.engine.spark_worker import for_workers, use_own_python
+from lakebed.engine.spark_worker import for_workers, use_this_python
 from lakebed.errors import UnsupportedFeature
 from lakebed.filters.text import quote_name, spark_literal
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
@@ -51,7 +51,7 @@ def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) ->
         return "the filter is an Arrow expression that has no Spark SQL form"
     from_path = any(source.from_path for alike in plan.sets for source in alike.sources)
     if from_path and not slices.config.populate_meta_fields:
-        return "partition columns stand in the paths only and the files have no meta columns"
+        return "partition columns are in the paths only and the files have no meta columns"
     url = slices.storage.url()
     if not can_open(spark, url):
         return f"Spark's Hadoop has no file system for {url.partition(':')[0]}://"
@@ -64,7 +64,7 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
     """The plan's rows as a lazy DataFrame: base files through Spark's own reader, slices with log files through Python,
     and all of them where Spark cannot read the table."""
     require_spark()
-    use_own_python(spark)
+    use_this_python(spark)
     _refuse_times(plan, spark)
     plan = _with_a_column(plan)
     if not plan.sets:
@@ -74,13 +74,13 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
     if reason:
         _warn(reason, slices.storage.spec)
         return _python_frame(plan, plan.sets, spark, slices, tuning=worker_tuning)
-    native = chosen_slices(plan.sets, log_files=False)
+    native = selected_slices(plan.sets, log_files=False)
     parts = [
         _native_frame(plan, part, spark, slices.storage, statistics=statistics)
         for alike in native
         for part, statistics in by_statistics(plan, alike)
     ]
-    merged = chosen_slices(plan.sets, log_files=True)
+    merged = selected_slices(plan.sets, log_files=True)
     if merged:
         parts.append(_python_frame(plan, merged, spark, slices, tuning=worker_tuning))
     frame = parts[0]
@@ -100,14 +100,14 @@ def _refuse_times(plan: ScanPlan, spark: SparkSession) -> None:
         )
 
 
-def chosen_slices(sets: Sequence[SliceSet], *, log_files: bool) -> list[SliceSet]:
+def selected_slices(sets: Sequence[SliceSet], *, log_files: bool) -> list[SliceSet]:
     """The sets with those of their slices that have log files, or have none; empty ones left out."""
     chosen = [replace(s, slices=tuple(one for one in s.slices if bool(one.log_files) == log_files)) for s in sets]
     return [s for s in chosen if s.slices]
 
 
 def by_statistics(plan: ScanPlan, alike: SliceSet) -> list[tuple[SliceSet, bool]]:
-    """The set in up to two parts, by whether Spark may rule out row groups by statistics, of which each part says it:
+    """The set in up to two parts, by whether Spark may rule out row groups by statistics:
     not in files whose statistics may leave out NaN, which Spark takes for the greatest number."""
     if plan.provenance is None or not any(is_floating(kind) for _, kind in leaf_paths(alike.stored)):
         return [(alike, True)]
@@ -240,7 +240,7 @@ def frame_of_parts(
 ) -> DataFrame:
     """Rows that a function makes in Python, each of its parts in the Spark partition of that number."""
     require_spark()
-    use_own_python(spark)
+    use_this_python(spark)
     numbers = spark.range(0, count, 1, count)
     read = for_workers(partial(_read_parts, part), tuning=worker_tuning)
     return numbers.mapInArrow(read, arrow_to_spark_ddl(schema))

@@ -35,10 +35,10 @@ from lakebed.read.reopening import in_task
 from lakebed.read.scan import Scan
 from lakebed.read.spark import (
     by_statistics,
-    chosen_slices,
     frame_of_parts,
     narrowed_plan,
     scan_frame,
+    selected_slices,
     shaped,
     through_storage,
 )
@@ -82,11 +82,11 @@ def bucketed_data(
     deciding = _deciding(places, named)
     keys = _key_schema(snapshot, places, deciding, spark_json_to_arrow(data.schema.json()), named)
     whole = F.struct(*[F.col(quote_name(name)) for name in data.columns]).alias("rows")
-    given = dict(zip(deciding.columns, named, strict=True))
+    column_names = dict(zip(deciding.columns, named, strict=True))
     # key columns that do not decide the bucket may hold anything
     parts = [
-        F.col(quote_name(given[f.name])).alias(f.name)
-        if f.name in given
+        F.col(quote_name(column_names[f.name])).alias(f.name)
+        if f.name in column_names
         else F.expr(f"CAST('0' AS {arrow_to_spark_ddl(pa.schema([pa.field('c', f.type)])).split(' ', 1)[1]})").alias(
             f.name
         )
@@ -125,18 +125,19 @@ def _deciding(places: Buckets, named: Sequence[str]) -> Deciding:
 
 
 def _key_schema(
-    snapshot: Snapshot, places: Buckets, deciding: Deciding, given: pa.Schema, named: Sequence[str]
+    snapshot: Snapshot, places: Buckets, deciding: Deciding, column_names: pa.Schema, named: Sequence[str]
 ) -> pa.Schema:
     """The key columns in the table's types; SchemaConflict where the DataFrame's are others."""
     stored = table_columns(snapshot)
     for ours, theirs in zip(deciding.columns, named, strict=True):
-        if theirs not in given.names:
+        if theirs not in column_names.names:
             raise InvalidOption(
-                f"the DataFrame has no column {theirs!r}", hint=f"it has {', '.join(given.names)}; name its keys by on="
+                f"the DataFrame has no column {theirs!r}",
+                hint=f"it has {', '.join(column_names.names)}; name its keys by on=",
             )
-        if given.field(theirs).type != stored.field(ours).type:
+        if column_names.field(theirs).type != stored.field(ours).type:
             raise SchemaConflict(
-                f"column {theirs!r} is {given.field(theirs).type}, the key {ours!r} of {places.table!r} is"
+                f"column {theirs!r} is {column_names.field(theirs).type}, the key {ours!r} of {places.table!r} is"
                 f" {stored.field(ours).type}",
                 hint="cast the DataFrame's column first: keys of other types hash otherwise",
                 context={"column": theirs, "key": ours},
@@ -146,7 +147,7 @@ def _key_schema(
 
 def _numbered(scan: Scan, spark: SparkSession, places: Buckets, count: int) -> DataFrame:
     """An ordinary DataFrame of the scan that has the column, so that the same queries run on it."""
-    wanted = [name for name in scan.given if name != BUCKET]
+    wanted = [name for name in scan.column_names if name != BUCKET]
     wide = scan.of_columns([*wanted, *places.keys.key_fields])
     frame = scan_frame(wide.plan, spark, wide.reader, worker_tuning=wide.worker_tuning)
     hashed = hash_column(spark, Bucket(places.keys, places.hash_fields, count), wide.plan.schema).alias(BUCKET)
@@ -172,8 +173,8 @@ class _Frame:
         order = self._order()
         layout = Layout(self.count, (*order, BUCKET) if order else (BUCKET,), self.places.about(self.count))
         through = through_storage(self.plan, self.spark, self.slices)
-        native = [] if through else chosen_slices(self.plan.sets, log_files=False)
-        merged = list(self.plan.sets) if through else chosen_slices(self.plan.sets, log_files=True)
+        native = [] if through else selected_slices(self.plan.sets, log_files=False)
+        merged = list(self.plan.sets) if through else selected_slices(self.plan.sets, log_files=True)
         if not merged and len(native) == 1 and native[0].native:
             return self._native(native[0], layout)
         parts = [self._native(alike, None) for alike in native]
@@ -184,7 +185,7 @@ class _Frame:
 
     def _order(self) -> tuple[str, ...]:
         """The column by which the rows of each partition are sorted: the key where its text is itself, where every
-        partition has one file slice and every file says that it is sorted."""
+        partition has one file slice and every file is marked as sorted."""
         if not self.snapshot.config.sorts_by_key:
             return ()
         key = self.places.keys.record_key
@@ -270,7 +271,7 @@ def _warn_of_fall_back() -> None:
     if "gateway" not in _warned:
         _warned.add("gateway")
         warnings.warn(
-            "this session (Spark Connect, or a Spark whose planner cannot be told) does not let lakebed say how rows"
+            "this session (Spark Connect, or a Spark with another planner) does not let lakebed declare how rows"
             " are bucketed: the DataFrame is right, but joins of it shuffle. t.join(other).to_spark() joins without",
             stacklevel=4,
         )

@@ -3,7 +3,7 @@
 Real Hudi's records are wrong for some values. A Parquet chunk without statistics (long texts, old timestamps) counts
 as all null; a floating column with a NaN has the range 0.0 to 0.0; bytes are merged in signed order; the texts of
 log files are ordered as UTF-16; statistics of a partition leave out what they do not know. A record that cannot be
-told from a wrong one rules nothing out; those of files that lakebed wrote can be relied on further.
+distinguished from a wrong one rules nothing out; those of files that lakebed wrote can be relied on further.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def can_bound(kind: pa.DataType, *, version: int, exact: bool) -> bool:
     if pa.types.is_timestamp(kind):
         # the first version does not note the unit
         return version >= 2 or kind.unit == _MICROS
-    return is_told_by_every_footer(kind) or pa.types.is_string(kind)
+    return is_in_every_footer(kind) or pa.types.is_string(kind)
 
 
-def is_told_by_every_footer(kind: pa.DataType) -> bool:
+def is_in_every_footer(kind: pa.DataType) -> bool:
     """Whether every writer puts the range of such a column into its files."""
     return (
         pa.types.is_integer(kind)
@@ -51,15 +51,15 @@ def is_told_by_every_footer(kind: pa.DataType) -> bool:
 def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind: pa.DataType) -> Bounds:
     """Bounds of one column in files, from its table of statistics; files without a record are unknown.
 
-    `exact` says of each file whether lakebed wrote its record.
+    `exact` is for each file whether lakebed wrote its record.
     """
-    found = _found_in(stats, names)
+    found = _bounds_in(stats, names)
     if found is None:
         return unknown(len(names), kind)
     low, high, nulls, values = found
     high = _with_nan(low, high)
     claims_nothing = _flags(pc.and_(pc.equal(nulls, values), pc.greater_equal(nulls, 0)), False)
-    trusted = exact | is_told_by_every_footer(kind)
+    trusted = exact | is_in_every_footer(kind)
     may_null = ~_flags(pc.equal(nulls, 0), False)
     if pa.types.is_floating(kind):
         low, high = (pc.if_else(pa.array(exact), side, pa.scalar(None, kind)) for side in (low, high))
@@ -71,7 +71,7 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
 
 def bounds_of_expression(stats: pa.Table | None, names: pa.Array, kind: pa.DataType) -> Bounds:
     """Bounds of a function's results in files, from an expression index: its values are those that are not null."""
-    found = _found_in(stats, names)
+    found = _bounds_in(stats, names)
     if found is None:
         return unknown(len(names), kind)
     low, high, nulls, values = found
@@ -85,7 +85,7 @@ def bounds_of_partitions(
     """Bounds of one column in whole partitions: of fewer types than in files, since a file without a record has no part
     in its partition's."""
     bounds = bounds_of_files(stats, partitions, np.zeros(len(partitions), np.bool_), kind)
-    usable = is_told_by_every_footer(kind)
+    usable = is_in_every_footer(kind)
     if usable and pa.types.is_decimal(kind) and version < 2 and log_files:
         usable = False  # the first version has none of log files
     may_null = np.ones(len(partitions), np.bool_)
@@ -135,12 +135,12 @@ def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Boun
 
 
 def unknown(units: int, kind: pa.DataType) -> Bounds:
-    """Bounds that say nothing."""
+    """Unknown bounds."""
     everything = np.ones(units, np.bool_)
     return Bounds(pa.nulls(units, kind), pa.nulls(units, kind), everything, everything)
 
 
-def _found_in(stats: pa.Table | None, names: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array] | None:
+def _bounds_in(stats: pa.Table | None, names: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array] | None:
     """Least and greatest value, nulls and values of each file, null where it has no record; None where none has."""
     rows = _rows_of(stats, names)
     if stats is None or rows is None:
@@ -200,13 +200,13 @@ def written_by_lakebed(timeline: Timeline, instants: Sequence[str]) -> Bools:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Who wrote the base files of a table; `made_by_lakebed` says who made the table."""
+    """Who wrote the base files of a table; `made_by_lakebed` is whether lakebed made the table."""
 
     timeline: Timeline
     made_by_lakebed: bool
 
     def leaving_out_nan(self, files: Iterable[BaseFile]) -> frozenset[str]:
-        """The paths of those files whose statistics may leave out NaN: those of lakebed before names told, by the
+        """The paths of those files whose statistics may leave out NaN: those of lakebed before names showed it, by the
         commits on the timeline. An archived one is taken for lakebed's where the table is."""
         asked = [file for file in files if not has_exact_ranges(file.write_token)]
         if not asked:

@@ -30,7 +30,7 @@ _RENAMED: dict[pa.DataType, pa.DataType] = {
     pa.time32("s"): pa.time32("ms"),
     pa.time64("ns"): pa.time64("us"),
 }
-_KEPT = frozenset(
+_STORED_TYPES = frozenset(
     {
         pa.null(),
         pa.bool_(),
@@ -86,12 +86,12 @@ def normalise(schema: pa.Schema) -> pa.Schema:
 
 
 # Types whose storage holds their values; what the bytes or numbers of others mean is known to who made them.
-_KNOWN_EXTENSIONS = frozenset(("arrow.uuid", "arrow.json", "arrow.bool8", "arrow.fixed_shape_tensor"))
+_EXTENSIONS = frozenset(("arrow.uuid", "arrow.json", "arrow.bool8", "arrow.fixed_shape_tensor"))
 
 
 def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
     """The stored type for one type; see `normalise`. `column` is the dotted path that errors name."""
-    if kind in _KEPT:
+    if kind in _STORED_TYPES:
         return kind
     if kind in _RENAMED:
         return _RENAMED[kind]
@@ -116,7 +116,7 @@ def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
     if is_list(kind):
         item = _normal_field(kind.value_field, f"{column}.element")
         return list_of(item.type, nullable=item.nullable, metadata=item.metadata)
-    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name in _KNOWN_EXTENSIONS:
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name in _EXTENSIONS:
         return normal_type(kind.storage_type, column)
     raise SchemaConflict(
         f"column {column} has type {kind}, which a Hudi table cannot store",

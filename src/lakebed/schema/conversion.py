@@ -245,10 +245,10 @@ def may_lose(kind: pa.DataType, to_type: pa.DataType) -> bool:
     return (pt.is_binary(kind) or pt.is_fixed_size_binary(kind)) and pt.is_string(to_type)
 
 
-def project_kept(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def project_incoming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """`project` for incoming rows: raises `InvalidRecord` for a value that the column's type does not keep.
 
-    >>> project_kept(pa.record_batch({"a": pa.array([7])}), pa.schema([("a", pa.float32())])).to_pylist()
+    >>> project_incoming(pa.record_batch({"a": pa.array([7])}), pa.schema([("a", pa.float32())])).to_pylist()
     [{'a': 7.0}]
     """
     try:

@@ -66,7 +66,7 @@ def _filled(array: Any) -> pa.Array:
         return array
     if pt.is_struct(kind):
         hidden = np.asarray(array.is_null())
-        fields = [_shown(array.field(n), kind.field(n), hidden) for n in range(kind.num_fields)]
+        fields = [_without_hidden_nulls(array.field(n), kind.field(n), hidden) for n in range(kind.num_fields)]
         return pa.StructArray.from_arrays([_filled(f) for f in fields], fields=list(kind), mask=_nulls(array))
     if pt.is_map(kind):
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
@@ -76,7 +76,7 @@ def _filled(array: Any) -> pa.Array:
     return pa.ListArray.from_arrays(list_offsets(array), _filled(array.flatten()), type=kind, mask=_nulls(array))
 
 
-def _shown(values: pa.Array, field: pa.Field, hidden: Any) -> pa.Array:
+def _without_hidden_nulls(values: pa.Array, field: pa.Field, hidden: Any) -> pa.Array:
     if field.nullable or not values.null_count:
         return values
     if np.any(np.asarray(values.is_null()) & ~hidden):

@@ -1,4 +1,4 @@
-"""Archival: the oldest instants of a long timeline move to the archived one, where nobody lists them any more."""
+"""Archival: the oldest instants of a long timeline move to the archived one, which is not listed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lakebed.policies.compaction import last_compaction
 from lakebed.services.cleaning import retention_of
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.listing import list_metadata, list_table
-from lakebed.slices.snapshot import Snapshot, naming_metadata, table_features
+from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_features
 from lakebed.timeline.archive_writer import archive as move
 from lakebed.timeline.bodies.plans import CleaningPolicy
 from lakebed.timeline.history import last_clean
@@ -40,8 +40,8 @@ _OPERATION = "ARCHIVE"
 
 @dataclass(frozen=True)
 class ArchivalResult:
-    """What an archival did, or with `dry_run` would do: which instants left the active timeline, and what held back
-    more."""
+    """What an archival did, or with `dry_run` would do: which instants left the active timeline, and what kept
+    more from it."""
 
     plan: ArchivalPlan
     dry_run: bool = False
@@ -75,10 +75,10 @@ class ArchivalResult:
 
 
 def archive(context: WriteContext, *, dry_run: bool = False) -> ArchivalResult:
-    """Archive what the settings of the job and the table say; `dry_run` only tells. The lock is held throughout."""
+    """Archive by the settings of the job and the table; `dry_run` only reports. The lock is held throughout."""
     check_write(context.config.properties, table_features(context.opened), "archive")
     started = time.monotonic()
-    settings = service_settings(context.options.given, context.config.properties)
+    settings = service_settings(context.options.explicit, context.config.properties)
     if dry_run:
         return _result(planned_archival(context.opened, settings), settings, context.opened.timeline, dry_run=True)
     with ServiceTransaction(context, Action.COMMIT, _OPERATION) as tx, tx.begin():
@@ -127,7 +127,7 @@ def planned_archival(snapshot: Snapshot, settings: Options) -> ArchivalPlan:
 
 
 def limits_by_timeline(timeline: Timeline, settings: Options) -> Iterator[ArchivalLimit | None]:
-    """What the timeline alone tells that must stay."""
+    """What must stay, by the timeline alone."""
     yield before_pending(timeline.commits, (i for i in timeline.pending if completes_as(i.action) in COMMITS))
     if timeline.config.table_type == "mor" and settings.compaction.trigger in ("NUM_COMMITS", "NUM_AND_TIME"):
         yield before_due_compaction(timeline.instants, settings.compaction.delta_commits)
@@ -145,7 +145,7 @@ def _limit_by_metadata(snapshot: Snapshot) -> ArchivalLimit | None:
 
 
 def _hidden(snapshot: Snapshot, commits: Sequence[Instant]) -> Iterator[ArchivalLimit]:
-    """Replacements whose replaced files are still there: archived, they would not hide them any more."""
+    """Replacements whose replaced files are still there: archived, they would not hide them any more from it."""
     timeline = snapshot.timeline
     for instant in commits:
         if instant.action is not Action.REPLACECOMMIT:
@@ -155,7 +155,7 @@ def _hidden(snapshot: Snapshot, commits: Sequence[Instant]) -> Iterator[Archival
         if snapshot.metadata is None:
             listing = list_table(snapshot.storage, replaced)
         else:
-            with naming_metadata(snapshot.storage):
+            with metadata_damage_named(snapshot.storage):
                 listing = list_metadata(snapshot.metadata, snapshot.storage, replaced)
         if any((f.partition, f.file_id) in groups for f in (*listing.base_files, *listing.log_files)):
             yield ArchivalLimit(instant.time, "files that it replaced are not cleaned yet")

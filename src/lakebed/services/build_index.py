@@ -1,5 +1,5 @@
-"""Building indexes beside writers. Writers log to the new file groups from the moment that these are there; the base
-files are made, outside the lock, of the table as it was then; under the lock again both become the index.
+"""Building indexes while others write. Writers log to the new file groups from the moment that these are there; the
+base files are made, outside the lock, of the table as it was then; under the lock again both become the index.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from lakebed.metadata.build_jobs import can_build, file_group_counts, is_large, 
 from lakebed.metadata.definitions import IndexName
 from lakebed.metadata.layout import FILES, METADATA_FOLDER, GroupSizing
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.maintain import MetadataUpkeep, kept_as
+from lakebed.metadata.maintain import MetadataUpkeep, metadata_settings
 from lakebed.metadata.partitions.base import FirstBuild
 from lakebed.metadata.partitions.expression_results import ExpressionIndex
 from lakebed.metadata.partitions.registry import kind_of
-from lakebed.metadata.store.creation import NewPartition, begin_building, complete_building, drop, groups_now
+from lakebed.metadata.store.creation import NewPartition, begin_building, complete_building, current_groups, drop
 from lakebed.metadata.store.group_files import WrittenBase
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, Instant, State
@@ -107,8 +107,8 @@ def build_planned(storage: Storage, settings: WriteSettings, engine: Engine) -> 
 
 
 def run_indexing(storage: Storage, instant: str, settings: WriteSettings, engine: Engine) -> IndexRun:
-    """Run a plan. Raises `CommitConflict` where another process runs it or has taken it off, and `IndexInconsistent`
-    for keys that no index can be built over; the plan is gone then."""
+    """Run a plan. Raises `CommitConflict` if another process runs it or has removed it, and `IndexInconsistent`
+    for keys that no index can be built over; the plan is removed then."""
     started = time.monotonic()
     build = _Build(storage, instant, settings, engine)
     with build.running():
@@ -147,12 +147,12 @@ class _Build:
 
     @contextmanager
     def running(self) -> Generator[None]:
-        """Show at the end that nobody runs the plan any more; it stays where the block raises."""
+        """Show at the end that no process runs the plan any more; it stays if the block raises."""
         try:
             yield
         except IndexInconsistent:
             self._stop()
-            self._take_off()
+            self._remove()
             raise
         except Exception:
             self._stop()
@@ -186,7 +186,7 @@ class _Build:
             if pending.state is State.REQUESTED:
                 TimelineWriter(self.storage, config).inflight(Action.INDEXING, self.instant)
             upkeep = MetadataUpkeep(
-                self.storage, config, timeline, self.settings, self.engine, still_mine=lock.still_mine
+                self.storage, config, timeline, self.settings, self.engine, lock_is_held=lock.lock_is_held
             )
             if FILES not in config.metadata_partitions:  # small, and nothing goes without it
                 config = upkeep.add()
@@ -233,7 +233,7 @@ class _Build:
         """Write the base files of an index; writers go on."""
         view = snapshot_of(self.storage, self.seen.config, self.seen.timeline, use_metadata=False)
         timeline = load_timeline(self.storage, self.seen.config)
-        new = groups_now(self._store(timeline), part.new)
+        new = current_groups(self._store(timeline), part.new)
         if can_build(part.name.partition) and is_large(view, self.engine):
             return written_by_job(view, part.name, new, self.engine)
         sizing = GroupSizing(minimum=1, maximum=1)
@@ -243,8 +243,8 @@ class _Build:
         return written_here(self.storage, new, groups, definition, self.seen.config.version)
 
     def add(self, part: _Part, written: Sequence[WrittenBase]) -> None:
-        """Make an index that is written complete. Raises `CommitConflict` where what it was made of is gone; its base
-        files are, too, then."""
+        """Make an index that is written complete. Raises `CommitConflict` if what it was made of is missing; its base
+        files are removed then."""
         try:
             self._add(part, written)
         except CommitConflict:
@@ -305,15 +305,15 @@ class _Build:
 
     def _of_other_engines(self, timeline: Timeline) -> frozenset[str]:
         """Pending instants of writers that do not read the table's settings again as they commit: lakebed's do, and
-        their heartbeats say who they are."""
+        their heartbeats identify them."""
         writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT, Action.COMPACTION, Action.CLUSTERING)
         pending = (i for i in timeline.pending if i.action in writes and i.state is State.INFLIGHT)
         return frozenset(i.time for i in pending if not self._body(i.time).get("writerId"))
 
     def _store(self, timeline: Timeline, lock: Lock | None = None) -> MetadataStore:
         config = load_table_config(self.storage)
-        still_mine: Callable[[], bool] = (lambda: True) if lock is None else lock.still_mine
-        return MetadataStore(self.storage, config, timeline, kept_as(self.settings), still_mine)
+        lock_is_held: Callable[[], bool] = (lambda: True) if lock is None else lock.lock_is_held
+        return MetadataStore(self.storage, config, timeline, metadata_settings(self.settings), lock_is_held)
 
     def _locked(self) -> Any:
         return default_lock(self.storage, wait_seconds=self.settings.lock_wait_seconds)
@@ -331,7 +331,7 @@ class _Build:
                 TimelineWriter(self.storage, config).remove_inflight(pending)
                 self.storage.delete(heartbeat_path(self.instant), durable=False)
 
-    def _take_off(self) -> None:
+    def _remove(self) -> None:
         """Take off what cannot be built, and its plan."""
         with suppress(LakebedError, OSError), self._locked() as lock:
             config = load_table_config(self.storage)

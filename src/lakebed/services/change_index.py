@@ -97,8 +97,8 @@ def change_index(
 ) -> Rescaled:
     """Make `new` the index of the table, with its rows where it looks for them, in one replace commit.
 
-    `check` looks at the table as it is when the change begins, and what commits beside it then is a conflict. Raises
-    `CommitConflict` where somebody else has written to what moves, where a service is planned or runs there, and for
+    `check` looks at the table as it is when the change begins, and what commits during the change is a conflict. Raises
+    `CommitConflict` if another writer has written to what moves, if a service is planned or runs there, and for
     another change of the index; nothing is visible then.
     """
     started = time.monotonic()
@@ -130,7 +130,7 @@ def change_index(
         for one in (one for part in planned for one in part.sources):
             replaced.setdefault(one.partition, []).append(one.file_id)
         ids = {path: tuple(found) for path, found in replaced.items()}
-        done = tx.commit(statuses, tx.snapshot.avro_schema, ids, rows_stay=True)
+        done = tx.commit(statuses, tx.snapshot.avro_schema, ids, unchanged_rows=True)
     written = [s for s in statuses if s.path is not None]
     return Rescaled(
         plan or RescalePlan(context.index.explain(), new.explain(), planned, sum(s.num_writes for s in written)),
@@ -199,7 +199,7 @@ class _IndexChange(TransactionHooks):
 
 
 def differ(old: KeyHash | None, new: KeyHash | None, path: str) -> bool:
-    """Whether rows of a partition path may lie elsewhere by another hash."""
+    """Whether rows of a partition path may have other locations by another hash."""
     if new is None:
         return False
     return old is None or old.in_partition(path) != new.in_partition(path)
@@ -248,8 +248,8 @@ def run_moves(engine: Engine, mover: BucketMover, moves: tuple[Move, ...]) -> li
 
 
 def _shuffle(engine: Engine, mover: BucketMover, slices: tuple[FileSlice, ...]) -> list[WriteStatus]:
-    """Every row goes to the task of its bucket. In one process the files of a partition path are open beside one
-    another instead, and nothing is held."""
+    """Every row goes to the task of its bucket. In one process the files of a partition path are open at the same
+    time instead, and nothing is buffered."""
     if not slices:
         return []
     if not engine.is_distributed:
@@ -265,7 +265,7 @@ def _shuffle(engine: Engine, mover: BucketMover, slices: tuple[FileSlice, ...]) 
         return checked_statuses(engine.collect(written))
 
 
-_SHOWN = 5
+_PREVIEWED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ class IndexChoice:
 
 
 def use_index(context: WriteContext, choice: IndexChoice, *, dry_run: bool = False) -> Rescaled:
-    """Make an index that of the table; see `IndexesView.use`. With `dry_run` only say what that takes."""
+    """Make an index that of the table; see `IndexesView.use`. With `dry_run` only report what that takes."""
     snapshot, old = context.opened, context.index
     new = make_index(
         choice.name,
@@ -292,11 +292,11 @@ def use_index(context: WriteContext, choice: IndexChoice, *, dry_run: bool = Fal
     )
     _refuse_unmovable(old, new, snapshot)
     admit_change(context, new, "rescale")
-    _refuse_unknown_places(context, new)
+    _refuse_unknown_locations(context, new)
     missing = missing_indexes(snapshot, new)
     check_new_indexes(missing, snapshot.config, snapshot.schema, new)
     widens = new.is_global and not old.is_global and bool(context.config.partition_fields)
-    notes = ["keys are checked: none may stand in two partition paths"] if widens else []
+    notes = ["keys are checked: none may be in two partition paths"] if widens else []
     if key_hash_of(new) is None:
         notes.append("files stay as they are; what the index reads in them is there, or comes with their next rewrite")
     plan = replace(
@@ -331,23 +331,23 @@ def missing_indexes(snapshot: Snapshot, new: Index) -> list[IndexName]:
 
 
 def refuse_repeated(snapshot: Snapshot) -> None:
-    """Raise `IndexInconsistent` where a key stands in two places of the table: no index of the whole table has it."""
+    """Raise `IndexInconsistent` if a key is stored twice in the table: no global index has it."""
     files = snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False)
     twice = repeated_keys(files, everywhere=True)
     if not twice.num_rows:
         return
-    some = [f"{row['key']!r} in {row['partition']}" for row in twice.slice(0, _SHOWN).to_pylist()]
-    more = f" and {twice.num_rows - _SHOWN} more" if twice.num_rows > _SHOWN else ""
+    some = [f"{row['key']!r} in {row['partition']}" for row in twice.slice(0, _PREVIEWED).to_pylist()]
+    more = f" and {twice.num_rows - _PREVIEWED} more" if twice.num_rows > _PREVIEWED else ""
     raise IndexInconsistent(
-        f"{twice.num_rows} record key(s) of table {snapshot.config.name!r} stand in several places, and under the index"
-        f" a key has one: {'; '.join(some)}{more}",
+        f"{twice.num_rows} record key(s) of table {snapshot.config.name!r} are stored several times, and under the"
+        f" index a key has one: {'; '.join(some)}{more}",
         hint="Delete the copies that are too many, or take an index that keeps keys unique within partition paths.",
         context={"keys": twice.num_rows, "record_key": twice["key"][0].as_py()},
     )
 
 
 def _refuse_unmovable(old: Index, new: Index, snapshot: Snapshot) -> None:
-    """An index whose rows cannot be moved may come where all of them lie right already; it never goes."""
+    """An index whose rows cannot be moved may be adopted if all of them have their locations already; it never goes."""
     stay = key_hash_of(new) is not None and not any(
         differ(key_hash_of(old), key_hash_of(new), path) for path in ("", *snapshot.partitions())
     )
@@ -363,7 +363,7 @@ def _refuse_unmovable(old: Index, new: Index, snapshot: Snapshot) -> None:
             )
 
 
-def _refuse_unknown_places(context: WriteContext, new: Index) -> None:
+def _refuse_unknown_locations(context: WriteContext, new: Index) -> None:
     if new.stores_locations and context.opened.commits:
         raise UnsupportedFeature(
             f"the index {new.name!r} keeps the places of keys by itself, and knows none of the rows that the table has",
@@ -373,7 +373,7 @@ def _refuse_unknown_places(context: WriteContext, new: Index) -> None:
 
 
 def rescale(context: WriteContext, wanted: Resizing, *, dry_run: bool = False) -> Rescaled:
-    """Give the table's index other buckets; see `Table.rescale`. With `dry_run` only say what that takes."""
+    """Give the table's index other buckets; see `Table.rescale`. With `dry_run` only report what that takes."""
     snapshot = context.opened
     _check(context, wanted)
     if wanted.partitions is not None:

@@ -14,7 +14,7 @@ from lakebed.model import FileSlice
 from lakebed.wording import count_text, size_text
 
 Way = Literal["nothing", "split", "merge", "split and merge", "overwrite"]
-_SHOWN = 10
+_PREVIEWED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class PartitionMoves:
 
 @dataclass(frozen=True)
 class RescalePlan:
-    """What a rescale or a change of the index does: `before` and `after` say what the index is, `partitions` how the
-    rows of each partition path get to their places, `rows` how many are written anew. `builds` are the indexes of the
+    """What a rescale or a change of the index does: `before` and `after` describe the index, `partitions` how the
+    rows of each partition path get to their locations, `rows` how many are rewritten. `builds` are the indexes of the
     metadata table that are built for it, `notes` what else there is to know."""
 
     before: str
@@ -97,7 +97,7 @@ class RescalePlan:
                 " of its own, and all others stay; no shuffle"
             )
         return {
-            "nothing": "every row lies where the new index looks for it",
+            "nothing": "every row is where the new index looks for it",
             "split": "multiple rehash: each bucket splits into whole new ones, so a task reads one file slice and"
             " writes its parts; no shuffle",
             "merge": "multiple rehash: whole buckets become one, so a task reads those slices and writes one file; no"
@@ -122,7 +122,13 @@ class RescalePlan:
             "builds": list(self.builds),
             "notes": list(self.notes),
             "partitions": [
-                {"partition": p.path, "way": p.way, "file_slices": len(p.sources), "kept": p.kept, "bytes": p.bytes}
+                {
+                    "partition": p.path,
+                    "way": p.way,
+                    "file_slices": len(p.sources),
+                    "kept": p.written_rows,
+                    "bytes": p.bytes,
+                }
                 for p in self.partitions
             ],
         }
@@ -134,11 +140,11 @@ class RescalePlan:
         lines.append(f" work: {slices}, {rows}, {size_text(self.bytes)}{shuffled}")
         lines += [f"   build: {name}" for name in self.builds]
         moving = [one for one in self.partitions if one.sources]
-        for one in moving[:_SHOWN]:
+        for one in moving[:_PREVIEWED]:
             where = one.path or "(no partition)"
             lines.append(f"    {where}: {one.way}, {count_text(len(one.sources), 'slice')} read, {one.kept} stay")
-        if len(moving) > _SHOWN:
-            lines.append(f"    ... and {len(moving) - _SHOWN} more")
+        if len(moving) > _PREVIEWED:
+            lines.append(f"    ... and {len(moving) - _PREVIEWED} more")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
     __repr__ = __str__
@@ -147,8 +153,8 @@ class RescalePlan:
 def plan_moves(
     slices: Sequence[FileSlice], before: KeyHash | None, after: KeyHash | None
 ) -> tuple[PartitionMoves, ...]:
-    """How the rows of these slices get where the hash `after` looks for them; `before` is the one by which they lie.
-    None for an index that looks keys up: it finds them wherever they are."""
+    """How the rows of these slices get where the hash `after` looks for them; `before` is the one by which they are
+    stored. None for an index that looks keys up: it finds them wherever they are."""
     found: list[PartitionMoves] = []
     for path, some in groupby(sorted(slices, key=lambda s: (s.partition, s.file_id)), key=lambda s: s.partition):
         found.append(_of_partition(path, list(some), before, after))

@@ -1,8 +1,8 @@
 """Cleaning: file slices that no retained view needs are deleted, by plans on the timeline.
 
-The plan tells whether a clean is due and which files it deletes, from the timeline and the files. It is made under
-the table lock and carried out outside it, while writes go on. What a runner left that died is carried out again: a
-file that is gone already counts as deleted.
+The plan decides whether a clean is due and which files it deletes, from the timeline and the files. It is made under
+the table lock and carried out outside it, while writes go on. The plan of a runner that died is carried out again: a
+file that is already missing counts as deleted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lakebed.policies.cleaning import (
 )
 from lakebed.services.service import ServiceTransaction, progress
 from lakebed.slices.listing import PARTITION_METADATA, Listing, list_metadata, list_table
-from lakebed.slices.snapshot import Snapshot, naming_metadata, table_features
+from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_features
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import delete_files
 from lakebed.timeline.bodies.plans import (
@@ -58,7 +58,7 @@ _HOLDS = (*COMMITS, Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, 
 
 
 @dataclass(frozen=True)
-class Cleanable:
+class CleanCandidates:
     """What a clean may find: what it keeps, and the partition paths that it looks at (None: all)."""
 
     retention: Retention
@@ -67,10 +67,10 @@ class Cleanable:
 
 def find_cleanable(
     timeline: Timeline, commits: Sequence[Instant], settings: CleaningSettings, now: str, *, when_due: bool
-) -> Cleanable | str:
+) -> CleanCandidates | str:
     """What there may be to clean after these completed commits, or why there is nothing; `now` is an instant time.
 
-    With `when_due` only where there are commits enough since the last clean, and a commit left something behind.
+    With `when_due` only where there are commits enough since the last clean, and a commit left files to clean.
     """
     check_filters(settings)
     last = last_clean(timeline)
@@ -83,20 +83,20 @@ def find_cleanable(
     if last is not None and last.earliest:
         retention = passing_at_most(retention, commits, last.earliest, settings.most_commits)
     if not settings.incremental and (settings.partitions or settings.partition_regex):
-        return Cleanable(retention, None)
-    goes_on = settings.incremental and _goes_on(timeline, last)
+        return CleanCandidates(retention, None)
+    goes_on = settings.incremental and _continues(timeline, last)
     if retention.earliest is None:
         behind = [i for i in commits if last is None or i.time > last.last_completed]
-        return Cleanable(retention, None) if not when_due or _changed(timeline, behind) else _nothing(retention)
+        return CleanCandidates(retention, None) if not when_due or _changed(timeline, behind) else _nothing(retention)
     start = last.earliest if goes_on and last is not None else ""
     changed = _changed(timeline, [i for i in commits if start <= i.time < retention.earliest.time])
     if changed or not (goes_on or when_due):
-        return Cleanable(retention, changed if goes_on else None)
+        return CleanCandidates(retention, changed if goes_on else None)
     forgotten = last is not None and not goes_on and not _savepoints_stay(timeline, last)
-    return Cleanable(retention, None) if forgotten else _nothing(retention)
+    return CleanCandidates(retention, None) if forgotten else _nothing(retention)
 
 
-def plan_clean(snapshot: Snapshot, found: Cleanable, settings: CleaningSettings) -> CleanPlan:
+def plan_clean(snapshot: Snapshot, found: CleanCandidates, settings: CleaningSettings) -> CleanPlan:
     """The files that go, of the table as it is under the lock."""
     paths = _filtered(snapshot, found.partitions, settings)
     listing = _listing(snapshot, paths)
@@ -182,8 +182,8 @@ def retention_of(
     return found if found is not None else f"nothing to clean: {why}"
 
 
-def _goes_on(timeline: Timeline, last: Clean | None) -> bool:
-    """Whether what the last clean left behind it was clean, and still is."""
+def _continues(timeline: Timeline, last: Clean | None) -> bool:
+    """Whether everything before the last clean was clean, and still is."""
     if last is None or not last.earliest or (timeline.start is not None and last.earliest < timeline.start):
         return False
     return _savepoints_stay(timeline, last)
@@ -195,14 +195,14 @@ def _savepoints_stay(timeline: Timeline, last: Clean) -> bool:
 
 
 def _changed(timeline: Timeline, commits: Sequence[Instant]) -> frozenset[str]:
-    """The partition paths where these commits left something behind."""
+    """The partition paths where these commits left files to clean."""
     known = [i for i in commits if timeline.commit(i.time) is not None]
     return frozenset[str]().union(*map(superseded_partitions, timeline.commits_metadata(known)))
 
 
 def _nothing(retention: Retention) -> str:
     before = f"before {retention.earliest.time}" if retention.earliest else "since the last clean"
-    return f"nothing to clean: no commit {before} has left anything behind"
+    return f"nothing to clean: no commit {before} has left files to delete"
 
 
 def _filtered(
@@ -219,12 +219,12 @@ def _listing(snapshot: Snapshot, partitions: frozenset[str] | None) -> Listing:
     """Every file of some partition paths, or of all."""
     if snapshot.metadata is None:
         return list_table(snapshot.storage, partitions)
-    with naming_metadata(snapshot.storage):
+    with metadata_damage_named(snapshot.storage):
         return list_metadata(snapshot.metadata, snapshot.storage, partitions)
 
 
 def _emptied(snapshot: Snapshot, plan: CleanPlan, listing: Listing) -> Iterator[str]:
-    """The partition paths of which nothing is left, whatever a folder holds that is not listed; none while somebody
+    """The partition paths of which nothing is left, whatever a folder holds that is not listed; none while a writer
     may be writing to one."""
     if any(completes_as(i.action) in COMMITS for i in snapshot.timeline.pending):
         return
@@ -241,8 +241,8 @@ def _files(listing: Listing) -> tuple[BaseFile | LogFile, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CleanRun:
-    """One plan that was carried out: the names of the `files` by partition path, the partition paths that are gone, and
-    the first commit that was kept whole (empty where versions are). `checkpoint` is when it completed."""
+    """One plan that was carried out: the names of the `files` by partition path, the deleted partition paths, and
+    the first commit that was kept completely (empty if versions are). `checkpoint` is when it completed."""
 
     instant: str
     checkpoint: str
@@ -338,7 +338,7 @@ def clean(
     """Carry out the clean that is pending, real Hudi's too, then plan one of what no kept commit can see, and do it.
 
     `plan_only` makes the plan for another job to run, `dry_run` only shows it, `when_due` makes one only where commits
-    since the last clean have left something behind. A clean that has nothing to do writes nothing.
+    since the last clean have left files to delete. A clean that has nothing to do writes nothing.
     """
     settings = settings_of(context)
     check_filters(settings)
@@ -368,8 +368,8 @@ def clean(
 
 
 def settings_of(context: WriteContext) -> CleaningSettings:
-    """How the table is cleaned, as the job's options and the table say."""
-    return service_settings(context.options.given, context.config.properties).cleaning
+    """How the table is cleaned, by the options of the job and the table."""
+    return service_settings(context.options.explicit, context.config.properties).cleaning
 
 
 def run_clean(context: WriteContext, instant: str) -> CleanRun:
@@ -411,7 +411,8 @@ def _carry_out(tx: ServiceTransaction, plan: Mapping[str, Any]) -> CleanRun:
 
 
 def _data_files(partition: str, names: Sequence[str]) -> list[str]:
-    """Of the names in a plan those of base and log files in this folder: nothing else is deleted, whoever planned."""
+    """Of the names in a plan those of base and log files in this folder: nothing else is deleted, whatever the plan
+    names."""
     return [
         name
         for name in names
@@ -442,7 +443,7 @@ def _start(tx: ServiceTransaction, planner: Planner, *, run: bool) -> tuple[Clea
         writer = TimelineWriter(tx.storage, tx.config)
         body = encode_clean_plan(tx.storage.url(), found)
         requested = writer.request(Action.CLEAN, instant, body)
-        if not tx.still_mine():
+        if not tx.lock_is_held():
             writer.remove_pending(requested)
             remove_heartbeat(tx.storage, instant)
             tx.refuse_lost("begin")
@@ -457,14 +458,14 @@ def _start(tx: ServiceTransaction, planner: Planner, *, run: bool) -> tuple[Clea
 def finish_clean(
     tx: ServiceTransaction, plan: Mapping[str, Any], files: Mapping[str, Sequence[str]], millis: int
 ) -> tuple[Instant, Sequence[str]]:
-    """Tell the metadata table, delete what is left of partition paths without files, and complete the clean; gives
+    """Update the metadata table, delete what is left of partition paths without files, and complete the clean; gives
     those paths too."""
     with tx.locked():
         timeline = tx.load()
-        tx.check_still_mine(timeline)
+        tx.require_pending(timeline)
         tx.read_config_again()
         upkeep = tx.metadata_upkeep(timeline)
-        gone = _gone(tx.storage, timeline, plan)
+        gone = _empty_paths(tx.storage, timeline, plan)
         upkeep.record_removal(tx.instant, files, gone)
         tx.refuse_lost("complete")
         for partition in gone:
@@ -475,9 +476,9 @@ def finish_clean(
     return done, gone
 
 
-def _gone(storage: Storage, timeline: Timeline, plan: Mapping[str, Any]) -> list[str]:
-    """The partition paths of the plan that have nothing left now. Whoever began to write since has seen the folder
-    as it was: while somebody writes, and where somebody wrote, it stays."""
+def _empty_paths(storage: Storage, timeline: Timeline, plan: Mapping[str, Any]) -> list[str]:
+    """The partition paths of the plan that have nothing left now. A writer that began since has seen the folder
+    as it was: while a writer is active, and where one wrote, it stays."""
     if any(completes_as(i.action) in COMMITS for i in timeline.pending):
         return []
     chosen = [p for p in plan.get("partitionsToBeDeleted") or () if p and is_data_path(p)]

@@ -140,12 +140,12 @@ def cluster(
     and run it.
 
     `plan_only` makes the plan for another job to run, `dry_run` only shows it; `when_due` makes one only after so many
-    commits as the settings say. Plans that another process runs are left to it.
+    commits as the settings name. Plans that another process runs are left to it.
     """
-    settings = service_settings(context.options.given, context.config.properties).clustering
+    settings = service_settings(context.options.explicit, context.config.properties).clustering
     check_write(context.config.properties, table_features(context.opened), "cluster")
     if dry_run:
-        return _shown(context, settings, when_due=when_due)
+        return _preview(context, settings, when_due=when_due)
     runs: list[ClusteringRun] = []
     notes: list[str] = []
     if not plan_only:
@@ -170,7 +170,7 @@ def next_instant(context: WriteContext) -> str:
     return InstantClock(context.config.timezone).next(after=context.opened.timeline.greatest_time)
 
 
-def _shown(context: WriteContext, settings: ClusteringSettings, *, when_due: bool) -> ClusteringResult:
+def _preview(context: WriteContext, settings: ClusteringSettings, *, when_due: bool) -> ClusteringResult:
     """What would be done; nothing is."""
     timeline = context.opened.timeline
     notes = tuple(f"clustering {instant.time} waits to be run" for instant in pending_clusterings(timeline))
@@ -316,7 +316,7 @@ def run_clustering(context: WriteContext, settings: ClusteringSettings, instant:
         replaced = replaced_ids((one.partition, one.file_id) for op in planned.operations for one in op.slices)
         metadata = tx.commit_metadata(statuses, snapshot.avro_schema, replaced)
         completed = tx.finish(metadata, statuses)
-        with suppress(Exception):  # the clustering stands
+        with suppress(Exception):  # the clustering is valid
             context.index.committed(instant, snapshot_of(tx.storage, tx.config, tx.load()))
     slices = sum(len(op.slices) for op in planned.operations)
     return ClusteringRun(
@@ -390,7 +390,7 @@ class _PlannedInputs(TransactionHooks):
     def before_completion(
         self, tx: Transaction, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]
     ) -> None:
-        """Rows have moved to other file groups: an index outside the table is told."""
+        """Rows have moved to other file groups: an index outside the table is updated."""
         tx.index.update(statuses, tx.instant, snapshot_of(tx.storage, tx.config, timeline), metadata.replaced)
 
     def reason_to_take_back(self, tx: Transaction, timeline: Timeline) -> str | None:
@@ -408,10 +408,10 @@ class _PlannedInputs(TransactionHooks):
         with tx.locked():
             timeline = tx.load()
             mine = timeline.find(tx.instant, tx.action)
-            if mine is not None and not mine.is_completed and tx.still_mine():
+            if mine is not None and not mine.is_completed and tx.lock_is_held():
                 if files_named(tx.storage, tx.instant):
-                    # writes beside it have brought rows along to file groups that there will not be
-                    roll_back(tx.storage, tx.config, timeline, mine, tx.clock, tx.still_mine, with_plan=True)
+                    # writes during it have added rows to file groups that there will not be
+                    roll_back(tx.storage, tx.config, timeline, mine, tx.clock, tx.lock_is_held, with_plan=True)
                     return
                 TimelineWriter(tx.storage, tx.config).remove_pending(mine)
 
@@ -459,7 +459,7 @@ def _changed(group: FileGroupId, instant: str) -> CommitConflict:
     partition, file_id = group
     return CommitConflict(
         f"file group {file_id} in partition {partition!r} has changed since clustering {instant} was planned",
-        hint="Nothing was lost: the plan is gone from the timeline, and the next clustering makes a new one.",
+        hint="Nothing was lost: the plan was removed from the timeline, and the next clustering makes a new one.",
         context={"instant": instant, "partition": partition, "file_id": file_id},
     )
 
@@ -482,7 +482,7 @@ def merge_small_files(
         raise InvalidOption(
             f"the files of table {context.config.name!r} cannot be put together: its {context.index.name} index"
             " has file groups for each bucket",
-            hint="The number of buckets says how large files are: t.rescale() for a bucket index, t.cluster() for"
+            hint="The number of buckets decides how large files are: t.rescale() for a bucket index, t.cluster() for"
             " a consistent one, or a table with another index.",
             context={"index": context.index.name},
         )
@@ -526,7 +526,7 @@ def _busy(snapshot: Snapshot) -> Collection[tuple[str, str]]:
 
 def _sizing(context: WriteContext, paths: Collection[str]) -> ClusteringSettings:
     """A clustering of the small files in these partition paths, in the order that the table's own clustering has."""
-    usual = service_settings(context.options.given, context.config.properties).clustering
+    usual = service_settings(context.options.explicit, context.config.properties).clustering
     return replace(
         usual,
         plan_strategy="SparkSizeBasedClusteringPlanStrategy",

@@ -1,6 +1,6 @@
 """Compaction: the log files of a merge-on-read table are merged into new base files, by plans on the timeline.
 
-The plan tells whether a compaction is due and which file slices it takes, with the reason where it takes none. It is
+The plan decides whether a compaction is due and which file slices it takes, with the reason if it takes none. It is
 made under the table lock and run outside it, by this process or another, while writes go on.
 """
 
@@ -195,7 +195,7 @@ class Scheduled:
 
 
 def schedule_compaction(context: WriteContext, settings: CompactionSettings, *, when_due: bool) -> Scheduled:
-    """Plan a compaction of what has log files; with `when_due` only where the trigger says so."""
+    """Plan a compaction of what has log files; with `when_due` only if the trigger fires."""
     return schedule(context, Action.COMPACTION, COMPACT_OPERATION, CompactionPlanner(settings, when_due))
 
 
@@ -215,7 +215,7 @@ def schedule(context: WriteContext, action: Action, operation: str, planner: Pla
     return Scheduled(instant, planner.made if instant else None, planner.why)
 
 
-def shown(context: WriteContext, action: Action, planner: Planner) -> CompactionResult:
+def preview(context: WriteContext, action: Action, planner: Planner) -> CompactionResult:
     """What the planner would plan, and what waits; nothing is written."""
     timeline = context.opened.timeline
     notes = [f"{action} {i.time} waits to be run" for i in timeline.pending if i.action is action]
@@ -227,7 +227,7 @@ def shown(context: WriteContext, action: Action, planner: Planner) -> Compaction
 
 
 class Planner:
-    """Makes a plan, or says why there is none."""
+    """Makes a plan, or gives the reason why there is none."""
 
     def __init__(self, settings: CompactionSettings, when_due: bool) -> None:
         self.settings = settings
@@ -350,13 +350,13 @@ def compact(
     """Run the plans that are pending, real Hudi's too, then make one of everything else that has log files and run it.
 
     `plan_only` makes the plan for another job to run, `dry_run` only shows it; `when_due` makes one only where the
-    table's trigger says so.
+    table's trigger fires.
     Plans that another process runs are left to it. Raises `InvalidOption` for a copy-on-write table.
     """
     settings = settings_of(context)
     admit_compaction(context)
     if dry_run:
-        return shown(context, Action.COMPACTION, CompactionPlanner(settings, when_due))
+        return preview(context, Action.COMPACTION, CompactionPlanner(settings, when_due))
     runs: list[CompactionRun] = []
     notes: list[str] = []
     if pending and not plan_only:
@@ -375,8 +375,8 @@ def compact(
 
 
 def settings_of(context: WriteContext) -> CompactionSettings:
-    """How the table's logs are compacted, as the job's options and the table say."""
-    return compaction_settings(context.options.given, context.config.properties)
+    """How the table's logs are compacted, by the options of the job and the table."""
+    return compaction_settings(context.options.explicit, context.config.properties)
 
 
 def pending_plans(snapshot: Snapshot, action: Action = Action.COMPACTION) -> list[Instant]:
@@ -441,7 +441,7 @@ def commit_of(done: Sequence[Compacted], snapshot: Snapshot, operation: str, tx:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Tells of each file slice that is done."""
+    """Reports each file slice that is done."""
 
     function: GroupFunction
     advance: Advance

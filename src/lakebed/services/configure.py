@@ -20,7 +20,7 @@ from lakebed.storage.base import Storage
 
 # What to do instead, by the beginning of a key or of the setting that it ends in.
 _INSTEAD = (
-    ("index.", "lakebed.index.", "An index goes with the files: t.indexes.adopt() tells lakebed one that they have."),
+    ("index.", "lakebed.index.", "An index belongs to the files: t.indexes.adopt() records one that they have."),
     ("table.version", "hoodie.table.version", "t.upgrade(to=...) and t.downgrade(to=...) change the version."),
     ("table.", "hoodie.", "Make a new table with lakebed.create and write the rows of this one to it."),
     ("keygen.", "hoodie.keygen.", "Make a new table with lakebed.create and write the rows of this one to it."),
@@ -46,7 +46,7 @@ class Configured:
         return {"changes": changes, "done": self.done}
 
     def __str__(self) -> str:
-        lines = [f"{key}: {_shown(old)} -> {_shown(new)}" for key, (old, new) in self.changes.items()]
+        lines = [f"{key}: {_text(old)} -> {_text(new)}" for key, (old, new) in self.changes.items()]
         return "\n".join([*lines, *([] if self.done or not lines else ["(nothing was done)"])]) or "nothing to change"
 
     __repr__ = __str__
@@ -55,8 +55,8 @@ class Configured:
 def configure(
     storage: Storage, given: Mapping[str, Any], settings: WriteSettings, *, dry_run: bool = False
 ) -> Configured:
-    """Change settings that a table remembers; None takes one off, so that the default holds. With `dry_run` nothing is
-    written; `settings` say how the lock is taken.
+    """Change settings that a table records; None removes one, so that the default applies. With `dry_run` nothing is
+    written; `settings` configure the lock.
 
     Raises `InvalidOption` for a key that a living table cannot change, that is no setting of a table, or a value that
     it cannot have; `UnsupportedFeature` for what lakebed does not do. Nothing is changed then.
@@ -67,7 +67,7 @@ def configure(
     with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=config.name) as lock:
         found = _difference(load_table_config(storage), given)
         if found:
-            if not lock.still_mine():
+            if not lock.lock_is_held():
                 raise CommitConflict(
                     f"the table lock was lost before the settings of {storage.url()} could be changed",
                     hint="Another process took it after it expired; try again.",
@@ -81,22 +81,22 @@ def _difference(config: TableConfig, given: Mapping[str, Any]) -> dict[str, Chan
     properties = config.properties
     wanted: dict[str, str | None] = {}
     for name, value in given.items():
-        wanted |= _wanted(config, name, value)
+        wanted |= _requested(config, name, value)
     wanted = _with_mode(config, wanted)
     after = {key: text for key, text in {**properties, **wanted}.items() if text is not None}
-    service_settings({}, after)  # each value, and what they say together
+    service_settings({}, after)  # each value, and their combination
     changed = {key: (properties.get(key), text) for key, text in wanted.items() if properties.get(key) != text}
     return dict(sorted(changed.items()))
 
 
-def _wanted(config: TableConfig, name: str, value: Any) -> dict[str, str | None]:
+def _requested(config: TableConfig, name: str, value: Any) -> dict[str, str | None]:
     """What one of the given settings is to be, by its key in the properties."""
     # as the table shows it, or as real Hudi and jobs call it
     key = canonical(name) or canonical(name.replace("lakebed.", "hoodie.", 1))
     option = known_options().get(key) if key else None
     if key is None or option is None:
         raise _refused(config, name)
-    given = resolve_options({key: value}).given if value is not None else {key: ""}
+    given = resolve_options({key: value}).explicit if value is not None else {key: ""}
     if key == METADATA_OPTION:
         return _metadata(config, given[key], remove=value is None)
     if key == CDC_ENABLED:
@@ -123,7 +123,7 @@ def _metadata(config: TableConfig, text: str, *, remove: bool) -> dict[str, str 
 
 
 def _mode(config: TableConfig, mode: str) -> dict[str, str | None]:
-    """What change logs hold is said once: those that are there are read by it."""
+    """The contents of change logs are set once: existing ones are read by it."""
     stored = config.properties.get(_CDC_MODE, "")
     if stored and stored.upper() != mode:
         raise _fixed(config, _CDC_MODE, "")
@@ -178,5 +178,5 @@ def _fixed(config: TableConfig, name: str, setting: str) -> InvalidOption:
     )
 
 
-def _shown(value: str | None) -> str:
+def _text(value: str | None) -> str:
     return "(none)" if value is None else value

@@ -1,5 +1,5 @@
 """Making, listing and dropping indexes of the metadata table, under the table lock; the plan of an index that is
-built beside writers: an `indexing` on the timeline, as real Hudi has it.
+built while others write: an `indexing` on the timeline, as real Hudi has it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lakebed.metadata.partitions.expression_results import (
     zone_notes,
 )
 from lakebed.metadata.partitions.registry import (
-    WANTED_PROPERTY,
+    REQUESTED_PROPERTY,
     find_kind,
     kind_of,
     parse_index_name,
@@ -58,7 +58,7 @@ from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 
-# How many file groups an index is to get, where its maker said so.
+# How many file groups an index is to get, if its maker named a number.
 _GROUPS = "lakebed.file_groups"
 
 
@@ -110,14 +110,14 @@ def plan_index(
     name: IndexName,
     sizing: GroupSizing | None,
     settings: WriteSettings,
-    still_mine: Callable[[], bool],
+    lock_is_held: Callable[[], bool],
 ) -> IndexPlan:
     """Put the plan of an index, which the table may have, on the timeline. Lock held, `snapshot` read under it. Raises
     `CommitConflict` where the lock was lost: there is no plan then."""
     storage, config, timeline = snapshot.storage, snapshot.config, snapshot.timeline
     if not has_completion_times(config.version):
         raise UnsupportedFeature(
-            f"an index of table {config.name!r}, of version {config.version}, cannot be built beside writers",
+            f"an index of table {config.name!r}, of version {config.version}, cannot be built while others write",
             hint="Build it at once, with wait=True, or upgrade the table: t.upgrade().",
             context={"feature": "indexing", "version": config.version},
         )
@@ -137,7 +137,7 @@ def plan_index(
     with Heartbeat(storage, instant):
         writer = TimelineWriter(storage, config)
         requested = writer.request(Action.INDEXING, instant, encode_index_plan([planned]))
-        is_lost = not still_mine()
+        is_lost = not lock_is_held()
         if is_lost:
             writer.remove_pending(requested)
     remove_heartbeat(storage, instant)
@@ -151,7 +151,7 @@ def plan_index(
 
 
 def take_plans_off(storage: Storage, timeline: Timeline, partition: str) -> None:
-    """Take the plans off the timeline that are about a partition of the metadata table, with its definition where it is
+    """Remove the plans from the timeline that are about a partition of the metadata table, with its definition if it is
     not there; a process that runs one finds out. Lock held."""
     config = timeline.config
     planned = planned_partitions(timeline)
@@ -186,7 +186,7 @@ def _named(one: PlannedIndex, definitions: Mapping[str, IndexDefinition]) -> tup
     groups = one.extra.get(_GROUPS, "")
     count = int(groups) if groups.isdecimal() else 0
     if count > _MOST_GROUPS:
-        raise InvalidOption(f"an indexing plan asks for {count} file groups", hint="Drop the index and plan it anew.")
+        raise InvalidOption(f"an indexing plan asks for {count} file groups", hint="Drop the index and plan it again.")
     sizing = GroupSizing(minimum=count, maximum=count) if count else None
     return upkeep.index_name(one.partition, definitions.get(one.partition)), sizing
 
@@ -195,7 +195,8 @@ _MOST_GROUPS = 10_000
 
 
 def _define(storage: Storage, snapshot: Snapshot, definition: IndexDefinition) -> None:
-    """Whoever runs the plan finds there what the index is on; nobody reads an index that only has a definition."""
+    """A process that runs the plan finds there what the index is on; no reader uses an index that only has a
+    definition."""
     config = snapshot.config
     known = load_definitions(storage, config)
     body = dump_definitions({**known, definition.name: definition}.values(), config.version)
@@ -250,7 +251,7 @@ def create_index(
         if index_name.partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
             raise InvalidOption(
                 f"table {config.name!r} has the index {index_name.partition} already",
-                hint="Drop it first to build it anew, or look what is wrong with it: t.indexes.verify().",
+                hint="Drop it first to build it again, or look what is wrong with it: t.indexes.verify().",
                 context={"index": index_name.partition},
             )
         if (planned := planned_partitions(timeline).get(index_name.partition)) is not None:
@@ -272,8 +273,8 @@ def create_index(
                 hint="Try again when the writers are done.",
             )
         if not wait:
-            return plan_index(snapshot, index_name, sizing, settings, lock.still_mine)
-        table = MetadataUpkeep(storage, config, timeline, settings, engine, lock.still_mine)
+            return plan_index(snapshot, index_name, sizing, settings, lock.lock_is_held)
+        table = MetadataUpkeep(storage, config, timeline, settings, engine, lock.lock_is_held)
         if index_name.expression is not None:
             config = table.add(index_name)
             note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema))
@@ -299,7 +300,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         remembered = [n for n in remembered_indexes(config.properties) if n.partition != partition]
         is_remembered = len(remembered) < len(remembered_indexes(config.properties))
         if is_remembered:
-            changes: dict[str, str | None] = {WANTED_PROPERTY: None, **remembered_property(remembered)}
+            changes: dict[str, str | None] = {REQUESTED_PROPERTY: None, **remembered_property(remembered)}
             config = update_table_config(storage, changes)
         timeline = load_timeline(storage, config)
         if partition not in (*kept, *planned_partitions(timeline)) and not is_remembered:
@@ -313,7 +314,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         if partition not in kept:
             return config
         gone = [partition, *(name for name in kept if kind_of(name).dropped_with == partition)]
-        upkeep = MetadataUpkeep(storage, config, timeline, WriteSettings(), still_mine=lock.still_mine)
+        upkeep = MetadataUpkeep(storage, config, timeline, WriteSettings(), lock_is_held=lock.lock_is_held)
         config = drop(upkeep.store, gone)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
         return update_table_config(storage, forgotten) if forgotten else config
@@ -372,7 +373,7 @@ def _check_free(storage: Storage, config: TableConfig, partition: str) -> None:
     if index is not None and any(name.partition == partition for name in index.metadata_indexes):
         raise InvalidOption(
             f"writes to table {config.name!r} go by its {index.name} index",
-            hint="Tell it another index first: t.indexes.adopt('global_simple').",
+            hint="Give the table another index first: t.indexes.adopt('global_simple').",
         )
     upkeep = find_kind(partition)
     if upkeep is not None:

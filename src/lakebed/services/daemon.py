@@ -39,11 +39,11 @@ def _now() -> str:
 class ServiceEvent:
     """Something that happened to a `table`, in a `service` if one is named.
 
-    - `due`: the service is due, `text` says why. Unless it is a dry run one of the next three follows.
-    - `ran`: `text` says what it did, `detail` the same for programs.
-    - `nothing`: it found nothing to do; `text` says why.
+    - `due`: the service is due, `text` is the reason. Unless it is a dry run one of the next three follows.
+    - `ran`: `text` is what it did, `detail` the same for programs.
+    - `nothing`: it found nothing to do; `text` is the reason.
     - `failed`: `text` is the `error`; it is tried again after `seconds`.
-    - `held`: another process looks after the table, `text` says which.
+    - `held`: another process runs services on the table, `text` names it.
     - `waiting`: nothing is done for `seconds`.
     - `stopped`: this process was asked to end, and does.
     """
@@ -111,8 +111,8 @@ class _Failure:
 
 @dataclass
 class ServedTable:
-    """See the module. `options` are those of every service that runs; `stopping` says whether no other is to begin.
-    What fails is told with the seconds after which it is tried again, if this `goes_on`."""
+    """See the module. `options` are those of every service that runs; with `stopping` no other is to begin.
+    A failure is reported with the seconds after which it is tried again, if this `goes_on`."""
 
     uri: str
     options: Mapping[str, Any]
@@ -169,7 +169,7 @@ class ServedTable:
         for _ in range(_ROUNDS):
             has_run = False
             for service in SERVICES:
-                if self.stopping() or not lease.still_mine():
+                if self.stopping() or not lease.lock_is_held():
                     return
                 for event in self._served(service):
                     has_run = has_run or event.kind == "ran"
@@ -199,7 +199,7 @@ class ServedTable:
             yield ServiceEvent("nothing", self.uri, service.name, str(done), seconds=seconds)
 
     def _again(self, context: WriteContext, do: Callable[[WriteContext], T]) -> tuple[T, WriteContext]:
-        """What `do` gives, of the table as it is then where something that it was to read is gone, with that view."""
+        """What `do` gives, with its view of the table: a later one if something that it was to read is missing."""
         views = [context]
 
         def renew() -> bool:

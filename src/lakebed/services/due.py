@@ -1,7 +1,7 @@
 """Every table service: when it is due by the settings of a table, and how it is then run, after a write or by a
 process.
 
-Whether a service is due is told from the timeline, and where that is not enough from the list of the table's files;
+Whether a service is due follows from the timeline, and where that is not enough from the list of the table's files;
 nothing is written. After a write cleaning, archival, compaction, clustering and the expiry of partitions run in this
 order where they are due; nothing of it fails the write. Where nothing is to be cleaned or archived, storage is not
 asked.
@@ -60,8 +60,8 @@ class Done(Protocol):
 
 @dataclass(frozen=True)
 class TableService:
-    """One kind of work. `due` says why it is due, None where it is not; `run` does it; `did` says of what that gave
-    whether something changed. With `clusters` it may read the whole table, with `merges` all log files."""
+    """One kind of work. `due` is the reason why it is due, None if it is not; `run` does it; `did` is whether its
+    result changed something. With `clusters` it may read the complete table, with `merges` all log files."""
 
     name: str
     due: Callable[[WriteContext, Options], str | None]
@@ -85,10 +85,10 @@ class Settled:
 
     def __str__(self) -> str:
         lines = [f"rollback of {', '.join(self.rolled_back)}, whose writers are dead"] if self.rolled_back else []
-        return "\n".join([*lines, *([f"built {', '.join(self.built)}"] if self.built else [])]) or "nothing to settle"
+        return "\n".join([*lines, *([f"built {', '.join(self.built)}"] if self.built else [])]) or "nothing to finish"
 
 
-def _settle(context: WriteContext, _: Options) -> Settled:
+def _finish_interrupted(context: WriteContext, _: Options) -> Settled:
     before = set(context.config.metadata_partitions)
     with ServiceTransaction(context, Action.COMMIT, "SERVICES") as tx, tx.begin():
         tx.prepare_metadata()
@@ -96,11 +96,11 @@ def _settle(context: WriteContext, _: Options) -> Settled:
 
 
 def _build_indexes(context: WriteContext, settings: Options) -> IndexingResult:
-    """Build what waits beside writers, then what the settings ask for and is missing, under the lock."""
+    """Build the planned indexes while others write, then what the settings ask for and is missing, under the lock."""
     done = IndexingResult()
     if pending_indexings(context.opened.timeline):
         done = build_planned(context.storage, context.settings, context.engine)
-    settled = _settle(context, settings)
+    settled = _finish_interrupted(context, settings)
     notes = (str(settled),) if settled.built or settled.rolled_back else ()
     return IndexingResult(done.runs, (*done.notes, *notes), settled.built)
 
@@ -181,7 +181,7 @@ def _file_sizing_is_due(context: WriteContext, settings: Options) -> str | None:
     if least < 1 or not can_merge(context):
         return None
     found = partitions_with_small_files(context, max(2, least))
-    return f"{sum(found.values())} small files lie in {count_text(len(found), 'partition path')}" if found else None
+    return f"{sum(found.values())} small files are in {count_text(len(found), 'partition path')}" if found else None
 
 
 def _clusters(settings: Options) -> bool:
@@ -212,7 +212,7 @@ def _has_runs(done: Any) -> bool:
 
 # In the order in which real Hudi runs them after a write.
 SERVICES = (
-    TableService("rollback", _rollback_is_due, _settle, lambda done: bool(done.rolled_back)),
+    TableService("rollback", _rollback_is_due, _finish_interrupted, lambda done: bool(done.rolled_back)),
     TableService("indexing", _indexing_is_due, _build_indexes, lambda done: bool(done.built), clusters=True),
     TableService("clean", _clean_is_due, lambda context, _: clean(context, when_due=True), _has_runs),
     TableService("archive", _archival_is_due, lambda context, _: archive(context), lambda done: bool(done.instants)),
@@ -250,15 +250,15 @@ SERVICES = (
 
 
 def due_settings(context: WriteContext) -> Options:
-    """How the table's services run, as the job's options and the table say."""
-    return service_settings(context.options.given, context.config.properties)
+    """How the table's services run, by the options of the job and the table."""
+    return service_settings(context.options.explicit, context.config.properties)
 
 
 _log = logging.getLogger("lakebed")
 
 
 def run_due_services(context: WriteContext, result: WriteResult, spark: Any | None = None) -> WriteResult:
-    """Run what is due; gives the result of the write with a line about each service. The write stands whatever fails
+    """Run what is due; gives the result of the write with a line about each service. The write is valid whatever fails
     here, which is logged, and tried again after the next write."""
     if not result.instant:
         return result
@@ -285,7 +285,7 @@ def run_due_services(context: WriteContext, result: WriteResult, spark: Any | No
         except CommitConflict as conflict:
             _log.info("the write %s leaves its %s to another process: %s", result.instant, service, conflict)
         except Exception as error:
-            _log.warning("the write %s stands; %s after it failed: %s", result.instant, service, error)
+            _log.warning("the write %s is valid; %s after it failed: %s", result.instant, service, error)
     return replace(result, services=tuple(lines)) if lines else result
 
 
@@ -305,7 +305,7 @@ def _commits(context: WriteContext, result: WriteResult) -> tuple[Instant, ...]:
 
 
 def _clean_if_due(context: WriteContext, result: WriteResult) -> Iterator[str]:
-    settings = service_settings(context.options.given, context.config.properties)
+    settings = service_settings(context.options.explicit, context.config.properties)
     cleaning = settings.cleaning
     if not settings.compaction.services or not cleaning.automatic:
         return
@@ -322,7 +322,7 @@ def _clean_if_due(context: WriteContext, result: WriteResult) -> Iterator[str]:
 
 
 def _archive_if_due(context: WriteContext, result: WriteResult) -> Iterator[str]:
-    settings = service_settings(context.options.given, context.config.properties)
+    settings = service_settings(context.options.explicit, context.config.properties)
     archival = settings.archival
     if not settings.compaction.services or not archival.automatic:
         return
@@ -356,7 +356,7 @@ def _compact_if_due(context: WriteContext, spark: Any | None) -> list[Compaction
 
 
 def _cluster_if_due(context: WriteContext, spark: Any | None) -> list[ClusteringResult]:
-    settings = service_settings(context.options.given, context.config.properties).clustering
+    settings = service_settings(context.options.explicit, context.config.properties).clustering
     if not settings_of(context).services or not (settings.inline or settings.schedule_inline):
         return []
     snapshot = open_snapshot(context.storage, load_table_config(context.storage))
@@ -371,7 +371,7 @@ def _cluster_if_due(context: WriteContext, spark: Any | None) -> list[Clustering
 
 
 def _expire_if_due(context: WriteContext) -> Iterator[str]:
-    settings = service_settings(context.options.given, context.config.properties)
+    settings = service_settings(context.options.explicit, context.config.properties)
     ttl = settings.partition_ttl
     if not settings.compaction.services or not ttl.inline or never_expires(context, ttl):
         return

@@ -24,10 +24,10 @@ from lakebed.services.compaction import (
     commit_of,
     groups_in_plans,
     operations_of,
+    preview,
     run_operations,
     schedule,
     settings_of,
-    shown,
     slices_of,
 )
 from lakebed.services.service import ServiceTransaction
@@ -54,7 +54,7 @@ def compact_logs(
     admit_compaction(context)
     settings = settings_of(context)
     if dry_run:
-        return shown(context, Action.LOGCOMPACTION, _LogCompactionPlanner(settings, when_due))
+        return preview(context, Action.LOGCOMPACTION, _LogCompactionPlanner(settings, when_due))
     notes: list[str] = []
     runs: list[CompactionRun] = []
     waiting = [i for i in context.opened.timeline.pending if i.action is Action.LOGCOMPACTION]
@@ -102,7 +102,7 @@ class _LogCompactionPlanner(Planner):
             slices_of(snapshot, snapshot.partitions()),
             least_blocks=settings.log_blocks,
             count_blocks=lambda file_slice: mergeable_blocks(snapshot, file_slice),
-            # the merged block stands where the newest that it covers stood: no block may come in between
+            # the merged block takes the place of the newest that it covers: no block may come in between
             before=min((i.time for i in timeline.pending if completes_as(i.action) in COMMITS), default=None),
             busy=groups_in_plans(timeline),
         )
@@ -115,8 +115,8 @@ def is_log_compaction_due(timeline: Timeline, settings: CompactionSettings) -> b
 
 
 def mergeable_blocks(snapshot: Snapshot, file_slice: FileSlice) -> int:
-    """How many blocks a log compaction would merge; none where some hold partial records, which stand for
-    themselves."""
+    """How many blocks a log compaction would merge; none if some hold partial records, which are needed
+    one by one."""
     logs = snapshot.reader.logs(file_slice)
     return 0 if any(map(logs.is_partial, logs.data)) else len(logs.blocks)
 
@@ -148,7 +148,7 @@ def run_log_compaction(context: WriteContext, instant: str) -> CompactionRun:
 
 
 def log_compactions(timeline: Timeline) -> list[Instant]:
-    """The completed ones: they complete as delta commits, which their requested files tell apart."""
+    """The completed ones: they complete as delta commits, and their requested files identify them."""
     found: list[Instant] = []
     for instant in timeline.commits:
         name = timeline.requested.get((instant.time, Action.DELTACOMMIT), "")
@@ -158,7 +158,7 @@ def log_compactions(timeline: Timeline) -> list[Instant]:
 
 
 def _refuse_overtaken(timeline: Timeline, instant: str) -> None:
-    """Behind a compaction the merged block would stand in a slice that has none of the blocks that it covers."""
+    """After a compaction the merged block would be in a slice that has none of the blocks that it covers."""
     later = next((i for i in timeline.instants if i.time > instant and _begins_slices(i)), None)
     if later is not None:
         raise CommitConflict(

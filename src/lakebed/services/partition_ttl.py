@@ -60,7 +60,7 @@ _READERS = 16
 @dataclass(frozen=True)
 class PartitionTtlResult:
     """What `expire_partitions` did, or with `dry_run` would do: the partition `paths` that go, each with the instant
-    that its time counts from; `notes` say what was left, and why."""
+    that its time counts from; `notes` name what was left, and why."""
 
     paths: Mapping[str, str] = field(default_factory=dict[str, str])
     instant: str = ""
@@ -97,13 +97,13 @@ class PartitionTtlResult:
 
 
 def expire_partitions(context: WriteContext, *, dry_run: bool = False) -> PartitionTtlResult:
-    """Delete the partition paths whose time is over by the settings of the job and the table; `dry_run` only tells.
+    """Delete the partition paths that have expired by the settings of the job and the table; `dry_run` only reports.
 
     Raises `CommitConflict` where one of them was written to meanwhile; nothing is deleted then.
     """
     admit(context, "delete_partition")
     started = time.monotonic()
-    settings = service_settings(context.options.given, context.config.properties).partition_ttl
+    settings = service_settings(context.options.explicit, context.config.properties).partition_ttl
     if why := never_expires(context, settings):
         return PartitionTtlResult(dry_run=dry_run, notes=(why,))
     snapshot = context.opened
@@ -132,7 +132,7 @@ def never_expires(context: WriteContext, settings: PartitionTtlSettings) -> str 
     if not context.config.partition_fields:
         return f"table {context.config.name!r} has no partitions that could expire"
     if settings.days <= 0:
-        return "no partition path expires: hoodie.partition.ttl.strategy.days.retain says for how many days one stays"
+        return "no partition path expires: hoodie.partition.ttl.strategy.days.retain sets for how many days one stays"
     return None
 
 
@@ -165,7 +165,7 @@ def _newest_slices(snapshot: Snapshot, wanted: Collection[str] | None) -> dict[s
 
 
 def _created(storage: Storage, paths: Collection[str]) -> dict[str, str]:
-    """By partition path the commit that made its folder, left out where no file says so."""
+    """By partition path the commit that made its folder, left out if no file has it."""
 
     def created(path: str) -> str:
         try:

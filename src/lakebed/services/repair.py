@@ -57,7 +57,7 @@ from lakebed.properties.table_config import INDEX_CHECKED, INDEX_REPEATED
 from lakebed.services.verify import repair as repair_metadata
 from lakebed.services.verify import verify
 from lakebed.slices.listing import PARTITION_METADATA, list_metadata
-from lakebed.slices.snapshot import Snapshot, naming_metadata, table_features
+from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_features
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.timeline.history import has_unchecked_inserts
 from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
@@ -126,7 +126,7 @@ _ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA, Bloc
 
 
 class Orphans:
-    """The orphans of a table; its `snapshot` was opened after the files were listed, so that whoever writes since has
+    """The orphans of a table; its `snapshot` was opened after the files were listed, so that a writer since then has
     an instant there."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -161,7 +161,7 @@ class Orphans:
         return not log.is_cdc and (log.partition, log.file_id, log.instant) in self._begun
 
     def _has_lost_blocks_alone(self, log: LogFile) -> bool:
-        """Whether all blocks of a log file whose name does not tell who wrote it are of instants that were undone: by a
+        """Whether all blocks of a log file whose name does not show its writer are of instants that were undone: by a
         writer that went on after that. What rollbacks hide is listed, and stays."""
         start = self._timeline.start
         if self._snapshot.metadata is None or start is None or log.path in self._named or log.path in self._listed:
@@ -188,7 +188,7 @@ class Orphans:
     def _named(self) -> frozenset[str]:
         commits = self._timeline.commits_metadata(self._timeline.commits)
         stats = (stat for commit in commits for group in commit.stats.values() for stat in group)
-        return frozenset(path for stat in stats for path in (*stat.paths, *_beside(stat)))
+        return frozenset(path for stat in stats for path in (*stat.paths, *_other_files(stat)))
 
     def _names_files(self, instant: str) -> bool:
         commit = self._timeline.commit(instant)
@@ -207,12 +207,12 @@ class Orphans:
         """What the metadata table takes for files of the table; a difference there is another kind of damage."""
         if self._snapshot.metadata is None:
             return frozenset()
-        with naming_metadata(self._snapshot.storage):
+        with metadata_damage_named(self._snapshot.storage):
             listing = list_metadata(self._snapshot.metadata, self._snapshot.storage)
         return frozenset(f.path for f in (*listing.base_files, *listing.log_files))
 
 
-def _beside(stat: WriteStat) -> Iterator[str]:
+def _other_files(stat: WriteStat) -> Iterator[str]:
     """The other files of the slice, as a write saw them."""
     for name in (stat.base_file, stat.prev_base_file, *(stat.log_files or ())):
         if name:
@@ -239,12 +239,12 @@ def folders_without_metadata(snapshot: Snapshot, files: Sequence[FileInfo], mark
 
 
 Part = Literal["properties", "partition_metadata", "orphans", "metadata", "duplicates"]
-_SHOWN = 5
+_PREVIEWED = 5
 
 
 @dataclass(frozen=True)
 class RepairPart:
-    """One kind of damage. `found` are the things that are wrong, as text; `mended` says that they are not any more;
+    """One kind of damage. `found` are the things that are wrong, as text; `mended` that they were repaired;
     `note` what was left, and why."""
 
     name: Part
@@ -266,8 +266,10 @@ class RepairPart:
             return f"{self.name}: nothing found" + (f"; {self.note}" if self.note else "")
         state = "mended" if self.mended else "not mended"
         lines = [f"{self.name}: {len(self.found):,} found, {state}" + (f"; {self.note}" if self.note else "")]
-        lines += [f"  {what}" for what in self.found[:_SHOWN]]
-        return "\n".join([*lines, *([f"  ... and {len(self.found) - _SHOWN:,} more"] * (len(self.found) > _SHOWN))])
+        lines += [f"  {what}" for what in self.found[:_PREVIEWED]]
+        return "\n".join(
+            [*lines, *([f"  ... and {len(self.found) - _PREVIEWED:,} more"] * (len(self.found) > _PREVIEWED))]
+        )
 
 
 @dataclass(frozen=True)
@@ -299,7 +301,7 @@ class RepairResult:
 
 
 PARTS: tuple[Part, ...] = get_args(Part)
-# Rows go only where somebody asked for it by name: a table of inserts may hold a key twice on purpose.
+# Rows are deleted only on request by name: a table of inserts may hold a key twice on purpose.
 _BY_NAME: tuple[Part, ...] = ("duplicates",)
 
 
@@ -391,7 +393,7 @@ def _orphans(storage: Storage, lock: Lock, files: Sequence[FileInfo], *, mends: 
         return RepairPart("orphans", texts)
     with lock as held:
         for info in Orphans(open_snapshot(storage)).among(found):
-            if not held.still_mine():
+            if not held.lock_is_held():
                 raise _lock_lost(storage)
             storage.delete(info.path)
     return RepairPart("orphans", texts, mended=True)
@@ -407,7 +409,7 @@ def _lock_lost(storage: Storage) -> CommitConflict:
 def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
     config = context.config
     if not config.populate_meta_fields or not config.key_fields:
-        return RepairPart("duplicates", note="rows have no keys to tell them by")
+        return RepairPart("duplicates", note="rows have no keys to compare")
     admit(context, "delete")
     files = snapshot_of(context.storage, config, context.opened.timeline, use_metadata=False)
     copies = find_copies(context, files)

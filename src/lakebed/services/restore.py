@@ -21,18 +21,18 @@ from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import MetadataTable, snapshot_of
 from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.files import file_records
-from lakebed.metadata.records import form_of_version
+from lakebed.metadata.records import record_form
 from lakebed.metadata.store.commit import apply_delta
-from lakebed.metadata.store.rollback import is_folded
+from lakebed.metadata.store.rollback import is_compacted
 from lakebed.model import Action, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import plan_rollback
 from lakebed.policies.rollback import later_actions
 from lakebed.read.reopening import MISSING, path_of
 from lakebed.services.undo import (
-    Undoing,
+    UndoTransaction,
     check_no_file_lost,
-    check_nobody_runs,
+    check_not_running,
     check_not_savepointed,
     completed_commit,
 )
@@ -102,7 +102,10 @@ def restore(context: WriteContext, to: str | None = None, *, dry_run: bool = Fal
             return RestoreResult(restored_instant(plan), tuple(planned_rollbacks(plan)))
         return RestoreResult(*_planned(context.opened, to))
     started = time.monotonic()
-    with Undoing.of(context, Action.RESTORE, "restore", during_restore=True) as tx, tx.held() as snapshot:
+    with (
+        UndoTransaction.of(context, Action.RESTORE, "restore", during_restore=True) as tx,
+        tx.locked_view() as snapshot,
+    ):
         unfinished = _unfinished(tx.timeline)
         if unfinished is not None:
             _check_dead(tx, unfinished)
@@ -120,7 +123,7 @@ def _unfinished(timeline: Timeline) -> Instant | None:
     return next((i for i in timeline.pending if i.action is Action.RESTORE), None)
 
 
-def _check_dead(tx: Undoing, restore: Instant) -> None:
+def _check_dead(tx: UndoTransaction, restore: Instant) -> None:
     if not is_dead(tx.storage, restore.time):
         raise CommitConflict(
             f"the table is being restored by another process (instant {restore.time})",
@@ -130,7 +133,7 @@ def _check_dead(tx: Undoing, restore: Instant) -> None:
 
 
 def _planned(snapshot: Snapshot, to: str | None) -> tuple[str, tuple[Instant, ...]]:
-    """Where to, and what is taken back; all that can stand against it is found here."""
+    """The target, and what is undone; every reason against it is found here."""
     timeline, config = snapshot.timeline, snapshot.config
     if to is None:
         raise InvalidOption("there is no unfinished restore", hint="Name the commit to go back to: t.restore(instant).")
@@ -152,7 +155,7 @@ def _planned(snapshot: Snapshot, to: str | None) -> tuple[str, tuple[Instant, ..
 class _Restore:
     """One restore whose plan is on the timeline. `is_new` where nothing of it was done yet."""
 
-    def __init__(self, tx: Undoing, instant: str, *, is_new: bool) -> None:
+    def __init__(self, tx: UndoTransaction, instant: str, *, is_new: bool) -> None:
         self._tx = tx
         self._instant = instant
         self._is_new = is_new
@@ -161,7 +164,7 @@ class _Restore:
         self._planned = planned_rollbacks(plan)
 
     @classmethod
-    def begun(cls, tx: Undoing, to: str, instants: Sequence[Instant]) -> _Restore:
+    def begun(cls, tx: UndoTransaction, to: str, instants: Sequence[Instant]) -> _Restore:
         """Put the plan on the timeline."""
         instant = tx.clock.next(after=max(tx.timeline.greatest_time, newest_heartbeat(tx.storage)))
         with Heartbeat(tx.storage, instant, tx.writer_id):
@@ -185,7 +188,7 @@ class _Restore:
                 if found is None:
                     continue
                 _check_lock(tx, self._instant)
-                folded = folded or (found.is_completed and is_folded(tx.metadata_store(), found.time))
+                folded = folded or (found.is_completed and is_compacted(tx.metadata_store(), found.time))
                 tx.take_back(found, with_plan=True, doomed={i.time for i in self._planned})
             self._align(everything=folded)
             _check_lock(tx, self._instant)
@@ -200,7 +203,7 @@ class _Restore:
         return RestoreResult(self._to, tuple(self._planned), self._instant, deleted, time.monotonic() - started)
 
     def _forget_hidden_logs(self) -> None:
-        """Before version 8 earlier rollbacks have put log files behind those of slices that go now: the metadata table
+        """Before version 8 earlier rollbacks have put log files after those of slices that go now: the metadata table
         must not list them any more when they are deleted, which no delta commit of what is undone sees to."""
         tx = self._tx
         if has_completion_times(tx.config.version) or FILES not in tx.config.metadata_partitions:
@@ -217,7 +220,7 @@ class _Restore:
             if log is not None and log.instant in doomed and log.path not in named:
                 removed.setdefault(partition, []).append(name)
         if removed:
-            records = file_records([], form_of_version(tx.config.version), removed=removed)
+            records = file_records([], record_form(tx.config.version), removed=removed)
             apply_delta(store, metadata_instant(tx.storage, tx.config, tx.timeline), {FILES: records})
 
     def _align(self, *, everything: bool) -> None:
@@ -227,13 +230,13 @@ class _Restore:
         if FILES not in tx.config.metadata_partitions:
             return
         if everything:
-            upkeep = MetadataUpkeep(tx.storage, tx.config, tx.timeline, tx.settings, tx.context.engine, tx.still_mine)
+            upkeep = MetadataUpkeep(tx.storage, tx.config, tx.timeline, tx.settings, tx.context.engine, tx.lock_is_held)
             tx.config = upkeep.without_unknown()
         snapshot = snapshot_of(tx.storage, tx.config, tx.timeline)
         wanted = tx.config.metadata_partitions if everything else (FILES,)
-        found = align(snapshot, wanted, tx.settings, tx.still_mine)
+        found = align(snapshot, wanted, tx.settings, tx.lock_is_held)
         if found.left_out:
-            rebuild(snapshot_of(tx.storage, tx.config, tx.timeline), found.left_out, tx.settings, tx.still_mine)
+            rebuild(snapshot_of(tx.storage, tx.config, tx.timeline), found.left_out, tx.settings, tx.lock_is_held)
 
     def _rollbacks(self) -> Mapping[str, list[Mapping[str, Any]]]:
         """The bodies of the rollbacks of this restore, by the instant that each undid."""
@@ -245,7 +248,7 @@ class _Restore:
         return {i.time: found.get(i.time, []) for i in self._planned}
 
     def _tidy(self, writer: TimelineWriter) -> None:
-        """As real Hudi: what the restore's body tells, rollbacks need not. The restore stands whatever fails here."""
+        """As real Hudi: what the restore's body has, rollbacks need not. The restore is valid whatever fails here."""
         tx = self._tx
         with suppress(Exception):
             for instant in tx.timeline.completed_after(self._to):
@@ -255,8 +258,8 @@ class _Restore:
         tx.timeline = tx.load()
 
 
-def _check_lock(tx: Undoing, instant: str) -> None:
-    if not tx.still_mine():
+def _check_lock(tx: UndoTransaction, instant: str) -> None:
+    if not tx.lock_is_held():
         raise CommitConflict(
             f"the table lock was lost while the table was restored (instant {instant})",
             hint="Another process took it after it expired. Restore again: t.restore() goes on where this one ended.",
@@ -266,8 +269,8 @@ def _check_lock(tx: Undoing, instant: str) -> None:
 
 @dataclass(frozen=True)
 class RollbackResult:
-    """What a rollback did, or would do: `plan` says which files go. `instant` is the rollback's own, None where nothing
-    was done."""
+    """What a rollback did, or would do: `plan` names the files that it deletes. `instant` is the rollback's own, None
+    where nothing was done."""
 
     plan: RollbackPlan
     instant: str | None = None
@@ -300,9 +303,9 @@ def rollback(context: WriteContext, instant: str, *, dry_run: bool = False) -> R
         target = _checked(context.opened, instant)
         return RollbackResult(plan_rollback(context.storage, context.opened.timeline, target))
     started = time.monotonic()
-    with Undoing.of(context, Action.ROLLBACK, "rollback") as tx, tx.held() as snapshot:
+    with UndoTransaction.of(context, Action.ROLLBACK, "rollback") as tx, tx.locked_view() as snapshot:
         target = _checked(snapshot, instant)
-        if is_folded(tx.metadata_store(), target.time):
+        if is_compacted(tx.metadata_store(), target.time):
             raise _folded(snapshot.timeline, target)
         plan = plan_rollback(tx.storage, snapshot.timeline, target)
         try:
@@ -321,13 +324,13 @@ def _checked(snapshot: Snapshot, instant: str) -> Instant:
         before = _before(timeline, target)
         raise InvalidOption(
             f"{target.action} {target.time} is not the last commit: {later[-1].action} {later[-1].time} and"
-            f" {len(later) - 1} others stand on it",
+            f" {len(later) - 1} others are based on it",
             hint=f'Roll those back first, newest first, or take all back: t.restore("{before}").'
             if before
             else "Roll those back first, newest first.",
             context={"instant": target.time, "later": [i.time for i in later]},
         )
-    check_nobody_runs(timeline, target.time, f"rolling {target.action} {target.time} back")
+    check_not_running(timeline, target.time, f"rolling {target.action} {target.time} back")
     check_no_file_lost(snapshot, {target.time}, f"rolling {target.action} {target.time} back")
     return target
 
@@ -335,7 +338,7 @@ def _checked(snapshot: Snapshot, instant: str) -> Instant:
 def _cut_off(target: Instant, error: Exception) -> CommitConflict:
     return CommitConflict(
         f"the rollback of {target.action} {target.time} was cut off, since {path_of(error)} is not there any more",
-        hint="The next write finishes it; lakebed timeline show URI tells whether the commit is there.",
+        hint="The next write finishes it; lakebed timeline show URI shows whether the commit is there.",
         context={"instant": target.time, "path": path_of(error)},
     )
 
@@ -351,6 +354,6 @@ def _folded(timeline: Timeline, target: Instant) -> UnsupportedFeature:
         " built, since it was written",
         hint=f'Take it back by a restore, which puts the metadata table right: t.restore("{before}").'
         if before
-        else "It is the table's first commit: delete its rows, or make the table anew.",
+        else "It is the table's first commit: delete its rows, or create the table again.",
         context={"feature": "rollback", "instant": target.time},
     )

@@ -13,7 +13,7 @@ from lakebed.concurrency.heartbeat import Heartbeat, remove_heartbeat
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
 from lakebed.operations.context import WriteContext
-from lakebed.services.undo import EarlierState, Undoing, completed_commit, first_commit, retained_from
+from lakebed.services.undo import StateWithout, UndoTransaction, completed_commit, first_commit, retained_from
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.rollback import encode_savepoint, savepointed_names
 from lakebed.timeline.timeline import Timeline
@@ -59,14 +59,14 @@ def savepoint(
 
     Raises `InvalidOption` where there is no such commit, it has a savepoint, or files of it may be cleaned already.
     """
-    with Undoing.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.held() as snapshot:
+    with UndoTransaction.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.locked_view() as snapshot:
         timeline = snapshot.timeline
         target = _target(timeline, instant)
         old = timeline.find(target.time, Action.SAVEPOINT)
         if old is not None and old.is_completed:
             raise InvalidOption(
                 f"{target.action} {target.time} has a savepoint already: {_stored(timeline, old)}",
-                hint="Delete that one first if it is to say something else: t.delete_savepoint(instant).",
+                hint="Delete that one first to change its comment: t.delete_savepoint(instant).",
                 context={"instant": target.time},
             )
         files = _files(snapshot, target)
@@ -74,11 +74,11 @@ def savepoint(
         made_by = _this_user() if user is None else user
         body = encode_savepoint(files, user=made_by, comment=comment, at_millis=at)
         writer = TimelineWriter(tx.storage, tx.config)
-        # tells whether this process lives, while its savepoint is pending
+        # shows that this process lives, while its savepoint is pending
         with Heartbeat(tx.storage, target.time, tx.writer_id):
             if old is None:
                 writer.inflight(Action.SAVEPOINT, target.time)
-            if not tx.still_mine():
+            if not tx.lock_is_held():
                 raise CommitConflict(
                     f"the table lock was lost before commit {target.time} had its savepoint",
                     hint="Another process took it after it expired; make the savepoint again.",
@@ -95,12 +95,12 @@ def savepoints(timeline: Timeline) -> list[Savepoint]:
 
 
 def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
-    """Let cleaning and archival have what a savepoint kept; gives the one that is gone, None for one that was never
+    """Let cleaning and archival have what a savepoint kept; gives the deleted one, None for one that was never
     completed. Raises `InvalidOption` where there is none."""
-    with Undoing.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.held() as snapshot:
+    with UndoTransaction.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.locked_view() as snapshot:
         found = snapshot.timeline.find(instant, Action.SAVEPOINT)
         if found is None and context.opened.timeline.find(instant, Action.SAVEPOINT) is not None:
-            return None  # whoever began it is dead
+            return None  # the process that began it is dead
         if found is None:
             there = ", ".join(i.time for i in snapshot.timeline.completed if i.action is Action.SAVEPOINT)
             raise InvalidOption(
@@ -125,11 +125,11 @@ def _target(timeline: Timeline, instant: str | None) -> Instant:
 
 def _files(snapshot: Snapshot, target: Instant) -> dict[str, list[str]]:
     """The names of the files that the table of that commit is made of, by partition path. Raises `InvalidOption` where
-    some may be gone."""
+    some may be missing."""
     timeline = snapshot.timeline
     retained = retained_from(timeline) or first_commit(timeline)
     later = {i.time for i in timeline.instants if i.time > target.time}
-    state = EarlierState(snapshot, later)
+    state = StateWithout(snapshot, later)
     lost = state.lost()
     if target.time < retained or lost:
         what = f"{count_text(len(lost), 'file')}, {lost[0]} among them" if lost else "files"
@@ -140,7 +140,7 @@ def _files(snapshot: Snapshot, target: Instant) -> dict[str, list[str]]:
             context={"instant": target.time, "retained": retained, "files": lost[:20]},
         )
     found: dict[str, list[str]] = {}
-    for one in state.whole_slices():
+    for one in state.full_slices():
         found.setdefault(one.partition, []).extend(_names(one, timeline))
     return found
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from lakebed.concurrency.conflicts import check_nothing_gone, is_requested, is_rolled_back
+from lakebed.concurrency.conflicts import check_nothing_undone, is_requested, is_rolled_back
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.model import Action, CommitMetadata, Instant, State
@@ -37,7 +37,7 @@ PlanBody = Callable[[Snapshot, str], bytes | None]
 
 
 def can_be_run(storage: Storage, plan: Instant) -> bool:
-    """Whether nobody runs a pending plan."""
+    """Whether no process runs a pending plan."""
     return plan.state is State.REQUESTED or is_dead(storage, plan.time)
 
 
@@ -64,7 +64,7 @@ class ServiceTransaction(Transaction):
             return None
         try:
             with suppress(OSError):
-                self.check_still_mine(self.load())
+                self.require_pending(self.load())
         except CommitConflict as conflict:
             return conflict
         except LakebedError:
@@ -81,17 +81,17 @@ class ServiceTransaction(Transaction):
             if body is None:
                 return None
             writer = TimelineWriter(self.storage, self.config)
-            # tells later writers to look for what is left, should this be the last that this process does
+            # makes later writers look for leftovers, should this be the last that this process does
             with Heartbeat(self.storage, instant, self.writer_id):
                 requested = writer.request(self.action, instant, body)
-                if not self.still_mine():
+                if not self.lock_is_held():
                     writer.remove_pending(requested)
             remove_heartbeat(self.storage, instant)
         return instant
 
     def take_up(self, instant: str) -> Instant:
         """Begin to run a plan, and give it; what a runner left that died is taken back first. Raises `CommitConflict`
-        where the plan is gone, completed, or run by another process."""
+        where the plan is removed, completed, or run by another process."""
         self.instant = instant
         with self.begin():
             pending = self._pending_plan(self.timeline)
@@ -104,7 +104,7 @@ class ServiceTransaction(Transaction):
                     context={"instant": instant},
                 )
             if began and not self.resumes:
-                roll_back(self.storage, self.config, self.timeline, pending, self.clock, self.still_mine)
+                roll_back(self.storage, self.config, self.timeline, pending, self.clock, self.lock_is_held)
                 self.rolled_back.append(instant)
                 self.timeline = self.load()
                 pending = self._pending_plan(self.timeline)
@@ -129,24 +129,24 @@ class ServiceTransaction(Transaction):
         return found
 
     def finish(self, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> Instant:
-        """Tell the metadata table, and make the run visible. Raises `CommitConflict` where another process has taken
-        the run back meanwhile; nothing is visible then."""
+        """Update the metadata table, and make the run visible. Raises `CommitConflict` if another process has undone
+        the run meanwhile; nothing is visible then."""
         with self.locked():
             timeline = self.load()
-            self.check_still_mine(timeline)
-            check_nothing_gone(self.timeline, timeline)
+            self.require_pending(timeline)
+            check_nothing_undone(self.timeline, timeline)
             delete_data_files(self.storage, self.unnamed(metadata), self.instant)
             self.read_config_again()
             self.hooks.before_completion(self, timeline, metadata, statuses)
             watched = self.context.watched_keys(self.snapshot.schema)
             if watched:
                 note_keys(timeline, self.instant, watched, metadata, statuses, self._merged(timeline))
-            self.metadata_upkeep(timeline).record_action(self.instant, metadata, statuses, rows_stay=True)
+            self.metadata_upkeep(timeline).record_action(self.instant, metadata, statuses, unchanged_rows=True)
             self.refuse_lost("complete")
             done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
-            is_settled = self.still_mine()
+            is_settled = self.lock_is_held()
         if not is_settled:
-            self.settle(
+            self.resolve_late(
                 lambda now: self._reason_to_take_back(now, timeline),
                 # it is inflight then, and undone as one that raised; another process may have completed it as well
                 lambda _: self.storage.delete(f"{self.config.timeline_path}/{done.file_name}"),
@@ -169,7 +169,7 @@ class ServiceTransaction(Transaction):
                 timeline = self.load()
                 mine = timeline.find(self.instant, self.action)
                 if mine is not None and mine.state is State.INFLIGHT and self._is_mine():
-                    roll_back(self.storage, self.config, timeline, mine, self.clock, self.still_mine)
+                    roll_back(self.storage, self.config, timeline, mine, self.clock, self.lock_is_held)
                 elif mine is not None and mine.state is State.REQUESTED and self._is_mine():
                     self.remove_heartbeat()
                 elif mine is None or mine.is_completed:
@@ -177,7 +177,7 @@ class ServiceTransaction(Transaction):
                     remove_lost(self.storage, timeline, self.instant)
         self.hooks.aborted(self)
 
-    def check_still_mine(self, timeline: Timeline) -> None:
+    def require_pending(self, timeline: Timeline) -> None:
         """Raise `CommitConflict` where another process took this run back, or the kind of service cannot complete."""
         pending = self._pending_plan(timeline)
         if pending.state is not State.INFLIGHT or not self._is_mine():
@@ -197,7 +197,7 @@ class ServiceTransaction(Transaction):
         return isinstance(body, dict) and body.get("writerId") == self.writer_id
 
     def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
-        """Others may commit beside a service: it stands unless it was taken back in between."""
+        """Others may commit during a service: it is valid unless it was undone in between."""
         if not is_requested(timeline, self.instant, self.action):
             return "another process took its plan off the timeline"
         if is_rolled_back(self.instant, timeline, checked):
@@ -217,7 +217,7 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress(what: str, total: int, *, counted: bool) -> Generator[Advance]:
-    """Shows that something goes on, since when and (where it is `counted`) how far; gone when it is done. Gives what is
+    """Shows that something goes on, since when and (if it is `counted`) how far; removed when it is done. Gives what is
     called with the number of parts that are done."""
     console = Console(stderr=True)
     columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]

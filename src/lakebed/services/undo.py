@@ -14,8 +14,8 @@ from lakebed.config.features import check_write
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.maintain import kept_as
-from lakebed.metadata.store.rollback import take_off
+from lakebed.metadata.maintain import metadata_settings
+from lakebed.metadata.store.rollback import remove_instant
 from lakebed.metadata.store.services import finish_services
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
@@ -30,7 +30,7 @@ from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
 
 
-class EarlierState:
+class StateWithout:
     """The table as it was, or will be, without some of its instants: its file slices, with the files that a cleaning
     took from them. Lists the whole table."""
 
@@ -46,10 +46,10 @@ class EarlierState:
 
     @cached_property
     def file_slices(self) -> Sequence[FileSlice]:
-        """The latest file slice of each file group, files that are gone among its files."""
+        """The latest file slice of each file group, including files that are missing."""
         replaced = self._replaced()
         found = self._latest(replaced)
-        # the archive is opened only where the active timeline does not tell why files are gone
+        # the archive is opened only if the active timeline does not explain why files are missing
         if any(file.path in self._taken for one in found for file in one.files):
             found = self._latest(replaced | self._replaced_in_archive())
         return found
@@ -73,8 +73,8 @@ class EarlierState:
         )
 
     def _is_visible(self, time: str) -> bool:
-        """A savepointed commit may be the first of the timeline, and instants behind it are not there because a restore
-        took them back: only the archive tells those from the ones that it holds."""
+        """A savepointed commit may be the first of the timeline, and instants after it are not there because a restore
+        undid them: only the archive distinguishes those from the ones that it holds."""
         if time in self._without or not self._timeline.is_committed(time):
             return False
         return self._timeline.is_completed(time) or time < self._first or time in self._archived
@@ -83,7 +83,7 @@ class EarlierState:
     def _archived(self) -> frozenset[str]:
         return frozenset(i.time for i in self._timeline.archived().instants)
 
-    def whole_slices(self) -> list[FileSlice]:
+    def full_slices(self) -> list[FileSlice]:
         """The same slices with the log files that later commits added to them, as far as they are there."""
         timeline = self._timeline
         wanted = {(one.partition, one.file_id): one for one in self.file_slices}
@@ -105,7 +105,7 @@ class EarlierState:
         return self._timeline.config.version < FIRST_LAYOUT_2_VERSION or self._timeline.is_committed(log.instant)
 
     def lost(self) -> list[str]:
-        """What is gone, or is going to be, of the files that this state needs; as paths, or as file groups."""
+        """What is missing, or is going to be, of the files that this state needs; as paths, or as file groups."""
         slices = self.file_slices
         found = {file.path for one in slices for file in one.files if file.path in self._taken}
         known = {(one.partition, one.file_id) for one in slices}
@@ -113,7 +113,7 @@ class EarlierState:
         return sorted(found)
 
     def _lost_before(self, known: Collection[FileGroupId]) -> Iterator[str]:
-        """What the instants that are left out say of the files before them, where a cleaning's word is archived."""
+        """What the instants that are left out have of the files before them, if the cleaning is archived."""
         undone = [i for i in self._timeline.commits if i.time in self._without]
         for body in self._timeline.commits_metadata(undone):
             for partition, ids in body.replaced.items():
@@ -201,7 +201,7 @@ def _planned(plan: Mapping[str, Any]) -> list[str]:
 
 def retained_from(timeline: Timeline) -> str:
     """The requested time of the oldest commit that the last cleaning left everything of: what is before may miss files.
-    Empty where no cleaning says."""
+    Empty if no cleaning has it."""
     for instant in reversed(timeline.instants):
         if instant.action is Action.CLEAN:
             if instant.is_completed:
@@ -215,32 +215,36 @@ def first_commit(timeline: Timeline) -> str:
     return next((i.time for i in timeline.instants if i.is_completed and i.action in COMMITS), "")
 
 
-class Undoing(Transaction):
+class UndoTransaction(Transaction):
     """See the module. An unfinished restore does not stop it where `during_restore`."""
 
     @classmethod
-    def of(cls, context: WriteContext, action: Action, operation: str, *, during_restore: bool = False) -> Undoing:
+    def of(
+        cls, context: WriteContext, action: Action, operation: str, *, during_restore: bool = False
+    ) -> UndoTransaction:
         """Of this table; `operation` is what messages call it."""
         if action is not Action.SAVEPOINT:
             check_write(context.config.properties, table_features(context.opened), operation)
         return cls(context, action, operation, during_restore=during_restore)
 
     @contextmanager
-    def held(self) -> Generator[Snapshot]:
+    def locked_view(self) -> Generator[Snapshot]:
         """Under the lock, when what dead writers left is rolled back here and on the metadata table: the table."""
-        _ = self.index  # told from the files while all of them are there
+        _ = self.index  # found from the files while all of them are there
         with self.begin():
             store = self.metadata_store()
             if self.config.metadata_partitions and store.exists():
                 finish_services(store)
-                for stray in store.strays():
-                    take_off(store, stray)
+                for stray in store.orphan_instants():
+                    remove_instant(store, stray)
             self.timeline = self.load()
             yield snapshot_of(self.storage, self.config, self.timeline)
 
     def metadata_store(self) -> MetadataStore:
         """Of the table as it is now."""
-        return MetadataStore(self.storage, self.config, self.timeline, kept_as(self.settings), self.still_mine)
+        return MetadataStore(
+            self.storage, self.config, self.timeline, metadata_settings(self.settings), self.lock_is_held
+        )
 
     def take_back(self, target: Instant, *, with_plan: bool = False, doomed: Collection[str] = frozenset()) -> str:
         """Roll an instant back (see `roll_back`); gives the rollback's instant."""
@@ -250,7 +254,7 @@ class Undoing(Transaction):
             self.timeline,
             target,
             self.clock,
-            self.still_mine,
+            self.lock_is_held,
             self.forget,
             with_plan=with_plan,
             doomed=doomed,
@@ -294,7 +298,7 @@ def check_not_savepointed(timeline: Timeline, target: Instant) -> None:
 
 def check_no_file_lost(snapshot: Snapshot, without: set[str], what: str) -> None:
     """Raise `InvalidOption` where files are cleaned that the table without these instants needs."""
-    lost = EarlierState(snapshot, without).lost()
+    lost = StateWithout(snapshot, without).lost()
     if lost:
         raise InvalidOption(
             f"{what} is not possible: cleaning has deleted {len(lost)} files that are needed then, {lost[0]} among them"
@@ -304,7 +308,7 @@ def check_no_file_lost(snapshot: Snapshot, without: set[str], what: str) -> None
         )
 
 
-def check_nobody_runs(timeline: Timeline, instant: str, what: str) -> None:
+def check_not_running(timeline: Timeline, instant: str, what: str) -> None:
     """Raise `CommitConflict` where a pending action was requested after the instant."""
     waiting = next((i for i in timeline.pending if i.time > instant and completes_as(i.action) in COMMITS), None)
     if waiting is not None:

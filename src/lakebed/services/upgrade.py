@@ -1,7 +1,7 @@
 """Upgrade and downgrade: a table of another version with the same rows, never unless asked.
 
-A plan that prints says what it takes, or why the table stays as it is. What the other version would read otherwise
-is settled first, while writes go on: log files are compacted. Then, under the table lock and with nothing pending,
+A plan that prints shows what it takes, or why the table stays unchanged. What the other version would read differently
+is finished first, while writes go on: log files are compacted. Then, under the table lock and with nothing pending,
 the timeline is written in the other layout next to the old one, and one write of the properties makes the table one
 of the other version. Cut off before that, the table is as it was; cut off after it, it is complete, and running the
 change again removes the old timeline and builds the indexes that are noted.
@@ -29,7 +29,7 @@ from lakebed.metadata.layout import BLOOM_FILTERS, FILES, METADATA_FOLDER, PARTI
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.metadata.partitions.expression_results import noting
 from lakebed.metadata.partitions.key_changes import is_partitioned, record_index_definition
-from lakebed.metadata.partitions.registry import WANTED_PROPERTY, find_kind, remembered_indexes, remembered_property
+from lakebed.metadata.partitions.registry import REQUESTED_PROPERTY, find_kind, remembered_indexes, remembered_property
 from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT
 from lakebed.model import RECORD_INDEX, Action, LogFile, State, has_completion_times
 from lakebed.operations.context import WriteContext
@@ -38,7 +38,7 @@ from lakebed.properties.file import SUPPORTED_VERSIONS, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.services.cleaning import clean, run_clean, savepointed_files
 from lakebed.services.compaction import compact
-from lakebed.services.undo import Undoing
+from lakebed.services.undo import UndoTransaction
 from lakebed.services.upgrade_properties import changed_properties, other_layout, with_changes
 from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
 from lakebed.services.verify import build_as_defined, sizings_of
@@ -49,8 +49,8 @@ from lakebed.storage.folder import FolderStorage
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.wording import count_text
 
-# Indexes that are to be built again, noted from before the first one goes until all are there: whoever runs the change
-# again, after it was cut off, builds those.
+# Indexes that are to be built again, noted from before the first one goes until all are there: the next run of the
+# change, after it was cut off, builds those.
 NOTED_PROPERTY = "lakebed.upgrade.indexes"
 # Metadata partitions that are the same in versions 8 and 9; others have another form in each.
 _OF_BOTH = (FILES, BLOOM_FILTERS, RECORD_INDEX)
@@ -123,7 +123,7 @@ def check_direction(version: int, to: int, verb: str) -> None:
     if to != version and (to > version) != up:
         other = "downgrade" if up else "upgrade"
         raise InvalidOption(
-            f"the table has version {version}: version {to} is {'before' if up else 'behind'} that",
+            f"the table has version {version}: version {to} is {'before' if up else 'after'} that",
             hint=f"Use t.{other}(to={to}) or `lakebed {other} URI --to {to}`.",
             context={"version": version, "to": to},
         )
@@ -131,12 +131,12 @@ def check_direction(version: int, to: int, verb: str) -> None:
 
 def plan_version(snapshot: Snapshot, to: int) -> VersionPlan:
     """What is to be done with the table of this moment. Raises `UnsupportedFeature` or `InvalidOption` where it cannot
-    have that version, `CommitConflict` while something is pending that has to be settled first."""
+    have that version, `CommitConflict` while something is pending that has to be finished first."""
     config = snapshot.config
     if to == config.version:
         return VersionPlan(to, to)
     _check_indexes(config, to)
-    changes = changed_properties(config, to) | _wanted(config, to)
+    changes = changed_properties(config, to) | _requested(config, to)
     rebuilt, dropped = sorted_partitions(config, load_definitions(snapshot.storage, config), to)
     for name in dropped:
         changes |= noting(config.properties, name, None)
@@ -157,7 +157,7 @@ def sorted_partitions(
     config: TableConfig, definitions: Mapping[str, IndexDefinition], to: int
 ) -> tuple[list[str], dict[str, str]]:
     """The partitions of the metadata table that are built again, and those that are dropped, with the reason; those
-    that stay as they are, which tables of version 8 and 9 have alike, are in neither."""
+    that stay unchanged, which are the same in version 8 and 9, are in neither."""
     crossing = has_completion_times(config.version) != has_completion_times(to)
     rebuilt: list[str] = []
     dropped: dict[str, str] = {}
@@ -187,11 +187,11 @@ def _reason_to_drop(name: str, definition: IndexDefinition | None, to: int) -> s
     return None
 
 
-def _wanted(config: TableConfig, to: int) -> dict[str, str | None]:
+def _requested(config: TableConfig, to: int) -> dict[str, str | None]:
     """The indexes that the table asks for, without those that the version does not have."""
     names = remembered_indexes(config.properties)
     kept = [n for n in names if not (to < 9 and n.partitioned) and not (to < 8 and n.column is not None)]
-    return {} if len(kept) == len(names) else {WANTED_PROPERTY: None, **remembered_property(kept)}
+    return {} if len(kept) == len(names) else {REQUESTED_PROPERTY: None, **remembered_property(kept)}
 
 
 def _check_indexes(config: TableConfig, to: int) -> None:
@@ -199,7 +199,7 @@ def _check_indexes(config: TableConfig, to: int) -> None:
     if to < 9 and settings.get("type") == "record" and settings.get("partitioned", "").lower() == "true":
         raise UnsupportedFeature(
             f"writes to table {config.name!r} go by a record index for each partition path, which only version 9 has",
-            hint="Tell the table another index first, e.g. t.indexes.adopt('simple').",
+            hint="Give the table another index first, e.g. t.indexes.adopt('simple').",
             context={"feature": "partitioned record index"},
         )
 
@@ -210,7 +210,7 @@ def _check_timeline(snapshot: Snapshot, plan: VersionPlan) -> None:
         if timeline.is_pending_clustering(pending):
             raise CommitConflict(
                 f"clustering {pending.time} of table {snapshot.config.name!r} is pending: the log files of its file"
-                " groups cannot be compacted before it is settled",
+                " groups cannot be compacted before it is finished",
                 hint="Run it with t.cluster(), or take it off with real Hudi, then try again.",
                 context={"instant": pending.time},
             )
@@ -250,7 +250,7 @@ _EVERYTHING = {
 
 @dataclass(frozen=True)
 class VersionChange:
-    """What an upgrade or downgrade did, or would do: see `plan`. `notes` say what was done beside it."""
+    """What an upgrade or downgrade did, or would do: see `plan`. `notes` name what else was done."""
 
     plan: VersionPlan
     done: bool = True
@@ -284,11 +284,11 @@ def downgrade(context: WriteContext, to: int, *, dry_run: bool = False) -> Versi
 
 
 def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool = False) -> VersionChange:
-    """Give the table another version; with `dry_run` only say what that takes. One that has it already is rid of what
-    a change that was cut off has left.
+    """Give the table another version; with `dry_run` only report what that takes. One that has it already is rid of
+    what a change that was cut off has left.
 
     Raises `UnsupportedFeature` or `InvalidOption` where the table cannot have that version, `CommitConflict` where
-    somebody writes to it; the version is what it was then.
+    a writer is active; the version is unchanged then.
     """
     check_write(context.config.properties, table_features(context.opened), verb)
     plan = plan_version(context.opened, to)
@@ -298,15 +298,15 @@ def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool =
     notes: list[str] = []
     attempts = _ATTEMPTS if to != context.config.version else 0
     for attempt in range(attempts):
-        notes += _settle(context, plan, verb)
+        notes += _finish_interrupted(context, plan, verb)
         context = _reopened(context)
         flip: _Flip | None = None
         try:
-            with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held() as snapshot:
+            with UndoTransaction.of(context, Action.COMMIT, verb) as tx, tx.locked_view() as snapshot:
                 blocked = _reason_to_wait(snapshot, plan)
                 if blocked is None:
                     flip = _change(tx, snapshot, to)
-                    if tx.still_mine():
+                    if tx.lock_is_held():
                         notes += _finish(tx, flip.new, flip.sizings)
                         return VersionChange(plan, notes=tuple(notes), seconds=time.monotonic() - started)
                 elif attempt == _ATTEMPTS - 1:
@@ -315,9 +315,9 @@ def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool =
             if flip is None:
                 raise
         if flip is not None:
-            notes += _settle_flip(_reopened(context), flip, verb)
+            notes += _finish_flip(_reopened(context), flip, verb)
             return VersionChange(plan, notes=tuple(notes), seconds=time.monotonic() - started)
-    with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held() as snapshot:
+    with UndoTransaction.of(context, Action.COMMIT, verb) as tx, tx.locked_view() as snapshot:
         notes += _finish(tx, snapshot.config, {})
     return VersionChange(plan, notes=tuple(notes), seconds=time.monotonic() - started)
 
@@ -325,13 +325,13 @@ def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool =
 # while writes go on
 
 
-def _settle(context: WriteContext, plan: VersionPlan, verb: str) -> list[str]:
+def _finish_interrupted(context: WriteContext, plan: VersionPlan, verb: str) -> list[str]:
     """Finish what is planned, and leave no log file that the other version would read in another way."""
     waiting = [i for i in context.opened.timeline.pending if i.action is Action.CLEAN]
     notes = [str(run_clean(context, instant.time)) for instant in waiting]
     if context.config.table_type != "mor":
         return notes
-    everything = resolve_options({**context.options.given, **_EVERYTHING})
+    everything = resolve_options({**context.options.explicit, **_EVERYTHING})
     context = _reopened(replace(context, options=everything))
     _take_log_compactions_back(context, verb)
     done = compact(_reopened(context))
@@ -351,7 +351,7 @@ def _take_log_compactions_back(context: WriteContext, verb: str) -> None:
     """Nothing is lost with their plans, and compactions pass over the file groups in them."""
     if all(i.action is not Action.LOGCOMPACTION for i in context.opened.timeline.pending):
         return
-    with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held():
+    with UndoTransaction.of(context, Action.COMMIT, verb) as tx, tx.locked_view():
         for instant in [i for i in tx.timeline.pending if i.action is Action.LOGCOMPACTION]:
             if instant.state is State.INFLIGHT and not is_dead(tx.storage, instant.time):
                 raise _conflict(f"log compaction {instant.time} is being run by another process")
@@ -362,7 +362,7 @@ def _take_log_compactions_back(context: WriteContext, verb: str) -> None:
 
 
 def _reason_to_wait(snapshot: Snapshot, plan: VersionPlan) -> LakebedError | None:
-    """Why the table cannot change now: somebody writes to it, or has done so since it was settled."""
+    """Why the table cannot change now: a writer is active, or has written since everything was finished."""
     pending = next(iter(snapshot.timeline.pending), None)
     if pending is not None:
         return _conflict(f"{pending.action} {pending.time} is pending")
@@ -395,7 +395,7 @@ class _Flip:
     sizings: Mapping[str, GroupSizing | None]
 
 
-def _change(tx: Undoing, snapshot: Snapshot, to: int) -> _Flip:
+def _change(tx: UndoTransaction, snapshot: Snapshot, to: int) -> _Flip:
     """Write the other timeline, and then the properties."""
     storage = tx.storage
     plan = plan_version(snapshot, to)
@@ -405,7 +405,7 @@ def _change(tx: Undoing, snapshot: Snapshot, to: int) -> _Flip:
     _check_lock(tx)
     if plan.is_crossing:
         storage.delete_folder(METADATA_FOLDER)
-        copy_timeline(snapshot.timeline, with_changes(config, plan.properties), tx.still_mine)
+        copy_timeline(snapshot.timeline, with_changes(config, plan.properties), tx.lock_is_held)
     else:
         _change_metadata_table(storage, config, to)
     _check_lock(tx)
@@ -413,35 +413,35 @@ def _change(tx: Undoing, snapshot: Snapshot, to: int) -> _Flip:
     return _Flip(plan, snapshot.timeline, config, new, sizings)
 
 
-def _check_lock(tx: Undoing) -> None:
-    if not tx.still_mine():
+def _check_lock(tx: UndoTransaction) -> None:
+    if not tx.lock_is_held():
         raise _conflict("the lock was lost while it was changed")
 
 
-def _settle_flip(context: WriteContext, flip: _Flip, verb: str) -> list[str]:
-    """The lock ran out while the properties were written, or behind that. Whoever wrote to the old timeline meanwhile
-    has written to what was copied before: the table is given its old version again then, unless somebody has gone on
-    with the new one."""
-    with Undoing.of(context, Action.COMMIT, verb) as tx, tx.held() as snapshot:
+def _finish_flip(context: WriteContext, flip: _Flip, verb: str) -> list[str]:
+    """The lock ran out while the properties were written, or after that. A writer to the old timeline meanwhile
+    has written to what was copied before: the table is given its old version again then, unless another one has
+    continued with the new one."""
+    with UndoTransaction.of(context, Action.COMMIT, verb) as tx, tx.locked_view() as snapshot:
         if snapshot.config.version != flip.plan.target:
-            raise _conflict("another process changed it while this one stood still")
+            raise _conflict("another process changed it while this one was suspended")
         missed = load_timeline(tx.storage, flip.old).files.keys() - flip.copied.files.keys()
         if not missed or not flip.plan.is_crossing:
             return _finish(tx, snapshot.config, flip.sizings)
-        if any(i.time > flip.copied.greatest_known for i in snapshot.timeline.completed):
+        if any(i.time > flip.copied.latest_time for i in snapshot.timeline.completed):
             raise CommitStateUnknown(
                 f"table {flip.old.name!r} was written to in versions {flip.plan.source} and {flip.plan.target} while"
-                " the process that changed its version stood still without the table lock",
+                " the process that changed its version was suspended without the table lock",
                 hint=f"The table has version {flip.plan.target}. What was written to the other one is on the timeline"
                 f" in {flip.old.timeline_path}; nothing was cleaned up.",
                 context={"files": sorted(missed)},
             )
         update_table_config(tx.storage, {key: flip.old.properties.get(key) for key in flip.plan.properties})
-        raise _conflict("it was written to while this process stood still without the table lock")
+        raise _conflict("it was written to while this process was suspended without the table lock")
 
 
 def _set_aside(
-    tx: Undoing, config: TableConfig, plan: VersionPlan, definitions: Mapping[str, IndexDefinition]
+    tx: UndoTransaction, config: TableConfig, plan: VersionPlan, definitions: Mapping[str, IndexDefinition]
 ) -> TableConfig:
     """Take the partitions off the metadata table that cannot stay, and note those that are built again."""
     storage = tx.storage
@@ -470,18 +470,18 @@ def _set_aside(
 
 
 def _change_metadata_table(storage: Storage, config: TableConfig, to: int) -> None:
-    """The metadata table goes first: of another version than its table it is read alike in 8 and 9."""
+    """The metadata table goes first: of another version than its table it is read the same way in 8 and 9."""
     if config.metadata_partitions:
         update_table_config(FolderStorage(storage, METADATA_FOLDER), {"hoodie.table.version": str(to)})
     else:  # what is there is none of this table's
         storage.delete_folder(METADATA_FOLDER)
 
 
-def _finish(tx: Undoing, config: TableConfig, sizings: Mapping[str, GroupSizing | None]) -> list[str]:
-    """What comes behind the new properties, now or when the change is run again: the old timeline goes, and the indexes
+def _finish(tx: UndoTransaction, config: TableConfig, sizings: Mapping[str, GroupSizing | None]) -> list[str]:
+    """What follows the new properties, now or when the change is run again: the old timeline goes, and the indexes
     that are noted are built."""
     storage = tx.storage
-    removed = remove_timeline(storage, other_layout(config), tx.still_mine)
+    removed = remove_timeline(storage, other_layout(config), tx.lock_is_held)
     notes = [f"{count_text(removed, 'file')} of the old timeline removed"] if removed else []
     noted = noted_indexes(config)
     if not noted:
@@ -491,7 +491,7 @@ def _finish(tx: Undoing, config: TableConfig, sizings: Mapping[str, GroupSizing 
         storage.delete_folder(METADATA_FOLDER)
     if missing:
         snapshot = snapshot_of(storage, config, load_timeline(storage, config))
-        build_as_defined(snapshot, missing, load_definitions(storage, config), sizings, tx.settings, tx.still_mine)
+        build_as_defined(snapshot, missing, load_definitions(storage, config), sizings, tx.settings, tx.lock_is_held)
         notes.append(f"built: {', '.join(missing)}")
     update_table_config(storage, {NOTED_PROPERTY: None})
     return notes

@@ -1,4 +1,4 @@
-"""What `hoodie.properties` says in each table version: the keys that an upgrade or downgrade changes."""
+"""`hoodie.properties` in each table version: the keys that an upgrade or downgrade changes."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _with_ordering(new: dict[str, str], config: TableConfig, key: str) -> dict[s
     """The ordering fields under the name of the version; a payload class that knows its own has them."""
     payload = new.get("hoodie.table.legacy.payload.class") or new.get("hoodie.compaction.payload.class", "")
     rule = PAYLOAD_RULES.get(payload)
-    own = () if rule is None else rule.ordering_fields if key == _ORDERING else rule.own_ordering
+    own = () if rule is None else rule.ordering_fields if key == _ORDERING else rule.lakebed_ordering
     fields = own or config.ordering_fields
     for name in (_ORDERING, _OLD_ORDERING):
         new.pop(name, None)
@@ -134,7 +134,7 @@ def _with_ordering(new: dict[str, str], config: TableConfig, key: str) -> dict[s
 
 
 def _with_merge(config: TableConfig, version: int) -> dict[str, str]:
-    """All properties, those that say how rows are merged in the form of the version."""
+    """All properties, those of merging in the form of the version."""
     mode, payload, strategy = _merge_of(config)
     new = {key: value for key, value in config.properties.items() if key not in _MERGE_KEYS}
     default: MergeMode = "event_time" if config.ordering_fields else "commit_time"
@@ -152,7 +152,7 @@ def _with_merge(config: TableConfig, version: int) -> dict[str, str]:
 
 
 def _merge_of(config: TableConfig) -> _Merge:
-    """Merge mode, payload class and strategy id of the table, as many of them as are needed to tell."""
+    """Merge mode, payload class and strategy id of the table, as many of them as are needed."""
     if config.merge_strategy not in ("", *MODE_STRATEGIES):
         return None, None, config.merge_strategy
     mode, payload = config.merge_mode, config.payload or None
@@ -176,6 +176,6 @@ def _merge_of(config: TableConfig) -> _Merge:
 
 
 def other_layout(config: TableConfig) -> TableConfig:
-    """The settings that tell where the instants of the layout are that the table does not have."""
+    """The settings with the folders of the instants in the layout that the table does not have."""
     version, layout = ("8", "2") if config.layout == 1 else ("6", "1")
     return with_changes(config, {_VERSION: version, _LAYOUT: layout})

@@ -138,11 +138,11 @@ _UNFINISHED = re.compile(r"^\.(\d{14,}|\.commits_\.archive|manifest_|_version_).
 _COPIERS = 16
 
 
-def copy_timeline(timeline: Timeline, config: TableConfig, still_mine: Callable[[], bool]) -> tuple[int, int]:
+def copy_timeline(timeline: Timeline, config: TableConfig, lock_is_held: Callable[[], bool]) -> tuple[int, int]:
     """Write all instants, those of the archive too, in the layout of `config`, the settings that the table is to have;
     gives how many there are of both. Lock held, and nothing pending."""
     storage = timeline.storage
-    remove_timeline(storage, config, still_mine)
+    remove_timeline(storage, config, lock_is_held)
     archived = [i for i in timeline.archived().instants if i.is_completed]
     times = completion_times((*archived, *timeline.completed))
     files = [(i, name) for name in timeline.files if (i := parse_instant_file(name, timeline.config.version))]
@@ -154,7 +154,7 @@ def copy_timeline(timeline: Timeline, config: TableConfig, still_mine: Callable[
     return len(timeline.instants), len(archived)
 
 
-def remove_timeline(storage: Storage, config: TableConfig, still_mine: Callable[[], bool] = lambda: True) -> int:
+def remove_timeline(storage: Storage, config: TableConfig, lock_is_held: Callable[[], bool] = lambda: True) -> int:
     """Delete the timeline, archive and all, that the layout of `config` has; gives how many files of instants it had.
     Never call it for the layout that the table has, which another process may change as soon as the lock is lost."""
 
@@ -165,7 +165,7 @@ def remove_timeline(storage: Storage, config: TableConfig, still_mine: Callable[
         name for name in storage.list_names(config.archive_folder) if is_archive(name) or _UNFINISHED.match(name)
     )
     for path in (*doomed, *(f"{config.archive_folder}/{name}" for name in archived)):
-        if not still_mine():
+        if not lock_is_held():
             raise CommitConflict(
                 f"the lock of {storage.url()} was lost while a timeline of another version was removed",
                 hint="Another process took it after it expired. Run the upgrade or downgrade again.",
@@ -181,8 +181,8 @@ def _is_of_timeline(name: str, version: int) -> bool:
 
 
 def completion_times(completed: Iterable[Instant]) -> dict[Key, str]:
-    """When each instant completed. Version 6 does not say (a file's time is lost when a table is copied): they complete
-    right after they were requested, and so in the order in which version 6 shows and merges them."""
+    """When each instant completed. Version 6 does not record it (a file's time is lost when a table is copied): they
+    complete right after they were requested, and so in the order in which version 6 shows and merges them."""
     found: dict[Key, str] = {}
     last = ""
     for instant in sorted(completed, key=key_of):
@@ -216,7 +216,7 @@ class _Copy:
         return named(action, instant.time, version)
 
     def _is_clustering(self) -> bool:
-        """Whether a replacecommit is a clustering, which only its plan tells on version 6."""
+        """Whether a replacecommit is a clustering, which only its plan shows on version 6."""
         instant, timeline = self._instant, self._timeline
         if instant.action is not Action.REPLACECOMMIT or has_completion_times(timeline.config.version):
             return False

@@ -18,7 +18,7 @@ from lakebed.errors import CommitConflict, CorruptFile
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing, group_number, parse_files
-from lakebed.metadata.lookups import MetadataTable, open_snapshot, snapshot_of, whole_slice
+from lakebed.metadata.lookups import MetadataTable, full_slice, open_snapshot, snapshot_of
 from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.base import PartitionKind, StoredTable
 from lakebed.metadata.partitions.record_index import repeated_keys
@@ -38,14 +38,14 @@ from lakebed.timeline.instants import INSTANT_DIGITS, InstantClock, without_suff
 from lakebed.timeline.timeline import Timeline, load_timeline
 
 RECORD_KEYS = "record keys"
-_SHOWN = 20
+_PREVIEWED = 20
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Verification:
     """What `verify` found. `differences` has a row for each: index, problem (missing, extra, wrong, repeated), what it
-    is about, what the data says and what the index says. `checked` names the partitions that were compared, `left_out`
+    is about, the data's value and the index's value. `checked` names the partitions that were compared, `left_out`
     those that were not."""
 
     differences: pa.Table
@@ -69,7 +69,7 @@ class Verification:
         if self.ok:
             return "\n".join([*lines, "no difference"])
         lines.append(f"{self.differences.num_rows} difference(s)")
-        for row in self.differences.slice(0, _SHOWN).to_pylist():
+        for row in self.differences.slice(0, _PREVIEWED).to_pylist():
             detail = f"expected {row['expected']!r}, found {row['found']!r}" if row["problem"] == "wrong" else ""
             lines.append(f"{row['index']}: {row['problem']} {row['what']} {detail}".rstrip())
         return "\n".join(lines)
@@ -77,7 +77,7 @@ class Verification:
 
 def verify(storage: Storage) -> Verification:
     """Compare all partitions of the table's metadata table with its files and rows, as they are now, and look for
-    record keys that stand twice where they should be unique (the differences of `record keys`).
+    record keys that are stored twice where they should be unique (the differences of `record keys`).
 
     Reads the listing, the footers, the key column of all files, for secondary indexes the indexed columns and for
     expression indexes theirs.
@@ -91,7 +91,7 @@ def verify(storage: Storage) -> Verification:
 
 
 def _repeated_keys(snapshot: Snapshot) -> pa.Table:
-    """A row for each key that stands more than once: in the table under a global index, else in its partition path.
+    """A row for each key that is stored more than once: in the table under a global index, else in its partition path.
     Nothing for tables whose keys are not stored."""
     config = snapshot.config
     files = snapshot_of(snapshot.storage, config, snapshot.timeline, use_metadata=False)
@@ -190,7 +190,7 @@ def _positions(codes: Int64s, other: Int64s) -> Int64s:
 
 
 def rebuild_damaged(
-    snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings, still_mine: Callable[[], bool]
+    snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings, lock_is_held: Callable[[], bool]
 ) -> pa.Table:
     """Build what cannot be read again; gives a row of differences for each. Lock held.
 
@@ -202,23 +202,23 @@ def rebuild_damaged(
         return DIFFERENCES.empty_table()
     broken = list(snapshot.config.metadata_partitions) if FILES in damage else list(damage)
     _check_rows(table, broken)
-    rebuild(snapshot, broken, settings, still_mine)
+    rebuild(snapshot, broken, settings, lock_is_held)
     columns = {"index": list(damage), "problem": ["damaged"] * len(damage), "what": list(damage.values())}
     empty = [None] * len(damage)
     return pa.table([pa.array(columns.get(f.name, empty), f.type) for f in DIFFERENCES], schema=DIFFERENCES)
 
 
 def rebuild(
-    snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings, still_mine: Callable[[], bool]
+    snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings, lock_is_held: Callable[[], bool]
 ) -> None:
     """Drop these partitions and build them as they were defined, from the table; with `files` the whole metadata table.
     Lock held."""
     storage, config = snapshot.storage, snapshot.config
     definitions = load_definitions(storage, config)
     sizings = sizings_of(snapshot, partitions, definitions)
-    upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, still_mine=still_mine)
+    upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, lock_is_held=lock_is_held)
     config = drop(upkeep.store, partitions)
-    build_as_defined(replace(snapshot, config=config), partitions, definitions, sizings, settings, still_mine)
+    build_as_defined(replace(snapshot, config=config), partitions, definitions, sizings, settings, lock_is_held)
 
 
 def build_as_defined(
@@ -227,7 +227,7 @@ def build_as_defined(
     definitions: Mapping[str, IndexDefinition],
     sizings: Mapping[str, GroupSizing | None],
     settings: WriteSettings,
-    still_mine: Callable[[], bool],
+    lock_is_held: Callable[[], bool],
 ) -> TableConfig:
     """Build these partitions, which the table does not have, by their definitions; gives the table's new settings. Lock
     held."""
@@ -235,7 +235,7 @@ def build_as_defined(
     names = _names(partitions, definitions)
     settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
     for name in [IndexName(FILES), *names] if FILES in partitions else names:
-        upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, still_mine=still_mine)
+        upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, lock_is_held=lock_is_held)
         config = upkeep.add(name, sizing=sizings.get(name.partition))
     return config
 
@@ -253,7 +253,7 @@ def _names(partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]
 
 
 def _damage(snapshot: Snapshot, table: StoredTable, partitions: Sequence[str]) -> dict[str, str]:
-    """The partitions that cannot be read, with what is wrong; `files` stands for the whole metadata table."""
+    """The partitions that cannot be read, with what is wrong; `files` means the complete metadata table."""
     try:
         metadata = snapshot.metadata
         if metadata is None:
@@ -274,12 +274,12 @@ def _damage(snapshot: Snapshot, table: StoredTable, partitions: Sequence[str]) -
 
 
 def _reason(error: CorruptFile | FileNotFoundError) -> str:
-    return error.message if isinstance(error, CorruptFile) else f"{error} is gone"
+    return error.message if isinstance(error, CorruptFile) else f"{error} is missing"
 
 
 def _read(metadata: MetadataTable, table: StoredTable, partition: str) -> None:
     for file_slice in metadata.slices.file_slices(partition):
-        whole_slice(metadata.slices, file_slice)
+        full_slice(metadata.slices, file_slice)
     upkeep = find_kind(partition)
     if upkeep is not None and upkeep.is_comparable(partition, table):
         upkeep.found(partition, metadata, table)
@@ -336,19 +336,19 @@ def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verific
                 f"the metadata table cannot be repaired while instant {waiting.time} is pending",
                 hint="Try again when the writers are done; what dead ones left is undone by the next write.",
             )
-        return align(snapshot, wanted, settings, lock.still_mine)
+        return align(snapshot, wanted, settings, lock.lock_is_held)
 
 
 def align(
     snapshot: Snapshot,
     partitions: Sequence[str],
     settings: WriteSettings,
-    still_mine: Callable[[], bool],
+    lock_is_held: Callable[[], bool],
 ) -> Verification:
-    """Make these partitions of the metadata table say what the table is now. Lock held, `snapshot` read under it. Gives
+    """Make these partitions of the metadata table match the table. Lock held, `snapshot` read under it. Gives
     what differed."""
     storage, config, timeline = snapshot.storage, snapshot.config, snapshot.timeline
-    damage = rebuild_damaged(snapshot, partitions, settings, still_mine)
+    damage = rebuild_damaged(snapshot, partitions, settings, lock_is_held)
     if damage.num_rows:
         config = load_table_config(storage)
         snapshot = snapshot_of(storage, config, timeline)
@@ -358,7 +358,7 @@ def align(
         return Verification(damage, found.checked, found.left_out)
     for records in _corrections(snapshot, found):
         if records:
-            store = MetadataStore(storage, config, timeline, still_mine=still_mine)
+            store = MetadataStore(storage, config, timeline, lock_is_held=lock_is_held)
             apply_delta(store, metadata_instant(storage, config, timeline), records)
     return Verification(pa.concat_tables([damage, found.differences]), found.checked, found.left_out)
 

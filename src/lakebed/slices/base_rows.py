@@ -39,7 +39,7 @@ class BaseRows(Protocol):
     @property
     def rows(self) -> int: ...
 
-    is_whole: ClassVar[bool]
+    is_complete: ClassVar[bool]
     """Whether these are all rows of the file, in its order."""
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -56,13 +56,13 @@ class BaseFileRows:
     batch_rows: int
     dictionary: Sequence[str] = ()
     page_checksums: bool = True
-    known_footer: Footer | None = None
+    cached_footer: Footer | None = None
     tally: ReadTally | None = None
-    is_whole: ClassVar[bool] = True
+    is_complete: ClassVar[bool] = True
 
     @once
     def footer(self) -> Footer:
-        return self.known_footer or read_footer(self.storage, self.file.path, self.file.size or None)
+        return self.cached_footer or read_footer(self.storage, self.file.path, self.file.size or None)
 
     @property
     def schema(self) -> pa.Schema:
@@ -92,7 +92,7 @@ class RowsOfInstants:
 
     of: BaseRows
     instants: Set[str]
-    is_whole: ClassVar[bool] = False
+    is_complete: ClassVar[bool] = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -114,12 +114,12 @@ class RowsOfInstants:
 
 
 @dataclass(frozen=True)
-class HeldRows:
+class BufferedRows:
     """Rows of a base file that were read before, in columns enough."""
 
     batches: Sequence[pa.RecordBatch]
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    is_whole: ClassVar[bool] = False
+    is_complete: ClassVar[bool] = False
 
     @property
     def rows(self) -> int:

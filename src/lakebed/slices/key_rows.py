@@ -22,7 +22,7 @@ from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.merge.log_entries import roots
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
-from lakebed.slices.base_rows import ColumnNames, HeldRows, plain_rows, stored_name
+from lakebed.slices.base_rows import BufferedRows, ColumnNames, plain_rows, stored_name
 from lakebed.slices.reader import SliceReader
 
 # Row groups beyond this many bytes are read by batches.
@@ -97,7 +97,7 @@ def _merged(
     )
     if reader.tally is not None:
         reader.tally.add_reads(reads)
-    merged = reader.open_merge(file_slice, schema, HeldRows(found, stored), columns=wanted, names=names, keys=keys)
+    merged = reader.open_merge(file_slice, schema, BufferedRows(found, stored), columns=wanted, names=names, keys=keys)
     if merged.needs_every_row:
         rows = reader.read(file_slice, wanted, schema=schema, names=names)
         return [batch for batch in (_with_keys(batch, keys) for batch in rows) if batch.num_rows]

@@ -41,8 +41,8 @@ class LogRows:
     schema: pa.Schema
     names: ColumnNames | None
     _spilled: pa.Table | None = None
-    _held: pa.RecordBatch | None = None
-    _places: Positions = field(default_factory=lambda: np.empty(0, np.int64))
+    _buffered: pa.RecordBatch | None = None
+    _positions: Positions = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def kinds(self) -> list[pa.DataType]:
@@ -52,8 +52,8 @@ class LogRows:
     def spill(self, spill: Spill) -> None:
         """Decode all records that are no deletes, for logs whose blocks do not stay open."""
         every = np.flatnonzero(~self.entries.deletes)
-        self._places = np.zeros(len(self.entries), np.int64)
-        self._places[every] = np.arange(len(every))
+        self._positions = np.zeros(len(self.entries), np.int64)
+        self._positions[every] = np.arange(len(every))
         schema = pa.schema([pa.field(one.name, one.type) for one in self.schema])
         for number, rows in _by_block(self.entries.block[every], self.entries.row[every]):
             size = rows_of_batch(len(rows), self.logs.blocks[number].content_length)
@@ -66,16 +66,16 @@ class LogRows:
         """Decode all records that are no deletes, for few of them."""
         every = np.flatnonzero(~self.entries.deletes)
         held = self.take(every)
-        self._places = np.zeros(len(self.entries), np.int64)
-        self._places[every] = np.arange(len(every))
-        self._held = held
+        self._positions = np.zeros(len(self.entries), np.int64)
+        self._positions[every] = np.arange(len(every))
+        self._buffered = held
 
     def take(self, entries: Positions) -> pa.RecordBatch:
         """The rows of some entries, in their order."""
-        if self._held is not None:
-            return self._held.take(pa.array(self._places[entries]))
+        if self._buffered is not None:
+            return self._buffered.take(pa.array(self._positions[entries]))
         if self._spilled is not None:
-            return gather(self._spilled, self._places[entries])
+            return gather(self._spilled, self._positions[entries])
         ascends = bool((np.diff(entries) > 0).all())
         sought = entries if ascends else np.unique(entries)
         parts = list(self._decoded(sought))

@@ -57,7 +57,7 @@ class BlockView:
             return True
         return instant not in self.pending and instant < self.start
 
-    def with_own(self, instant: str) -> BlockView:
+    def with_writer_of(self, instant: str) -> BlockView:
         """The view of the writer of an instant, which is pending for all others."""
         if self.committed is None:
             return self
@@ -87,7 +87,7 @@ class LogUnit:
     @once
     def rows_of(self) -> dict[int, range]:
         """Where the rows of each of the blocks are."""
-        whole = self.block.whole if isinstance(self.block, DecodedBlock) else self.block
+        whole = self.block.full_plan if isinstance(self.block, DecodedBlock) else self.block
         counts = whole.counts if isinstance(whole, JointBlock) else [whole.rows]
         return dict(
             zip(self.numbers, (range(*edges) for edges in pairwise(accumulate(counts, initial=0))), strict=True)
@@ -149,16 +149,16 @@ class DecodedBlock:
     """A data block that keeps what was decoded; `whole` is the block."""
 
     def __init__(self, whole: DataBlock, ahead: Sequence[str]) -> None:
-        self.whole, self._ahead = whole, ahead
+        self.full_plan, self._ahead = whole, ahead
         self._held: pa.RecordBatch | None = None
 
     @property
     def schema(self) -> pa.Schema:
-        return self.whole.schema
+        return self.full_plan.schema
 
     @property
     def rows(self) -> int:
-        return self.whole.rows
+        return self.full_plan.rows
 
     def read(self, columns: Sequence[str], rows: Positions | None = None) -> pa.RecordBatch:
         """As `DataBlock.read`."""
@@ -167,14 +167,14 @@ class DecodedBlock:
         held = self._held
         if held is None or not set(names) <= set(held.schema.names):
             before = [] if held is None else held.schema.names
-            held = self._held = self.whole.read(list(dict.fromkeys([*before, *names, *self._ahead])))
+            held = self._held = self.full_plan.read(list(dict.fromkeys([*before, *names, *self._ahead])))
         found = held.select(names)
         return found if rows is None or len(rows) == self.rows else found.take(pa.array(rows))
 
 
 _READERS = 8
 # Opened blocks whose contents have up to this share of the memory bound stay open.
-_KEPT_SHARE = 4
+_RETAINED_SHARE = 4
 
 
 @dataclass(slots=True)
@@ -203,7 +203,7 @@ class SliceLogs:
     memory: int
     ahead: Sequence[str] = ()
     _open: dict[int, LogUnit] = field(default_factory=dict[int, LogUnit])
-    _kept: int = 0
+    _retained: int = 0
 
     @classmethod
     def scan(
@@ -242,7 +242,7 @@ class SliceLogs:
     @property
     def stays_open(self) -> bool:
         """Whether the contents of all data blocks are cached once they were read."""
-        return self.data_bytes <= self.memory // _KEPT_SHARE
+        return self.data_bytes <= self.memory // _RETAINED_SHARE
 
     @property
     def data_bytes(self) -> int:
@@ -268,10 +268,10 @@ class SliceLogs:
         if found is None:
             numbers = self._units.get(number, (number,))
             size = sum(self.blocks[n].content_length for n in numbers)
-            stays = self._kept + size <= self.memory // _KEPT_SHARE
+            stays = self._retained + size <= self.memory // _RETAINED_SHARE
             found = open_unit(self.blocks, numbers, self.ahead, stays=stays)
             if stays:
-                self._kept += size
+                self._retained += size
                 self._open |= dict.fromkeys(numbers, found)
         return found
 

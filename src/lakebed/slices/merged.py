@@ -267,7 +267,7 @@ class MergedSlice:
 
     def numbered(self) -> Iterator[tuple[pa.RecordBatch, Positions]]:
         """The rows, each with its number in the base file: -1 for one that is in the log only."""
-        assert self.base is None or (self.base.is_whole and self.groups is None)
+        assert self.base is None or (self.base.is_complete and self.groups is None)
         for batch, first, gone in self._parts():
             if first < 0:
                 yield batch, np.full(batch.num_rows, -1)
@@ -472,7 +472,7 @@ class MergedSlice:
         self.counts = self.logs.counts
         if self.keys is not None:
             return found.take(_flags_at(pc.is_in(found.keys, value_set=self.keys)))
-        if self.base is not None and self.base.is_whole and self.logs.has_positions(self.base_instant):
+        if self.base is not None and self.base.is_complete and self.logs.has_positions(self.base_instant):
             return replace(found, positions=self.logs.positions(found, self.base_instant))
         return found
 

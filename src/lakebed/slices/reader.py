@@ -187,9 +187,9 @@ class SliceReader:
         """The merge of a slice's log files with rows of its base file: all of them, or those of some `keys`."""
         logs = self.logs(file_slice)
         rules = MergeRules.of_table(self.config)
-        wanted, shown = _wanted(columns, schema, logs, base), None
+        wanted, shown = _requested(columns, schema, logs, base), None
         if rules.merger is not None:  # it gets whole rows
-            wanted, shown = _wanted(None, None, logs, base, known=wanted), wanted.names
+            wanted, shown = _requested(None, None, logs, base, known=wanted), wanted.names
         return MergedSlice(
             logs=logs,
             base=base,
@@ -263,7 +263,7 @@ class SliceReader:
         return config.key_fields[0] if alone and config.key_generator in ("SIMPLE", "NON_PARTITION") else None
 
 
-def _wanted(
+def _requested(
     columns: Sequence[str] | None,
     schema: pa.Schema | None,
     logs: SliceLogs,

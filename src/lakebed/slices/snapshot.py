@@ -74,7 +74,7 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
     known = {i.time for i in timeline.instants if i.action in _DELETING}
     found = next((i for i in now.instants if i.action in _DELETING and i.time not in known), None)
     # where the commits of then are archived, all but those with a savepoint, cleans may be among it
-    if found is None and (now.start or "") > timeline.greatest_known and timeline.commits not in ((), now.commits):
+    if found is None and (now.start or "") > timeline.latest_time and timeline.commits not in ((), now.commits):
         found = now.instants[0]
     found = found or next((i for i in timeline.commits if not now.is_committed(i.time)), None)
     if found is not None:
@@ -87,7 +87,7 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
 
 
 @contextmanager
-def naming_metadata(storage: Storage) -> Generator[None]:
+def metadata_damage_named(storage: Storage) -> Generator[None]:
     """Damage in the metadata table as a `CorruptFile` that names it and the way out."""
     try:
         yield
@@ -99,7 +99,7 @@ def naming_metadata(storage: Storage) -> Generator[None]:
             raise
         raise CorruptFile(
             named + damage,
-            hint=WAY_OUT,
+            hint=REPAIR_HINT,
             context=cause.context if known else {"path": str(cause)},
         ) from cause
 
@@ -107,16 +107,16 @@ def naming_metadata(storage: Storage) -> Generator[None]:
 WITHOUT = "to read without it meanwhile: lakebed.open(uri, options={'hoodie.metadata.enable': False})"
 
 
-WAY_OUT = f"t.indexes.repair() builds it again from the table; {WITHOUT}"
+REPAIR_HINT = f"t.indexes.repair() builds it again from the table; {WITHOUT}"
 
 
 MetadataOpener = Callable[[Storage, TableConfig, Timeline], "MetadataTable | None"]
 # Listings of different partition paths that are kept.
-_KEPT_LISTINGS = 16
+_CACHED_LISTINGS = 16
 
 
 @dataclass(slots=True)
-class _Kept:
+class _SnapshotCache:
     """What was read of a table at one moment, for views of every instant: listings by partition paths (None: all), and
     the metadata table."""
 
@@ -142,7 +142,7 @@ class Snapshot:
     use_metadata: bool = True
     base_below_logs: bool = False
     """Show of the file slices nothing but the base files of those that have log files, too."""
-    _kept: _Kept = field(default_factory=_Kept, repr=False, compare=False)
+    _cache: _SnapshotCache = field(default_factory=_SnapshotCache, repr=False, compare=False)
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
@@ -214,13 +214,13 @@ class Snapshot:
         same = (self.as_of, self.use_metadata) == (other.as_of, other.use_metadata)
         if not same or self.config != other.config or self.timeline.files != other.timeline.files:
             return False
-        if not self._kept.metadata_is_open or self.metadata is None:
+        if not self._cache.metadata_is_open or self.metadata is None:
             return True
         return other.metadata is not None and self.metadata.shows_same(other.metadata)
 
     def seeing(self, metadata: MetadataTable) -> Snapshot:
         """This view with a metadata table that was read at its moment, and is not read again."""
-        return replace(self, _kept=_Kept(metadata=metadata, metadata_is_open=True))
+        return replace(self, _cache=_SnapshotCache(metadata=metadata, metadata_is_open=True))
 
     @property
     def metadata(self) -> MetadataTable | None:
@@ -231,7 +231,7 @@ class Snapshot:
         """
         if not self.use_metadata:
             return None
-        kept = self._kept
+        kept = self._cache
         if not kept.metadata_is_open:
             kept.metadata = self.metadata_opener(self.storage, self.config, self.timeline)
             kept.metadata_is_open = True
@@ -354,10 +354,10 @@ class Snapshot:
         return read_footer(self.storage, base_file.path, base_file.size or None).schema
 
     def _listing(self, partitions: frozenset[str] | None, groups: FileGroups | None = None) -> Listing:
-        listings = self._kept.listings
+        listings = self._cache.listings
         known = listings.get(partitions)
         if known is None and self.metadata is not None:
-            with naming_metadata(self.storage):
+            with metadata_damage_named(self.storage):
                 known = list_metadata(self.metadata, self.storage, partitions, groups, self._counts)
             require_uncleaned(self.timeline, self.metadata)
             if groups is not None:
@@ -365,7 +365,7 @@ class Snapshot:
         if known is None:
             known = list_table(self.storage, partitions)
             require_uncleaned(self.timeline, None)
-        if len(listings) >= _KEPT_LISTINGS:
+        if len(listings) >= _CACHED_LISTINGS:
             listings.clear()
         listings[partitions] = known
         return known if groups is None else known.of_groups(groups)

@@ -1,6 +1,6 @@
 """Filters that Spark pushes to the data source, as nodes of lakebed's own filter tree; and the option `filter`.
 
-Spark tells a data source nothing of the session when it plans. Its tasks know the time zone: what depends on it is
+Spark gives a data source nothing of the session when it plans. Its tasks know the time zone: what depends on it is
 evaluated there, and the rest prunes files.
 """
 
@@ -107,7 +107,7 @@ def _literal(value: Any) -> Literal:
 
 
 _SESSION_ZONE = "spark.sql.session.timeZone"
-# Two zones in which no text stands for the same time.
+# Two zones in which no text means the same time.
 _ZONES = ("UTC", "+09:00")
 
 

@@ -19,7 +19,19 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 
 STORAGE_PREFIX = "storage."
-_OWN = ("path", "as_of", "query_type", "start", "end", "columns", "filter", "meta", "pushdown", "metadata", "images")
+_LAKEBED_OPTIONS = (
+    "path",
+    "as_of",
+    "query_type",
+    "start",
+    "end",
+    "columns",
+    "filter",
+    "meta",
+    "pushdown",
+    "metadata",
+    "images",
+)
 _QUERY = "query"
 _HUDI_PREFIXES = ("hoodie.", "lakebed.", "as.of.")
 
@@ -76,17 +88,19 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     storage: dict[str, str] = {}
     for name, value in given.items():
         key = "query_type" if name.lower() == _QUERY else name.lower()
-        if key in _OWN:
+        if key in _LAKEBED_OPTIONS:
             own[key] = value
         elif key.startswith(STORAGE_PREFIX):
             storage[key.removeprefix(STORAGE_PREFIX)] = value
         elif key.startswith(_HUDI_PREFIXES):
             hudi[key] = value
         else:
-            near = difflib.get_close_matches(key, _OWN, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(key, _LAKEBED_OPTIONS, n=1, cutoff=0.5)
             raise InvalidOption(
                 f"format('lakebed') has no option {name!r}",
-                hint=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(_OWN)} and storage.<name>",
+                hint=f"did you mean {near[0]!r}?"
+                if near
+                else f"it has {', '.join(_LAKEBED_OPTIONS)} and storage.<name>",
                 context={"option": name, "nearest": near[0] if near else None},
             )
     if "path" not in own:
@@ -130,7 +144,7 @@ def _refuse_with_changes(own: Mapping[str, str]) -> None:
 
 
 def _word(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    """One of the words; the first where nothing was said."""
+    """One of the words; the first by default."""
     word = given.get(name, words[0]).lower()
     if word not in words:
         raise InvalidOption(f"there is no {name} {word!r}", hint=f"take {' or '.join(words)}", context={"option": name})

@@ -31,14 +31,14 @@ def aside_name(name: str) -> str:
 
 
 def remove_asides(storage: Storage, folder: str) -> None:
-    """Remove what unfinished writers left in a folder of a table. Nobody may be writing to it."""
+    """Remove what unfinished writers left in a folder of a table. No writer may be active in it."""
     for name in storage.list_names(folder):
         if name.startswith(".") and name.endswith(".tmp"):
             storage.delete(path_in(folder, name))
 
 
 def checksum_name(name: str) -> str:
-    """Hadoop's checksum file beside a local file. One that is older than the file makes the JVM refuse it."""
+    """Hadoop's checksum file next to a local file. One that is older than the file makes the JVM refuse it."""
     return f".{name}.crc"
 
 
@@ -52,7 +52,8 @@ def sync_folder(folder: str) -> None:
 
 
 def _close(fd: int) -> None:
-    """Close what was synced before, or need not last: an error says nothing about it, and the descriptor is gone."""
+    """Close what was synced before, or need not last: an error does not concern the data, and the descriptor is
+    closed."""
     with contextlib.suppress(OSError):
         os.close(fd)
 
@@ -123,7 +124,7 @@ def remove_aside(folder: str, name: str) -> bool:
 
 
 class AtomicFile:
-    """An open file that gets its name last, by one of `publish` and `publish_new`, or is gone after `discard`.
+    """An open file that gets its name last, by `publish` or `publish_new`. `discard` removes it.
 
     `unlinked=False` asks for the hidden neighbour; `shared` for a neighbour whose name no other writer of the same path
     uses; without `durable` a power cut may take the file back or leave it empty.
@@ -175,11 +176,11 @@ class AtomicFile:
             data = data[written:]
 
     def publish_new(self) -> bool:
-        """Give the file its name if nobody has it; False (and nothing left) otherwise."""
+        """Give the file its name if no file has it; False (and nothing left) otherwise."""
         return self.publish_as([self._name])
 
     def publish_as(self, names: Sequence[str]) -> bool:
-        """Give the file several names that nobody has; False where one is taken, and then those before it are given."""
+        """Give the file several names that no file has; False if one is taken: the file then has those before it."""
         try:
             self._sync()
             for name in names:
@@ -265,7 +266,7 @@ class AtomicFile:
                     view = view[os.write(fd, view) :]
             os.fsync(fd)
         except OSError:
-            with in_doubt():  # half a file would pass for somebody else's
+            with in_doubt():  # half a file would look like another writer's
                 self._unlink(name)
             raise
         finally:
@@ -283,7 +284,7 @@ class AtomicFile:
             os.fsync(self._folder)
 
     def discard(self) -> None:
-        """Close; what has no name by now is gone."""
+        """Close; a file that has no name by now is removed."""
         if self._fd < 0:
             return
         with contextlib.suppress(OSError):  # a leftover is no reason to take a published file for a failed one

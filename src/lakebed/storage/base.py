@@ -27,7 +27,7 @@ class FileInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """Bytes of a small file with a token that says which version of it was read (for `put_if_match`)."""
+    """Bytes of a small file with a token of the version that was read (for `put_if_match`)."""
 
     data: bytes
     version: str
@@ -66,7 +66,8 @@ class Storage(Protocol):
         ...
 
     def list_names(self, prefix: str = "") -> Sequence[str]:
-        """Names of the files directly in the folder `prefix`: for a folder of many where size and time say nothing."""
+        """Names of the files directly in the folder `prefix`: for a folder of many where size and time do not
+        matter."""
         ...
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
@@ -104,7 +105,7 @@ class Storage(Protocol):
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
         """Replace the file if it still is that version (None: absent). False if it is not. Doubt is as above; context
-        `{"busy": True}` says that someone stands in the middle of a replacement, here and in `read_versioned`."""
+        `{"busy": True}` means that another process is in the middle of a replacement, here and in `read_versioned`."""
         ...
 
     def move(self, path: str, to: str) -> None:
@@ -183,7 +184,7 @@ _RETRYABLE = frozenset(
 )
 
 
-# What a network file system says of a request that the server may have done all the same.
+# Errors of a network file system for a request that the server may have done all the same.
 _NO_ANSWER = frozenset({errno.EIO, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET, errno.EREMOTEIO})
 
 
@@ -267,7 +268,7 @@ def parse_uri(uri: str) -> Location:
     if scheme in _OBJECT_STORES and "=" in query:  # a key of an access that is shared, or of a whole account
         raise InvalidOption(
             f"the URI {match.group(0)}{place} goes on with a query, which may hold credentials",
-            hint="take it out and give what it says as storage options or through the environment",
+            hint="remove it, and give its values as storage options or through the environment",
         )
     authority, _, path = uri[match.end() :].partition("/")
     if "@" in authority and not scheme.startswith("abfs"):

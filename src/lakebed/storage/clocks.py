@@ -25,7 +25,7 @@ def stamps_itself(spec: StorageSpec) -> bool:
 
 
 def _file_system(path: str) -> str:
-    """The type of the file system that a path is on; empty where the system does not tell."""
+    """The type of the file system that a path is on; empty if the system does not give it."""
     best, found = "", ""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
@@ -43,7 +43,7 @@ def _file_system(path: str) -> str:
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
-def steady() -> float:
-    """Seconds since some moment, the same one for as long as this process runs. `time.monotonic` alone stands still
+def monotonic_seconds() -> float:
+    """Seconds since some moment, the same one for as long as this process runs. `time.monotonic` alone stops
     while the machine is suspended (Linux), and a writer would not notice that its time is over."""
     return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)

@@ -1,4 +1,4 @@
-"""Creating a small file exactly once, also when storage does not say whether it did."""
+"""Creating a small file exactly once, also when storage does not report whether it did."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _ATTEMPTS = 3
 _log = logging.getLogger("lakebed")
 
 
-def put_once(storage: Storage, path: str, data: bytes) -> bool:
+def create_exactly_once(storage: Storage, path: str, data: bytes) -> bool:
     """Create a file that must not exist. True if it now holds our bytes by our doing, False if it is someone else's.
 
-    An answer in doubt is settled by reading back and comparing bytes, and by asking again while nothing is there. Equal
-    bytes prove nothing for an empty file, so one that was there before any doubt counts as someone else's. Raises
+    An answer in doubt is resolved by reading back and comparing bytes, and by asking again while nothing is there.
+    Equal bytes prove nothing for an empty file, so one that was there before any doubt counts as someone else's. Raises
     `StorageError`; with `{"doubtful": True}` in its context the file may or may not be there.
     """
     doubt: StorageError | None = None
@@ -23,10 +23,10 @@ def put_once(storage: Storage, path: str, data: bytes) -> bool:
         try:
             if storage.put_if_absent(path, data):
                 return True
-            # A client that retries by itself is told that the file exists when its first try had worked.
+            # A client that retries by itself gets "the file exists" when its first try had worked.
             return (bool(data) or doubt is not None) and storage.read(path) == data
         except FileNotFoundError:
-            # It was there and is gone again: deleted between the two calls, so ask again.
+            # It was there and was deleted between the two calls, so ask again.
             continue
         except StorageError as cause:
             if doubt is None and not cause.context.get("doubtful"):
@@ -34,7 +34,7 @@ def put_once(storage: Storage, path: str, data: bytes) -> bool:
             doubt = doubt or cause
         found = _read_if_possible(storage, path)
         if found is not None:
-            return found == data and _stands(storage, path, doubt)
+            return found == data and _is_there(storage, path, doubt)
     if doubt is not None:
         raise doubt
     return False
@@ -47,10 +47,10 @@ def write_settled(storage: Storage, path: str, data: bytes) -> None:
     except StorageError as cause:
         if _read_if_possible(storage, path) != data:
             raise
-        _stands(storage, path, cause)
+        _is_there(storage, path, cause)
 
 
-def _stands(storage: Storage, path: str, doubt: StorageError | None) -> bool:
+def _is_there(storage: Storage, path: str, doubt: StorageError | None) -> bool:
     if doubt is not None:
         _log.warning("%s is there, although writing it ended in: %s", storage.url(path), doubt.message)
     return True

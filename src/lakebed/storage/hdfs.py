@@ -25,7 +25,7 @@ from lakebed.storage.base import (
     not_found,
     refused,
 )
-from lakebed.storage.clocks import steady
+from lakebed.storage.clocks import monotonic_seconds
 from lakebed.storage.parallel import write_each
 from lakebed.storage.streams import RangeFile, StreamUpload, read_coalesced
 
@@ -173,7 +173,7 @@ class HdfsStorage:
     # writing
 
     def create_aside(self, path: str, name: str) -> tuple[str, Any]:
-        """A new file beside `path`: its full path and the writer."""
+        """A new file next to `path`: its full path and the writer."""
         aside = f"{self._full(path).rpartition('/')[0]}/{name}"
         options = self._native.WriteOptions(overwrite=True, create_parent=True)
         return aside, self._do("write", path, lambda: self._client.create(aside, options))
@@ -258,17 +258,17 @@ class HdfsStorage:
 
     @contextlib.contextmanager
     def _guarded(self, path: str) -> Generator[Callable[[], bool]]:
-        """HDFS has no conditional replacement: a side file that only one can create stands in. One that was there
-        unchanged for a minute, by the clock that nobody sets, was left by a dead process; who has it for longer than a
-        third of that does not use it any more. Gives what tells whether it may still be used."""
+        """HDFS has no conditional replacement: a side file that only one can create serves as a guard. One that was
+        there unchanged for a minute, by the monotonic clock, was left by a dead process; a process that has it for
+        longer than a third of that does not use it any more. Gives a function: whether it may still be used."""
         folder, _, name = path.rpartition("/")
         guard = f"{folder}/.{name}.guard".lstrip("/")
         mark = uuid.uuid4().hex.encode()
-        started = taken = steady()
+        started = taken = monotonic_seconds()
         while not self._take(guard, mark):
-            if self._unchanged(guard) > _GUARD_STUCK or steady() - started > _GUARD_WAIT:
+            if self._unchanged(guard) > _GUARD_STUCK or monotonic_seconds() - started > _GUARD_WAIT:
                 error = refused(
-                    f"{self.url(guard)} stays held",
+                    f"{self.url(guard)} stays locked",
                     "It is free a minute after its holder died, as seen from one process.",
                     url=self.url(guard),
                     retryable=True,
@@ -276,13 +276,13 @@ class HdfsStorage:
                 error.context["busy"] = True
                 raise error
             time.sleep(_GUARD_PAUSE)
-            taken = steady()
+            taken = monotonic_seconds()
         try:
-            yield lambda: steady() - taken < _GUARD_USE
+            yield lambda: monotonic_seconds() - taken < _GUARD_USE
         finally:
             # what was done is done; a guard that stays is taken for left in a minute
             with contextlib.suppress(StorageError, FileNotFoundError):
-                if steady() - taken < _GUARD_STALE:
+                if monotonic_seconds() - taken < _GUARD_STALE:
                     self.delete(guard)
 
     def _unchanged(self, guard: str) -> float:
@@ -290,12 +290,12 @@ class HdfsStorage:
         info = self.head(guard)
         seen = self._guards_seen.get(guard)
         if info is None or seen is None or seen[0] != info:
-            self._guards_seen = {guard: (info, steady())} if info else {}
+            self._guards_seen = {guard: (info, monotonic_seconds())} if info else {}
             return 0.0
-        if steady() - seen[1] > _GUARD_STALE:
+        if monotonic_seconds() - seen[1] > _GUARD_STALE:
             self.delete(guard)
             return 0.0
-        return steady() - seen[1]
+        return monotonic_seconds() - seen[1]
 
     def move(self, path: str, to: str) -> None:
         full, target = self._full(path), self._full(to)

@@ -1,5 +1,5 @@
 """`LocalStorage`: a table on a local disk (or a mounted file system with POSIX renames). No link inside a table is
-followed when folders are listed, written to or deleted from: what is behind it is not the table's.
+followed when folders are listed, written to or deleted from: its target is not the table's.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def check_not_linked(root: str, folder: str) -> None:
 
 
 def is_link(path: str) -> Exception:
-    """What is said of a folder that is a link."""
+    """The error for a folder that is a link."""
     error = refused(
         f"{path} is a link to another folder, and lakebed follows no links inside a table",
-        "move what lies behind it into the table, or mount it there",
+        "move the files that it leads to into the table, or mount them there",
         url=f"file://{path}",
     )
     error.context["link"] = True
@@ -122,11 +122,11 @@ class LocalStorage:
                     if entry.is_dir():
                         if not entry.is_symlink():
                             below.append(path)
-                        elif recursive and not path.startswith("."):  # rows may lie behind it
+                        elif recursive and not path.startswith("."):  # its target may hold rows
                             raise is_link(entry.path)
                         continue
                     stat = entry.stat()
-                except FileNotFoundError:  # gone since the folder was read
+                except FileNotFoundError:  # deleted since the folder was read
                     continue
                 yield FileInfo(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
             if recursive:
@@ -197,7 +197,7 @@ class LocalStorage:
             self._aside(path, data, durable=durable).publish()
 
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
-        """One file under several names, which nobody has."""
+        """One file under several names that no file has."""
         names = [self._split(path)[1] for path in paths]
         with self._translated("write", paths[0]):
             done = self._aside(paths[0], data).publish_as(names)
@@ -233,8 +233,8 @@ class LocalStorage:
             try:
                 _write_over(fd, data, current)
                 with in_doubt(but=PermissionError):
-                    # stamped by who keeps the file, as any other; another machine's cache (NFS) tells two changes
-                    # within a tick of that clock apart by the nanoseconds alone
+                    # stamped by the file's server, as any other; another machine's cache (NFS) distinguishes two
+                    # changes within a tick of that clock by the nanoseconds alone
                     stamp = os.fstat(fd).st_mtime_ns + random.randrange(1, 1_000_000)
                     os.utime(fd, ns=(stamp, stamp))
             finally:
@@ -254,7 +254,7 @@ class LocalStorage:
         try:
             fd = os.open(side, os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:
-            if shared:  # nobody has replaced it yet
+            if shared:  # no writer has replaced it yet
                 yield
                 return
             make_folder(folder)

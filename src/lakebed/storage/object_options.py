@@ -12,7 +12,7 @@ from lakebed.errors import InvalidOption
 from lakebed.storage.base import Location
 
 
-def _words(text: str) -> list[str]:
+def _names_in(text: str) -> list[str]:
     return text.split()
 
 
@@ -26,7 +26,7 @@ _S3 = {
     **dict.fromkeys(("virtual_hosted_style_request", "force_virtual_addressing"), "virtual_hosted_style_request"),
     **dict.fromkeys(("request_payer", "requester_pays"), "request_payer"),
 }
-_S3_PLAIN = _words("""aws_endpoint_url_s3 checksum_algorithm conditional_put container_credentials_relative_uri
+_S3_PLAIN = _names_in("""aws_endpoint_url_s3 checksum_algorithm conditional_put container_credentials_relative_uri
     container_credentials_full_uri container_authorization_token_file disable_tagging disable_bulk_delete
     imdsv1_fallback metadata_endpoint role_arn role_session_name s3_express server_side_encryption
     sse_bucket_key_enabled sse_customer_key_base64 sse_kms_key_id sts_endpoint unsigned_payload
@@ -55,14 +55,16 @@ _AZURE = {
     **dict.fromkeys(("skip_signature", "anon", "anonymous"), "skip_signature"),
     **dict.fromkeys(("tenant_id", "authority_id"), "tenant_id"),
 }
-_AZURE_PLAIN = _words("""client_id client_secret authority_host use_emulator use_fabric_endpoint msi_endpoint object_id
+_AZURE_PLAIN = _names_in("""client_id client_secret authority_host use_emulator use_fabric_endpoint msi_endpoint
+object_id
     msi_resource_id federated_token_file use_azure_cli disable_tagging fabric_token_service_url fabric_workload_host
     fabric_session_token fabric_cluster_identifier encryption_key credential_type""")
 _CLIENT = frozenset(
-    _words("""allow_http allow_invalid_certificates connect_timeout http2_only pool_idle_timeout pool_max_idle_per_host
-    proxy_url proxy_ca_certificate proxy_excludes root_certificate read_timeout timeout user_agent""")
+    _names_in("""allow_http allow_invalid_certificates connect_timeout http2_only pool_idle_timeout
+    pool_max_idle_per_host proxy_url proxy_ca_certificate proxy_excludes root_certificate read_timeout timeout
+    user_agent""")
 )
-_OURS = frozenset({"max_retries", "retry_timeout", "read_block", "read_cache", "upload_part"})
+_LAKEBED_OPTIONS = frozenset({"max_retries", "retry_timeout", "read_block", "read_cache", "upload_part"})
 
 _NAMES: dict[str, dict[str, str]] = {
     "s3": {**_S3, **{name: name for name in _S3_PLAIN}},
@@ -102,8 +104,8 @@ def object_settings(location: Location, options: Mapping[str, str]) -> ObjectSet
         account = host.partition(".")[0]
     for given, value in options.items():
         name = given.removeprefix("spark.hadoop.")
-        if name in _OURS:
-            own[name] = _whole_number(name, value)
+        if name in _LAKEBED_OPTIONS:
+            own[name] = _integer(name, value)
         elif name.lower() in _CLIENT:
             client[name.lower()] = _flag(value)
         elif name == "fs.s3a.connection.ssl.enabled":
@@ -114,7 +116,7 @@ def object_settings(location: Location, options: Mapping[str, str]) -> ObjectSet
             store.update(_connection_string(value))
         elif name.startswith("fs.azure.account.key"):
             store["account_key"] = value
-        elif known := _known(kind, name):
+        elif known := _option_name(kind, name):
             store[known] = _flag(value)
         elif not name.startswith(_HADOOP[kind]):  # Hadoop's other settings tune Hadoop's own client
             raise _unknown(kind, given)
@@ -128,7 +130,7 @@ def object_settings(location: Location, options: Mapping[str, str]) -> ObjectSet
     return ObjectSettings(kind, bucket, location.path, store, client, secrets, own, account if kind == "az" else "")
 
 
-def _known(kind: str, name: str) -> str | None:
+def _option_name(kind: str, name: str) -> str | None:
     names = _NAMES[kind]
     if name in names:
         return names[name]
@@ -140,7 +142,7 @@ def _known(kind: str, name: str) -> str | None:
 
 
 def _unknown(kind: str, given: str) -> InvalidOption:
-    every = [*_NAMES[kind], *_CLIENT, *_OURS]
+    every = [*_NAMES[kind], *_CLIENT, *_LAKEBED_OPTIONS]
     near = difflib.get_close_matches(given, every, n=1)
     return InvalidOption(
         f"no storage option {given!r} for {kind}:// storage",
@@ -182,7 +184,7 @@ def _flag(value: str) -> str | bool:
     return lower == "true" if lower in ("true", "false") else value
 
 
-def _whole_number(name: str, value: str) -> int:
+def _integer(name: str, value: str) -> int:
     if not value.isdigit():
         raise InvalidOption(f"the storage option {name} is {value!r}", hint="give a whole number")
     return int(value)

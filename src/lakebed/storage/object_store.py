@@ -1,4 +1,4 @@
-"""`ObjectStorage`: a table on S3, Google Cloud Storage or Azure Blob Storage, through obstore. Its errors tell
+"""`ObjectStorage`: a table on S3, Google Cloud Storage or Azure Blob Storage, through obstore. Its errors show
 whether a request was done, may have been done, or was not; they never hold credentials.
 """
 
@@ -176,7 +176,7 @@ class ObjectStorage:
             raise from_store_error(error, doing, self.url(path), self._settings.secrets) from None
 
     def _check_bucket(self, error: BaseException, doing: str, path: str) -> None:
-        """A missing bucket is no missing file: whoever reads on would take the table for an empty one."""
+        """A missing bucket is no missing file: a reader would take the table for an empty one."""
         if any(code in str(error) for code in _NO_BUCKET):
             raise refused(
                 f"cannot {doing} {self.url(path)}: there is no bucket {self._settings.bucket}",
@@ -202,8 +202,9 @@ class ObjectStorage:
             yield _info(entry)
 
     def _without_folder_markers(self, entries: Iterator[Any]) -> Iterator[Any]:
-        """Hadoop marks folders by empty objects whose keys end in a slash, which obstore shows without it. One is told
-        by the object after it, which lies inside; an empty folder's by asking, where the name could be a folder's."""
+        """Hadoop marks folders by empty objects whose keys end in a slash, which obstore shows without it. One is
+        recognised by the object after it, which is inside; an empty folder's by asking, where the name could be a
+        folder's."""
         entry = next(entries, None)
         while entry is not None:
             following = next(entries, None)
@@ -320,7 +321,7 @@ class ObjectStorage:
                 self._check_bucket(error, "write", path)
                 return False
             except AlreadyExistsError:
-                # also S3's answer to two conditional writes at the same moment (409): then nobody may have won
+                # also S3's answer to two conditional writes at the same moment (409): possibly neither was done
                 if pause is None or not still_open():
                     return False
             except FileNotFoundError as error:

@@ -30,7 +30,7 @@ def parallel_map(work: Callable[[T], R], items: Sequence[T], threads: int = 8) -
     """Call `work` for each item on at most `threads` threads, the caller's among them; results in the items' order.
 
     After an error no further item is begun, and the error of the first item that had one is raised. `work` may call
-    this function itself: a caller that waits works on its own items, so nobody waits for a free thread.
+    this function itself: a caller that waits works on its own items, so no thread waits for a free one.
 
     >>> parallel_map(str.upper, ["a", "b"])
     ['A', 'B']
@@ -71,8 +71,8 @@ def is_remote(storage: Storage) -> bool:
 def delete_files(
     storage: Storage, folder: str, names: Sequence[str], done: Callable[[str], None] | None = None
 ) -> None:
-    """Delete files of one folder, several at a time where that is quicker; `done` is told of each. That they are gone
-    is made to last once, with the last of them."""
+    """Delete files of one folder, several at a time where that is quicker; `done` is called for each. Their deletion
+    is made durable once, with the last of them."""
 
     def delete(name: str) -> None:
         storage.delete(path_in(folder, name), durable=name == names[-1])
@@ -93,7 +93,7 @@ def write_each(storage: Storage, paths: Sequence[str], data: bytes) -> None:
 
 
 def _one_last(storage: Storage, work: Callable[[T], R], items: Sequence[T]) -> None:
-    """Several items at a time where an answer is long under way, and the last one behind all others."""
+    """Several items at a time where answers are slow, and the last one after all others."""
     parallel_map(work, items[:-1], _AT_A_TIME if is_remote(storage) else 1)
     parallel_map(work, items[-1:])
 

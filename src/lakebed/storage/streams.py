@@ -32,7 +32,7 @@ class Request:
 
 
 def coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[Request]:
-    """Merge ranges that lie at most `gap` bytes apart. Empty ranges need no request.
+    """Merge ranges that are at most `gap` bytes apart. Empty ranges need no request.
 
     >>> [(r.offset, r.length, r.members) for r in coalesce([(100, 10), (0, 4), (6, 4)], gap=8)]
     [(0, 10, (1, 2)), (100, 10, (0,))]
@@ -70,7 +70,7 @@ class RangeFile(io.RawIOBase):
     """A seekable file over `fetch(offset, length)`, for `pyarrow.PythonFile`.
 
     Reads go through blocks of `block` bytes, of which the last used `blocks` are kept: Parquet reads one slow stream
-    per column, so each stream finds its own block again. A miss right behind a kept block counts as sequential and
+    per column, so each stream finds its own block again. A miss right after a cached block counts as sequential and
     fetches some blocks ahead in the same request. Reads of more than the cache's quarter go straight to the store.
     """
 

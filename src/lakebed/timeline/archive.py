@@ -135,7 +135,7 @@ class LsmHistory:
         return decode_action(body, path)
 
     def _version(self) -> str | None:
-        """The version to read; where the version file is missing (it is deleted, then written anew) the highest."""
+        """The version to read; where the version file is missing (it is deleted, then written again) the highest."""
         try:
             path = f"{self.config.archive_folder}/_version_"
             text = self.storage.read(path).decode("ascii", "replace").strip()
@@ -148,7 +148,7 @@ class LsmHistory:
             return str(max(versions)) if versions else None
 
     def _holding(self, time: str) -> Iterator[LsmFile]:
-        """The files that hold an instant of this requested time. Names tell which may; but those that an upgrade of
+        """The files that hold an instant of this requested time. Names show which may; but those that an upgrade of
         Hudi wrote are named after their first and last instants, which are in no order."""
         may = [file for file in self.files if file.first <= time <= file.last or self._is_upgraded]
         for file in may:
@@ -245,14 +245,14 @@ class LogArchive:
         return [
             entry
             for _, path in sorted(files)
-            for block in _whole_blocks(self.storage.read(path), path)
+            for block in _complete_blocks(self.storage.read(path), path)
             if block.type is BlockType.AVRO_DATA
             for entry in _checked_entries(avro_records(block, path), path)
         ]
 
 
-def _whole_blocks(data: bytes, path: str) -> list[LogBlock]:
-    """The blocks of a file of the archive: entries that are lost would be commits whose rows nobody finds."""
+def _complete_blocks(data: bytes, path: str) -> list[LogBlock]:
+    """The blocks of a file of the archive: entries that are lost would be commits whose rows no reader finds."""
     found = read_blocks(data, path)
     for block in found:
         if block.type is BlockType.CORRUPT:
@@ -274,7 +274,7 @@ def read_history(storage: Storage, path: str, size: int, columns: list[str] | No
     """A file of the history. Raises what Arrow does, and `ValueError` for a file of another size."""
     with storage.open_input(path, size) as source:
         if source.size() != size:
-            raise ValueError(f"it has {source.size()} bytes, its manifest says {size}")
+            raise ValueError(f"it has {source.size()} bytes, its manifest has {size}")
         return pq.read_table(source, columns=columns)
 
 

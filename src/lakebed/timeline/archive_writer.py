@@ -30,7 +30,7 @@ from lakebed.timeline.timeline import Timeline
 
 # Files of a level that become one of the next; manifests that stay for readers that began with them.
 _FILES_A_LEVEL = 10
-_MANIFESTS_KEPT = 3
+_RETAINED_MANIFESTS = 3
 # The level of files that are not the work of one archival.
 _COPIED_LEVEL = 1
 # Bodies that are read at a time from a storage that answers late.
@@ -62,7 +62,7 @@ LOG_ARCHIVE = re.compile(r"\.commits_\.archive\.(\d+)")
 
 
 def archive(timeline: Timeline, instants: Sequence[Instant]) -> None:
-    """Archive these completed instants of the timeline. Lock held.
+    """Archive these completed instants of the timeline. The caller holds the lock.
 
     What an archival that was cut off has left on both timelines only leaves the active one.
     """
@@ -127,7 +127,7 @@ def _history_row(timeline: Timeline, instant: Instant) -> dict[str, Any]:
     elif instant.action is Action.REPLACECOMMIT:
         inflight = inflight_name(instant.action, instant.time, timeline.config.version)
         plan = _body(timeline, inflight) if inflight in timeline.files else None
-        # an empty inflight file says nothing: the requested one has the plan
+        # an empty inflight file has no content: the requested one has the plan
         plan = plan or (_body(timeline, requested) if requested else None)
     return {
         "instantTime": instant.time,
@@ -182,7 +182,7 @@ def _publish(storage: Storage, folder: str, files: Sequence[LsmFile]) -> None:
 
 
 def _manifest(entries: Sequence[dict[str, Any]]) -> bytes:
-    """Hudi's layout: the entries' braces stand in the line of the list."""
+    """Hudi's layout: the entries' braces are in the line of the list."""
     objects = ", ".join(pretty_json(entry, 1) for entry in entries)
     return f'{{\n  "files" : [ {objects} ]\n}}'.encode()
 
@@ -218,13 +218,13 @@ def _read_history(timeline: Timeline, file: LsmFile) -> pa.Table:
 def _drop_old(timeline: Timeline) -> None:
     folder, storage = timeline.config.archive_folder, timeline.storage
     numbers = _manifests(storage, folder)
-    if len(numbers) <= _MANIFESTS_KEPT:
+    if len(numbers) <= _RETAINED_MANIFESTS:
         return
     named: set[str] = set()
-    for number in numbers[-_MANIFESTS_KEPT:]:
+    for number in numbers[-_RETAINED_MANIFESTS:]:
         path = f"{folder}/manifest_{number}"
         named |= {file.name for file in manifest_files(storage.read(path), path)}
-    for number in numbers[:-_MANIFESTS_KEPT]:
+    for number in numbers[:-_RETAINED_MANIFESTS]:
         storage.delete(f"{folder}/manifest_{number}")
     for name in storage.list_names(folder):
         if _LEVEL.search(name) and name not in named:
@@ -291,7 +291,7 @@ def _log_body(action: Action, state: State, body: dict[str, Any]) -> dict[str, A
     elif action in (
         Action.RESTORE,
         Action.INDEXING,
-    ):  # an entry has no place for the one, and nobody asks for the other
+    ):  # an entry has no place for the one, and no reader needs the other
         field = ""
     else:
         field = "hoodieCommitMetadata"

@@ -81,7 +81,7 @@ def latest_slices(
 ) -> Iterator[FileSlice]:
     """The newest slice that a view shows of each file group that is not replaced, by partition and file id.
 
-    `is_visible(instant)` says whether the instant's files count, `is_named(base_file)` whether its write stats name the
+    `is_visible(instant)` is whether the instant's files count, `is_named(base_file)` whether its write stats name the
     file: what a failed task attempt left is not named. A pending compaction hides nothing: the slice that it begins is
     merged with the one before.
     """
@@ -98,7 +98,7 @@ def latest_slices(
             continue
         slices = _assemble(
             [b for b in files.base if is_visible(b.instant) and is_named(b)],
-            # below version 8 a log carries the instant of its slice: its blocks tell who wrote them
+            # below version 8 a log has the instant of its slice: its blocks have that of their writer
             [log for log in files.logs if not log.is_cdc and (version < 8 or is_visible(log.instant))],
             version=version,
             completion_time=completion_time,
@@ -151,7 +151,7 @@ def goes_by_slice(instant: str, bases: Container[str]) -> bool:
 def _slice_of(instant: str, begun: list[str], completion_time: Callable[[str], str | None]) -> str:
     """The instant of the slice that a log file of this instant belongs to, of those begun: from version 8 on the newest
     that was begun no later than the log completed. Completion times, which may be archived, are asked for only where
-    the instant itself does not tell."""
+    the instant itself does not show it."""
     if not begun:
         return instant
     completed = instant if instant >= begun[-1] else completion_time(instant)

@@ -1,4 +1,4 @@
-"""What a timeline tells of its past: how far the last clean came and from when on views are complete, what its
+"""The past of a timeline: how far the last clean came and from when on views are complete, what its
 rollbacks undo, and inserts of other writers that may have stored keys a second time.
 """
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.errors import CorruptFile
-from lakebed.format.bounded_cache import BoundedCache, Kept
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.model import WRITER_ID, Action, Instant, State, path_in
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.plans import SAVEPOINTED, clean_files
 from lakebed.timeline.bodies.rollback import planned_rollbacks, rollback_target
 from lakebed.timeline.timeline import Timeline, completed_at
 
-_KEPT_BYTES = 1 << 20
+_CACHED_BYTES = 1 << 20
 _BYTES_OF_ONE = 500
 
 
@@ -38,7 +38,7 @@ def last_clean(timeline: Timeline) -> Clean | None:
 
 
 def cleans_after(timeline: Timeline, time: str) -> Iterator[Clean]:
-    """The cleans of the active timeline behind a time, newest first, those that have begun among them."""
+    """The cleans of the active timeline after a time, newest first, those that have begun among them."""
     for instant in reversed(timeline.instants):
         if instant.time <= time:
             return
@@ -47,7 +47,7 @@ def cleans_after(timeline: Timeline, time: str) -> Iterator[Clean]:
 
 
 def planned_clean(timeline: Timeline, instant: Instant) -> Clean:
-    """What the plan of a clean says."""
+    """The contents of a clean's plan."""
     plan = timeline.plan(instant)
     return _clean(instant.time, (plan.get("earliestInstantToRetain") or {}).get("timestamp") or "", plan)
 
@@ -75,7 +75,7 @@ def _completed(timeline: Timeline, instant: Instant) -> Clean:
     known = _CLEANS.get(key)
     if known is None:
         body = timeline.metadata(instant)
-        known = Kept(_clean(instant.time, body.get("earliestCommitToRetain") or "", body), _BYTES_OF_ONE)
+        known = CacheEntry(_clean(instant.time, body.get("earliestCommitToRetain") or "", body), _BYTES_OF_ONE)
         _CLEANS.put(key, known)
     return known.content
 
@@ -86,7 +86,7 @@ def _clean(time: str, earliest: str, body: Mapping[str, Any]) -> Clean:
     return Clean(time, earliest, body.get("lastCompletedCommitTimestamp") or "", names)
 
 
-_CLEANS = BoundedCache[Kept[Clean]](_KEPT_BYTES)
+_CLEANS = BoundedCache[CacheEntry[Clean]](_CACHED_BYTES)
 """Completed cleans by their file. A file of this name is written once."""
 
 
@@ -99,7 +99,7 @@ def rollback_record(timeline: Timeline, rollback: Instant) -> Mapping[str, Any]:
 
 
 def rolled_back(timeline: Timeline, since: str) -> Iterator[tuple[Instant, str]]:
-    """Rollbacks behind a time, pending ones too, with the instant that each undoes, and restores with each of theirs;
+    """Rollbacks after a time, pending ones too, with the instant that each undoes, and restores with each of theirs;
     their plans are read."""
     rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time > since]
     yield from zip(rollbacks, parallel_map(lambda i: rollback_target(timeline.plan(i)), rollbacks), strict=True)

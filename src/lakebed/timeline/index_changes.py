@@ -1,8 +1,8 @@
-"""Which index a table has at a moment, where it was changed: told by the timeline, so that index and files go together.
+"""Which index a table has at a moment, where it was changed: by the timeline, so that index and files change together.
 
 A change of the index is a replace commit that carries it, as what the index was and what it is. Before it completes
 the change is noted in `hoodie.properties` as well, where it is found when the commit is archived. Neither a note
-without its commit nor a commit whose properties were not written behind it means anything else to anybody.
+without its commit nor a commit whose properties were not written after it changes the index for any reader.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def settings_at(timeline: Timeline, config: TableConfig, as_of: str | None = Non
 
 
 def changes_of(timeline: Timeline, config: TableConfig) -> list[IndexChange]:
-    """The changes that properties and commits tell of, in their order. Properties that were read before the timeline
+    """The changes that properties and commits record, in their order. Properties that were read before the timeline
     may lack the last ones."""
     noted = noted_changes(config)
     known = {change.instant for change in noted}
@@ -69,7 +69,7 @@ def changes_of(timeline: Timeline, config: TableConfig) -> list[IndexChange]:
 
 
 def noted_changes(config: TableConfig) -> list[IndexChange]:
-    """The changes that the properties tell of."""
+    """The changes that the properties record."""
     text = config.properties.get(INDEX_CHANGES)
     if not text:
         return []

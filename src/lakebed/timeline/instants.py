@@ -58,7 +58,7 @@ def requested_name(action: Action, time: str, version: int) -> str:
 
 
 def inflight_name(action: Action, time: str, version: int) -> str:
-    """The file that says an action has begun; a commit's goes without the action's name."""
+    """The file of an action that has begun; a commit's goes without the action's name."""
     if action is Action.COMMIT:
         return f"{time}.inflight"
     return f"{time}.{_pending_word(action, version)}.inflight"
@@ -76,7 +76,7 @@ def completed_name(action: Action, time: str, completion_time: str | None, versi
 
 @lru_cache(maxsize=8192)  # a timeline is listed again and again, and its names stay
 def parse_instant_file(name: str, version: int) -> Instant | None:
-    """The instant a file of the timeline folder stands for; None for anything that is no instant file, such as what a
+    """The instant of a file of the timeline folder; None for anything that is no instant file, such as what a
     writer left between create and rename, checksum side files and folders.
 
     A completed file without completion time on version 8 and later (left by an upgrade) comes back without one.
@@ -102,19 +102,19 @@ def parse_instant_file(name: str, version: int) -> Instant | None:
     return Instant(time, action, State.COMPLETED, completion_time, name)
 
 
-def says_all(name: str, version: int) -> bool:
-    """Whether the name of a timeline file tells all that a listing can: everything but a completed instant without its
+def holds_everything(name: str, version: int) -> bool:
+    """Whether the name of a timeline file has all that a listing can: everything but a completed instant without its
     completion time, which a table from before version 8 has, also after its upgrade.
 
-    >>> says_all("20261121110149683_20261121110150908.commit", 9), says_all("20261121110149683.commit", 9)
-    (True, False)
+    >>> holds_everything("20261121110149683_20261121110150908.commit", 9), holds_everything("20261121110149683.commit",
+    9) (True, False)
     """
     instant = parse_instant_file(name, version)
     return instant is None or not instant.is_completed or instant.completion_time is not None
 
 
 def without_suffix(time: str) -> str:
-    """An instant time without the digits that version 6 puts behind it for what the metadata table does on its own.
+    """An instant time without the digits that version 6 appends for what the metadata table does on its own.
 
     >>> without_suffix("20261121110149683001"), suffix_of("20261121110149683001"), suffix_of("20261121110149683")
     ('20261121110149683', '001', '')
@@ -152,7 +152,7 @@ def format_millis(epoch_millis: int, zone: str) -> str:
 
 def parse_time(text: str, zone: str) -> datetime:
     """The moment an instant time names, with its zone. Fourteen digits mean the last millisecond of that second;
-    digits beyond seventeen (the metadata table adds some) say nothing about time.
+    digits beyond seventeen (the metadata table adds some) do not belong to the time.
 
     >>> parse_time("20261121110149", "UTC").isoformat()
     '2026-11-21T11:01:49.999000+00:00'
@@ -183,7 +183,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 class InstantClock:
     """Gives instant times (`yyyyMMddHHmmssSSS`) in the table's zone: `UTC`, or `LOCAL` for the zone of this process,
-    as `hoodie.table.timeline.timezone` says.
+    by `hoodie.table.timeline.timezone`.
 
     `now` gives seconds since the epoch. Call `next` under the table's lock and with the timeline's greatest time: this
     is what makes times ascend across processes and machines, also when a clock steps back or local time is set back

@@ -1,8 +1,8 @@
 """What a commit records of the key texts of all files of its table, so that no footer is read to know it.
 
-`lakebed.expressions.plain_keys` tells why key texts matter. The newest commit that has a note describes every file
-that was committed before it, its own among them, except for those that it names. What it tells of a file stays true,
-since files do not change; it tells nothing of what others committed meanwhile or later. Real Hudi leaves a note
+`lakebed.expressions.plain_keys` explains why key texts matter. The newest commit that has a note describes every file
+that was committed before it, its own among them, except for those that it names. What it has of a file stays true,
+since files do not change; it has nothing of what others committed meanwhile or later. Real Hudi leaves a note
 alone and writes none: its files are found by their instants, which no note covers.
 """
 
@@ -43,7 +43,7 @@ class KeysNote:
     beyond: frozenset[str] = frozenset()
 
     def covers(self, instant: str) -> bool:
-        """Whether the note tells of the files of an instant."""
+        """Whether the note covers the files of an instant."""
         if instant < self.since:
             return False
         if instant > self.instant:
@@ -90,7 +90,8 @@ def newest_note(timeline: Timeline, commits: Sequence[Instant]) -> KeysNote | No
 
 @dataclass(frozen=True, slots=True)
 class WrittenKeys:
-    """What a commit wrote: the names of its files whose keys may be misread, and those that nobody reads after it."""
+    """What a commit wrote: the names of its files whose keys may be misread, and those that no reader needs after
+    it."""
 
     misread: frozenset[str]
     superseded: frozenset[str]
@@ -129,7 +130,7 @@ def _following(
         names = _names(s.path for stats in commit.stats.values() for s in stats)
         but |= names if own is None or own.fields != before.fields else names & own.but
     but = {name for name in but if name not in written.superseded and not _is_of(name, written.replaced)}
-    # whether a pending instant that is gone was undone or archived is not known
+    # whether a pending instant that is missing now was undone or archived is not known
     shown = {i.time for i in others}
     gone = {time for time in before.pending if time not in shown and time < (timeline.start or "")}
     but |= written.misread
@@ -151,17 +152,17 @@ def _is_of(name: str, file_ids: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CoveredSlices:
-    """Which file slices of a view have no key that can be misread, as far as a note tells."""
+    """Which file slices of a view have no key that can be misread, as far as a note covers them."""
 
     note: KeysNote
     logs: bool
-    """Whether what the note says of log files holds."""
+    """Whether the note is valid for log files."""
 
     @classmethod
     def of(
         cls, timeline: Timeline, commits: Sequence[Instant], fields: Collection[str], *, logs_by_name: bool
     ) -> CoveredSlices | None:
-        """What the newest note of a view says of these fields; None where there is none.
+        """The newest note of a view about these fields; None if there is none.
 
         `logs_by_name`: the names of log files have the instants that wrote them. Else any commit that the note does not
         cover may have written to any of them.
@@ -176,12 +177,12 @@ class CoveredSlices:
         return cls(note, not gone and all(i.time < note.since or note.covers(i.time) for i in commits))
 
     def has(self, file_slice: FileSlice) -> bool:
-        """Whether the note tells it of every file of a slice."""
+        """Whether the note covers every file of a slice."""
         base, logs = file_slice.base_file, file_slice.log_files
         return (base is None or self._has(base.instant, base.name)) and self.has_logs(logs)
 
     def has_logs(self, logs: Iterable[LogFile]) -> bool:
-        """Whether the note tells it of these log files."""
+        """Whether the note covers these log files."""
         return all(self.logs and self._has(log.instant, log.name) for log in logs)
 
     def _has(self, instant: str, name: str) -> bool:

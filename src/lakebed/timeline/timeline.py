@@ -1,4 +1,4 @@
-"""`Timeline`: all instants of a table at one moment, in order, with the metadata behind them read when asked for.
+"""`Timeline`: all instants of a table at one moment, in order, with their metadata, which is read on demand.
 
 The next timeline is made from the one before: of a long timeline little is new, and what is known is not parsed again.
 """
@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from lakebed.errors import CorruptFile
-from lakebed.format.bounded_cache import BoundedCache, Kept
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, State, has_completion_times
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import FileInfo, Storage
@@ -25,8 +25,8 @@ from lakebed.timeline.instants import (
     completes_as,
     following,
     format_millis,
+    holds_everything,
     parse_instant_file,
-    says_all,
 )
 
 COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
@@ -35,7 +35,7 @@ TimelineFiles = Mapping[str, FileInfo | None]
 """Files of the timeline's folder by name; None where size and time were not asked for."""
 
 Key = tuple[str, Action]
-"""What tells one action from another: its requested time, and what it completes as."""
+"""The identity of an action: its requested time, and what it completes as."""
 
 # A name, its place in the mappings, and a share of the instant that three files are about.
 _BYTES_A_FILE = 500
@@ -62,7 +62,7 @@ def _by_kind(changed: list[Instant], highest: Mapping[Key, Instant], before: Tim
     pending = [i for i in before.pending if highest[key_of(i)] is i] if before else []
     by_completion = sorted(commits, key=_by_completion)
     saved = (i.time for i in changed if i.action is Action.SAVEPOINT)
-    greatest = before.greatest_known if before else ""
+    greatest = before.latest_time if before else ""
     return {
         "instants": _joined(before.instants if before else (), changed),
         "completed": _joined(before.completed if before else (), completed),
@@ -72,7 +72,7 @@ def _by_kind(changed: list[Instant], highest: Mapping[Key, Instant], before: Tim
         "commit_times": commit_times,
         "savepoints": {*(before.savepoints if before else ()), *saved},
         "completion_times": times,
-        "greatest_known": max((greatest, *(max(i.time, i.completion_time or "") for i in changed))),
+        "latest_time": max((greatest, *(max(i.time, i.completion_time or "") for i in changed))),
     }
 
 
@@ -97,7 +97,7 @@ def _joined(
 
 def _with_completion_time(instant: Instant, info: FileInfo | None, config: TableConfig) -> Instant:
     """Completed files that an upgrade left without completion time completed when they were last modified."""
-    if info is None or says_all(instant.file_name, config.version) or not has_completion_times(config.version):
+    if info is None or holds_everything(instant.file_name, config.version) or not has_completion_times(config.version):
         return instant
     return replace(instant, completion_time=format_millis(info.modified, config.timezone))
 
@@ -105,7 +105,7 @@ def _with_completion_time(instant: Instant, info: FileInfo | None, config: Table
 _READERS = 16
 # Of these the requested file is a plan, which can be taken off.
 PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.REPLACECOMMIT, Action.INDEXING)
-# Special times of Hudi, all zeros with a digit or two behind, sort before any that a clock gives.
+# Special times of Hudi, all zeros and a digit or two, sort before any that a clock gives.
 _FIRST_TIME, _NO_TIMES_FROM = "1", "9999"
 _LISTED_BYTES = 64 << 20
 _BODIES_BYTES = 32 << 20
@@ -124,7 +124,7 @@ class Timeline:
     - `commits_by_completion`: the commits in the order in which they completed.
     - `commit_times`: requested times of the commits; `savepoints`: those of the savepoints.
     - `completion_times`: completion times by requested time.
-    - `greatest_known`: the greatest requested or completion time there is, empty on a new table.
+    - `latest_time`: the greatest requested or completion time there is, empty on a new table.
     """
 
     storage: Storage = field(repr=False)
@@ -140,7 +140,7 @@ class Timeline:
     commit_times: Set[str] = field(repr=False)
     savepoints: Set[str] = field(repr=False)
     completion_times: Mapping[str, str] = field(repr=False)
-    greatest_known: str
+    latest_time: str
 
     @classmethod
     def of_files(
@@ -234,12 +234,12 @@ class Timeline:
 
     @cached_property
     def greatest_time(self) -> str:
-        """`greatest_known` for a writer, whose times go beyond it.
+        """`latest_time` for a writer, whose times go beyond it.
 
         Times ahead of this machine's clock are followed, however far: a clock may have been wrong, and what it wrote
         stays. From the year 9999 on, and where the digits are no time, no time follows: raises `CorruptFile`.
         """
-        found = self.greatest_known
+        found = self.latest_time
         if found >= _NO_TIMES_FROM or (found >= _FIRST_TIME and not following(found)):
             name = next(i.file_name for i in self.instants if found in (i.time, i.completion_time))
             raise CorruptFile(
@@ -306,12 +306,14 @@ class Timeline:
                 return self._archived_since(instant, gone)
             if not body:
                 raise CorruptFile(
-                    f"{path} is empty: nothing tells what the completed {instant.action.value} {instant.time} did",
+                    f"{path} is empty: nothing shows what the completed {instant.action.value} {instant.time} did",
                     hint="Restore the file from a copy. Where there is none, delete it: the next write then undoes the "
                     "whole action.",
                     context={"path": self.storage.url(path), "instant": instant.time},
                 )
-            known = Kept(_own_files(decode_commit(body, path), instant, path), _MEMORY_OF_A_BYTE * len(body))
+            known = CacheEntry(
+                _without_carried_files(decode_commit(body, path), instant, path), _MEMORY_OF_A_BYTE * len(body)
+            )
             if instant.file_name in self.files:
                 _BODIES.put(key, known)
         return known.content
@@ -323,9 +325,9 @@ class Timeline:
     def plan(self, instant: Instant) -> dict[str, Any]:
         """The body of the instant's requested file with Hudi's field names; empty where it is empty or missing.
 
-        Of a service whose plan is gone since (archived, or taken off) it is that of the archive, else empty: the plan
-        is none any more. Raises `FileNotFoundError` of other instants that are gone. What was read of a pending one is
-        what this timeline shows from then on: who goes by it several times goes by the same plan.
+        Of a service whose plan was archived or removed since it is that of the archive, else empty: the plan
+        is none any more. Raises `FileNotFoundError` for other instants that are missing. What was read of a pending one
+        is what this timeline shows from then on: a caller that reads it several times gets the same plan.
         """
         name = self.requested.get(key_of(instant))
         if not name:
@@ -373,7 +375,7 @@ class Timeline:
         return self._pending_log_compaction
 
     def is_pending_clustering(self, instant: Instant) -> bool:
-        """Whether a pending instant is a clustering; on version 6 only the plan of a replacecommit tells."""
+        """Whether a pending instant is a clustering; on version 6 only the plan of a replacecommit shows it."""
         if instant.is_completed or instant.action is Action.CLUSTERING:
             return not instant.is_completed
         return instant.action is Action.REPLACECOMMIT and bool(self.plan(instant).get("clusteringPlan"))
@@ -433,7 +435,7 @@ class Timeline:
         return {group: i for i in self.pending if i.action is action for group in compaction_groups(self.plan(i))}
 
     def _archived_since(self, instant: Instant, gone: FileNotFoundError) -> CommitMetadata:
-        """The body of a commit that was archived since the timeline was listed. Raises `gone` where it was not."""
+        """The body of a commit that was archived since the timeline was listed. Raises `gone` if it was not."""
         try:
             return ArchivedTimeline(self.storage, self.config).commit_metadata(instant.time)
         except FileNotFoundError:
@@ -448,10 +450,10 @@ class Timeline:
 
 
 def remember_commit(storage: Storage, config: TableConfig, instant: Instant, body: CommitMetadata, size: int) -> None:
-    """Keep the body of a commit that this process has just completed, so that nobody here reads it again. Where
-    listings tell files apart by more than their names it is read all the same."""
+    """Cache the body of a commit that this process has just completed, so that it is not read again. Where
+    listings distinguish files by more than their names it is read all the same."""
     if has_completion_times(config.version):
-        _BODIES.put((storage.url(f"{config.timeline_path}/{instant.file_name}"), None), Kept(body, size))
+        _BODIES.put((storage.url(f"{config.timeline_path}/{instant.file_name}"), None), CacheEntry(body, size))
 
 
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
@@ -467,8 +469,8 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
 
 
 def _files(storage: Storage, config: TableConfig, known: TimelineFiles) -> TimelineFiles:
-    """The files of the timeline's folder: by name alone where a name says all (the size of a file is a request of its
-    own on a local disk), else with size and time, which then tell files of one name and tables at one place apart."""
+    """The files of the timeline's folder: by name alone if a name has all (the size of a file is a request of its
+    own on a local disk), else with size and time, which then distinguish files of one name and tables at one path."""
     folder = config.timeline_path
     files: TimelineFiles
     if has_completion_times(config.version):
@@ -476,20 +478,20 @@ def _files(storage: Storage, config: TableConfig, known: TimelineFiles) -> Timel
         if files == known:
             return known
         new = [name for name in files if known.get(name, "") is not None]
-        if all(says_all(name, config.version) for name in new):
+        if all(holds_everything(name, config.version) for name in new):
             return files
     files = {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
     return known if files == known else files
 
 
-_BODIES = BoundedCache[Kept[CommitMetadata]](_BODIES_BYTES)
+_BODIES = BoundedCache[CacheEntry[CommitMetadata]](_BODIES_BYTES)
 """Decoded commit bodies."""
 
 _LISTED = BoundedCache[Timeline](_LISTED_BYTES)
 """What a timeline's folder showed last."""
 
 
-def _own_files(meta: CommitMetadata, instant: Instant, path: str) -> CommitMetadata:
+def _without_carried_files(meta: CommitMetadata, instant: Instant, path: str) -> CommitMetadata:
     """A body, if it is this instant's: base files carry the time of the instant that wrote them in their names."""
     end = f"_{instant.time}.parquet"
     for stats in meta.stats.values():

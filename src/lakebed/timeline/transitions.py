@@ -8,7 +8,7 @@ from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError
 from lakebed.model import Action, Instant, State, has_completion_times
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
-from lakebed.storage.exactly_once import put_once
+from lakebed.storage.exactly_once import create_exactly_once
 from lakebed.timeline.instants import completed_name, completes_as, inflight_name, requested_name
 
 
@@ -34,10 +34,10 @@ class TimelineWriter:
     def complete(self, action: Action, time: str, completion_time: str | None, body: bytes) -> Instant:
         """Make the action visible; `completion_time` is left out of the name on version 6.
 
-        The body must be this writer's alone (commits carry a writer id), so that reading back tells whose file it is.
-        Raises `CommitConflict` if the inflight file is gone (another writer took this one for dead and rolled it back)
-        or the instant is completed by someone else, and `CommitStateUnknown` if storage does not tell whether the file
-        was created: then nothing may be cleaned up. Of a rollback nobody but the next writer, who runs it again if need
+        The body must be this writer's alone (commits have a writer id), so that reading back shows whose file it is.
+        Raises `CommitConflict` if the inflight file is missing (another writer took this one for dead and rolled it
+        back) or another writer completed the instant, and `CommitStateUnknown` if storage does not report whether the
+        file was created: then nothing may be cleaned up. Of a rollback only the next writer, who runs it again if need
         be, has to know: there it is the `StorageError`.
         """
         version = self.config.version
@@ -54,7 +54,7 @@ class TimelineWriter:
             if not cause.context.get("doubtful") or action is Action.ROLLBACK:
                 raise
             raise CommitStateUnknown(
-                f"storage did not tell whether instant {time} of {self.storage.url()} was committed",
+                f"storage did not report whether instant {time} of {self.storage.url()} was committed",
                 hint="Nothing was cleaned up. Look at the timeline when storage answers again: if the instant is "
                 "completed the write is done, otherwise run it again.",
                 context={"instant": time, "path": self._path(name)},
@@ -89,7 +89,7 @@ class TimelineWriter:
         self.storage.delete(self._path(inflight_name(instant.action, instant.time, self.config.version)))
 
     def _create(self, name: str, body: bytes, time: str) -> None:
-        if not put_once(self.storage, self._path(name), body):
+        if not create_exactly_once(self.storage, self._path(name), body):
             raise CommitConflict(
                 f"another writer has created {name} already",
                 hint="Run the write again; writers of one table must share its lock.",

@@ -149,7 +149,7 @@ def same_time_overwrites(patch: pytest.MonkeyPatch) -> None:
         storage.write(path, data)
         return True
 
-    patch.setattr(transitions, "put_once", put)
+    patch.setattr(transitions, "create_exactly_once", put)
 
 
 def no_conflict_check(patch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def compactions_are_like_writes(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_loses_its_lock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FileLock, "still_mine", lambda _: True)
+    patch.setattr(FileLock, "lock_is_held", lambda _: True)
 
 
 @pytest.mark.parametrize(
@@ -204,16 +204,17 @@ def test_each_anomaly_of_other_implementations_is_met_and_harmless(
     kind: type[Schedule], tables: list[Table], broken: Broken, ends_in: str, installed: Installed
 ) -> None:
     """- Vanlightly, `Understanding Apache Hudi's consistency model`, parts 2 and 3: writers that take the same instant
-      overwrite each other's completed instant and file slice (protects: `put_once` in `TimelineWriter._create`, and
-      instants that go beyond the timeline's greatest one); an instant behind a committed one hides its own write
-      (`InstantClock.next(after=...)` under the lock); without a check the second of two writers loses the first one's
-      rows (`check_conflicts`); two writers that insert the same new key put it in two file groups (`check_unique`).
+      overwrite each other's completed instant and file slice (protects: `create_exactly_once` in
+      `TimelineWriter._create`, and instants that go beyond the timeline's greatest one); an instant behind a committed
+      one hides its own write (`InstantClock.next(after=...)` under the lock); without a check the second of two writers
+      loses the first one's rows (`check_conflicts`); two writers that insert the same new key put it in two file groups
+      (`check_unique`).
     - HUDI-7507: a writer whose instant, or whose completion, is behind that of a compaction plan made meanwhile: the
       compaction does not merge its log file, and readers look for it in the slice before (`InstantClock.next`).
     - HUDI-7503: a plan that two processes run at once: one takes back what the other is about to complete
       (`is_dead` in `ServiceTransaction.take_up`, `_is_mine` in `finish`).
     - A compaction makes no writer fail (`commits_since` leaves it out).
-    - A writer that stands still until its lock is another one's (`FileLock.still_mine`), and publishes when
+    - A writer that stands still until its lock is another one's (`FileLock.lock_is_held`), and publishes when
       that one has begun to roll it back and died (`publication.is_rolled_back`), or a compaction was planned
       that does not merge its log file (`publication.plan_without`).
     """

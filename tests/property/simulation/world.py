@@ -238,7 +238,7 @@ class World:
     def identity(self) -> ProcessIdentity:
         return self.current.identity if self.current else ProcessIdentity("host", "boot", "pid", 1, "main")
 
-    def is_gone(self, other: ProcessIdentity) -> bool:
+    def has_ended(self, other: ProcessIdentity) -> bool:
         """Whether a process is known to be dead: on one host by looking, elsewhere never."""
         return self.one_host and any(a.identity == other and not a.lives for a in self.actors)
 
@@ -377,7 +377,7 @@ class Installed:
         for module in (heartbeat, lock):
             patch.setattr(module, "this_process", lambda: self.world.identity())
             patch.setattr(module, "is_this_process", lambda other: other == self.world.identity())
-            patch.setattr(module, "is_gone", lambda other: self.world.is_gone(other))
+            patch.setattr(module, "has_ended", lambda other: self.world.has_ended(other))
         for module in (heartbeat, lock):
             patch.setattr(module, "PeriodicTask", lambda seconds, action, _: Timer(self.world, seconds, action))
         patch.setattr(FileLock, "_queue", lambda _: _QUEUE)  # of the one thread that a process has
@@ -394,7 +394,7 @@ class Installed:
         """From here on it is this world."""
         self.world = world
         self.patch.setattr(heartbeat, "_seen", _Sights(world))
-        for kept in (heartbeat._ahead, lock._waited, lock._given_back, lock.holding, heartbeat._beating):
+        for kept in (heartbeat._ahead, lock._waited, lock._released, lock.holding, heartbeat._beating):
             kept.clear()
         for cache in (timeline._BODIES, timeline._LISTED):
             cache._held.clear()

@@ -15,7 +15,7 @@ from lakebed.errors import CommitConflict, InvalidRecord
 from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.partitions.files import file_records
-from lakebed.metadata.records import form_of_version
+from lakebed.metadata.records import record_form
 from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.storage import open_storage
@@ -199,7 +199,7 @@ def test_a_partition_that_was_cleaned_away_meanwhile_is_a_conflict(uri: str) -> 
         first.step(model)
         first.step(model)
         snapshot = open_snapshot(open_storage(uri))
-        cleaned = file_records([], form_of_version(9), gone=["a"])
+        cleaned = file_records([], record_form(9), gone=["a"])
         store = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline)
         table.upsert(rows((11, "b", 1, 1.0)), options=NEW_FILES)
         after = open_snapshot(open_storage(uri)).instant

@@ -14,9 +14,9 @@ import time_machine
 from lakebed.concurrency.heartbeat import (
     Heartbeat,
     ProcessIdentity,
+    has_ended,
     heartbeat_path,
     is_dead,
-    is_gone,
     process_start,
     remove_heartbeat,
     this_process,
@@ -245,5 +245,5 @@ def test_the_identity_of_this_process_is_told_and_alive() -> None:
     assert here == ProcessIdentity.from_json(here.to_json())
     assert here.pid == os.getpid()
     assert here.start
-    assert not is_gone(here)
+    assert not has_ended(here)
     assert ProcessIdentity.from_json({}) is None

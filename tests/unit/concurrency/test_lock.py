@@ -65,9 +65,9 @@ def test_the_lock_file_has_hudis_fields(storage: Storage) -> None:
         assert body["expired"] is False
         assert before + 299 < float(str(body["validUntil"])) / 1000 < time.time() + 301
         assert uuid.UUID(str(body["owner"]))
-        assert lock.still_mine()
+        assert lock.lock_is_held()
     assert body_of(storage) == {**body, "expired": True, "validUntil": body_of(storage)["validUntil"]}
-    assert not lock.still_mine()
+    assert not lock.lock_is_held()
     assert is_free(storage)
 
 
@@ -76,9 +76,9 @@ def test_one_object_is_used_again_but_not_twice_at_once(storage: Storage) -> Non
     with lock:
         with pytest.raises(RuntimeError):
             lock.acquire(0)
-        assert lock.still_mine()
+        assert lock.lock_is_held()
     with lock:
-        assert lock.still_mine()
+        assert lock.lock_is_held()
     lock.release()
 
 
@@ -179,7 +179,7 @@ def test_a_renewal_by_another_host_begins_the_time_anew(storage: Storage) -> Non
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_wall_clock_that_jumps_neither_frees_nor_loses_a_lock(storage: Storage, hours: int) -> None:
     with default_lock(storage) as lock, time_machine.travel(time.time() + hours * 3600):
-        assert lock.still_mine()
+        assert lock.lock_is_held()
         assert not is_free(storage)
     put_body(storage)
     with time_machine.travel(time.time() + hours * 3600):
@@ -217,7 +217,7 @@ def test_where_storage_stamps_files_a_process_that_just_came_can_tell(tmp_path: 
     put_body(storage, validUntil=int((time.time() + 3600) * 1000))
     os.utime(tmp_path / LOCK_FILE, (time.time() - 303, time.time() - 303))
     with time_machine.travel(time.time() - 3600), default_lock(storage, wait_seconds=5) as lock:
-        assert lock.still_mine()
+        assert lock.lock_is_held()
     assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == [".table_lock.json.guard", "table_lock.json"]
 
 
@@ -258,18 +258,18 @@ def test_renewal_prolongs_the_lock(storage: Storage) -> None:
         while body_of(storage)["validUntil"] == first["validUntil"]:
             time.sleep(0.002)
         assert body_of(storage)["owner"] == first["owner"]
-        assert lock.still_mine()
+        assert lock.lock_is_held()
         assert lock.renew()
 
 
 def test_it_is_not_mine_once_time_is_over(storage: Storage) -> None:
     with default_lock(storage) as lock:
         with later(299):
-            assert lock.still_mine()
+            assert lock.lock_is_held()
         with later(299.7):
-            assert not lock.still_mine()
+            assert not lock.lock_is_held()
             assert lock.renew()
-            assert lock.still_mine()
+            assert lock.lock_is_held()
 
 
 def test_a_lock_whose_time_was_over_is_given_back_all_the_same(storage: Storage) -> None:
@@ -284,7 +284,7 @@ def test_a_lock_that_was_taken_over_is_not_given_back(storage: Storage) -> None:
     with default_lock(storage) as lock:
         put_body(storage)
         assert not lock.renew()
-        assert not lock.still_mine()
+        assert not lock.lock_is_held()
     assert body_of(storage)["owner"] == "their-uuid"
     assert body_of(storage)["expired"] is False
 
@@ -294,7 +294,7 @@ def test_a_lock_that_was_taken_over_is_not_given_back(storage: Storage) -> None:
 def test_lost_answers_are_settled(storage: Storage, mode: Mode, at: int) -> None:
     faulty = FaultyStorage(storage, FaultPlan(at, mode))
     with default_lock(faulty, wait_seconds=5) as lock:
-        assert lock.still_mine()
+        assert lock.lock_is_held()
         assert not is_free(storage)
     assert is_free(storage)
 

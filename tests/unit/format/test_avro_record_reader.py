@@ -17,7 +17,7 @@ import pytest
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro.cursors import Damage
 from lakebed.format.avro.encoder import encode_long
-from lakebed.format.avro.reader import read_records, record_places
+from lakebed.format.avro.reader import read_records, record_bounds
 from lakebed.format.avro.types import record_schema
 from lakebed.format.data_block import encode_data_block, open_data_block
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, block_bytes, read_blocks, scan_blocks
@@ -31,7 +31,7 @@ with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "
 
 def read(data: bytes, count: int, schema: str, columns: Sequence[str] | None = None) -> pa.RecordBatch:
     tree = record_schema(schema)
-    starts, ends = record_places(data, count, 0)
+    starts, ends = record_bounds(data, count, 0)
     names = tree.arrow.names if columns is None else list(columns)
     arrays = read_records(np.frombuffer(data, np.uint8), starts, ends, tree, names)
     for array in arrays:
@@ -147,18 +147,18 @@ def test_places_of_records_are_found_where_texts_look_like_records(decoys: int) 
         mark + chance.randbytes(chance.randrange(60)) + mark * (chance.random() * decoys > 0.9) for _ in range(9000)
     ]
     data = with_lengths(records)
-    starts, ends = record_places(data, len(records), 0)
+    starts, ends = record_bounds(data, len(records), 0)
     assert (ends - starts).tolist() == [len(one) for one in records]
     assert starts.tolist() == list(accumulate((len(one) + 4 for one in records[:-1]), initial=4))
     for lie in (len(records) - 1, len(records) + 1, -1, 1 << 30):
         with pytest.raises(Damage):
-            record_places(data, lie, 0)
+            record_bounds(data, lie, 0)
 
 
 def test_places_of_records_are_found_where_some_are_longer_than_two_bytes_tell() -> None:
     mark = b"\x02\x2220261121015401717"
     records = [mark + bytes(70_000 * (number % 500 == 7) + number % 40) for number in range(2000)]
-    starts, ends = record_places(with_lengths(records), len(records), 0)
+    starts, ends = record_bounds(with_lengths(records), len(records), 0)
     assert (ends - starts).tolist() == [len(one) for one in records]
 
 
@@ -213,7 +213,7 @@ def test_blocks_of_real_tables_are_read_and_written_again_byte_for_byte(table: G
         again = encode_data_block([rows], schema, head.headers, head.type)
         assert again.content == content
         assert read_blocks(block_bytes(again))[0].headers == head.headers
-        starts, ends = record_places(content, block.rows, 8)
+        starts, ends = record_bounds(content, block.rows, 8)
         for found, wanted in zip(
             rows.columns, read_slowly(content, starts, ends, schema, rows.schema.names), strict=True
         ):

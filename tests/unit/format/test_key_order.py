@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed.format.key_order import KeyRange, in_order, insert_places, key_order, shared_prefix
+from lakebed.format.key_order import KeyRange, in_order, insertion_points, key_order, shared_prefix
 
 ODD = ["", "\0", "\0\0", "a", "a\0", "a\0b", "é", "\uffff", "\U0001f600", "a" * 8, "a" * 8 + "\0", "a" * 9, "ab" * 40]
 texts = st.lists(st.one_of(st.sampled_from(ODD), st.text("ab\0é\U0001f600", max_size=20)), max_size=60)
@@ -35,7 +35,7 @@ def test_keys_are_put_in_the_order_of_their_bytes(keys: list[str]) -> None:
 @given(texts, texts)
 def test_places_are_behind_the_keys_that_are_not_greater(keys: list[str], wanted: list[str]) -> None:
     stored = sorted(as_bytes(keys))
-    found = insert_places(pa.array(stored, pa.binary()).cast(pa.string()), pa.array(wanted, pa.string()))
+    found = insertion_points(pa.array(stored, pa.binary()).cast(pa.string()), pa.array(wanted, pa.string()))
     assert found.tolist() == [sum(key <= one for key in stored) for one in as_bytes(wanted)]
 
 
@@ -49,7 +49,7 @@ def test_many_keys_are_ordered_by_their_bytes(width: int) -> None:
     assert order.tolist() == sorted(range(len(keys)), key=lambda n: (keys[n].encode(), n))
     some = array[:500]
     ordered = array.take(pa.array(order))
-    assert insert_places(ordered, some).tolist() == np.searchsorted(sorted(keys), some.to_pylist(), "right").tolist()
+    assert insertion_points(ordered, some).tolist() == np.searchsorted(sorted(keys), some.to_pylist(), "right").tolist()
 
 
 def test_slices_count_from_their_start() -> None:
@@ -57,7 +57,7 @@ def test_slices_count_from_their_start() -> None:
     order = key_order(keys[1:4])
     assert order is not None
     assert order.tolist() == [1, 0, 2]
-    assert insert_places(keys[2:4], keys[1:2]).tolist() == [1]
+    assert insertion_points(keys[2:4], keys[1:2]).tolist() == [1]
 
 
 def test_equal_keys_are_in_order_but_not_strictly() -> None:

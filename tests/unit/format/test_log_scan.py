@@ -63,8 +63,8 @@ def test_small_logs_cost_one_request_and_large_ones_only_their_heads() -> None:
 
 @pytest.mark.parametrize("whole_bytes", [256 << 10, 100])
 def test_damage_is_taken_as_reading_the_whole_file_takes_it(whole_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_file, "WHOLE_BYTES", whole_bytes)
-    monkeypatch.setattr(sources, "WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(log_file, "SMALL_FILE_BYTES", whole_bytes)
+    monkeypatch.setattr(sources, "SMALL_FILE_BYTES", whole_bytes)
     monkeypatch.setattr(sources, "AHEAD_BYTES", 64)
     random.seed(7)
     good = blocks(3, 40) + block_bytes(rollback_block("1", "2")) + blocks(2, 90)

@@ -74,7 +74,7 @@ def writer(
         targets=PlannedTargets((target,)),
         on_match="keys",
         max_file_size=1 << 20,
-        known_partitions=frozenset({"p"}),
+        existing_partitions=frozenset({"p"}),
         path_check=PathCheck(Constant("p")),  # type: ignore[arg-type]
     )
 
@@ -210,7 +210,7 @@ def test_large_writes_roll_over_with_one_status_a_file(storage: MemoryStorage) -
 
 
 def test_a_file_beyond_what_is_held_is_written_as_it_comes(storage: MemoryStorage, monkeypatch: Any) -> None:
-    monkeypatch.setattr("lakebed.handles.log_writer._HELD_BYTES", 3_000)
+    monkeypatch.setattr("lakebed.handles.log_writer._BUFFERED_BYTES", 3_000)
     storage.write(f"p/.f-0_{INSTANT}.log.1_3-2-1", b"another's")
     settings = WriteSettings(log_block_bytes=2_000)
     given = [(f"k{n:04}", n, None) for n in range(1_000)]

@@ -157,7 +157,7 @@ class Side:
             targets=PlannedTargets((Target("f-0", target, True),)),
             on_match=on_match,
             max_file_size=1 << 24,
-            known_partitions=frozenset({"p"}),
+            existing_partitions=frozenset({"p"}),
             path_check=PathCheck(Constant("p")),  # type: ignore[arg-type]
         )
         batches = iter(rows.combine_chunks().to_batches())

@@ -49,7 +49,7 @@ def writer(storage: MemoryStorage, *targets: Target, instant: str = "1", config:
         targets=PlannedTargets(targets),
         on_match="keys",
         max_file_size=1 << 20,
-        known_partitions=frozenset({"p"}),
+        existing_partitions=frozenset({"p"}),
         path_check=PathCheck(Constant("p")),  # type: ignore[arg-type]
     )
 

@@ -86,7 +86,7 @@ def writer(storage: Any, version: int = 9, *, ordering: Sequence[str] = ("v",), 
         targets=HashedTargets(INSTANT, existing, fixed_ids=True),
         on_match=more.pop("on_match", "keys"),
         max_file_size=1 << 20,
-        known_partitions=frozenset(PATHS),
+        existing_partitions=frozenset(PATHS),
         path_check=PathCheck(Column("place")),  # type: ignore[arg-type]
         insert_handle=more.pop("insert_handle", AppendHandle),
         **more,

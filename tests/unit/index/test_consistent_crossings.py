@@ -31,8 +31,8 @@ Made = Callable[..., Table]
 Row = tuple[Any, ...]
 Model = dict[int, Row]
 # of 20 even numbers those of the first bucket of two, and those of the second
-_PLACES = default_ring("c0", 2).places(ring_hashes(pa.array([str(n) for n in range(0, 40, 2)]), ()))
-FIRST, SECOND = ([n for n, at in zip(range(0, 40, 2), _PLACES, strict=True) if at == bucket] for bucket in (0, 1))
+_LOCATIONS = default_ring("c0", 2).places(ring_hashes(pa.array([str(n) for n in range(0, 40, 2)]), ()))
+FIRST, SECOND = ([n for n, at in zip(range(0, 40, 2), _LOCATIONS, strict=True) if at == bucket] for bucket in (0, 1))
 
 
 def batch(numbers: range | list[int], turn: int) -> list[Row]:
@@ -213,7 +213,7 @@ def take_for_dead(table: Table) -> None:
     with default_lock(storage) as lock:
         timeline = load_timeline(storage, config)
         (pending,) = [i for i in timeline.pending if not timeline.is_pending_clustering(i)]
-        roll_back(storage, config, timeline, pending, InstantClock(config.timezone), lock.still_mine)
+        roll_back(storage, config, timeline, pending, InstantClock(config.timezone), lock.lock_is_held)
 
 
 @pytest.mark.parametrize("resize", ["pending", "completed", "taken off"])

@@ -22,7 +22,7 @@ from lakebed.index.hbase.client import (
     notes_of,
     row_keys,
     split_notes,
-    visible_places,
+    visible_locations,
 )
 from lakebed.index.hbase.connection import (
     Answer,
@@ -156,7 +156,7 @@ def stored(*rows: Row) -> pa.Table:
 
 
 def places(found: pa.Table, keys: Sequence[str], commits: str) -> list[tuple[str | None, str | None, bool]]:
-    table = visible_places(pa.array(keys), found, None, lambda instant: instant in commits.split())
+    table = visible_locations(pa.array(keys), found, None, lambda instant: instant in commits.split())
     columns = (table[name].to_pylist() for name in (OLD_PARTITION, FILE_ID, DELETED))
     return list(zip(*columns, strict=True))
 
@@ -187,7 +187,7 @@ def test_only_places_of_commits_count() -> None:
 
 
 def test_notes_are_read_as_they_were_written() -> None:
-    known = visible_places(pa.array(["a", "b"]), stored(("a", "2", "f", "p", None)), None, lambda _: True)
+    known = visible_locations(pa.array(["a", "b"]), stored(("a", "2", "f", "p", None)), None, lambda _: True)
     notes = notes_of("7", known)
     assert notes.to_pylist() == [b"7\x002\x00f\x00p", b""]
     parts = split_notes(notes.cast(pa.string()))

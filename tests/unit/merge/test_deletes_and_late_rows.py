@@ -147,8 +147,8 @@ def written_deletes(t: Table) -> list[tuple[str, Any]]:
 
 def _values(ordering: Wrapped) -> list[Any]:
     values: list[Any] = [None] * len(ordering.branch)
-    for kind, (places, column) in ordering.values.items():
-        for at, value in zip(places.tolist(), column.to_pylist(), strict=True):
+    for kind, (row_numbers, column) in ordering.values.items():
+        for at, value in zip(row_numbers.tolist(), column.to_pylist(), strict=True):
             values[at] = None if (kind, value) == (INT, 0) else value
     return values
 

@@ -44,7 +44,7 @@ def test_rows_put_at_places_replace_what_was_there(kind: pa.DataType, nulls: str
     before = old.to_pylist()
     at = np.array([1, 4])
 
-    found = put(old, at, places_of(len(old), at), new)
+    found = put(old, at, locations_of(len(old), at), new)
 
     expected = list(before)
     expected[1], expected[4] = new.to_pylist()
@@ -56,17 +56,17 @@ def test_rows_put_at_places_replace_what_was_there(kind: pa.DataType, nulls: str
 def test_texts_that_stay_are_not_copied() -> None:
     old = pa.array([f"key-{n}" for n in range(100)])
     at = np.arange(10, 60)
-    assert put(old, at, places_of(100, at), old.take(pa.array(at))) is old
+    assert put(old, at, locations_of(100, at), old.take(pa.array(at))) is old
 
 
 def test_one_text_behind_the_first_that_are_compared_is_enough() -> None:
     old = pa.array([f"key-{n}" for n in range(100)])
     at = np.arange(100)
     new = pa.array([*old.to_pylist()[:-1], "other"])
-    assert put(old, at, places_of(100, at), new).equals(new)
+    assert put(old, at, locations_of(100, at), new).equals(new)
 
 
-def places_of(rows: int, at: Any) -> pa.Array:
-    places = np.arange(rows)
-    places[at] = rows + np.arange(len(at))
-    return pa.array(places)
+def locations_of(rows: int, at: Any) -> pa.Array:
+    row_numbers = np.arange(rows)
+    row_numbers[at] = rows + np.arange(len(at))
+    return pa.array(row_numbers)

@@ -41,7 +41,7 @@ def test_file_ids_are_hudis(name: str) -> None:
             path = kind_of(partition).data_partition_of(file_slice.file_id)
             expected = group_number(file_slice.file_id) if path is not None else number
             assert file_slice.file_id == kind_of(partition).file_id(partition, expected, path)
-            assert kind_of(partition).is_own_file_id(partition, file_slice.file_id)
+            assert kind_of(partition).is_file_id_of(partition, file_slice.file_id)
         # the golden tables' writers asked for two file groups of bloom filters
         kind = kind_of(partition)
         assert partition == "bloom_filters" or kind.grows or kind.file_groups == len(slices)
@@ -158,4 +158,4 @@ def test_file_ids_of_odd_partition_paths_are_taken_apart() -> None:
         "secondary_index_a",
         "partition_stats",
     ]
-    assert not kind_of("column_stats").is_own_file_id("column_stats", "expr-index-idx-0000-0")
+    assert not kind_of("column_stats").is_file_id_of("column_stats", "expr-index-idx-0000-0")

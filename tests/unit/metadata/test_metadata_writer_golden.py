@@ -12,7 +12,7 @@ from lakebed.metadata.lookups import MetadataTable, open_metadata
 from lakebed.metadata.partitions import files as files_module
 from lakebed.metadata.partitions import record_index
 from lakebed.metadata.partitions.record_index import data_partition_of
-from lakebed.metadata.records import Records, form_of_version
+from lakebed.metadata.records import Records, record_form
 from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.resharding import reshard
 from lakebed.metadata.store.services import run_services
@@ -87,7 +87,7 @@ class Table:
 
 def delta(table: Table, before: dict[str, list[str]], instant: str) -> tuple[dict[str, Records], dict[str, list[str]]]:
     """Records of one new file and, where there is a record index, of a new key and a deleted one; the content then."""
-    metadata, form = table.opened(), form_of_version(table.config.version)
+    metadata, form = table.opened(), record_form(table.config.version)
     after = dict(before)
     path = metadata.partitions()[0]
     rows = [

@@ -17,7 +17,7 @@ import pytest
 
 from lakebed.metadata.partitions import files, record_index, stats_codec
 from lakebed.metadata.partitions.stats_codec import as_type
-from lakebed.metadata.records import V8, V9, known_form, record_schema
+from lakebed.metadata.records import V8, V9, record_form_of, record_schema
 from support.golden_tables import golden_tables
 
 from .metadata_hfiles import HFile, hfiles
@@ -68,7 +68,7 @@ def undocumented(schema: Any) -> Any:
 @by_table
 def test_schemas_are_those_of_real_hudi_but_for_their_docs(table: str) -> None:
     for text in {file.schema for file in hfiles(table)}:
-        form = known_form(text)
+        form = record_form_of(text)
         assert form is not None
         assert undocumented(json.loads(record_schema(form))) == undocumented(json.loads(text))
 
@@ -83,7 +83,7 @@ def test_files_records_are_decoded_and_encoded_as_hudi_has_them(table: str) -> N
             expected += [(key, name, info["size"], info["isDeleted"]) for name, info in entries.items()]
             expected += [] if entries else [(key, None, None, None)]
         assert [tuple(row.values()) for row in decoded.to_pylist()] == expected
-        keys, values = files.encode(decoded, known_form(file.schema))
+        keys, values = files.encode(decoded, record_form_of(file.schema))
         assert keys.equals(file.keys)
         assert not plain_values(file) or values.equals(file.values)
 
@@ -114,7 +114,7 @@ def test_record_index_entries_are_decoded_and_encoded_as_hudi_has_them(table: st
             info = record["recordIndexMetadata"]
             assert row["partition"] == info["partitionName"]
             assert row["file_id"] == file_id(info)
-        keys, values = record_index.encode(decoded, known_form(file.schema))
+        keys, values = record_index.encode(decoded, record_form_of(file.schema))
         assert keys.equals(file.keys)
         assert not plain_values(file) or values.equals(file.values)
 
@@ -170,7 +170,7 @@ def same_bound(value: Any, wrapper: dict[str, Any] | None, value_type: dict[str,
 
 def assert_encoded_again(file: HFile, decoded: dict[str, pa.Table], infos: dict[str, dict[str, Any]]) -> None:
     """Byte for byte, but for what 0.15.0's compaction made of dates and decimals."""
-    form = known_form(file.schema)
+    form = record_form_of(file.schema)
     assert form is not None
     original = dict(zip(file.keys.to_pylist(), file.values.to_pylist(), strict=True))
     for column, stats in decoded.items():

@@ -15,7 +15,7 @@ from lakebed.format.sources import BytesSource
 from lakebed.merge.log_entries import blocks_in_merge_order
 from lakebed.metadata.lookups import MetadataTable, open_metadata
 from lakebed.metadata.partitions import record_index, stats_codec
-from lakebed.metadata.records import V9, known_form, record_schema
+from lakebed.metadata.records import V9, record_form_of, record_schema
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.testing import CountingStorage
@@ -169,7 +169,7 @@ def test_a_schema_that_was_not_met_before_is_read_by_its_own_names() -> None:
     schema = json.loads(record_schema(V9))
     schema["fields"].append({"name": "more", "type": ["null", "long"], "default": None})
     text = json.dumps(schema)
-    assert known_form(text) is None
+    assert record_form_of(text) is None
     for partition, decode in (("record_index", record_index.decode), ("column_stats", stats_codec.decode)):
         file = next(f for f in hfiles("v9_cow_mdt_all") if f.partition == partition and len(f.keys))
         written, later = (fastavro.parse_schema(json.loads(s)) for s in (file.schema, text))

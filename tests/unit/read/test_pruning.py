@@ -12,7 +12,7 @@ from lakebed.filters.sql import parse_filter
 from lakebed.format.hashes import bucket_ids
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.properties.table_config import TableConfig
-from lakebed.read.keys import bucket_layout, partition_layout, rows_may_stay
+from lakebed.read.keys import bucket_layout, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import BucketLayout, PartitionLayout, prune_buckets, prune_partitions
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.memory import MemoryStorage
@@ -159,8 +159,8 @@ def test_rows_that_stay_where_they_are_forbid_partition_pruning() -> None:
         **{"lakebed.index.type": "global_simple", "lakebed.index.update_partition": "false"},
     )
     storage = MemoryStorage("rows-that-stay")
-    assert rows_may_stay(storage, stays)
-    assert not rows_may_stay(storage, config(hoodie__table__partition__fields="city"))
+    assert partition_paths_may_be_stale(storage, stays)
+    assert not partition_paths_may_be_stale(storage, config(hoodie__table__partition__fields="city"))
 
 
 def test_key_generators_that_are_not_known_never_prune() -> None:

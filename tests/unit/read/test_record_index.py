@@ -13,7 +13,7 @@ from lakebed.format.footer_cache import FOOTERS
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import HOODIE
 from lakebed.read import keys as keys_module
-from lakebed.read.keys import FoundKeys
+from lakebed.read.keys import IndexedKeys
 from lakebed.read.lookup import KeyText, exists, get, locate
 from lakebed.read.scan import Scan
 from lakebed.slices.listing import groups_of_ids
@@ -154,14 +154,14 @@ def test_a_lookup_names_the_keys_of_each_file_group() -> None:
             "file_id": ["f1", "f1", "f1", "f2", "f1", "f2"],
         }
     )
-    groups = FoundKeys(pa.concat_tables([places.slice(0, 2), places.slice(2)])).groups
+    groups = IndexedKeys(pa.concat_tables([places.slice(0, 2), places.slice(2)])).groups
     assert {group: keys.to_pylist() for group, keys in groups.items()} == {
         ("y", "f1"): ["d"],
         ("x", "f1"): ["a", "b", "é"],
         ("y", "f2"): ["c"],
         ("x", "f2"): ["B"],
     }
-    assert FoundKeys(places.slice(0, 0)).groups == {}
+    assert IndexedKeys(places.slice(0, 0)).groups == {}
 
 
 @pytest.mark.parametrize("column", ["id", "_hoodie_record_key"])

@@ -15,7 +15,7 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.schema.arrow import list_of, map_of
-from lakebed.schema.conversion import cast_column, project_kept
+from lakebed.schema.conversion import cast_column, project_incoming
 from lakebed.schema.evolution import reconcile
 
 EPOCH = datetime(1970, 1, 1)
@@ -89,7 +89,7 @@ def test_refused_or_every_value_survives(stored: pa.DataType, incoming: pa.DataT
     for value in VALUES[incoming]:
         batch = pa.record_batch({"c": pa.array([value], incoming)})
         try:
-            (kept,) = project_kept(batch, pa.schema([field])).column("c").to_pylist()
+            (kept,) = project_incoming(batch, pa.schema([field])).column("c").to_pylist()
         except InvalidRecord:
             assert not kept_by(value, incoming, field.type)
         else:
@@ -150,7 +150,7 @@ def test_a_nested_value_that_does_not_fit_is_refused_by_its_path(
     values = pa.array([None, value], kind.value_type).dictionary_encode() if pa.types.is_dictionary(kind) else None
     batch = pa.record_batch({"c": pa.array([None, value], kind) if values is None else values})
     with pytest.raises(InvalidRecord, match=rf"column {shown} is"):
-        project_kept(batch, pa.schema([("c", wide)]))
+        project_incoming(batch, pa.schema([("c", wide)]))
 
 
 def schema_of(unit: str) -> pa.Schema:

@@ -258,7 +258,7 @@ def test_a_lease_that_is_lost_ends_the_turn(make: Make, monkeypatch: pytest.Monk
     put(table, *range(5))
     events = lakebed.run_services(table.uri, once=True)
     assert (next(events).kind, next(events).kind) == ("due", "ran")
-    monkeypatch.setattr(ServicesLease, "still_mine", lambda _: False)
+    monkeypatch.setattr(ServicesLease, "lock_is_held", lambda _: False)
     assert list(events) == []
     monkeypatch.undo()
     assert once(table) == [("due", "archive"), ("ran", "archive")]

@@ -22,7 +22,7 @@ from lakebed.metadata.partitions.expression_results import (
     stats_of_results,
     zone_notes,
 )
-from lakebed.metadata.records import Records, form_of_version
+from lakebed.metadata.records import Records, record_form
 from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.properties.file import load_table_config, update_table_config
@@ -265,7 +265,7 @@ def keys_of_filters(table: Table) -> pa.Array:
     files = [(b.partition, b.name, b.size) for b in snapshot.base_files()]
     built = ExpressionIndex.of(index, snapshot.schema)
     results = [one[LOWER] for one in results_of_files(snapshot, files, [built])]
-    return filter_records_of(results, "0" * 17, form_of_version(9)).keys
+    return filter_records_of(results, "0" * 17, record_form(9)).keys
 
 
 def test_an_expression_index_that_cannot_be_updated_is_dropped(make: Make, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.text import parse_properties
 from lakebed.metadata.partitions.files import file_records
 from lakebed.metadata.partitions.stored import NewFile
-from lakebed.metadata.records import form_of_version
+from lakebed.metadata.records import record_form
 from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action
@@ -296,7 +296,7 @@ def test_a_metadata_table_behind_the_data(make: Make) -> None:
     base = max(path for path in data_files(table) if path.startswith("c/"))
     said = file_records(
         [NewFile("c", "ghost.parquet", 5)],
-        form_of_version(9),
+        record_form(9),
         removed={"c": [base.rpartition("/")[2]]},
     )
     apply_delta(MetadataStore(storage, config, now), str(int(now.commits[-1].time) + 1), {"files": said})

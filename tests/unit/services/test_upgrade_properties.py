@@ -71,13 +71,13 @@ def test_rows_merge_as_in_a_new_table_of_the_version(how: str, source: int, to: 
 @pytest.mark.parametrize("how", DEBEZIUM)
 def test_payloads_with_ordering_columns_of_their_own(how: str) -> None:
     rule = PAYLOAD_RULES[f"{PAYLOAD_PACKAGE}debezium.{how}"]
-    old = made(8, payload=how, ordering_fields=rule.own_ordering)
+    old = made(8, payload=how, ordering_fields=rule.lakebed_ordering)
     new = moved(old, 9)
     assert new.ordering_fields == rule.ordering_fields
     assert (new.merge_mode, new.partial_update_mode) == (rule.mode, rule.partial_update_mode)
     assert new.merge_properties == dict(rule.merge_properties)
     back = moved(new, 8)
-    assert back.ordering_fields == rule.own_ordering
+    assert back.ordering_fields == rule.lakebed_ordering
     assert not back.merge_properties
     assert merges(back) == merges(old)
 

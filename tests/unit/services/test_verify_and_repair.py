@@ -18,7 +18,7 @@ from lakebed.metadata.partitions.record_index import key_records
 from lakebed.metadata.partitions.secondary_index import entries
 from lakebed.metadata.partitions.stats_values import column_stats_records
 from lakebed.metadata.partitions.stored import NewFile
-from lakebed.metadata.records import Records, form_of_version
+from lakebed.metadata.records import Records, record_form
 from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.properties.file import load_table_config
@@ -63,7 +63,7 @@ def wrong_keys(version: int, *, partitioned: bool) -> Records:
     changes.added(came)
     changes.removed(went)
     group = GroupChanges("c0", "0a0a0a0a-0000-4000-8000-000000000000-0", changes.table())
-    return key_records([group], "20240101000000000", form_of_version(version), partitioned=partitioned)
+    return key_records([group], "20240101000000000", record_form(version), partitioned=partitioned)
 
 
 @pytest.mark.parametrize(("version", "index"), [(9, "record"), (8, "record"), (6, "record"), (9, "record_level_index")])
@@ -88,7 +88,7 @@ def test_files_statistics_and_bloom_filters(make: Make, version: int) -> None:
     snapshot = open_snapshot(open_storage(table.uri))
     metadata = snapshot.metadata
     assert metadata is not None
-    form = form_of_version(version)
+    form = record_form(version)
     first = snapshot.base_files()[0]
     stats = metadata.column_stats(["ts"], None, {"ts": pa.int64()})
     shifted = {"ts": stats["ts"].set_column(3, "max", pa.array([7] * len(stats["ts"]), pa.int64()))}
@@ -138,12 +138,12 @@ def test_floating_numbers_as_older_java_prints_them() -> None:
     table.upsert(pa.table({"id": [1, 2, 3], "x": [2.0**60, 1.5, None]}, FLOATS))
     pairs = pa.table({"value": ["1.15292150460684698E18"], "record_key": ["1"]})
     shortest = pa.array(["1.152921504606847E18$1"])
-    told(table, {"secondary_index_x": Records(*entries(pairs, form_of_version(9)), shortest)})
+    told(table, {"secondary_index_x": Records(*entries(pairs, record_form(9)), shortest)})
     assert table.indexes.verify().ok, table.indexes.verify()
     # the same value of a record that does not have it
     wrong = pa.table({"value": ["1.15292150460684698E18"], "record_key": ["2"]})
     table.upsert(pa.table({"id": [4], "x": [7.0]}, FLOATS))
-    told(table, {"secondary_index_x": Records(*entries(wrong, form_of_version(9)), pa.array([], pa.string()))})
+    told(table, {"secondary_index_x": Records(*entries(wrong, record_form(9)), pa.array([], pa.string()))})
     found = table.indexes.repair()
     assert found.differences["key"].to_pylist() == ["1.15292150460684698E18$2"]
     assert table.indexes.verify().ok, table.indexes.verify()
@@ -152,7 +152,7 @@ def test_floating_numbers_as_older_java_prints_them() -> None:
 def test_records_without_a_value_in_an_index_of_version_8(make: Make) -> None:
     table = filled(make, 8)
     pairs = pa.table({"value": pa.array([None], pa.string()), "record_key": ["77"]})
-    told(table, {"secondary_index_v": Records(*entries(pairs, form_of_version(8)), pa.array([], pa.string()))})
+    told(table, {"secondary_index_v": Records(*entries(pairs, record_form(8)), pa.array([], pa.string()))})
     assert table.indexes.verify().ok, table.indexes.verify()
 
 
@@ -257,7 +257,7 @@ def test_ranges_from_before_a_column_became_text(version: int) -> None:
     assert metadata is not None
     stats = metadata.column_stats(["v"], None, {"v": pa.string()})["v"]
     lower = stats.set_column(stats.column_names.index("max"), "max", pa.array(["0"] * len(stats)))
-    form = form_of_version(version)
+    form = record_form(version)
     told(table, {"column_stats": column_stats_records({"v": lower}, form, 2 if version >= 9 else 1)})
     assert table.indexes.verify().of("column_stats").num_rows == len(stats)
     MemoryStorage.drop(f"services-widened-{version}")
@@ -272,7 +272,7 @@ def test_a_partition_that_a_refused_write_began(make: Make) -> None:
     assert table.indexes.verify().ok, table.indexes.verify()
     table.upsert(rows((1, "c1", "after", 20)))
     assert table.indexes.verify().ok, table.indexes.verify()
-    told(table, {"files": file_records([], form_of_version(9), gone=["c1"])})
+    told(table, {"files": file_records([], record_form(9), gone=["c1"])})
     assert table.indexes.verify().differences["what"].to_pylist() == ["partition c1"]
     table.indexes.repair()
     assert table.indexes.verify().ok, table.indexes.verify()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.concurrency.heartbeat import is_gone, this_process
+from lakebed.concurrency.heartbeat import has_ended, this_process
 from lakebed.concurrency.lock import LOCK_FILE, FileLock
 from lakebed.errors import CorruptFile, LockTimeout, StorageError
 from lakebed.storage import open_storage
@@ -166,8 +166,8 @@ def test_a_process_short_of_descriptors_answers_right_or_says_so(uri: str, left:
 def test_a_process_short_of_descriptors_takes_nobody_for_dead() -> None:
     me = this_process()
     with few_descriptors(0), pytest.raises(StorageError):
-        is_gone(me)
-    assert not is_gone(me)
+        has_ended(me)
+    assert not has_ended(me)
 
 
 @pytest.mark.parametrize("name", ["brand_new", "secondary_index_nope"])

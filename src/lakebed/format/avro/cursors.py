@@ -143,7 +143,7 @@ class Cursors:
     def short_length(self) -> int:
         """The length of the text or byte value at these positions, if it is the same in all records, and short:
         positions move to its content. 0 elsewhere."""
-        length = alike(self.bytes())
+        length = only_value(self.bytes())
         if not length or length & 0x81:
             return 0
         self._moved += 1
@@ -190,7 +190,7 @@ class Cursors:
         return both.take(_EVEN.slice(0, count) if count <= len(_EVEN) else pa.array(np.arange(0, 2 * count, 2)))
 
 
-def alike(values: Bytes) -> int | None:
+def only_value(values: Bytes) -> int | None:
     """The one value of these bytes, None where they differ or are none."""
     raw = values.tobytes()
     return raw[0] if raw and raw == raw[:1] * len(raw) else None
@@ -275,7 +275,7 @@ def branches(cursors: Cursors, kind: AvroType) -> Int64s | int:
     cursors.move(1)
     if not len(first):
         return 0
-    branch = alike(first)
+    branch = only_value(first)
     # one byte is enough for 64 branches; Avro allows longer forms of small numbers, and no writer has them
     high, odd = (int(first.max()), (first & 1).any()) if branch is None else (branch, branch & 1)
     if high > 2 * len(kind.parts) - 2 or odd:
@@ -384,7 +384,7 @@ class _ItemFinder:
         at, starts = 0, list[int]()
         for _ in range(count):
             starts.append(at)
-            at = step(data, _behind_text(data, at) if self._is_map else at)
+            at = step(data, _skip_text(data, at) if self._is_map else at)
         if at > len(data):
             raise IndexError
         self._rows.append(np.full(count, row))
@@ -404,37 +404,37 @@ def _stepper(kind: AvroType) -> _Step:
     if kind.kind in ("int", "long", "enum"):
         return lambda data, at: decode_long(data, at)[1]
     if kind.kind in ("string", "bytes"):
-        return _behind_text
+        return _skip_text
     steps = [_stepper(part) for part in kind.parts]
     if kind.kind == "record":
-        return lambda data, at: _behind_all(data, at, steps)
+        return lambda data, at: _skip_all(data, at, steps)
     if kind.kind == "union":
-        return lambda data, at: _behind_branch(data, at, steps)
+        return lambda data, at: _skip_branch(data, at, steps)
     is_map = kind.kind == "map"
-    return lambda data, at: _behind_items(data, at, steps[0], is_map)
+    return lambda data, at: _skip_items(data, at, steps[0], is_map)
 
 
-def _behind_text(data: bytes, at: int) -> int:
+def _skip_text(data: bytes, at: int) -> int:
     length, at = decode_long(data, at)
     if not 0 <= length <= len(data) - at:
         raise Damage("a text or byte value is longer than its record")
     return at + length
 
 
-def _behind_all(data: bytes, at: int, steps: list[_Step]) -> int:
+def _skip_all(data: bytes, at: int, steps: list[_Step]) -> int:
     for step in steps:
         at = step(data, at)
     return at
 
 
-def _behind_branch(data: bytes, at: int, steps: list[_Step]) -> int:
+def _skip_branch(data: bytes, at: int, steps: list[_Step]) -> int:
     branch, at = decode_long(data, at)
     if not 0 <= branch < len(steps):
         raise Damage(f"a union of {len(steps)} has no such branch")
     return steps[branch](data, at)
 
 
-def _behind_items(data: bytes, at: int, step: _Step, is_map: bool) -> int:
+def _skip_items(data: bytes, at: int, step: _Step, is_map: bool) -> int:
     while True:
         count, at = decode_long(data, at)
         if not count:
@@ -445,4 +445,4 @@ def _behind_items(data: bytes, at: int, step: _Step, is_map: bool) -> int:
         if count > len(data) - at:
             raise Damage("an array or map has more items than its record has bytes")
         for _ in range(count):
-            at = step(data, _behind_text(data, at) if is_map else at)
+            at = step(data, _skip_text(data, at) if is_map else at)

@@ -135,7 +135,7 @@ MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _SCHEMA, _CODEC = "avro.schema", "avro.codec"
 # A sync marker of lakebed begins so and ends with a digest: it shows whether schema and record are unchanged.
-_OWN_SYNC: Final = b"lkb1"
+_LAKEBED_SYNC: Final = b"lkb1"
 # What a deflated record may become: Hudi deflates none, so this is generous.
 _MOST_INFLATION: Final = 16
 _INFLATED_AT_LEAST: Final = 1 << 20
@@ -187,7 +187,7 @@ def write_avro_file(schema: str | dict[str, Any], record: dict[str, Any]) -> byt
     """
     text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
     body = encoder_of(text)(record)
-    sync = _own_sync(text, body)
+    sync = _lakebed_sync(text, body)
     encoded_schema = text.encode()
     metadata = [encode_long(1), encode_bytes(_SCHEMA.encode()), encode_bytes(encoded_schema), encode_long(0)]
     return b"".join([MAGIC, *metadata, sync, encode_long(1), encode_bytes(body), sync])
@@ -207,9 +207,9 @@ def decode_record(schema: str, data: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", record)
 
 
-def _own_sync(schema: str, body: bytes) -> bytes:
+def _lakebed_sync(schema: str, body: bytes) -> bytes:
     digest = hashlib.md5(schema.encode() + body, usedforsecurity=False).digest()
-    return (_OWN_SYNC + digest)[:_SYNC_BYTES]
+    return (_LAKEBED_SYNC + digest)[:_SYNC_BYTES]
 
 
 def _only_record(data: bytes) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _only_record(data: bytes) -> dict[str, Any]:
     elif container.codec != "null":
         raise ValueError(f"its codec {container.codec!r} is neither null nor deflate")
     record = decode_record(container.schema, body)
-    if container.sync.startswith(_OWN_SYNC) and container.sync != _own_sync(container.schema, body):
+    if container.sync.startswith(_LAKEBED_SYNC) and container.sync != _lakebed_sync(container.schema, body):
         raise ValueError("its content is not what was written")
     return record
 

@@ -388,12 +388,12 @@ def _repeated(value: bytes, count: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), values)
 
 
-def record_places(data: bytes | memoryview, count: int, start: int) -> tuple[Int64s, Int64s]:
+def record_bounds(data: bytes | memoryview, count: int, start: int) -> tuple[Int64s, Int64s]:
     """Where each of so many records starts and ends, which follow one another with their length (4 bytes) in
     front and reach to the end. Raises `Damage`."""
     if not 0 <= count <= (len(data) - start) // _LENGTH.size:
         raise Damage(f"{count} records in {len(data)} bytes")
-    places = joint_places(data, [Stretch(start, len(data), count)]) if count >= _MANY else None
+    places = joint_bounds(data, [Stretch(start, len(data), count)]) if count >= _MANY else None
     if places is not None:
         return places
     lengths = np.array(_one_by_one(data, start, len(data), count), np.int64)
@@ -420,7 +420,7 @@ def _one_by_one(data: bytes | memoryview, at: int, end: int, most: int) -> list[
     return found
 
 
-def joint_places(data: bytes | memoryview, stretches: Sequence[Stretch]) -> tuple[Int64s, Int64s] | None:
+def joint_bounds(data: bytes | memoryview, stretches: Sequence[Stretch]) -> tuple[Int64s, Int64s] | None:
     """Where the records of several stretches of bytes start and end, read together, from many positions at a time
     that look like a record's start, each up to the next one's. None where they do not lead from record to record."""
     stretches = [stretch for stretch in stretches if stretch.records or stretch.start != stretch.end]

@@ -109,7 +109,7 @@ def _ascends(keys: Sequence[bytes]) -> bool:
 
 
 # Files up to this size come in one request; of larger ones the end that most likely holds all that is read on opening.
-_WHOLE_BYTES: Final = 256 << 10
+_SMALL_FILE_BYTES: Final = 256 << 10
 _END_BYTES: Final = 64 << 10
 # What is fetched, and then inflated, at a time.
 _WAVE_BYTES: Final = 32 << 20
@@ -123,7 +123,7 @@ _Search = Callable[[EntryBlock, Queries, Int64s], tuple[Int64s, Int64s]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupMatches:
     """What a lookup found, in the file's order: `query` (int32) gives for each entry which of the requested keys or
     prefixes, by its position, it answers."""
 
@@ -209,7 +209,7 @@ class HFileReader:
         for _, entries in self._each_block(range(len(self._handles)), lambda _, block: block.entries(), keep=False):
             yield entries
 
-    def lookup(self, keys: Any) -> Found:
+    def lookup(self, keys: Any) -> LookupMatches:
         """The entries with these keys (any Arrow string or binary column; sorted ones save a sort; nulls find nothing).
 
         A key that occurs more than once in the file gives all its entries, one asked for twice is answered twice.
@@ -221,10 +221,10 @@ class HFileReader:
         same = pc.equal(found.entries.keys, queries.array.take(found.query).cast(found.entries.keys.type))
         if not pc.all(same).as_py():
             entries = Entries(found.entries.keys.filter(same), found.entries.values.filter(same))
-            found = Found(found.query.filter(same), entries)
-        return Found(pa.array(queries.positions).take(found.query), found.entries)
+            found = LookupMatches(found.query.filter(same), entries)
+        return LookupMatches(pa.array(queries.positions).take(found.query), found.entries)
 
-    def _lookup_few(self, keys: Sequence[bytes | None]) -> Found:
+    def _lookup_few(self, keys: Sequence[bytes | None]) -> LookupMatches:
         """The same key by key: for a few that is less work than the first step of looking for many."""
         positions = [at for at, key in enumerate(keys) if key is not None]
         requested = [key for key in keys if key is not None]
@@ -237,22 +237,24 @@ class HFileReader:
             return [positions[n] for _, n in found], block.entries(np.array([entry for entry, _ in found]))
 
         found = [hit for _, hit in self._each_block(sorted(route), hits, keep=True) if hit is not None]
-        return Found(pa.array([at for hit in found for at in hit[0]], pa.int32()), joined([hit[1] for hit in found]))
+        return LookupMatches(
+            pa.array([at for hit in found for at in hit[0]], pa.int32()), joined([hit[1] for hit in found])
+        )
 
-    def prefix(self, prefixes: Any) -> Found:
+    def prefix(self, prefixes: Any) -> LookupMatches:
         """The entries whose keys begin with these bytes, for each prefix that is asked for."""
         queries = Queries(prefixes)
         found = self._search(queries, self._route.prefixes(queries), with_prefix)
-        return Found(pa.array(queries.positions).take(found.query), found.entries)
+        return LookupMatches(pa.array(queries.positions).take(found.query), found.entries)
 
-    def _search(self, queries: Queries, route: Mapping[int, Int64s], search: _Search) -> Found:
+    def _search(self, queries: Queries, route: Mapping[int, Int64s], search: _Search) -> LookupMatches:
         def hits(number: int, block: EntryBlock) -> tuple[Int64s, Entries]:
             requested, positions = search(block, queries, route[number])
             return requested, block.entries(positions)
 
         found = [hit for _, hit in self._each_block(sorted(route), hits, keep=True)]
         requested = [hit[0] for hit in found] or [np.empty(0, np.int64)]
-        return Found(pa.array(np.concatenate(requested).astype(np.int32)), joined([hit[1] for hit in found]))
+        return LookupMatches(pa.array(np.concatenate(requested).astype(np.int32)), joined([hit[1] for hit in found]))
 
     def _each_block(
         self, numbers: Sequence[int], work: Callable[[int, EntryBlock], Any], *, keep: bool
@@ -339,7 +341,7 @@ class _Opening:
         size = source.size
         if size < blocks.TRAILER_BYTES + 3 * blocks.HEADER.size:
             raise Damaged(f"it has {size} bytes")
-        length = size if size <= _WHOLE_BYTES else _END_BYTES
+        length = size if size <= _SMALL_FILE_BYTES else _END_BYTES
         end = self._read(size - length, length)
         self.trailer = blocks.read_trailer(end[-blocks.TRAILER_BYTES :], size)
         missing = size - length - self.trailer.load_on_open_offset

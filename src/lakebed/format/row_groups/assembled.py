@@ -62,7 +62,7 @@ class AssembledFile(BaseFileWriter):
         self._leaves = {f.name: sum(1 for _ in leaf_paths(pa.schema([f]))) for f in self._schema}
         self._encoders: dict[tuple[str, ...], _Encoder] = {}
         self._constant_columns: dict[tuple[str, int], _Encoded] = {}
-        self._groups: list[tuple[int, list[_Place]]] = []
+        self._groups: list[tuple[int, list[_ChunkPlacement]]] = []
         self._sink.write(_MAGIC)
         self.traffic = Traffic()
 
@@ -78,7 +78,7 @@ class AssembledFile(BaseFileWriter):
         group = source.groups[number]
         made = self._encoded(pa.Table.from_batches([fresh])) if fresh is not None else None
         run = _Run(self, source, number)
-        places: list[_Place] = []
+        places: list[_ChunkPlacement] = []
         at = 0
         for name, leaves in self._leaves.items():
             chunks, at = group.chunks[at : at + leaves], at + leaves
@@ -149,7 +149,7 @@ class AssembledFile(BaseFileWriter):
             self._constant_columns[name, rows] = found
         return found
 
-    def _place(self, made: _Encoded, name: str) -> list[_Place]:
+    def _place(self, made: _Encoded, name: str) -> list[_ChunkPlacement]:
         """Where the leaves of an encoded column are; its row group is put where it was not."""
         if made.put_at is None or made.is_repeated:
             made.put_at = self._sink.position
@@ -158,7 +158,7 @@ class AssembledFile(BaseFileWriter):
                 self.traffic.encoded_bytes += len(part)
             if not made.is_repeated:
                 made.parts = ()
-        return [_Place(None, made.put_at, made, leaf) for leaf in made.leaves[name]]
+        return [_ChunkPlacement(None, made.put_at, made, leaf) for leaf in made.leaves[name]]
 
     def abort(self) -> None:
         """Leave no file."""
@@ -193,7 +193,7 @@ class _Encoded:
     is_repeated: bool = False
 
 
-class _Place(NamedTuple):
+class _ChunkPlacement(NamedTuple):
     """A column chunk of the new file: a moved one and its place, or a leaf of an encoded row group and its place."""
 
     chunk: Chunk | None
@@ -217,14 +217,14 @@ class _Run:
         self._chunks: list[Chunk] = []
         self._next = to.position
 
-    def add(self, chunk: Chunk) -> _Place:
+    def add(self, chunk: Chunk) -> _ChunkPlacement:
         last = self._chunks[-1] if self._chunks else None
         if last is not None and chunk.start != last.start + last.length:
             self.end()
         if not self._chunks:
             self._next = self._to.position
         self._chunks.append(chunk)
-        place = _Place(chunk, self._next)
+        place = _ChunkPlacement(chunk, self._next)
         self._next += chunk.length
         return place
 

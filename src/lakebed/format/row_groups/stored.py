@@ -66,7 +66,7 @@ class StoredGroups:
                 self._hold(number)
             table = self._parquet.read_row_group(number, columns=list(names), use_threads=False)
             check_rows(self.path, table.num_rows, self.groups[number].rows)
-            columns = [_whole(_coded(table[name]) if name in self._coded else table[name]) for name in names]
+            columns = [_one_chunk(_coded(table[name]) if name in self._coded else table[name]) for name in names]
             return pa.RecordBatch.from_arrays(columns, names=list(names))
 
     def stored(self, number: int, chunks: Sequence[Chunk]) -> memoryview:
@@ -155,7 +155,7 @@ def _coded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column if pa.types.is_dictionary(column.type) else column.cast(pa.dictionary(pa.int32(), column.type))
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     if pa.types.is_dictionary(column.type):

@@ -10,11 +10,11 @@ from lakebed.engine.base import Engine, Rows
 from lakebed.expressions.base import Column
 from lakebed.index.base import Index, IndexOptions, StoredLocations, Tagged
 from lakebed.index.bloom.known_files import SearchOptions
-from lakebed.index.bloom.search import PlaceSearch
+from lakebed.index.bloom.search import LocationSearch
 from lakebed.index.simple import (
-    at_places,
+    at_locations,
     columns_of_names,
-    moved_from_places,
+    moved_from_locations,
     positions_of,
     require_stored_keys,
     with_slices,
@@ -54,8 +54,8 @@ class _ByFilters(Index, StoredLocations):
         place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT, *positions_of(snapshot))}
         return engine.derive(found.rows, place, keep=[RECORD_KEY])
 
-    def _search(self, snapshot: Snapshot, engine: Engine, *, in_path: bool) -> PlaceSearch:
-        return PlaceSearch(snapshot, engine, self.options, in_path, numbered=bool(positions_of(snapshot)))
+    def _search(self, snapshot: Snapshot, engine: Engine, *, in_path: bool) -> LocationSearch:
+        return LocationSearch(snapshot, engine, self.options, in_path, numbered=bool(positions_of(snapshot)))
 
 
 class BloomIndex(_ByFilters):
@@ -133,9 +133,9 @@ class GlobalBloomIndex(_ByFilters):
         places = engine.derive(found.rows, columns, keep=[RECORD_KEY])
         joined = engine.join(rows, places, [RECORD_KEY], "left", small=found.small)
         if moving:
-            placed, read = moved_from_places(joined, own, snapshot, engine, position)
+            placed, read = moved_from_locations(joined, own, snapshot, engine, position)
             return Tagged(placed, held=found.held, lookup=with_slices(found.lookup, read))
-        return Tagged(at_places(joined, own, engine, position), held=found.held, lookup=found.lookup)
+        return Tagged(at_locations(joined, own, engine, position), held=found.held, lookup=found.lookup)
 
     def explain(self) -> str:
         where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"

@@ -21,7 +21,7 @@ from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS
 from lakebed.metadata.lookups import MetadataTable, to_be_sent
 from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile, FileGroupId, FileSlice
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.snapshot import Snapshot, naming_metadata
+from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 
@@ -85,16 +85,16 @@ def metadata_for(snapshot: Snapshot, files: int, partition: str, options: Search
 def ranges_of(
     snapshot: Snapshot, slices: Sequence[FileSlice], engine: Engine, options: SearchOptions
 ) -> list[Range | None]:
-    """The range of keys of each file slice, in the order of Java strings; None where that cannot be told."""
+    """The range of keys of each file slice, in the order of Java strings; None if unknown."""
     if not options.prune_by_ranges:
         return [None] * len(slices)
     metadata = metadata_for(snapshot, len(slices), COLUMN_STATS, options)
     known: Mapping[str, Range] = {}
     if metadata is not None:
-        with naming_metadata(snapshot.storage):
+        with metadata_damage_named(snapshot.storage):
             known = _ranges_by_file(metadata, slices)
     found = [
-        _range_of_slice(one, known) if snapshot.reader.is_merged(one) else _known_base(one, known) for one in slices
+        _range_of_slice(one, known) if snapshot.reader.is_merged(one) else _base_range(one, known) for one in slices
     ]
     unknown = [n for n, one in enumerate(slices) if found[n] is None and not snapshot.reader.is_merged(one)]
     for number, held in zip(unknown, _from_footers([slices[n] for n in unknown], snapshot, engine), strict=True):
@@ -115,7 +115,7 @@ def _ranges_by_file(metadata: MetadataTable, slices: Sequence[FileSlice]) -> dic
     return {name: (low, high) for name, low, high in rows if orders_agree(low) and orders_agree(high)}
 
 
-def _known_base(one: FileSlice, known: Mapping[str, Range]) -> Range | None:
+def _base_range(one: FileSlice, known: Mapping[str, Range]) -> Range | None:
     return known.get(one.base_file.name) if one.base_file is not None else None
 
 
@@ -189,7 +189,7 @@ class Filters:
         return self if self.metadata is None else Filters(self.storage, to_be_sent(self.metadata, BLOOM_FILTERS))
 
     def of_slices(self, slices: Sequence[FileSlice], reader: SliceReader) -> dict[FileGroupId, BloomFilter | None]:
-        """The filter of each slice by its file group; None where it has none, or one that says yes to nearly
+        """The filter of each slice by its file group; None if it has none, or one that accepts nearly
         everything, and where log files may hold other keys."""
         files = [s.base_file for s in slices if s.base_file is not None and not reader.is_merged(s)]
         found = {(f.partition, f.file_id): held for f, held in zip(files, self._read(files), strict=True)}
@@ -198,7 +198,7 @@ class Filters:
     def _read(self, files: Sequence[BaseFile]) -> list[BloomFilter | None]:
         known: dict[tuple[str, str], BloomFilter] = {}
         if self.metadata is not None and files:
-            with naming_metadata(self.storage):
+            with metadata_damage_named(self.storage):
                 rows = self.metadata.bloom_filters([(file.partition, file.name) for file in files])
             for row in rows.select(["partition", "file_name", "type", "bloom"]).to_pylist():  # one a file
                 name = row["partition"], row["file_name"]

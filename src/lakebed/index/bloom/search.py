@@ -22,14 +22,14 @@ from lakebed.format.hashes import java_hash
 from lakebed.index.base import KeyLookup
 from lakebed.index.bloom.known_files import Filters, SearchOptions, ranges_of
 from lakebed.index.bloom.slice_search import (
-    PLACES,
+    LOCATIONS,
     Asked,
-    FoundPlaces,
+    RangeSearch,
+    SearchedLocations,
     SearchedSlice,
     SliceSearch,
-    Sweep,
     counted_lookup,
-    places_in,
+    locations_in,
 )
 from lakebed.merge.locations import IsNotNull, IsNull
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
@@ -41,14 +41,14 @@ Int64s = npt.NDArray[np.int64]
 _KEYS_TOGETHER = 1 << 18
 _BATCH_ROWS = 1 << 16
 # Up to so many places are sent to every task of the join, instead of a shuffle.
-_FEW_PLACES = 500_000
+_FEW_LOCATIONS = 500_000
 _COUNTS = pa.schema([("number", pa.int32()), ("keys", pa.int64())])
 _ALL_KEYS = -1
 _PAIRS = pa.schema([(PARTITION_PATH, pa.string()), (GROUP, pa.int32()), (RECORD_KEY, pa.string())])
-# Beside the places one row a unit, without a key, of what was done.
+# In addition to the locations one row a unit, without a key, with its counts.
 _SUMMED = ("tagged", "asked", "absent", "false_positives", "opened", "bytes")
 _DONE = pa.schema([(name, pa.int64()) for name in ("unit", *_SUMMED, "read")])
-_FOUND = pa.schema([*PLACES, *_DONE])
+_ANSWERS = pa.schema([*LOCATIONS, *_DONE])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +82,20 @@ def search_in_tasks(
     engine: Engine,
     keys: Rows,
     slices: Sequence[FileSlice],
-    sweep: Sweep,
+    range_search: RangeSearch,
     search: SliceSearch,
     filters: Filters,
     options: SearchOptions,
-) -> FoundPlaces:
+) -> SearchedLocations:
     """The places of these keys; they are persisted, and the caller releases them."""
-    counts = engine.collect(engine.map(keys, _CountCandidates(sweep), _COUNTS))
+    counts = engine.collect(engine.map(keys, _CountCandidates(range_search), _COUNTS))
     totals = counts.group_by("number", use_threads=False).aggregate([("keys", "sum")]).sort_by("number")
     by_slice = dict(zip(*(totals.column(n).to_pylist() for n in ("number", "keys_sum")), strict=True))  # one a file
     total = by_slice.pop(_ALL_KEYS, 0)
     units = Units.of(by_slice, options.keys_per_task)
-    paired = engine.map(keys, _PairKeys(sweep, units), _PAIRS)
+    paired = engine.map(keys, _PairKeys(range_search, units), _PAIRS)
     searching = _SearchUnit(search, filters.to_be_sent(), {u: slices[n] for u, n in enumerate(units.slices)})
-    mapped = engine.group_map(paired, searching, _FOUND, groups=max(1, len(units.slices)), one_group_per_task=True)
+    mapped = engine.group_map(paired, searching, _ANSWERS, groups=max(1, len(units.slices)), one_group_per_task=True)
     held = engine.persist(mapped)
     done = engine.collect(engine.derive(engine.filter(held, IsNull(RECORD_KEY)), {}, keep=_DONE.names))
     sums = {name: int(pc.sum(done.column(name)).as_py() or 0) for name in _SUMMED}
@@ -107,10 +107,10 @@ def search_in_tasks(
         filtered=len(by_slice) - len(read),
         searched=len(read),
     )
-    return FoundPlaces(
-        engine.derive(engine.filter(held, IsNotNull(RECORD_KEY)), {}, keep=PLACES.names),
+    return SearchedLocations(
+        engine.derive(engine.filter(held, IsNotNull(RECORD_KEY)), {}, keep=LOCATIONS.names),
         replace(lookup, **sums),
-        small=sums["tagged"] <= _FEW_PLACES,
+        small=sums["tagged"] <= _FEW_LOCATIONS,
         held=held,
     )
 
@@ -131,12 +131,12 @@ def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 class _CountCandidates:
     """Sent to the tasks: how many keys each slice is asked for, and how many there are."""
 
-    sweep: Sweep
+    range_search: RangeSearch
 
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         counts: dict[int, int] = {}
         for keys in _together(batches):
-            for numbers, texts, spans in self.sweep.spans(keys):
+            for numbers, texts, spans in self.range_search.spans(keys):
                 counts[_ALL_KEYS] = counts.get(_ALL_KEYS, 0) + len(texts)
                 for at in np.flatnonzero(spans.counts).tolist():
                     number = int(numbers[at])
@@ -150,12 +150,12 @@ class _CountCandidates:
 class _PairKeys:
     """Sent to the tasks: every key with the parts of the search that look for it."""
 
-    sweep: Sweep
+    range_search: RangeSearch
     units: Units
 
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         for keys in _together(batches):
-            for numbers, asked, spans in self.sweep.spans(keys):
+            for numbers, asked, spans in self.range_search.spans(keys):
                 at, own = spans.pairs()
                 for start in range(0, len(at), _KEYS_TOGETHER):
                     piece = slice(start, start + _KEYS_TOGETHER)
@@ -180,13 +180,13 @@ class _SearchUnit:
         keys = pc.unique(pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string()))
         (bloom,) = self.filters.of_slices([one], self.search.reader).values()
         held = self.search.run(one, ChainedHashes(keys), np.arange(len(keys)), bloom)
-        places = places_in(one, held)
+        places = locations_in(one, held)
         summed = [len(held.found), held.asked, held.absent, held.false_positives, held.opened, held.bytes]
         done = [group, *summed, int(held.reads)]
         nothing = [pa.nulls(len(places), field.type) for field in _DONE]
-        yield from pa.Table.from_arrays([*places.columns, *nothing], schema=_FOUND).to_batches(_BATCH_ROWS)
-        none = [pa.nulls(1, field.type) for field in PLACES]
-        yield pa.RecordBatch.from_arrays([*none, *(pa.array([n], pa.int64()) for n in done)], schema=_FOUND)
+        yield from pa.Table.from_arrays([*places.columns, *nothing], schema=_ANSWERS).to_batches(_BATCH_ROWS)
+        none = [pa.nulls(1, field.type) for field in LOCATIONS]
+        yield pa.RecordBatch.from_arrays([*none, *(pa.array([n], pa.int64()) for n in done)], schema=_ANSWERS)
 
 
 # A slice, the hashes of the keys of its partition path, and which of these are looked for in it.
@@ -195,12 +195,12 @@ Job = tuple[FileSlice, ChainedHashes, Int64s]
 KEYS_HERE = 500_000
 _FILES_HERE = 256
 _COMPARISONS_HERE = 20_000_000
-# So many filters are held at a time.
+# So many filters are in memory at a time.
 _FILTERS_TOGETHER = 32
 
 
 @dataclass(frozen=True)
-class PlaceSearch:
+class LocationSearch:
     """One search. With `in_path` a key is looked for in its own partition path, else in all."""
 
     snapshot: Snapshot
@@ -209,7 +209,7 @@ class PlaceSearch:
     in_path: bool
     numbered: bool = False
 
-    def run(self, rows: Rows) -> FoundPlaces:
+    def run(self, rows: Rows) -> SearchedLocations:
         """The places of the keys of these rows, which may be evaluated several times."""
         engine = self.engine
         columns = [RECORD_KEY, PARTITION_PATH] if self.in_path else [RECORD_KEY]
@@ -222,12 +222,16 @@ class PlaceSearch:
         else:
             counted = here = engine.collect(keys)
         slices = self._slices(counted)
-        sweep = Sweep.of(slices, ranges_of(self.snapshot, slices, engine, self.options), in_path=self.in_path)
+        range_search = RangeSearch.of(
+            slices, ranges_of(self.snapshot, slices, engine, self.options), in_path=self.in_path
+        )
         if here is not None:
-            asked = sweep.spans(here)
+            asked = range_search.spans(here)
             if not engine.is_distributed or _is_little(asked):
                 return self._found_here(slices, asked)
-        return search_in_tasks(engine, keys, slices, sweep, self.search, self._filters(len(slices)), self.options)
+        return search_in_tasks(
+            engine, keys, slices, range_search, self.search, self._filters(len(slices)), self.options
+        )
 
     def _slices(self, counted: pa.Table) -> tuple[FileSlice, ...]:
         """The file slices in which the keys can be."""
@@ -243,7 +247,7 @@ class PlaceSearch:
     def _filters(self, files: int) -> Filters:
         return Filters.of(self.snapshot, files, self.options)
 
-    def _found_here(self, slices: Sequence[FileSlice], asked: Sequence[Asked]) -> FoundPlaces:
+    def _found_here(self, slices: Sequence[FileSlice], asked: Sequence[Asked]) -> SearchedLocations:
         jobs: list[Job] = []
         for numbers, texts, spans in asked:
             hashes = ChainedHashes(texts)
@@ -252,10 +256,10 @@ class PlaceSearch:
         found: list[tuple[FileSlice, SearchedSlice]] = []
         for at in range(0, len(jobs), _FILTERS_TOGETHER):
             found += self._searched(jobs[at : at + _FILTERS_TOGETHER], filters)
-        places = pa.concat_tables([PLACES.empty_table(), *(places_in(one, held) for one, held in found)])
+        places = pa.concat_tables([LOCATIONS.empty_table(), *(locations_in(one, held) for one, held in found)])
         keys = sum(len(texts) for _, texts, _ in asked)
         lookup = counted_lookup([held for _, held in found], keys=keys, files=len(slices), asked_files=len(jobs))
-        return FoundPlaces(self.engine.from_arrow(places.combine_chunks()), lookup, small=True)
+        return SearchedLocations(self.engine.from_arrow(places.combine_chunks()), lookup, small=True)
 
     def _searched(self, jobs: Sequence[Job], filters: Filters) -> list[tuple[FileSlice, SearchedSlice]]:
         search = self.search

@@ -35,9 +35,9 @@ _KEY = pa.schema([(RECORD_KEY, pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class SearchedSlice:
-    """The keys that a slice holds (one of them as often as it stands there), and the number of each in the base file
+    """The keys that a slice holds (one of them as often as it is stored there), and the number of each in the base file
     (null for one of a log file). So many `keys` were looked for; the filter was `asked` about so many, and `passed`
-    those that it did not rule out. `reads` says whether stored keys were read; so many files were `opened` for them,
+    those that it did not rule out. `reads` is whether stored keys were read; so many files were `opened` for them,
     and so many `bytes` of key columns and log files read."""
 
     found: pa.Array
@@ -62,7 +62,7 @@ class SearchedSlice:
 
 @dataclass(frozen=True, slots=True)
 class SliceSearch:
-    """Looks for keys in file slices. It can be sent to tasks. With `numbered` it tells rows' numbers in base files."""
+    """Looks for keys in file slices. It can be sent to tasks. With `numbered` it gives rows' numbers in base files."""
 
     reader: SliceReader
     numbered: bool = False
@@ -87,7 +87,7 @@ class SliceSearch:
         return SearchedSlice(found, positions, len(rows), asked, len(left) if asked else 0, reads=len(left) > 0)
 
     def _in_base(self, base: BaseFile, keys: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """The keys that stand in the base file, and where."""
+        """The keys of the base file, and their positions."""
         found: list[pa.Array] = [pa.array([], pa.string())]
         positions: list[Int64s] = [np.empty(0, np.int64)]
         footer = FOOTERS.read(self.reader.storage, base.path, base.size) if len(keys) else None
@@ -143,7 +143,7 @@ _NO_SLICES = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Sweep:
+class RangeSearch:
     """File slices with their key ranges, by the partition path in which they are asked; None: in all of them at once.
 
     `numbers` are those of the slices, in the order of the ranges.
@@ -153,7 +153,7 @@ class Sweep:
     numbers: Mapping[str | None, Int64s]
 
     @classmethod
-    def of(cls, slices: Sequence[FileSlice], ranges: Sequence[Range | None], *, in_path: bool) -> Sweep:
+    def of(cls, slices: Sequence[FileSlice], ranges: Sequence[Range | None], *, in_path: bool) -> RangeSearch:
         numbers: dict[str | None, list[int]] = {}
         for number, one in enumerate(slices):
             numbers.setdefault(one.partition if in_path else None, []).append(number)
@@ -186,15 +186,15 @@ class Sweep:
         return [(codes.dictionary[int(at[p[0]])].as_py(), texts.take(pa.array(p))) for p in parts if len(p)]
 
 
-PLACES = pa.schema(
+LOCATIONS = pa.schema(
     [(RECORD_KEY, pa.string()), (OLD_PARTITION, pa.string()), (FILE_ID, pa.string()), (INSTANT, pa.string()),
      (POSITION, pa.int64())]
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class FoundPlaces:
-    """A row of `PLACES` for every place of a key. With `small` they are few; `held` are rows to be released."""
+class SearchedLocations:
+    """A row of `LOCATIONS` for every place of a key. With `small` they are few; `held` are rows to be released."""
 
     rows: Rows
     lookup: KeyLookup
@@ -202,12 +202,12 @@ class FoundPlaces:
     held: Rows | None = None
 
 
-def places_in(one: FileSlice, held: SearchedSlice) -> pa.Table:
-    """The rows of `PLACES` that a slice gave."""
+def locations_in(one: FileSlice, held: SearchedSlice) -> pa.Table:
+    """The rows of `LOCATIONS` that a slice gave."""
     place = [
         pa.repeat(pa.scalar(text, pa.string()), len(held.found)) for text in (one.partition, one.file_id, one.instant)
     ]
-    return pa.Table.from_arrays([held.found, *place, held.positions], schema=PLACES)
+    return pa.Table.from_arrays([held.found, *place, held.positions], schema=LOCATIONS)
 
 
 def counted_lookup(held: Sequence[SearchedSlice], *, keys: int, files: int, asked_files: int) -> KeyLookup:

@@ -1,5 +1,5 @@
 """Hudi's bucket index of the engine CONSISTENT_HASHING: buckets on a ring, of which single ones split and merge.
-Where the table's properties do not name it, its rings are there, and stored keys tell the hash fields.
+Where the table's properties do not name it, its rings are there, and stored keys show the hash fields.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakebed.config.settings import ClusteringSettings
 from lakebed.engine.base import GROUP, Engine, Rows, distinct_values
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption
 from lakebed.format.file_names import new_file_id
-from lakebed.index.base import GroupResizing, Hashing, Index, IndexOptions, KeyPlaces, Numbered, Resizes, Resizing
+from lakebed.index.base import GroupResizing, Hashing, Index, IndexOptions, KeyLocations, Numbered, Resizes, Resizing
 from lakebed.index.bucket import BucketIndex, field_choices, first_keys, split_fields
 from lakebed.index.consistent.resize import (
     BucketSizes,
@@ -39,7 +39,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation, planned_clustering
 from lakebed.write_status import WriteStatus
 
-# Of so many file slices keys are looked at to tell whether a table has the index.
+# Of so many file slices keys are looked at to find out whether a table has the index.
 _SAMPLE_SLICES = 32
 # On an engine with tasks the rings of all partition paths are read where there are no more of them: a request each,
 # side by side. Where there are more the rows are counted first.
@@ -110,7 +110,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
 
     @property
     def stores_locations(self) -> bool:
-        return False  # a ring says nothing of single keys
+        return False  # a ring has no single keys
 
     def resized(self, wanted: Resizing, snapshot: Snapshot) -> ConsistentIndex:
         raise InvalidOption(
@@ -127,17 +127,17 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         """By the file ids, and the first keys of each slice where the table stores them."""
         rings = RingFiles(snapshot, self.buckets).rings(snapshot.partitions())
         slices = snapshot.file_slices()
-        places = [rings[one.partition].place_of(one.file_id) for one in slices]
+        node_numbers = [rings[one.partition].node_number(one.file_id) for one in slices]
         step = max(1, len(slices) // _SAMPLE_SLICES)
-        for number, (one, place) in enumerate(zip(slices, places, strict=True)):
+        for number, (one, place) in enumerate(zip(slices, node_numbers, strict=True)):
             if place is None:
                 raise _off_ring(one)
             if snapshot.config.populate_meta_fields and number % step == 0:
                 self._check_keys(rings[one.partition], place, first_keys(snapshot, one), one)
 
     def _check_keys(self, ring: Ring, place: int, keys: pa.Array, file_slice: FileSlice) -> None:
-        places = pa.array(ring.places(ring_hashes(keys, self.fields)))
-        wrong = keys.filter(pc.not_equal(places, place))
+        node_numbers = pa.array(ring.node_numbers(ring_hashes(keys, self.fields)))
+        wrong = keys.filter(pc.not_equal(node_numbers, place))
         if len(wrong):
             raise IndexInconsistent(
                 f"record key {wrong[0].as_py()!r} in {file_slice.label} is in another bucket of the ring under the hash"
@@ -206,9 +206,9 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         rings = Rings(stored, self.buckets, groups, children)
         for operation, nodes in planned:
             path = nodes.partition
-            places = (rings.of(path).place_of(one.file_id) for one in operation.slices)
+            node_numbers = (rings.of(path).node_number(one.file_id) for one in operation.slices)
             known = groups.get(path, ())
-            children.setdefault(path, {}).update((at, len(known)) for at in places if at is not None)
+            children.setdefault(path, {}).update((at, len(known)) for at in node_numbers if at is not None)
             groups[path] = (*known, nodes)
         return rings
 
@@ -222,7 +222,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         return engine.union([rows, ordered])
 
     def _pending(self, snapshot: Snapshot) -> Iterator[tuple[str, ClusteringOperation, Children]]:
-        """The groups of pending clusterings that say what their buckets turn into."""
+        """The groups of pending clusterings that name what their buckets turn into."""
         timeline = snapshot.timeline
         for instant in timeline.pending:
             if timeline.is_pending_clustering(instant):
@@ -231,8 +231,8 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
                     if children is not None:
                         yield instant.time, operation, children
 
-    def key_places(self, snapshot: Snapshot) -> KeyPlaces:
-        return RingPlaces(self.fields, self.buckets, snapshot)
+    def key_locations(self, snapshot: Snapshot) -> KeyLocations:
+        return RingLocations(self.fields, self.buckets, snapshot)
 
     # -- clustering: buckets split and merge
 
@@ -272,7 +272,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
     # -- what the table remembers
 
     def check_commits(self, ours: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
-        """What replaces all of a partition path gives it a new ring: a bucket that another write began beside it would
+        """What replaces all of a partition path gives it a new ring: a bucket that another write began meanwhile would
         be on none."""
         for other in others:
             for whole, beside in ((ours, other), (other, ours)):
@@ -334,7 +334,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
 
 
 @dataclass(frozen=True, eq=False)
-class RingPlaces(KeyPlaces):
+class RingLocations(KeyLocations):
     """Which file slices can hold keys, by the rings as a snapshot shows them."""
 
     fields: tuple[str, ...]
@@ -349,7 +349,10 @@ class RingPlaces(KeyPlaces):
         found = list(slices)
         rings = RingFiles(self.snapshot, self.buckets).rings({one.partition for one in found})
         hashes = pa.array(sorted(numbers), pa.int32()).to_numpy()
-        met = {path: set(ring.file_ids.take(pa.array(ring.places(hashes))).to_pylist()) for path, ring in rings.items()}
+        met = {
+            path: set(ring.file_ids.take(pa.array(ring.node_numbers(hashes))).to_pylist())
+            for path, ring in rings.items()
+        }
         known = {path: set(ring.file_ids.to_pylist()) for path, ring in rings.items()}
         # what is on no node was written by a writer of another index
         return [s for s in found if s.file_id in met[s.partition] or s.file_id not in known[s.partition]]
@@ -396,8 +399,8 @@ _DEFAULT = int(ConsistentIndex.HUDI_SETTINGS["bucket.count"])
 
 
 def consistent_of_rings(snapshot: Snapshot, fields: Sequence[str] = ()) -> ConsistentIndex:
-    """The index of a table that has rings. The hash `fields` are those under which some keys of each file slice lie in
-    its bucket: the whole key where that fits, as it does by default. `IndexInconsistent` where none fit."""
+    """The index of a table that has rings. The hash `fields` are those under which some keys of each file slice are in
+    its bucket: the complete key if that fits, as it does by default. `IndexInconsistent` where none fit."""
     partitions = snapshot.partitions()
     stored = [ring for path in partitions if (ring := RingFiles(snapshot, _DEFAULT).stored(path)) is not None]
     buckets = {ring.buckets for ring in stored}

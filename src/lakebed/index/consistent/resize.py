@@ -35,7 +35,7 @@ class Rings:
     """The rings of a table's partition paths: a path without one in storage has the first ring of so many buckets.
 
     `children` are what a pending clustering makes of the nodes of a ring, by their numbers. Nodes are numbered as they
-    are on the ring, the new nodes of each group of the clustering behind them, in the order of `groups`.
+    are on the ring, the new nodes of each group of the clustering after them, in the order of `groups`.
     """
 
     known: Mapping[str, Ring]
@@ -88,7 +88,9 @@ class RingNumber:
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         hashes = ring_hashes(batch.column(RECORD_KEY), self.fields)
-        found = _by_partition(batch, pa.int32(), lambda path, rows: pa.array(self.rings.of(path).places(hashes[rows])))
+        found = _by_partition(
+            batch, pa.int32(), lambda path, rows: pa.array(self.rings.of(path).node_numbers(hashes[rows]))
+        )
         return pc.fill_null(found, 0)
 
 
@@ -123,7 +125,7 @@ class WithChildren:
         for place, group in planned.items():
             here = np.flatnonzero(numbers == place)
             children = self.rings.groups[partition][group]
-            found[here] = self.rings.first_child(partition, group) + children.places(hashes[here])
+            found[here] = self.rings.first_child(partition, group) + children.node_numbers(hashes[here])
         return pa.array(found, mask=found < 0)
 
 
@@ -148,13 +150,13 @@ class ChildFileId:
         planned = self.rings.children.get(partition)
         if not planned:
             return None
-        places = self.rings.of(partition).places(hashes)
+        node_numbers = self.rings.of(partition).node_numbers(hashes)
         found = np.full(len(hashes), None, object)
         for place, group in planned.items():
             children = self.rings.groups[partition][group]
-            rows = np.flatnonzero(places == place)
+            rows = np.flatnonzero(node_numbers == place)
             ids = np.array([node.file_id for node in children.alive], object)
-            found[rows] = ids[children.places(hashes[rows])]
+            found[rows] = ids[children.node_numbers(hashes[rows])]
         return pa.array(found, pa.string())
 
 
@@ -201,7 +203,7 @@ class Outputs:
 
     def of_keys(self, keys: pa.Array) -> pa.Array:
         """For each record key the number of its file group among `file_ids`."""
-        return pa.array(self.children.places(ring_hashes(keys, self.fields)))
+        return pa.array(self.children.node_numbers(ring_hashes(keys, self.fields)))
 
 
 @dataclass
@@ -240,7 +242,7 @@ class PartitionResize:
             yield self._group([place], children)
 
     def _merge(self, place: int) -> Iterator[ClusteringGroup]:
-        """A small bucket with the small ones before it, then those behind it, as far as they fit together."""
+        """A small bucket with the small ones before it, then those after it, as far as they fit together."""
         if not self._is_small(place):
             return
         chosen, total = [place], self.slices[place].size
@@ -261,10 +263,10 @@ class PartitionResize:
         known = self.slices.get(place)
         return known is not None and place not in self._taken and known.size <= self.sizes.merge_below
 
-    def _group(self, places: Sequence[int], nodes: tuple[Node, ...]) -> ClusteringGroup:
-        self._taken.update(places)
+    def _group(self, node_numbers: Sequence[int], nodes: tuple[Node, ...]) -> ClusteringGroup:
+        self._taken.update(node_numbers)
         children = Children(self.ring.partition, self.ring.sequence, nodes)
-        slices = tuple(self.slices[place] for place in places)
+        slices = tuple(self.slices[place] for place in node_numbers)
         return ClusteringGroup(slices, len(children.alive), children.to_metadata())
 
     def _prefix(self) -> str:
@@ -282,13 +284,13 @@ def resize_groups(
     rewrites_all: bool,
 ) -> Iterator[ClusteringGroup]:
     """The groups of a clustering of these slices; partition paths with `busy` file groups are left alone."""
-    places: dict[str, dict[int, FileSlice]] = {}
+    node_numbers: dict[str, dict[int, FileSlice]] = {}
     waiting = {partition for partition, _ in busy}
     for one in slices:
-        place = rings[one.partition].place_of(one.file_id)
+        place = rings[one.partition].node_number(one.file_id)
         if place is not None and one.partition not in waiting:
-            places.setdefault(one.partition, {})[place] = one
-    for partition, known in places.items():
+            node_numbers.setdefault(one.partition, {})[place] = one
+    for partition, known in node_numbers.items():
         yield from PartitionResize(rings[partition], known, sizes, instant, rewrites_all).groups()
 
 

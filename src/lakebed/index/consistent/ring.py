@@ -1,6 +1,6 @@
 """The ring of a partition path: which bucket takes which hash values, and how buckets split and merge on it.
 
-A node stands for the hash values behind the node before it up to its own; what is behind the last node belongs to the
+A node covers the hash values after the node before it up to its own; what is after the last node belongs to the
 first. Pure functions over nodes, and the bytes in which Hudi keeps them.
 
 Where a key is on the ring: XXH32 of its hash fields' values, over whole Arrow columns.
@@ -93,7 +93,7 @@ def _hashed(data: npt.NDArray[np.uint8], words: npt.NDArray[Any], offsets: Int64
 
 
 def _stripes(words: npt.NDArray[Any], sizes: Int64s, at: Int64s, seed: np.uint32) -> UInt32s:
-    """What whole stripes of 16 bytes give; `at` goes on to what is behind them."""
+    """What full stripes of 16 bytes give; `at` moves to what follows them."""
     total = np.full(len(sizes), seed + _P5, np.uint32)
     long = int(np.searchsorted(-sizes, -_STRIPE, side="right"))
     if not long:
@@ -126,8 +126,8 @@ NodeTag = Literal["NORMAL", "REPLACE", "DELETE"]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A bucket: its greatest hash value, and the file group that has its rows. In a plan the tag says whether the node
-    takes the place of the one with its value, or that goes (without a prefix)."""
+    """A bucket: its greatest hash value, and the file group that has its rows. In a plan the tag decides whether the
+    node replaces the one with its value, or that is removed (without a prefix)."""
 
     value: int
     prefix: str | None
@@ -160,13 +160,13 @@ class Ring:
     def _values(self) -> Int32s:
         return np.array([node.value for node in self.nodes], np.int32)
 
-    def places(self, hashes: Int32s) -> Int32s:
+    def node_numbers(self, hashes: Int32s) -> Int32s:
         """The number of the node of each hash value."""
         found = np.searchsorted(self._values, hashes, side="left").astype(np.int32)
         found[found == len(self.nodes)] = 0
         return found
 
-    def place_of(self, file_id: str) -> int | None:
+    def node_number(self, file_id: str) -> int | None:
         """The number of the node that has a file group; None for one that is on no node."""
         return next((n for n, node in enumerate(self.nodes) if node.file_id == file_id), None)
 
@@ -252,9 +252,9 @@ def split(ring: Ring, place: int, prefixes: Sequence[str]) -> tuple[Node, ...] |
     return Node(middle, prefixes[0], "REPLACE"), Node(end, prefixes[1], "REPLACE")
 
 
-def merge(ring: Ring, places: Sequence[int], prefix: str) -> tuple[Node, ...]:
-    """What becomes of nodes that stand one behind the other: the last takes the values of all."""
-    *others, last = (ring.nodes[place].value for place in places)
+def merge(ring: Ring, node_numbers: Sequence[int], prefix: str) -> tuple[Node, ...]:
+    """The merge of adjacent nodes: the last takes the values of all."""
+    *others, last = (ring.nodes[place].value for place in node_numbers)
     return (*(Node(value, None, "DELETE") for value in others), Node(last, prefix, "REPLACE"))
 
 
@@ -286,7 +286,7 @@ class Children:
 
     @classmethod
     def of_metadata(cls, extra: dict[str, str] | Any) -> Children | None:
-        """From a plan's group; None where the plan says nothing of nodes."""
+        """From a plan's group; None if the plan has no nodes."""
         if not extra or cls.NODES not in extra:
             return None
         try:
@@ -303,17 +303,17 @@ class Children:
         """The nodes with a file group, by value."""
         return tuple(sorted((n for n in self.nodes if n.tag != "DELETE"), key=lambda node: node.value))
 
-    def places(self, hashes: Int32s) -> Int32s:
+    def node_numbers(self, hashes: Int32s) -> Int32s:
         """For hash values of the group, the number of the one of `alive` that takes each."""
         values = [node.value for node in self.alive]
         found = np.searchsorted(np.array(values, np.int32), hashes, side="left").astype(np.int32)
-        # values behind the last node go round the ring to the first
+        # values after the last node go round the ring to the first
         found[found == len(values)] = 0
         return found
 
 
 def neighbours(ring: Ring, place: int) -> tuple[int, int]:
-    """The numbers of the nodes before and behind one."""
+    """The numbers of the nodes before and after one."""
     count = len(ring.nodes)
     return (place - 1) % count, (place + 1) % count
 

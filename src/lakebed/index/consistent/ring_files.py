@@ -1,7 +1,7 @@
 """The rings of a table in storage: a folder for each partition path, a file for each instant that changed the ring.
 
-A file counts once its instant has completed. An empty file `<instant>.commit` beside it says so when the instant is
-archived: the writer leaves it, or the next one that reads the ring. Where both died first the archive tells.
+A file counts once its instant has completed. An empty file `<instant>.commit` next to it records that when the instant
+is archived: the writer leaves it, or the next one that reads the ring. If both died first, the archive decides.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ class RingFiles:
         return ring if committed or self._is_archived(instant) or self._has_files(ring) else None
 
     def _is_archived(self, instant: str) -> bool:
-        """Whether the archive has the completed instant. It is read where nobody left word."""
+        """Whether the archive has the completed instant. It is read if there is no such file."""
         return any(i.time == instant and i.is_completed for i in self.snapshot.timeline.archived().instants)
 
     def _has_files(self, ring: Ring) -> bool:
-        """Whether a base file of the ring's buckets is there, which tells that its instant had completed."""
+        """Whether a base file of the ring's buckets is there, which shows that its instant had completed."""
         ids = set(ring.file_ids.to_pylist())
         return any(file.file_id in ids for file in self.snapshot.base_files([ring.partition]))
 
@@ -124,7 +124,7 @@ class RingFiles:
 
 
 def has_rings(storage: Storage) -> bool:
-    """Whether a table has rings, so that its index is consistent hashing, whoever wrote it."""
+    """Whether a table has rings, so that its index is consistent hashing, of any writer."""
     return any(file.path.endswith(_RING) for file in storage.list(FOLDER))
 
 

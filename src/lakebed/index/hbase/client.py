@@ -1,13 +1,13 @@
 """Where the rows of an HBase index are, how they are asked for, and what a table's settings call all this.
 
-Rows of the HBase table and the places that they stand for.
+Rows of the HBase table and the locations that they mean.
 
-A row's key is the record key, behind the number of its bucket where rows are spread. Its cells are real Hudi's:
+A row's key is the record key, after the number of its bucket if rows are spread. Its cells are real Hudi's:
 `commit_ts`, `file_name` (the file id) and `partition_path`. They count where that commit is one of the table, so what a
 write that failed put there counts for nothing. What it took away would be lost: lakebed notes that in a cell of its
 own, which real Hudi does not ask for:
 
-- `<instant> 0 <commit> 0 <file id> 0 <partition path>`, beside a place of that instant: where the key was before;
+- `<instant> 0 <commit> 0 <file id> 0 <partition path>`, with a location of that instant: where the key was before;
 - `<instant>` alone: that instant deleted the key. Its row goes once the instant is complete.
 
 What the index asks of HBase, whichever way it gets there; one client a process and table.
@@ -137,12 +137,12 @@ class HBaseTable:
 
 
 def is_of_a_job(key: str) -> bool:
-    """Whether a setting says how rows are asked for, not where they are."""
+    """Whether a setting is about how rows are asked for, not where they are."""
     return key.startswith(PREFIX) and key.removeprefix(PREFIX) in {_NAMES[name] for name in _OF_A_JOB}
 
 
-def said(options: HBaseSettings) -> dict[str, str]:
-    """What a job says, as `HBaseTable.texts` has it."""
+def job_texts(options: HBaseSettings) -> dict[str, str]:
+    """A job's settings, in the form of `HBaseTable.texts`."""
     found: dict[str, str] = {}
     for name, key in _NAMES.items():
         value = getattr(options, name)
@@ -169,7 +169,7 @@ def _parsed(name: str, text: str) -> Any:
 
 
 DELETED = f"{DERIVED}deleted"
-PLACES = pa.schema(
+LOCATIONS = pa.schema(
     [
         (RECORD_KEY, pa.string()),
         (OLD_PARTITION, pa.string()),
@@ -178,7 +178,7 @@ PLACES = pa.schema(
         (DELETED, pa.bool_()),
     ]
 )
-"""Places of keys; `DELETED` where a commit says that it deleted the key, which a later one may have put back."""
+"""Places of keys; `DELETED` if a commit deleted the key, which a later one may have put back."""
 
 IsVisible = Callable[[str], bool]
 _SEPARATOR = "\0"
@@ -203,30 +203,30 @@ def row_keys(keys: pa.Array, buckets: int | None) -> pa.BinaryArray:
     return joined(prefixes.take(pa.array(codes.reshape(-1))), texts)
 
 
-def visible_places(keys: pa.Array, found: pa.Table, buckets: int | None, is_visible: IsVisible) -> pa.Table:
-    """The place of each key (`PLACES`), null where it has none; `found` are rows as the client gives them."""
+def visible_locations(keys: pa.Array, found: pa.Table, buckets: int | None, is_visible: IsVisible) -> pa.Table:
+    """The place of each key (`LOCATIONS`), null where it has none; `found` are rows as the client gives them."""
     rows = row_keys(keys, buckets)
     at = pc.index_in(rows, value_set=_array(found, "row"))
     instant, file_id, partition, note = (
         _array(found, name).take(at).cast(pa.string()) for name in ("instant", "file_id", "partition", "note")
     )
     noted, before, before_id, before_partition = split_notes(note)
-    shown = _shown(instant, is_visible)
+    shown = _are_visible(instant, is_visible)
     stands_for = pc.fill_null(pc.equal(noted, instant), False)
-    falls_back = pc.and_(pc.and_(stands_for, pc.invert(shown)), _shown(before, is_visible))
+    falls_back = pc.and_(pc.and_(stands_for, pc.invert(shown)), _are_visible(before, is_visible))
     later = pc.fill_null(pc.greater(noted, instant), False)
-    deleted = pc.and_(pc.and_(shown, pc.and_(later, before.is_null())), _shown(noted, is_visible))
+    deleted = pc.and_(pc.and_(shown, pc.and_(later, before.is_null())), _are_visible(noted, is_visible))
     there = pc.or_(shown, falls_back)
 
     def place(own: pa.Array, earlier: pa.Array) -> pa.Array:
         return pc.if_else(there, pc.if_else(falls_back, earlier, own), pa.scalar(None, pa.string()))
 
     columns = [place(partition, before_partition), place(file_id, before_id), place(instant, before), deleted]
-    return pa.Table.from_arrays([keys.cast(pa.string()), *columns], schema=PLACES)
+    return pa.Table.from_arrays([keys.cast(pa.string()), *columns], schema=LOCATIONS)
 
 
 def notes_of(instant: str, places: pa.Table) -> pa.BinaryArray:
-    """The notes of an instant beside new places of keys that were at `places`; empty where they were in none."""
+    """The notes of an instant for new locations of keys that were at `places`; empty if they were in none."""
     before = pc.binary_join_element_wise(
         pa.scalar(instant), places[INSTANT], places[FILE_ID], places[OLD_PARTITION], _SEPARATOR
     )
@@ -252,7 +252,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
     return table[name].combine_chunks()
 
 
-def _shown(instants: pa.Array, is_visible: IsVisible) -> pa.BooleanArray:
+def _are_visible(instants: pa.Array, is_visible: IsVisible) -> pa.BooleanArray:
     """Which are commits of the table; false for null."""
     encoded = instants.dictionary_encode()
     shown = pa.array([is_visible(text) for text in encoded.dictionary.to_pylist()], pa.bool_())
@@ -312,7 +312,7 @@ def client_of(table: HBaseTable) -> Client:
     return found
 
 
-def unanswered(table: HBaseTable, said: str, *, passing: bool) -> Exception:
+def unanswered(table: HBaseTable, job_texts: str, *, passing: bool) -> Exception:
     """The error that a user sees."""
     hint = (
         "see that HBase runs there and can be reached, then run it again"
@@ -320,7 +320,7 @@ def unanswered(table: HBaseTable, said: str, *, passing: bool) -> Exception:
         else f"see that the table is there with a column family {FAMILY.decode()!r}, and may be used from here"
     )
     return refused(
-        f"the HBase index does not answer: {table.where}: {said}",
+        f"the HBase index does not answer: {table.where}: {job_texts}",
         f"{hint}; nothing of a write that this ended is visible",
         url=table.where,
         retryable=passing,

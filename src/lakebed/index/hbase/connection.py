@@ -38,7 +38,7 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 
 def field_head(number: int, size: int) -> bytes:
-    """What stands before the bytes of a field."""
+    """The tag and length before the bytes of a field."""
     return varint(number << 3 | 2) + varint(size)
 
 
@@ -50,13 +50,13 @@ def column_field(number: int, values: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def joined(*parts: pa.BinaryArray | bytes) -> pa.BinaryArray:
-    """Parts of every row behind one another; bytes are the same in all rows."""
+    """Parts of every row after one another; bytes are the same in all rows."""
     columns = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*columns, _NONE)
 
 
 def data_of(values: pa.BinaryArray) -> memoryview:
-    """The bytes of all rows behind one another."""
+    """The bytes of all rows after one another."""
     _, offsets, data = values.buffers()
     if data is None:
         return memoryview(b"")
@@ -92,7 +92,7 @@ def text_of(value: Value | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Cells as a server sent them: row, qualifier, time and value of each, those of a row behind one another."""
+    """Cells as a server sent them: row, qualifier, time and value of each, those of a row after one another."""
 
     rows: pa.BinaryArray
     qualifiers: pa.BinaryArray
@@ -125,7 +125,7 @@ def read_cells(block: memoryview) -> Cells:
     if at != end:
         raise ValueError(f"a block of {end} bytes ends within a cell")
     data = np.frombuffer(block, np.uint8)
-    # the cell's length, that of its key and that of its value; the key begins behind them, with the row's length
+    # the cell's length, that of its key and that of its value; the key begins after them, with the row's length
     cell = np.array(starts, np.int64) + 4
     key_length, value_length = _int32(data, cell), _int32(data, cell + 4)
     key = cell + 8
@@ -195,7 +195,7 @@ class Unserved(Exception):
 
     @classmethod
     def of_java(cls, name: str, said: str, *, final: bool = False) -> Unserved:
-        """What stands for an exception of the server's."""
+        """The error for an exception of the server's."""
         kind = name.rpartition(".")[2].rpartition("$")[2]
         first = said.strip().partition("\n")[0].removeprefix(f"{name}: ")
         passing = kind in _PASSING or not (final or "DoNotRetry" in kind)

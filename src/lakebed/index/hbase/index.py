@@ -1,8 +1,8 @@
 """The HBase index: the place of every key in a table of HBase, shared with real Hudi up to 1.0.x.
 
-What a write tells HBase, and how it is taken back.
+What a write records in HBase, and how it is undone.
 
-Nothing that HBase is told counts before the instant is complete (see `places`), and what it hides is noted beside it. A
+Nothing that HBase has counts before the instant is complete (see `places`), and what it hides is noted with it. A
 side file among the instant's markers names the keys whose place changes or ends: a rollback puts those back, so that
 real Hudi, which does not know the notes, finds them as well.
 """
@@ -23,10 +23,10 @@ from lakebed.engine.base import Engine, Rows, Task
 from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant
 from lakebed.index.base import Index, IndexOptions, KeyLookup, StoredLocations, Tagged
-from lakebed.index.changed_places import changed_places
+from lakebed.index.changed_locations import changed_locations
 from lakebed.index.hbase.client import (
     DELETED,
-    PLACES,
+    LOCATIONS,
     Client,
     HBaseTable,
     IsVisible,
@@ -36,13 +36,13 @@ from lakebed.index.hbase.client import (
     row_keys,
     said,
     split_notes,
-    visible_places,
+    visible_locations,
 )
 from lakebed.index.simple import (
     PlacedRows,
-    at_places,
+    at_locations,
     columns_of_names,
-    moved_from_places,
+    moved_from_locations,
     require_stored_keys,
     with_slices,
 )
@@ -86,7 +86,7 @@ class Changes:
         self, statuses: Sequence[WriteStatus], instant: str, replaced: Mapping[str, Sequence[str]]
     ) -> pa.BinaryArray:
         """Write the places of keys that were added, and a note on those that are gone; gives the rows of the latter."""
-        changed = changed_places(statuses, replaced, self._snapshot, instant)
+        changed = changed_locations(statuses, replaced, self._snapshot, instant)
         added, gone = changed.added.combine_chunks(), changed.gone
         if not added.num_rows and not len(gone):
             return pa.array([], pa.binary())
@@ -117,18 +117,18 @@ class Changes:
         self._client.delete(_array(mine, "row"), _array(mine, "note.time"))
 
     def undo(self, instant: str) -> None:
-        """Put back what an instant took away, told or not, once or again."""
+        """Put back what an instant took away, recorded or not, once or again."""
         timeline = self._snapshot.timeline
         done = timeline.commit(instant)
         if done is not None:
             body = timeline.commit_metadata(done)
             written = {(p, stat.file_id) for p, stats in body.stats.items() for stat in stats}
-            self.put_anew({*written, *((p, file_id) for p, ids in body.replaced.items() for file_id in ids)})
+            self.put_again({*written, *((p, file_id) for p, ids in body.replaced.items() for file_id in ids)})
             return
         side_file = f"{marker_folder(instant)}/{_SIDE_FILE}"
         markers = {info.path for info in list_marker_files(self._snapshot.storage, instant)}
         if not markers and self._is_cut_off(instant):
-            self.put_anew(None)  # of a completed instant, whose body is gone by now
+            self.put_again(None)  # of a completed instant, whose body is missing now
         elif self._table.rollback_sync:
             for scanned in self._client.scan(_millis(instant) - _DAY_MS):
                 self._undo_rows(_array(scanned, "row"), instant, sync=True)
@@ -137,7 +137,7 @@ class Changes:
                 rows = stream.read_all()["row"].combine_chunks()
             self._undo_rows(rows, instant, sync=False)
 
-    def put_anew(self, groups: Collection[tuple[str, str]] | None) -> None:
+    def put_again(self, groups: Collection[tuple[str, str]] | None) -> None:
         """Compare the keys stored in file groups (None: in all) with what HBase has, and write what differs."""
         old = self._snapshot
         snapshot = snapshot_of(old.storage, old.config, load_timeline(old.storage, old.config), use_metadata=False)
@@ -149,7 +149,7 @@ class Changes:
     def _put_slice(self, file_slice: FileSlice, snapshot: Snapshot) -> None:
         keys = stored_rows(snapshot.reader, file_slice, [RECORD_KEY]).column(RECORD_KEY).cast(pa.string())
         rows = row_keys(keys, self._table.buckets)
-        known = visible_places(keys, self._client.get(rows), self._table.buckets, snapshot.is_visible)
+        known = visible_locations(keys, self._client.get(rows), self._table.buckets, snapshot.is_visible)
         same = pc.and_(
             pc.equal(known[FILE_ID], file_slice.file_id), pc.equal(known[OLD_PARTITION], file_slice.partition)
         )
@@ -159,12 +159,12 @@ class Changes:
         self._client.put(rows, {**{name: text.encode() for name, text in place.items()}, "note": b""})
 
     def _notes(self, keys: pa.Array, rows: pa.BinaryArray, instant: str) -> pa.BinaryArray:
-        """What to note beside the new places: where keys are by now, null where HBase has nothing that needs a note."""
+        """What to note with the new locations: where keys are now, null if HBase has nothing that needs a note."""
         snapshot = self._snapshot
         if not snapshot.commits:
             return pa.nulls(len(keys), pa.binary())
         found = self._client.get(rows)
-        known = visible_places(keys, found, self._table.buckets, snapshot.is_visible)
+        known = visible_locations(keys, found, self._table.buckets, snapshot.is_visible)
         noted = found.filter(pc.and_(found["note"].is_valid(), pc.not_equal(found["note"], b"")))
         needs = pc.or_(known[FILE_ID].is_valid(), pc.is_in(rows, value_set=_array(noted, "row")))
         return pc.if_else(needs, notes_of(instant, known), pa.scalar(None, pa.binary())).combine_chunks()
@@ -298,8 +298,8 @@ class HBaseIndex(Index, StoredLocations):
         placed, doubted = _where_it_is_stored(found, names, snapshot, engine)
         lookup = with_slices(KeyLookup(), doubted)
         if not moving:
-            return Tagged(at_places(placed, own, engine), held=found, lookup=lookup)
-        rows, read = moved_from_places(placed, own, snapshot, engine)
+            return Tagged(at_locations(placed, own, engine), held=found, lookup=lookup)
+        rows, read = moved_from_locations(placed, own, snapshot, engine)
         return Tagged(rows, held=found, lookup=with_slices(lookup, read))
 
     @property
@@ -326,7 +326,7 @@ class HBaseIndex(Index, StoredLocations):
         self._deleted[instant] = Changes(self.table, snapshot).tell(statuses, instant, replaced)
 
     def committed(self, instant: str, snapshot: Snapshot) -> None:
-        """Delete the rows of deleted keys. Where that does not happen, the notes beside them say what they are."""
+        """Delete the rows of deleted keys. If that does not happen, their notes mark them."""
         deleted = self._deleted.pop(instant, None)
         if deleted is not None:
             Changes(self.table, snapshot).remove(deleted, instant)
@@ -342,11 +342,11 @@ class HBaseIndex(Index, StoredLocations):
         return f"hbase: looks keys up in {self.table.where}; no data file is read to tag; {where}"
 
     def _places(self, keys: pa.Array, is_visible: IsVisible) -> pa.Table:
-        return places_of(self.table, keys, is_visible)
+        return locations_of(self.table, keys, is_visible)
 
     def _found(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
         """The rows with the places that HBase has for their keys, asked in the tasks that have them."""
-        schema = pa.schema([*engine.schema(rows), *list(PLACES)[1:]])
+        schema = pa.schema([*engine.schema(rows), *list(LOCATIONS)[1:]])
         timeline = snapshot.timeline.without_files()
         return engine.map(rows, LookUp(self.table, timeline, snapshot.as_of, schema), schema)
 
@@ -362,25 +362,25 @@ class LookUp:
 
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            places = places_of(self.table, batch.column(RECORD_KEY), self._is_visible)
-            columns = [*batch.columns, *(places[name].combine_chunks() for name in PLACES.names[1:])]
+            places = locations_of(self.table, batch.column(RECORD_KEY), self._is_visible)
+            columns = [*batch.columns, *(places[name].combine_chunks() for name in LOCATIONS.names[1:])]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _is_visible(self, instant: str) -> bool:
         return (self.as_of is None or instant <= self.as_of) and self.timeline.is_committed(instant)
 
 
-def places_of(table: HBaseTable, keys: pa.Array, is_visible: IsVisible) -> pa.Table:
-    """The place of each key as HBase and the timeline have it (`places.PLACES`)."""
+def locations_of(table: HBaseTable, keys: pa.Array, is_visible: IsVisible) -> pa.Table:
+    """The place of each key as HBase and the timeline have it (`places.LOCATIONS`)."""
     rows = row_keys(keys, table.buckets)
-    return visible_places(keys, client_of(table).get(pc.unique(rows)), table.buckets, is_visible)
+    return visible_locations(keys, client_of(table).get(pc.unique(rows)), table.buckets, is_visible)
 
 
 def _where_it_is_stored(found: Rows, names: Sequence[str], snapshot: Snapshot, engine: Engine) -> PlacedRows:
     """The rows without places in file groups that are no more, and without those of deleted keys.
 
-    Such rows are rare: real Hudi leaves them behind when it overwrites partitions, and a writer that died between its
-    commit and the last word to HBase. Whether a key that was deleted is there after all, its file group says.
+    Such rows are rare: real Hudi leaves them when it overwrites partitions, and a writer that died between its
+    commit and its last request to HBase. Whether a deleted key is stored after all, its file group shows.
     """
     kept = [*names, OLD_PARTITION, FILE_ID, INSTANT]
     pairs = engine.aggregate(found, [OLD_PARTITION, FILE_ID, DELETED]).to_pylist()

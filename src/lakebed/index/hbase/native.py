@@ -326,7 +326,7 @@ def _unserved_parts(answer: Answer, batch: _Batch) -> list[tuple[Int64s, Unserve
 
 
 def _error_in(result: memoryview, rows: int, well: set[bytes]) -> Unserved | None:
-    """What failed in a region's result. `well` has messages without an error: most of them are alike."""
+    """What failed in a region's result. `well` has messages without an error: most of them are equal."""
     served = 0
     for number, value in fields(result):
         assert isinstance(value, memoryview)
@@ -354,7 +354,7 @@ def _regions_of(rows: pa.BinaryArray, starts: Sequence[bytes]) -> Int64s:
     if len(starts) == 1:
         return np.zeros(len(rows), np.int64)
     both = pa.concat_arrays([pa.array(starts, pa.binary()), rows])
-    order = pc.array_sort_indices(both).to_numpy()  # stable: a region's first row stands behind its start
+    order = pc.array_sort_indices(both).to_numpy()  # stable: a region's first row comes after its start
     passed = np.cumsum(order < len(starts)) - 1
     found = np.empty(len(both), np.int64)
     found[order] = passed
@@ -373,7 +373,7 @@ def _meta_rows(meta: Connection, table: bytes) -> Iterator[Region | None]:
 
 
 def _region(name: bytes, about: bytes, server: bytes | None) -> Region | None:
-    said = first_fields(memoryview(about)[4:])  # behind the magic PBUF
+    said = first_fields(memoryview(about)[4:])  # after the magic PBUF
     if said.get(5) or said.get(6) or said.get(7) or not server:  # offline, split, a replica
         return None
     start, end = (bytes(v) if isinstance(v := said.get(n), memoryview) else b"" for n in (3, 4))

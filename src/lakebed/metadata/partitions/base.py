@@ -23,7 +23,7 @@ from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.metadata.definitions import IndexDefinition, IndexName
 from lakebed.metadata.layout import GROUP_ID, GroupSizing, file_group, file_keys
 from lakebed.metadata.merge_records import Layer
-from lakebed.metadata.records import GroupRecords, RecordForm, Records, form_of_version
+from lakebed.metadata.records import GroupRecords, RecordForm, Records, record_form
 from lakebed.model import CommitMetadata
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
@@ -41,7 +41,7 @@ _ESCAPED = frozenset([*map(chr, range(0x20)), "\x7f", *"\"#%'*/:=?\\{[]^_-"])
 _PERCENT = re.compile("%([0-9A-Fa-f]{2})")
 
 
-def _by_whole_key(keys: pa.Array, file_groups: int, index_version: int) -> npt.NDArray[np.int32]:
+def _by_full_key(keys: pa.Array, file_groups: int, index_version: int) -> npt.NDArray[np.int32]:
     return file_group(keys, file_groups)
 
 
@@ -50,7 +50,7 @@ def _no_description(definition: IndexDefinition | None) -> str | None:
 
 
 class Union(Protocol):
-    """How the records of one key, where a newer one does not simply stand for all, become one record."""
+    """How the records of one key become one record, where the newest one does not simply replace all."""
 
     def applies(self, value: bytes) -> bool:
         """Whether records like this one are united. All records of a partition are of one sort."""
@@ -69,7 +69,7 @@ class Union(Protocol):
 
 
 class Overruled(Protocol):
-    """Whether records of later requested instants, which merge behind those of an action, make these untrue."""
+    """Whether records of later requested instants, which merge after those of an action, make these untrue."""
 
     def __call__(
         self, records: Records, form: RecordForm, later: LaterLayers, definition: Callable[[], IndexDefinition | None]
@@ -94,7 +94,7 @@ class _TableView:
     @property
     def form(self) -> RecordForm:
         """The form in which records of this table are written."""
-        return form_of_version(self.snapshot.config.version)
+        return record_form(self.snapshot.config.version)
 
     def shared(self, make: Callable[[Self], T]) -> T:
         """What `make` gives for this view, made when first asked for."""
@@ -142,7 +142,7 @@ class FirstBuild(_TableView):
 
 @dataclass(frozen=True, eq=False)
 class StoredTable(_TableView):
-    """What the data says. `snapshot` does not use the metadata table; everything is read when asked for."""
+    """The data as it is. `snapshot` does not use the metadata table; everything is read on demand."""
 
 
 @dataclass(frozen=True)
@@ -169,12 +169,12 @@ class NewIndex:
                 hint="Make the table with key fields and with meta fields.",
             )
 
-    def require_one_place(self, why: str) -> None:
+    def require_one_location(self, why: str) -> None:
         """Raise `InvalidOption` for a table where a key may have several places."""
         if self.config.partition_fields and not self.has_unique_keys:
             raise InvalidOption(
-                f"with the index {self.write_index!r} a key of table {self.config.name!r} may stand in each partition"
-                f" path, and {why}",
+                f"with the index {self.write_index!r} a key of table {self.config.name!r} may be stored in each"
+                f" partition path, and {why}",
                 hint="Make the table with index='record' or 'global_simple', or a record index for each partition"
                 " path.",
                 context={"index": self.write_index},
@@ -188,14 +188,14 @@ class PartitionKind:
     `name` is the partition's, or with `is_prefix` the start of the names of many (one a secondary index, say).
     `file_id_start` begins the ids of its file groups; they are called as the partition where it is None. Of those there
     are `file_groups`, or (`grows`) as many as the number of records asks for, and `by_data_partition` some for each
-    partition path of the data. `shard` says which of so many file groups each key is in; `shard_by_version` that this
+    partition path of the data. `shard` gives which of so many file groups each key is in; `shard_by_version`: this
     depends on the version of the index.
 
     `decode` gives a table with a row a record (or entry of it) from keys, values and the writer's schema; None where
-    only lookups of their own read the records. Without a `union` the newest record of a key stands for all.
+    only lookups of their own read the records. Without a `union` the newest record of a key replaces all.
 
     `build_position` is its place in the order in which partitions are built, `dropped_with` the partition without which
-    it cannot be, `describe` what a list of indexes says, where that is not its name. `requested_by` are the fields of a
+    it cannot be, `describe` its text in a list of indexes, if that is not its name. `requested_by` are the fields of a
     write's settings that ask for it, `index_type` the type of a table's index that does.
     """
 
@@ -208,7 +208,7 @@ class PartitionKind:
     file_groups: int = 1
     grows: bool = False
     by_data_partition: bool = False
-    shard: Callable[[pa.Array, int, int], npt.NDArray[np.int32]] = _by_whole_key
+    shard: Callable[[pa.Array, int, int], npt.NDArray[np.int32]] = _by_full_key
     shard_by_version: bool = False
     decode: Decode | None = None
     union: Union | None = None
@@ -232,7 +232,7 @@ class PartitionKind:
         path = "" if data_partition is None else f"-{_escape(data_partition)}"
         return f"{self._start(partition)}{path}-{number:04d}-0"
 
-    def is_own_file_id(self, partition: str, file_id: str) -> bool:
+    def is_file_id_of(self, partition: str, file_id: str) -> bool:
         """Whether a file id is one that the partition gives. Hudi's cleaner leaves others there (those of an expression
         index in `column_stats`), and then looks for keys in them as well."""
         return file_id.startswith(self._start(partition) + "-")
@@ -255,11 +255,11 @@ class PartitionKind:
     # the records of an action and of a first build
 
     def records_of_action(self, partition: str, action: TableAction) -> Records | None:
-        """What the action says to the partition; None for nothing at all."""
+        """Records that one completed action adds to this partition; None for none."""
         raise NotImplementedError
 
     def records_of_clean(self, partition: str, removal: Removal) -> Records | None:
-        """What a clean says to the partition; None for nothing at all."""
+        """Records that a clean adds to this partition; None for none."""
         return None
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
@@ -270,7 +270,7 @@ class PartitionKind:
     # the expected records
 
     def is_comparable(self, partition: str, table: StoredTable) -> bool:
-        """Whether `expected` can tell; not of an index without a definition, say."""
+        """Whether `expected` is known; not for an index without a definition, for one."""
         return True
 
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
@@ -322,7 +322,7 @@ class PartitionKind:
         """The index that they ask for."""
         return IndexName(self.name)
 
-    def reason_not_kept(self, partition: str, table: StoredTable) -> str | None:
+    def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
         """Why lakebed cannot keep the partition up to date; None where it can."""
         return None
 

@@ -138,7 +138,7 @@ class FirstStatistics:
     def __init__(self, build: FirstBuild) -> None:
         snapshot = build.snapshot
         self.index_version = index_version_of(snapshot.config.version)
-        self.kinds = wanted_stats(snapshot.storage, snapshot.config, snapshot.schema, build.settings)
+        self.kinds = requested_stats(snapshot.storage, snapshot.config, snapshot.schema, build.settings)
         listing = list_table(snapshot.storage)
         bases = completed_files(snapshot, listing.base_files)
         logs = completed_logs(snapshot, [f for f in listing.log_files if not f.is_cdc])
@@ -221,13 +221,13 @@ class StoredStatistics:
 
 
 def columns_with_stats(storage: Storage, config: TableConfig, schema: pa.Schema, settings: WriteSettings) -> Kinds:
-    """The columns whose ranges a file of this schema (without meta columns) must tell; none where the table keeps no
+    """The columns whose ranges a file of this schema (without meta columns) must have; none if the table has no
     stats."""
     kept = {*config.metadata_partitions, *config.metadata_partitions_inflight}
-    return wanted_stats(storage, config, schema, settings) if COLUMN_STATS in kept else {}
+    return requested_stats(storage, config, schema, settings) if COLUMN_STATS in kept else {}
 
 
-def wanted_stats(storage: Storage, config: TableConfig, schema: pa.Schema, settings: WriteSettings) -> Kinds:
+def requested_stats(storage: Storage, config: TableConfig, schema: pa.Schema, settings: WriteSettings) -> Kinds:
     """The columns that column stats have, or would have, for files of this schema."""
     definition = load_definitions(storage, config).get(COLUMN_STATS)
     return stats_columns(
@@ -306,8 +306,8 @@ def narrows_ranges(
     records: Records, form: RecordForm, later: LaterLayers, definition: Callable[[], IndexDefinition | None]
 ) -> bool:
     """Whether later ranges of partition paths leave out what these records add: a record that is not tight is united
-    with an earlier one, a tight one takes its place, any stands where the earlier one says that nothing is known, and a
-    delete takes the earlier one off: real Hudi then takes the path for empty where others have a record."""
+    with an earlier one, a tight one takes its place, any replaces an earlier one that has no known range, and a
+    delete removes the earlier one: real Hudi then takes the path for empty if others have a record."""
     keys = pa.concat_arrays([records.keys, records.deleted])
     added = np.arange(len(keys)) < len(records.keys)
     of_paths = pc.not_equal(pc.utf8_length(keys), FILE_KEY_LENGTH)
@@ -368,7 +368,7 @@ class PartitionStatsKind(PartitionKind):
                 hint="They are for partitioned tables from version 8 on that have column_stats: create that first.",
             )
 
-    def reason_not_kept(self, partition: str, table: StoredTable) -> str | None:
+    def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
         """They are made of the statistics of files."""
         has_stats = COLUMN_STATS in table.snapshot.config.metadata_partitions
         return None if has_stats else f"the table has no complete {COLUMN_STATS}"
@@ -437,7 +437,7 @@ def _has_paths(config: TableConfig) -> bool:
 
 class ColumnStatsKind(PartitionKind):
     def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
-        kinds = wanted_stats(snapshot.storage, snapshot.config, snapshot.schema, settings)
+        kinds = requested_stats(snapshot.storage, snapshot.config, snapshot.schema, settings)
         return stats_definitions(list(kinds), version=snapshot.config.version).get(COLUMN_STATS)
 
     def records_of_action(self, partition: str, action: TableAction) -> Records:
@@ -458,7 +458,7 @@ class ColumnStatsKind(PartitionKind):
         if definition is None:  # tables of older releases have none
             columns = [*META_COLUMNS, *(path for path, _ in leaf_paths(snapshot.schema))]
         else:  # and columns that came to the table after the index was made
-            joined = wanted_stats(snapshot.storage, snapshot.config, snapshot.schema, removal.settings)
+            joined = requested_stats(snapshot.storage, snapshot.config, snapshot.schema, removal.settings)
             columns = [*dict.fromkeys([*definition.source_fields, *joined])]
         return Records.deletes(pa.concat_arrays([column_stats_keys(column, files) for column in columns]))
 
@@ -484,7 +484,7 @@ class ColumnStatsKind(PartitionKind):
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
         kinds = table.shared(StoredStatistics).kinds
         stats = metadata.column_stats(list(kinds), None, kinds)
-        # those of log files cannot be told without the rows that they change
+        # those of log files need the rows that they change
         return comparable_stats({c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}, {})
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:

@@ -43,10 +43,10 @@ from lakebed.metadata.partitions.expression_results import (
     by_index,
     filter_records_of,
     first_records,
-    kept_indexes,
+    maintained_indexes,
     partition_stats_of,
     range_records,
-    reason_not_kept,
+    reason_not_maintained,
     result_texts,
     results_of_files,
     stats_of_results,
@@ -143,9 +143,9 @@ class ExpressionIndexKind(PartitionKind):
     def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
         return IndexName(partition, expression=required(partition, definition))
 
-    def reason_not_kept(self, partition: str, table: StoredTable) -> str | None:
+    def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
         definitions = table.shared(_definitions)
-        return reason_not_kept(definitions.get(partition), table.snapshot.schema, table.snapshot.config.version)
+        return reason_not_maintained(definitions.get(partition), table.snapshot.schema, table.snapshot.config.version)
 
 
 def _definitions(table: StoredTable) -> dict[str, IndexDefinition]:
@@ -162,7 +162,7 @@ class _ActionExpressions:
         names = sorted(p for p in action.partitions if p.startswith(EXPRESSION_INDEX) and p in definitions)
         self._definitions = {name: definitions[name] for name in names}
         schema = without_meta(avro_to_arrow(commit.schema)) if commit.schema else snapshot.schema
-        self._indexes = {one.partition: one for one in kept_indexes(self._definitions, self._definitions, schema)}
+        self._indexes = {one.partition: one for one in maintained_indexes(self._definitions, self._definitions, schema)}
         files = [
             (path, stat.path.rpartition("/")[2], stat.file_size)
             for path, stats in commit.stats.items()
@@ -175,7 +175,7 @@ class _ActionExpressions:
         return live_after(self._action.snapshot, self._action.commit)
 
     def records(self, partition: str) -> Records | None:
-        """What the action says to one of them."""
+        """Records that the action adds to one of them."""
         definition, index = self._definitions.get(partition), self._indexes.get(partition)
         if index is not None:
             return self._of_index(index)
@@ -214,8 +214,8 @@ class _ActionExpressions:
 class _StoredExpressions:
     """The expression indexes of a table that can be checked, with the results over its base files.
 
-    Only what the latest files need is missed; of older files an index may tell. What it has of files that are gone, and
-    of files whose results are not known to be Spark's, is not looked at.
+    Only what the latest files need is missed; an index may have records of older files. What it has of missing files,
+    and of files whose results are not known to be Spark's, is not looked at.
     """
 
     def __init__(self, table: StoredTable) -> None:
@@ -230,7 +230,7 @@ class _StoredExpressions:
         if config.version < FIRST_VERSION:
             return {}
         definitions = load_definitions(self._snapshot.storage, config)
-        return {one.partition: one for one in kept_indexes(definitions, definitions, self._snapshot.schema)}
+        return {one.partition: one for one in maintained_indexes(definitions, definitions, self._snapshot.schema)}
 
     @cached_property
     def _results(self) -> dict[str, list[FileResults]]:
@@ -289,7 +289,7 @@ class _StoredExpressions:
 
     def _found_filters(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
         """Another writer may have other sizes of filters and another order of rows: a filter that may hold every result
-        is right, and told as the one that lakebed makes."""
+        is right, and counts as the one that lakebed makes."""
         results = {(r.partition, r.name): r for r in self._results.get(index.partition, [])}
         found = metadata.expression_bloom_filters(index.partition, list(results)).to_pylist()  # one a file
         texts: list[str] = []

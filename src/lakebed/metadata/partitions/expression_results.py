@@ -1,7 +1,7 @@
 """Expression indexes by their definitions, and their records: ranges of a function's results in files, or bloom
 filters.
 
-The records of files say in which time zone the results were computed, as far as that is known: Hudi takes the zone
+The records of files have the time zone in which the results were computed, as far as that is known: Hudi takes the zone
 of the session that writes and notes it nowhere. A table's property notes it for the indexes that lakebed built and
 wrote.
 """
@@ -37,7 +37,7 @@ from lakebed.metadata.partitions import bloom_filters, stats_codec
 from lakebed.metadata.partitions.stats_codec import Stats, stats_schema
 from lakebed.metadata.partitions.stats_values import merged_partition_stats, without_nan
 from lakebed.metadata.partitions.stored import live_files
-from lakebed.metadata.records import RecordForm, Records, RecordType, form_of_version
+from lakebed.metadata.records import RecordForm, Records, RecordType, record_form
 from lakebed.model import path_in
 from lakebed.schema.conversion import cast_column
 from lakebed.slices.snapshot import Snapshot
@@ -122,7 +122,7 @@ def expression_partition(name: str) -> str:
 def expression_index_definition(
     name: str, column: str, function: str, options: Mapping[str, Any], kind: str
 ) -> IndexDefinition:
-    """The definition as Hudi's CREATE INDEX makes it: the function stands among the options as well.
+    """The definition as Hudi's CREATE INDEX makes it: the function is among the options as well.
 
     >>> expression_index_definition("d", "at", "date_format", {"format": "yyyy"}, "column_stats").options
     {'expr': 'date_format', 'format': 'yyyy'}
@@ -131,20 +131,20 @@ def expression_index_definition(
     return IndexDefinition(expression_partition(name), kind, function, (column,), texts, version=2)
 
 
-def kept_indexes(
+def maintained_indexes(
     partitions: Collection[str], definitions: Mapping[str, IndexDefinition], schema: pa.Schema
 ) -> list[ExpressionIndex]:
     """The expression indexes among these partitions; those that lakebed cannot keep are left out."""
     names = sorted(p for p in partitions if p.startswith(EXPRESSION_INDEX))
-    return [one for name in names if not isinstance(one := _kept(definitions.get(name), schema), str)]
+    return [one for name in names if not isinstance(one := _maintained(definitions.get(name), schema), str)]
 
 
-def reason_not_kept(definition: IndexDefinition | None, schema: pa.Schema, version: int) -> str | None:
+def reason_not_maintained(definition: IndexDefinition | None, schema: pa.Schema, version: int) -> str | None:
     """Why lakebed cannot keep an expression index up to date; None where it can. An empty schema (of a table without
     commits) refuses nothing."""
     if version < FIRST_VERSION:
         return f"an expression index of a table of version {version}"
-    found = _kept(definition, schema)
+    found = _maintained(definition, schema)
     return found if isinstance(found, str) and len(schema) else None
 
 
@@ -169,7 +169,7 @@ def _is_bloom(definition: IndexDefinition) -> bool:
     return definition.type == BLOOM_FILTERS
 
 
-def _kept(definition: IndexDefinition | None, schema: pa.Schema) -> ExpressionIndex | str:
+def _maintained(definition: IndexDefinition | None, schema: pa.Schema) -> ExpressionIndex | str:
     if definition is None:
         return "an expression index without a definition"
     try:
@@ -343,7 +343,7 @@ def first_records(snapshot: Snapshot, index: ExpressionIndex, instant: str, engi
     else:
         found = results_of_files(snapshot, files, [index])
     results = dict(by_index(found)).get(index.partition, [])
-    form = form_of_version(snapshot.config.version)
+    form = record_form(snapshot.config.version)
     if index.has_filters:
         return filter_records_of(results, instant, form)
     new = stats_of_results(index, results)

@@ -21,7 +21,7 @@ from lakebed.format.avro.columns import (
     join_pieces,
 )
 from lakebed.format.avro.encoder import decode_long
-from lakebed.format.bounded_cache import BoundedCache, Kept
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.definitions import IndexDefinition, IndexName
 from lakebed.metadata.layout import (
@@ -70,13 +70,13 @@ _SIDE_BY_SIDE = 32
 Int64s = npt.NDArray[np.int64]
 
 # What was made of the lists of partitions with many files, by their bytes.
-_LONG: BoundedCache[Kept[tuple[Int64s, int]]] = BoundedCache(32 << 20)
+_LONG: BoundedCache[CacheEntry[tuple[Int64s, int]]] = BoundedCache(32 << 20)
 _WORTH_KEEPING = 4096
 
 
 def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
     """Keys and values from one row a map entry: `key` (a partition identifier, or `__all_partitions__` with identifiers
-    as names), `name`, `size` in bytes, `is_deleted`. Rows of one key must follow each other; a null name stands for an
+    as names), `name`, `size` in bytes, `is_deleted`. Rows of one key must follow each other; a null name means an
     empty map.
 
     >>> from lakebed.metadata.records import V9, record_schema
@@ -196,13 +196,13 @@ def _walked_once(data: bytes, count: int) -> tuple[Int64s, int]:
     known = _LONG.get((data, count))
     if known is None:
         found = _walked(data, count)
-        known = Kept(found, len(data) + found[0].nbytes)
+        known = CacheEntry(found, len(data) + found[0].nbytes)
         _LONG.put((data, count), known)
     return known.content
 
 
 def _walked(data: bytes, count: int) -> tuple[Int64s, int]:
-    """Start and end of the name, size and deleted flag of `count` entries and those of the map blocks behind them, and
+    """Start and end of the name, size and deleted flag of `count` entries and those of the map blocks after them, and
     where the map ends: where an entry starts is known only when the one before has been read."""
     at = 0
     found: list[int] = []
@@ -342,7 +342,7 @@ def _united(rows: pa.Table, keys: Int64s) -> pa.Table:
 
 
 def _greatest_since_delete(sizes: Int64s, deleted: Bools, starts: Int64s, lasts: Int64s) -> Int64s:
-    """The greatest size in each run behind its last delete."""
+    """The greatest size in each run after its last delete."""
     if not len(starts):
         return sizes
     at = np.arange(len(sizes))
@@ -387,7 +387,7 @@ class FilesKind(PartitionKind):
 
     def check_drop(self, storage: Storage, config: TableConfig) -> None:
         raise InvalidOption(
-            f"{FILES} is what the metadata table of {config.name!r} stands on",
+            f"{FILES} is what the metadata table of {config.name!r} is built on",
             hint="The other indexes can be dropped one by one.",
         )
 

@@ -173,8 +173,8 @@ INLINE_BYTES = 16 << 10
 
 
 def report_changes(storage: Storage, instant: str, path: str, changes: KeyChanges) -> dict[str, Any]:
-    """The part of a status that says which keys a file gained and lost. Many are put into a side file in the folder of
-    the instant's markers, with which it goes."""
+    """The part of a status that has the keys which a file gained and lost. Many are put into a side file in the folder
+    of the instant's markers, with which it goes."""
     table = changes.table()
     if not table.num_rows:  # of these fields: an index that came meanwhile may have another
         return {"changes": as_bytes(table)}
@@ -187,12 +187,12 @@ def report_changes(storage: Storage, instant: str, path: str, changes: KeyChange
 
 
 def is_reported(status: WriteStatus) -> bool:
-    """Whether the task that wrote the file said which keys it gained and lost."""
+    """Whether the task that wrote the file recorded which keys it gained and lost."""
     return status.changes is not None or status.changes_file is not None
 
 
 def changes_in(storage: Storage, changes: bytes | None, changes_file: str | None, fields: Sequence[str]) -> pa.Table:
-    """What a status says of its keys."""
+    """The changed keys of a status."""
     data = storage.read(changes_file) if changes_file else changes
     return from_bytes(data) if data else changes_schema(fields).empty_table()
 
@@ -333,7 +333,7 @@ class ActionKeys:
     def changes(self) -> list[GroupChanges]:
         """The key changes of all file groups: first those that are replaced, which are read."""
         reader, fields, replaced = self._action.snapshot.reader, self.indexes.fields, self.replaced
-        own = replace(reader, blocks=reader.blocks.with_own(self._action.instant))
+        own = replace(reader, blocks=reader.blocks.with_writer_of(self._action.instant))
         removed = removed_changes(reader, replaced, fields) if replaced else []
         return [*removed, *group_changes(own, self._on_their_slices(), fields)]
 

@@ -94,7 +94,7 @@ def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table
 
 
 def file_ids(high: Int64s, low: Int64s, index: Int64s) -> pa.StringArray:
-    """File ids from the two halves of their UUIDs and the number behind (none: -1).
+    """File ids from the two halves of their UUIDs and the number after them (none: -1).
 
     >>> file_ids(np.array([0x30C43BAAEBD74580]), np.array([-0x7814DE5BEED73F8D]), np.array([0]))[0].as_py()
     '30c43baa-ebd7-4580-87eb-21a41128c073-0'
@@ -130,7 +130,7 @@ def _payloads(partition: pa.Array, file_id: pa.Array, instant: pa.Array, form: R
 
 
 def _uuid_parts(file_ids: pa.Array) -> tuple[Int64s, Int64s, Int64s, npt.NDArray[np.bool_]]:
-    """High and low half of each UUID, the number behind it, and whether the id is one; -1 where not. Runs over distinct
+    """High and low half of each UUID, the number after it, and whether the id is one; -1 where not. Runs over distinct
     file groups."""
     parts = np.full((3, len(file_ids)), -1, np.int64)
     plain = np.zeros(len(file_ids), np.bool_)
@@ -239,16 +239,16 @@ def key_records(groups: Sequence[GroupChanges], instant: str, form: RecordForm, 
     apart.
     """
     new, old = ([(g, _keys(g.changes, after=after)) for g in groups] for after in (True, False))
-    places = latest_places(located(((g.partition, g.file_id, instant, keys) for g, keys in new)), partitioned)
-    keys, values = encoded_places(places, form)
-    removed = latest_places(located(((g.partition, g.file_id, instant, keys) for g, keys in old)), partitioned)
+    places = latest_locations(located(((g.partition, g.file_id, instant, keys) for g, keys in new)), partitioned)
+    keys, values = encoded_locations(places, form)
+    removed = latest_locations(located(((g.partition, g.file_id, instant, keys) for g, keys in old)), partitioned)
     if not partitioned:
         return Records(keys, values, removed["key"].combine_chunks())
     paths = [plain_strings(table["partition"]) for table in (places, removed)]
     return Records(keys, values, plain_strings(removed["key"]), *paths)
 
 
-def encoded_places(places: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
+def encoded_locations(places: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
     """Keys and values of entries (see `record_index_records.SCHEMA`), none for none."""
     if not places.num_rows:
         return pa.array([], pa.string()), pa.array([], pa.binary())
@@ -268,11 +268,11 @@ def located(parts: Iterable[tuple[str, str, str, pa.Array]]) -> pa.Table:
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
-def latest_places(places: pa.Table, partitioned: bool) -> pa.Table:
+def latest_locations(places: pa.Table, partitioned: bool) -> pa.Table:
     """The last row of each key (in each partition path, where they are kept apart)."""
     if places.num_rows < 2:
         return places
-    codes = place_codes(places, partitioned=partitioned)
+    codes = key_codes(places, partitioned=partitioned)
     if int(codes.max()) + 1 == len(codes):
         return places
     last = np.full(int(codes.max()) + 1, -1, np.int64)
@@ -280,7 +280,7 @@ def latest_places(places: pa.Table, partitioned: bool) -> pa.Table:
     return places.take(pa.array(np.sort(last)))
 
 
-def place_codes(places: pa.Table, *, partitioned: bool) -> npt.NDArray[np.int64]:
+def key_codes(places: pa.Table, *, partitioned: bool) -> npt.NDArray[np.int64]:
     """A number for each key (in each partition path), from 0 on."""
     codes = plain_strings(places["key"]).dictionary_encode().indices.to_numpy().astype(np.int64)
     if partitioned:
@@ -290,14 +290,14 @@ def place_codes(places: pa.Table, *, partitioned: bool) -> npt.NDArray[np.int64]
     return codes
 
 
-def places_of(changes: pa.Table) -> tuple[pa.StringArray, pa.BooleanArray]:
+def locations_of(changes: pa.Table) -> tuple[pa.StringArray, pa.BooleanArray]:
     """The keys that were added to a file group or removed from it, and which of them were added."""
     rows = changes.filter(pc.xor(changes[BEFORE], changes[AFTER])).combine_chunks()
     return plain_strings(rows[KEY]).cast(pa.string()), rows[AFTER].combine_chunks()
 
 
 def removed_keys(group: GroupChanges) -> pa.StringArray:
-    """The keys that the file group held and holds no longer."""
+    """The keys that the file group had and has no longer."""
     return _keys(group.changes, after=False)
 
 
@@ -329,7 +329,7 @@ class RecordIndexKind(KeyIndexKind):
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         """Raises `IndexInconsistent` where keys are not unique."""
-        places = stored_places(build.snapshot, partitioned=name.partitioned, unique=True)
+        places = stored_locations(build.snapshot, partitioned=name.partitioned, unique=True)
         groups = _groups(places, build.form, sizing, partitioned=name.partitioned)
         return groups, record_index_definition(build.snapshot.config.version, partitioned=name.partitioned)
 
@@ -342,7 +342,7 @@ class RecordIndexKind(KeyIndexKind):
                 context={"feature": "partitioned record index"},
             )
         if not index.name.partitioned:
-            index.require_one_place("a global record index has one place for it")
+            index.require_one_location("a global record index has one place for it")
 
     def check_drop(self, storage: Storage, config: TableConfig) -> None:
         needing = KeyIndexes.of(storage, config).secondary
@@ -364,11 +364,11 @@ class RecordIndexKind(KeyIndexKind):
         places = table.shared(_stored)
         if not table.shared(stored_key_indexes).partitioned:
             chosen = places.filter(pc.is_in(places["key"], value_set=rows["key"].combine_chunks()))
-            return Records.upserts(*encoded_places(chosen, table.form))
+            return Records.upserts(*encoded_locations(chosen, table.form))
         mine = pc.binary_join_element_wise(rows["key"], rows["entry"], "\0")
         theirs = pc.binary_join_element_wise(places["key"], places["partition"].cast(pa.string()), "\0")
         chosen = places.filter(pc.is_in(theirs, value_set=mine.combine_chunks()))
-        return Records.upserts(*encoded_places(chosen, table.form), plain_strings(chosen["partition"]))
+        return Records.upserts(*encoded_locations(chosen, table.form), plain_strings(chosen["partition"]))
 
     def repair_extra(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         partitioned = table.shared(stored_key_indexes).partitioned
@@ -388,7 +388,7 @@ class RecordIndexKind(KeyIndexKind):
     def grouped_changes(
         self, partition: str, part: GroupChanges, indexes: KeyIndexes, groups: Sequence[FileGroup]
     ) -> pa.Table:
-        keys, added = places_of(part.changes)
+        keys, added = locations_of(part.changes)
         path = part.partition if indexes.partitioned else ""
         mine = [g for g in groups if (data_partition_of(g.file_id) or "") == path]
         first = groups.index(mine[0])
@@ -402,31 +402,31 @@ class RecordIndexKind(KeyIndexKind):
         added, removed = rows.filter(rows["added"]), rows.filter(pc.invert(rows["added"]))
         places = added.select(["key", _OLD_PARTITION, FILE_ID]).rename_columns(["key", "partition", "file_id"])
         places = places.append_column("instant", pa.repeat(pa.scalar(instant), places.num_rows))
-        keys, values = encoded_places(latest_places(places, partitioned=False), form)
+        keys, values = encoded_locations(latest_locations(places, partitioned=False), form)
         return Records(keys, values, pc.unique(removed["key"]))
 
 
 def _stored(table: StoredTable) -> pa.Table:
-    return stored_places(table.snapshot, partitioned=table.shared(stored_key_indexes).partitioned)
+    return stored_locations(table.snapshot, partitioned=table.shared(stored_key_indexes).partitioned)
 
 
-def stored_places(snapshot: Snapshot, *, partitioned: bool, unique: bool = False) -> pa.Table:
+def stored_locations(snapshot: Snapshot, *, partitioned: bool, unique: bool = False) -> pa.Table:
     """Where every stored record key is (see `record_index_records.SCHEMA`), read from the latest file slices.
 
-    A key that stands in several file groups is where it came last. With `unique` that raises `IndexInconsistent`.
+    A key that is stored in several file groups is where it came last. With `unique` that raises `IndexInconsistent`.
     """
-    places = _all_places(snapshot)
-    latest = latest_places(places, partitioned)
+    places = _all_locations(snapshot)
+    latest = latest_locations(places, partitioned)
     if unique and latest.num_rows < places.num_rows:
-        raise _several_places(snapshot, places, partitioned=partitioned)
+        raise _several_locations(snapshot, places, partitioned=partitioned)
     return latest
 
 
 def repeated_keys(snapshot: Snapshot, *, everywhere: bool) -> pa.Table:
-    """The keys that stand more than once in the latest file slices, `everywhere` or in one partition path: `key`,
+    """The keys that are stored more than once in the latest file slices, `everywhere` or in one partition path: `key`,
     `partition` (all of them, where there are several) and the file ids in `files`."""
-    places = _all_places(snapshot)
-    codes = place_codes(places, partitioned=not everywhere)
+    places = _all_locations(snapshot)
+    codes = key_codes(places, partitioned=not everywhere)
     rows = places.filter(pa.array(np.bincount(codes, minlength=1)[codes] > 1))
     names = ("key", "partition", "file_id")
     found = pa.table({name: plain_strings(rows[name]).cast(pa.string()) for name in names})
@@ -437,7 +437,7 @@ def repeated_keys(snapshot: Snapshot, *, everywhere: bool) -> pa.Table:
     return pa.table({"key": found["key"], "partition": paths, "files": pc.binary_join(found["file_id_list"], ", ")})
 
 
-def _all_places(snapshot: Snapshot) -> pa.Table:
+def _all_locations(snapshot: Snapshot) -> pa.Table:
     """The place of every stored key, in the order in which the slices began."""
     slices = sorted(snapshot.file_slices(), key=lambda s: (s.instant, s.partition, s.file_id))
 
@@ -450,7 +450,7 @@ def _all_places(snapshot: Snapshot) -> pa.Table:
 
 def _groups(places: pa.Table, form: RecordForm, sizing: GroupSizing, *, partitioned: bool) -> list[GroupRecords]:
     """What the file groups of a new index begin with; as many of them as Hudi would make."""
-    keys, values = encoded_places(places, form)
+    keys, values = encoded_locations(places, form)
     if not partitioned:
         count = sizing.file_groups(len(keys))
         return grouped(RECORD_INDEX, Records.upserts(keys, values), [(None, n) for n in range(count)])
@@ -469,12 +469,13 @@ def _comparable(places: pa.Table, *, partitioned: bool) -> pa.Table:
     return pa.Table.from_arrays([keys, entry, keys, text], schema=COMPARED)
 
 
-def _several_places(snapshot: Snapshot, places: pa.Table, *, partitioned: bool) -> IndexInconsistent:
+def _several_locations(snapshot: Snapshot, places: pa.Table, *, partitioned: bool) -> IndexInconsistent:
     counts = places.group_by(["key", "partition"] if partitioned else "key").aggregate([([], "count_all")])
     twice = counts.filter(pc.greater(counts["count_all"], 1))
     key = twice["key"][0].as_py()
     return IndexInconsistent(
-        f"{twice.num_rows} record key(s) of table {snapshot.config.name!r} stand in several file groups, e.g. {key!r}",
+        f"{twice.num_rows} record key(s) of table {snapshot.config.name!r} are stored in several file groups,"
+        f" e.g. {key!r}",
         hint="A record index has one place for a key: make the keys unique first, or (keys that are unique within"
         " their partition path) create it with partitioned=True.",
         context={"record_key": key, "keys": twice.num_rows},

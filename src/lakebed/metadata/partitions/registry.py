@@ -61,7 +61,7 @@ def in_write_order(partitions: Iterable[str]) -> list[str]:
 
 
 # Indexes that a new table gets with its first write, separated by commas.
-WANTED_PROPERTY = "lakebed.metadata.indexes"
+REQUESTED_PROPERTY = "lakebed.metadata.indexes"
 
 
 def parse_index_name(text: str) -> IndexName:
@@ -91,12 +91,12 @@ def parse_index_name(text: str) -> IndexName:
 
 def remembered_indexes(properties: Mapping[str, str]) -> list[IndexName]:
     """The indexes that the table's properties ask for."""
-    return [parse_index_name(text) for text in properties.get(WANTED_PROPERTY, "").split(",") if text.strip()]
+    return [parse_index_name(text) for text in properties.get(REQUESTED_PROPERTY, "").split(",") if text.strip()]
 
 
 def remembered_property(names: Sequence[IndexName]) -> dict[str, str]:
     """The property that makes a table ask for these; none for none."""
-    return {WANTED_PROPERTY: ",".join(map(str, names))} if names else {}
+    return {REQUESTED_PROPERTY: ",".join(map(str, names))} if names else {}
 
 
 def key_index_of(config: TableConfig, name: str) -> str:

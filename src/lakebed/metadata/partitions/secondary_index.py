@@ -179,7 +179,7 @@ class SecondaryIndexKind(KeyIndexKind):
         column = index.name.column
         if column is None:
             return
-        index.require_one_place("a secondary index has one value for it")
+        index.require_one_location("a secondary index has one value for it")
         index.require_stored_keys("a secondary index")
         if index.config.version < 8:
             raise UnsupportedFeature(
@@ -209,7 +209,7 @@ class SecondaryIndexKind(KeyIndexKind):
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
         definition = table.shared(stored_key_indexes).secondary[partition]
         live = [t.filter(pc.invert(t["is_deleted"])) for t in metadata.entries(partition)]
-        # real Hudi adds records without a value to indexes of the first version, which nobody looks up
+        # real Hudi adds records without a value to indexes of the first version, which no reader looks up
         pairs = [indexed_pairs(t["value"], t["record_key"], definition.version) for t in live]
         kind = Column(indexed_field(definition)).type_in(table.snapshot.schema)
         if pt.is_floating(kind):
@@ -268,8 +268,8 @@ def _comparable(pairs: pa.Table) -> pa.Table:
 
 
 def _shortest(pairs: pa.Table, kind: pa.DataType, known: pa.ChunkedArray) -> pa.Table:
-    """The pairs with the texts that lakebed writes, where those are `known`: Java before version 19 printed some
-    floating numbers with more digits, and that says the same."""
+    """The pairs with the texts that lakebed writes, if those are `known`: Java before version 19 printed some
+    floating numbers with more digits, which mean the same."""
     texts = to_java_text(pairs["value"].cast(kind))
     other = pc.fill_null(pc.not_equal(texts, pairs["value"]), False)
     if not pc.any(other).as_py():

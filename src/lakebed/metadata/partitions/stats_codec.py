@@ -99,7 +99,7 @@ def value_type_of(kind: pa.DataType) -> tuple[int, str | None]:
 
 
 def type_of_value_type(ordinal: int, info: str | None) -> pa.DataType:
-    """The Arrow type behind a value type; `CorruptFile` for one that does not exist."""
+    """The Arrow type of a value type; `CorruptFile` for one that does not exist."""
     if ordinal == _DECIMAL_ORDINAL:
         precision, _, scale = (info or "").partition(",")
         short = len(precision) <= 2 >= len(scale) and precision.isdecimal() and scale.isdecimal()
@@ -157,7 +157,7 @@ def _micros(moment: datetime) -> int:
 
 
 def have_room(bounds: pa.Array, index_version: int) -> pa.Array:
-    """For each bound whether `wrap` takes it: version 1 keeps decimals with 15 digits before and behind the point."""
+    """For each bound whether `wrap` takes it: version 1 keeps decimals with 15 digits before and after the point."""
     if index_version < 2 and pa.types.is_decimal(bounds.type):
         kept = as_type(bounds, WRAPPED_DECIMAL)
         if kept.null_count > bounds.null_count:
@@ -175,7 +175,7 @@ def has_room_for_all(kind: pa.DataType, index_version: int) -> bool:
 
 
 def typed(values: pa.Array, branch: int, kind: pa.DataType | None) -> pa.Array:
-    """Wrapped values as their type: `kind` where a value type names it, else what the wrapper stands for. What does not
+    """Wrapped values as their type: `kind` if a value type names it, else that of the wrapper. What does not
     fit together gives nulls."""
     if kind is None:
         return decimals(values, WRAPPED_DECIMAL) if branch == DECIMAL else values
@@ -264,7 +264,7 @@ def _where_castable(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type that stands for all types of the same value type."""
+    """The type that represents all types of the same value type."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp(kind.unit, _UTC if kind.tz else None)
     if pa.types.is_integer(kind) and kind.bit_width < 32:
@@ -300,7 +300,7 @@ def _is_date_or_time(kind: pa.DataType) -> bool:
     return pa.types.is_date32(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
 
 
-_BESIDE_BOUNDS = (
+_OTHER_FIELDS = (
     "key",
     "file_name",
     "null_count",
@@ -343,7 +343,7 @@ def encode(
     ordered = sorted((item for item in stats.items() if len(item[1])), key=lambda item: str(_kind(item[1])))
     if not ordered:
         return pa.array([], pa.string()), pa.array([], pa.binary())
-    rest = pa.concat_tables([table.select(_BESIDE_BOUNDS) for _, table in ordered]).combine_chunks()
+    rest = pa.concat_tables([table.select(_OTHER_FIELDS) for _, table in ordered]).combine_chunks()
     rows = np.repeat(np.arange(len(ordered)), [len(table) for _, table in ordered])
     pieces: list[pa.BinaryArray | bytes] = [
         value_head(record_type, _FIELD),
@@ -366,10 +366,10 @@ def decode(
 ) -> dict[str, pa.Table]:
     """A table of `stats_schema` for each column that occurs, rows in the given order.
 
-    Bounds have the type that `types` names for the column, else the one that the records tell: version 1 record tell a
+    Bounds have the type that `types` names for the column, else the one that the records have: version 1 records have a
     timestamp only as a number, and an old release's compaction a date and a decimal only as a number and as bytes. A
     bound that does not fit the column's type, or is ordered differently (a number where the column is text by now), is
-    null: a null bound says nothing where `null_count` is less than `value_count`.
+    null: a null bound means "unknown" if `null_count` is less than `value_count`.
     """
     cursors, form = enter(values, schema_json, _FIELD)
     file_names = cursors.nullable_texts()
@@ -399,7 +399,7 @@ def decode(
 
 
 def plain(column: pa.ChunkedArray) -> pa.Array:
-    """The one array behind a column."""
+    """The column as one array."""
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [column.combine_chunks()])
 
 

@@ -57,7 +57,7 @@ DATA_BLOCKS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA
 def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
     """A row as of `ColumnRanges`, for the columns (Parquet paths) of `kinds` that the file has, in those types.
 
-    Rows are read for floating columns whose footer says nothing reliable of NaN, for columns stored in another type,
+    Rows are read for floating columns whose footer has nothing reliable on NaN, for columns stored in another type,
     and for those of which a row group has no statistics; the others cost the footer only. Raises `CorruptFile`.
     """
     footer = read_footer(storage, path, size)
@@ -68,7 +68,7 @@ def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, p
     read = [
         column
         for column, kind in present.items()
-        if not _is_known(footer_ranges, column, stored[column], kind, exact=exact)
+        if not _is_recorded(footer_ranges, column, stored[column], kind, exact=exact)
     ]
     counted = _Extremes({column: present[column] for column in read})
     if read:
@@ -116,7 +116,7 @@ def unknown_ranges(kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=list(kinds))
 
 
-def _is_known(
+def _is_recorded(
     footer_ranges: pa.RecordBatch, column: str, stored: pa.DataType, kind: pa.DataType, *, exact: bool
 ) -> bool:
     if (pt.is_floating(stored) and not exact) or stored != kind or column not in footer_ranges.schema.names:
@@ -218,7 +218,7 @@ def without_nan(stats: pa.Table) -> pa.Table:
 
 
 def _widened(stats: pa.Table, which: pa.ChunkedArray) -> pa.Table:
-    """With the widest bounds where `which` says; without those rows where the type has no such bounds."""
+    """With the widest bounds at `which`; without those rows if the type has no such bounds."""
     if not pc.any(which).as_py():
         return stats
     kind = stats.schema.field("min").type
@@ -345,7 +345,7 @@ def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool, zero_is
         stats = stats.set_column(at, pa.field(side, kind), bound)
     all_null = pc.equal(pa.scalar(0) if of_expression else stats["null_count"], stats["value_count"])
     known = pc.and_(stats["min"].is_valid(), stats["max"].is_valid())
-    if pa.types.is_floating(kind):  # 0.0 to 0.0 is what real Hudi says of a file with NaN
+    if pa.types.is_floating(kind):  # 0.0 to 0.0 is what real Hudi writes for a file with NaN
         zero = pc.and_(pc.equal(stats["min"], 0.0), pc.equal(stats["max"], 0.0))
         unsure = _has_nan(stats) if zero_is_known else pc.or_(pc.fill_null(zero, False), _has_nan(stats))
         known = pc.and_not(known, unsure)
@@ -451,7 +451,8 @@ def _newest_ranges(records: pa.Table, keys: Int64s) -> pa.Table:
 
 
 def _with_member_bounds(rows: pa.Table, wide: Int64s, ranges: Int64s, members: pa.Table) -> pa.Table:
-    """Rows at `wide` with the bounds and counts of all their members; `ranges` says whose member each is."""
+    """Rows at `wide` with the bounds and counts of all their members; `ranges` gives the row that each is a member
+    of."""
     mask = np.zeros(len(rows), np.bool_)
     mask[wide] = True
 
@@ -477,7 +478,7 @@ def _unknown(stats: pa.Table, side: str) -> Bools:
     return pc.and_not(stats[side].is_null(), pc.fill_null(none, False)).to_numpy()
 
 
-# Hudi's own limit to the columns that get stats when nobody names them.
+# Hudi's own limit to the columns that get stats when no option names them.
 MOST_COLUMNS = 32
 # Indexed ahead of the table's own columns from version 8 on.
 META_WITH_STATS = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
@@ -518,7 +519,7 @@ def stats_columns(
 
 
 def _joining(plain: Sequence[str], known: Sequence[str], most: int) -> list[str]:
-    """Columns behind the last known one; none where an earlier one was left out on purpose."""
+    """Columns after the last known one; none if an earlier one was left out on purpose."""
     positions = [plain.index(c) for c in known if c in plain]
     if not positions or len(known) >= most or set(plain[: max(positions) + 1]) - set(known):
         return []
@@ -526,7 +527,7 @@ def _joining(plain: Sequence[str], known: Sequence[str], most: int) -> list[str]
 
 
 def stats_definitions(columns: Sequence[str], *, version: int) -> Mapping[str, IndexDefinition]:
-    """The definition that says which columns have stats; versions before 8 keep none."""
+    """The definition that names the columns with stats; versions before 8 have none."""
     if version < 8:
         return {}
     definition = IndexDefinition(

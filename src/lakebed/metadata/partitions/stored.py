@@ -70,8 +70,8 @@ class StoredFiles:
 
 
 def completed_files(snapshot: Snapshot, files: Sequence[F]) -> list[F]:
-    """Those of the base files and change logs that completed actions wrote. What a lost attempt left beside a file that
-    a commit on the timeline names does not count."""
+    """Those of the base files and change logs that completed actions wrote. What a lost attempt left next to a file
+    that a commit on the timeline names does not count."""
     timeline = snapshot.timeline
     named: dict[str, frozenset[str]] = {}
     for instant, meta in zip(timeline.commits, timeline.commits_metadata(timeline.commits), strict=True):
@@ -86,8 +86,8 @@ def completed_files(snapshot: Snapshot, files: Sequence[F]) -> list[F]:
 
 
 def completed_logs(snapshot: Snapshot, logs: Sequence[LogFile]) -> list[LogFile]:
-    """Those of the log files that completed actions wrote. Writes beside a pending clustering may name theirs after it:
-    they are told by their write stats."""
+    """Those of the log files that completed actions wrote. Writes during a pending clustering may name theirs after it:
+    write stats identify them."""
     timeline = snapshot.timeline
     if snapshot.config.version < 8:
         # a log file goes by its slice's instant, which may be that of a pending compaction
@@ -159,7 +159,7 @@ def has_earlier_neighbour(timeline: Timeline, instant: str) -> bool:
     """Whether an action that was requested before this one may complete after it.
 
     Records of the metadata table merge in requested order: its statistics of partition paths, though they know more,
-    would be lost behind a tight record of this one.
+    would be lost after a tight record of this one.
     """
     return any(i.time < instant and completes_as(i.action) in COMMITS for i in timeline.pending)
 

@@ -1,6 +1,6 @@
 """A delta commit of the metadata table: requested, inflight, one log file for each touched file group, completed.
 
-Records merge in the order in which their instants were requested. Checks tell whether those of a delta commit are
+Records merge in the order in which their instants were requested. Checks find out whether those of a delta commit are
 still right where records of later requested instants were written before it.
 """
 
@@ -140,7 +140,7 @@ def _logs(store: MetadataStore, partition: str, records: Records, new_groups: Se
     known = {group.file_id: group for group in file_groups(store, partition)}
     known |= {group.file_id: group for group in new_groups if group.partition == partition}
     if not known and partition in store.data_config.metadata_partitions_inflight:
-        return []  # whoever builds it has made no file groups yet, and looks at the table when it has
+        return []  # its builder has made no file groups yet, and looks at the table when it has
     groups = [known[file_id] for file_id in sorted(known)]
     definition = store.slices.definitions.get(partition) if kind_of(partition).shard_by_version else None
     version = index_version(definition, store.version)
@@ -169,19 +169,19 @@ def _check_current(store: MetadataStore, instant: str, written: Sequence[Written
             )
 
 
-def overruled(view: MetadataSlices, instant: str, records: Mapping[str, Records], form: RecordForm) -> str | None:
+def superseded(view: MetadataSlices, instant: str, records: Mapping[str, Records], form: RecordForm) -> str | None:
     """The partition of the metadata table where records of instants that were requested after this one would make what
-    it says untrue; None where everything holds.
+    its records untrue; None if everything is valid.
 
     Records of files and of keys do not cross: two writers that change the same file group are in conflict.
     """
     if view.config.version < 8 or not any(i.time > instant for i in view.timeline.commits):
-        return None  # before version 8 a log file comes behind those that are there, whatever its instant
+        return None  # before version 8 a log file comes after those that are there, whatever its instant
     for partition, its_records in records.items():
         is_overruled = kind_of(partition).is_overruled
         if is_overruled is None:
             continue
-        later = partial(_behind, view, partition, instant)
+        later = partial(_later_changes, view, partition, instant)
         if is_overruled(its_records, form, later, partial(_definition, view, partition)):
             return partition
     return None
@@ -191,8 +191,8 @@ def _definition(view: MetadataSlices, partition: str) -> IndexDefinition | None:
     return view.definitions.get(partition)
 
 
-def _behind(view: MetadataSlices, partition: str, instant: str, keys: pa.Array) -> list[Layer]:
-    """What instants that were requested later say of these keys, oldest first; deletes of other keys left out."""
+def _later_changes(view: MetadataSlices, partition: str, instant: str, keys: pa.Array) -> list[Layer]:
+    """The records of these keys by instants that were requested later, oldest first; deletes of other keys left out."""
     found: list[Layer] = []
     for file_slice in view.file_slices(partition):
         for layer in slice_by_keys(view, file_slice, keys, behind=instant):

@@ -1,8 +1,8 @@
 """Creating the metadata table, building and dropping its partitions; the data table's properties follow.
 
-A partition that is built beside writers has its file groups from the start: writers log to them while base files are
-made from the table as it was then. The build's instant comes to the timeline when the base files are complete; until
-then no reader looks at it, and no writer takes its files for those of a dead one.
+A partition that is built while others write has its file groups from the start: writers log to them while base files
+are made from the table as it was then. The build's instant comes to the timeline when the base files are complete;
+until then no reader looks at it, and no writer takes its files for those of a dead one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PARTITIONS = "hoodie.table.metadata.partitions"
 PARTITIONS_INFLIGHT = f"{PARTITIONS}.inflight"
 _PARTITION_METADATA = ".hoodie_partition_metadata"
 _OPERATION = "BULK_INSERT_PREPPED"
-# The instants of so many builds can be told from others.
+# The instants of so many builds can be distinguished from others.
 _MOST_BUILDS = 1_000
 
 
@@ -68,7 +68,7 @@ class NewPartition:
 
 
 def create(store: MetadataStore) -> None:
-    """Make the metadata table where there is none; one without any completed instant is made anew."""
+    """Make the metadata table where there is none; one without any completed instant is made again."""
     if store.exists():
         if store.timeline.completed:
             return
@@ -82,7 +82,7 @@ def create(store: MetadataStore) -> None:
     store.changed()
 
 
-def begin_partition(store: MetadataStore, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
+def start_partition(store: MetadataStore, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
     """Make an empty partition with so many file groups (for each partition path of the data, where it is a partitioned
     record index) and show its building as inflight: base files may be written now."""
     store.check_lock()
@@ -152,7 +152,7 @@ def _archive_builds(store: MetadataStore) -> None:
 
 
 def show_complete(store: MetadataStore, new: NewPartition, definition: IndexDefinition | None = None) -> TableConfig:
-    """Tell readers in the table's properties that a partition is complete; gives the new settings."""
+    """Record in the table's properties that a partition is complete; gives the new settings."""
     partition = new.partition
     changes: dict[str, str | None] = {}
     if definition is not None:
@@ -161,7 +161,7 @@ def show_complete(store: MetadataStore, new: NewPartition, definition: IndexDefi
     inflight = {*store.data_config.metadata_partitions_inflight} - {partition}
     changes |= {PARTITIONS: ",".join(sorted(complete)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))}
     config = _update(store, changes)
-    if not store.still_mine():
+    if not store.lock_is_held():
         _withdraw(store, new)
     return config
 
@@ -190,7 +190,7 @@ def initialise(
         for group in groups:
             assert group.data_partition is not None
             counts[group.data_partition] = counts.get(group.data_partition, 0) + 1
-    new = begin_partition(store, partition, counts)
+    new = start_partition(store, partition, counts)
     waiting: dict[str | None, list[FileGroup]] = {}
     for group in new.groups:
         waiting.setdefault(kind_of(partition).data_partition_of(group.file_id), []).append(group)
@@ -206,7 +206,7 @@ def initialise(
 
 
 def drop(store: MetadataStore, partitions: Sequence[str]) -> TableConfig:
-    """Take partitions off: first the properties, so that nobody reads what is going. Without `files` nothing stays."""
+    """Remove partitions: first from the properties, so that no reader uses them. Without `files` nothing stays."""
     if FILES in partitions:
         return drop_all(store)
     gone = set(partitions)
@@ -232,8 +232,8 @@ def drop_all(store: MetadataStore) -> TableConfig:
 
 
 def first_free_number(store: MetadataStore, partition: str, path: str | None) -> int:
-    """The first number for file groups behind those that were replaced: while the timeline says so of an id, nobody
-    looks at a group that has it."""
+    """The first number for file groups after those that were replaced: while the timeline has an id as replaced, no
+    reader looks at a group that has it."""
     ids = [id_ for part, id_ in store.timeline.replaced_files() if part == partition]
     kind = kind_of(partition)
     numbers = [group_number(id_) for id_ in ids if kind.data_partition_of(id_) == path]
@@ -241,7 +241,7 @@ def first_free_number(store: MetadataStore, partition: str, path: str | None) ->
 
 
 def define(store: MetadataStore, definitions: Sequence[IndexDefinition]) -> dict[str, str | None]:
-    """Write index definitions, in place of those of the same name; gives the property that says where they are."""
+    """Write index definitions, in place of those of the same name; gives the property with their path."""
     known = load_definitions(store.data_storage, store.data_config)
     body = dump_definitions({**known, **{one.name: one for one in definitions}}.values(), store.version)
     store.check_lock()
@@ -260,7 +260,7 @@ def undefine(store: MetadataStore, names: set[str] | None) -> None:
 
 def drop_unfinished(store: MetadataStore) -> None:
     """Take back the building of partitions by writers that died, folders and all. Those that an indexing of Hudi's
-    builds beside the writers are left alone."""
+    builds while others write are left alone."""
     finish_rollbacks(store)
     if any(instant.action is Action.INDEXING for instant in store.data_timeline.pending):
         return
@@ -290,13 +290,13 @@ def _builds_partition(store: MetadataStore, instant: Instant) -> bool:
 def _initial_instant(store: MetadataStore) -> str:
     """The instant at which the next partition is built: none that was used before."""
     used = {instant.time for instant in store.timeline.instants}
-    # what is built beside writers is on the timeline only when it is done
+    # what is built while others write is on the timeline only when it is done
     building = store.data_config.metadata_partitions_inflight
     used |= {file.instant for partition in building for file in store.listed_files(partition)}
     if store.version >= 8:
         if not all(time.startswith(INITIAL_INSTANT) for time in used):
             used |= {instant.time for instant in store.timeline.archived().instants}
-        # behind all of them, as the lower ones are archived first, while there are numbers of three digits
+        # after all of them, as the lower ones are archived first, while there are numbers of three digits
         last = max((int(time) for time in used if time.startswith(INITIAL_INSTANT)), default=-1)
         numbers = chain(range(last + 1, _MOST_BUILDS), range(last + 1))
         return next(time for number in numbers if (time := f"{number:017d}") not in used)
@@ -308,7 +308,7 @@ def _initial_instant(store: MetadataStore) -> str:
 
 def _update(store: MetadataStore, changes: Mapping[str, Any]) -> TableConfig:
     store.check_lock()
-    config = update_table_config(store.data_storage, changes, store.still_mine)
+    config = update_table_config(store.data_storage, changes, store.lock_is_held)
     store.changed(config)
     return config
 
@@ -326,7 +326,7 @@ def begin_building(
     if partition in store.data_config.metadata_partitions:
         return None
     found = _begun(store, partition)
-    if found is not None and _is_completed(store, found):  # its builder died before the properties said so
+    if found is not None and _is_completed(store, found):  # its builder died before it wrote the properties
         show_complete(store, found)
         return None
     if found is not None and _is_unchanged(store, found):
@@ -341,12 +341,12 @@ def begin_building(
     store.check_lock()
     names = {*store.data_config.metadata_partitions_inflight, partition}
     changes[PARTITIONS_INFLIGHT] = ",".join(sorted(names))
-    store.changed(update_table_config(store.data_storage, changes, store.still_mine))
+    store.changed(update_table_config(store.data_storage, changes, store.lock_is_held))
     store.check_lock()  # others may have written before they saw it: the next builder looks at the table again
     return new
 
 
-def groups_now(store: MetadataStore, new: NewPartition) -> NewPartition:
+def current_groups(store: MetadataStore, new: NewPartition) -> NewPartition:
     """The same with the file groups that there are now: those of partition paths that came since. Raises
     `CommitConflict` where the partition was dropped."""
     if not _is_there(store, new):

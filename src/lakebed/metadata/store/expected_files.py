@@ -16,7 +16,7 @@ from lakebed.metadata.layout import INITIAL_INSTANT, LOGGED_SINCE, group_number,
 from lakebed.metadata.partitions.registry import kind_of
 from lakebed.metadata.store.group_files import CREATION_TOKEN
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
-from lakebed.slices.snapshot import WAY_OUT
+from lakebed.slices.snapshot import REPAIR_HINT
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import goes_by_slice
 from lakebed.timeline.instants import suffix_of
@@ -24,7 +24,7 @@ from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
 
 _BUILDS = ("BULK_INSERT", "BULK_INSERT_PREPPED")
 _PARTITION_METADATA = ".hoodie_partition_metadata"
-_KEPT_BYTES = 16 << 20
+_CACHED_BYTES = 16 << 20
 _BYTES_AN_INSTANT = 500
 _BYTES_AN_EXTENT = 500
 
@@ -43,7 +43,7 @@ class Extent:
 @dataclass(frozen=True, slots=True)
 class ExpectedFiles:
     """The extents of each file, by partition and name, and when each partition was built (last), as far as the bodies
-    on the active timeline tell."""
+    on the active timeline have it."""
 
     files: Mapping[str, Mapping[str, Sequence[Extent]]]
     built: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -64,7 +64,7 @@ class ExpectedFiles:
         return cls(files, built, {instant.time for instant in relevant})
 
     def names(self, base: BaseFile) -> bool:
-        """Whether the instant of a base file names it, as far as the active timeline tells. One that is not named is of
+        """Whether the instant of a base file names it, by the active timeline. One that is not named is of
         a process that was taken for dead, and wrote on when another one had done its work again."""
         return base.instant not in self.instants or base.name in self.files.get(base.partition, {})
 
@@ -97,7 +97,7 @@ class ExpectedFiles:
         """Raise `CorruptFile` where bytes that a completed instant wrote are not whole blocks of that instant.
 
         What no completed instant names is a write that did not end: it may be torn. A log file that goes by its slice,
-        whose base file is of one of the instants `bases`, does not say whose blocks it has.
+        whose base file is of one of the instants `bases`, does not show whose blocks it has.
         """
         extents = self.files.get(log.partition, {}).get(log.name)
         if extents is None:
@@ -115,8 +115,8 @@ class ExpectedFiles:
                 raise damaged(timeline.storage, log.path, what, offset=offset)
 
     def _check_gone(self, timeline: Timeline, partition: str, gone: Sequence[tuple[str, Extent]]) -> None:
-        """Files may be gone for a reason: the partition was dropped and built again since they were written, or their
-        instant was taken back since the timeline was loaded."""
+        """Files may be missing for a reason: the partition was dropped and built again since they were written, or
+        their instant was taken back since the timeline was loaded."""
         since = _logged_since(timeline, partition)
         built = since or max(self.built.get(partition, ""), _built_at(timeline, partition))
         before = _based_before(built, [extent for _, extent in gone]) if timeline.config.version < 8 else frozenset()
@@ -157,7 +157,7 @@ def damaged(storage: Storage, path: str, what: str, *, offset: int | None = None
     context: dict[str, Any] = {"path": storage.url(path)}
     if offset is not None:
         context["offset"] = offset
-    return CorruptFile(f"{path} of the metadata table {storage.url()} {what}", hint=WAY_OUT, context=context)
+    return CorruptFile(f"{path} of the metadata table {storage.url()} {what}", hint=REPAIR_HINT, context=context)
 
 
 def _relevant(timeline: Timeline) -> list[Instant]:
@@ -262,12 +262,12 @@ def _properties_of(timeline: Timeline, partition: str) -> Mapping[str, str]:
 
 
 def _logged_since(timeline: Timeline, partition: str) -> str:
-    """From when on a partition that is, or was, built beside writers has log files; empty for others."""
+    """From when on a partition that is, or was, built while others write has log files; empty for others."""
     return _properties_of(timeline, partition).get(LOGGED_SINCE, "")
 
 
 def _built_at(timeline: Timeline, partition: str) -> str:
-    """When the partition whose folder is there now was built, by the file that says so; empty where it does not. What
+    """When the partition whose folder is there now was built, by the file that records it; empty if it does not. What
     built it sorts before all commits, and is archived before commits of the partition's earlier life are."""
     time = _properties_of(timeline, partition).get("commitTime", "")
     known = [completed_at(i) for i in timeline.completed if i.time == time]
@@ -282,7 +282,7 @@ def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) 
     kind = kind_of(partition)
     numbers: dict[str | None, list[int]] = defaultdict(list)
     for file_slice in slices:
-        if not kind.is_own_file_id(partition, file_slice.file_id):
+        if not kind.is_file_id_of(partition, file_slice.file_id):
             continue
         numbers[kind.data_partition_of(file_slice.file_id)].append(group_number(file_slice.file_id))
         if file_slice.base_file is None and not any(map(_begins_group, file_slice.log_files)):
@@ -298,4 +298,4 @@ def _begins_group(log: LogFile) -> bool:
     return _is_creation(log) or log.write_token == CREATION_TOKEN
 
 
-_WRITTEN = BoundedCache[_Written](_KEPT_BYTES)
+_WRITTEN = BoundedCache[_Written](_CACHED_BYTES)

@@ -18,7 +18,7 @@ from lakebed.format.hashes import plain_strings
 from lakebed.format.hfile.writer import HFileWriter, write_hfile
 from lakebed.format.log_file import LogBlock, block_bytes, delete_block, hfile_data_block
 from lakebed.metadata.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
-from lakebed.metadata.records import form_of_version, record_schema
+from lakebed.metadata.records import record_form, record_schema
 from lakebed.model import WriteStat
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import NEW_FILE, stat_record
@@ -134,7 +134,8 @@ def write_log(
     *,
     token: str | None = None,
 ) -> WrittenLog:
-    """Write what a delta commit says about one file group into a log file of its own, in the table with this storage.
+    """Write the records of a delta commit for one file group into a log file of its own, in the table with this
+    storage.
 
     Keys come in any order, none twice and none both upserted and deleted; there must be some. `token` is the write
     token: three numbers, others for each attempt of a task; without one it is made up.
@@ -198,7 +199,7 @@ def write_base(
 
 
 def write_creation_log(storage: Storage, group: FileGroup, instant: str) -> str:
-    """Write the log file that makes a file group exist; it says nothing else. Gives its name."""
+    """Write the log file that makes a file group exist; it has no records. Gives its name."""
     name = log_file_name(group.file_id, instant, 1, CREATION_TOKEN)
     content = block_bytes(delete_block(encode_deletes(None), instant))
     storage.write(f"{METADATA_FOLDER}/{group.partition}/{name}", content)
@@ -228,7 +229,7 @@ def sorted_by_key(keys: pa.Array, values: pa.Array) -> Entries:
 
 
 def _schema(group: FileGroup) -> str:
-    return record_schema(form_of_version(group.version))
+    return record_schema(record_form(group.version))
 
 
 def _blocks(

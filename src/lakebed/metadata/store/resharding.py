@@ -25,7 +25,7 @@ from lakebed.metadata.store.store import MetadataStore, Suffix
 from lakebed.model import Action, FileSlice, State
 
 _OPERATION = "UPSERT_PREPPED"
-# Entries held in memory at a time, and how much larger than their files they are.
+# Entries in memory at a time, and how much larger than their files they are.
 _PASS_BYTES = 512 << 20
 _INFLATED = 8
 
@@ -103,7 +103,7 @@ def _changes(store: MetadataStore, partition: str, counts: int | Mapping[str, in
                 context={"partition": partition},
             )
         if len(old) != count:
-            # numbers go on behind all that there ever were: replaced groups lie about until they are cleaned
+            # numbers continue after all that there ever were: replaced groups stay until they are cleaned
             first = max(_highest_number(store, partition, path) + 1, first_free_number(store, partition, path))
             new = tuple(_new_group(store, partition, first + number, path) for number in range(count))
             changes.append(_Change(tuple(old), new))
@@ -175,7 +175,7 @@ def _sorted(parts: Sequence[Entries]) -> list[Entries]:
 
 
 def is_being_written(store: MetadataStore) -> bool:
-    """Whether somebody may have sent records to the file groups that there are. A service that is planned has not."""
+    """Whether a writer may have sent records to the file groups that there are. A service that is planned has not."""
     data = store.data_timeline
     planned = (Action.COMPACTION, Action.LOGCOMPACTION)
     busy = any(

@@ -54,7 +54,7 @@ def roll_back(store: MetadataStore, instant: str, rollback_instant: str) -> bool
     return True
 
 
-def take_off(store: MetadataStore, instant: str) -> None:
+def remove_instant(store: MetadataStore, instant: str) -> None:
     """Remove the delta commit of an instant that another writer has rolled back meanwhile, and log files of it that are
     in no delta commit."""
     if not store.is_maintained() or roll_back(store, instant, store.new_time()):
@@ -66,7 +66,7 @@ def take_off(store: MetadataStore, instant: str) -> None:
     store.changed()
 
 
-def is_folded(store: MetadataStore, instant: str) -> bool:
+def is_compacted(store: MetadataStore, instant: str) -> bool:
     """Whether records of the data table's instant may be in files that go by another: since its delta commit was
     written, or instead of it, file groups were compacted, built, re-sharded or repaired."""
     if not store.is_maintained():
@@ -147,7 +147,7 @@ def logs_with_blocks_of(store: MetadataStore, instant: str) -> dict[str, int]:
 
 
 def _folders(store: MetadataStore) -> list[str]:
-    """The partitions whose folders are there, whoever made them."""
+    """The partitions whose folders are there, of any writer."""
     return [folder for folder in store.storage.list_folders() if folder != HOODIE]
 
 
@@ -169,7 +169,7 @@ def _execute(store: MetadataStore, plan: RollbackPlan, at: str) -> None:
 
 
 def _hide_blocks(store: MetadataStore, path: str, target: str, at: str) -> tuple[str, int]:
-    """Write a log file behind the others of the slice that hides the target's blocks; gives its path and size."""
+    """Write a log file after the others of the slice that hides the target's blocks; gives its path and size."""
     partition, _, name = path.rpartition("/")
     log = parse_files(partition, name, 0)
     assert isinstance(log, LogFile)

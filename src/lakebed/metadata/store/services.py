@@ -88,10 +88,10 @@ def finish_compactions(store: MetadataStore) -> list[str]:
 
 def run_compaction(store: MetadataStore) -> list[str]:
     """Compact if it is due; gives a line about what was done."""
-    if not is_compaction_due(store) or is_held_up(store):
+    if not is_compaction_due(store) or is_blocked(store):
         return []
     instant = store.service_time(Suffix.COMPACTION)
-    # what is being built has only logs yet, behind which its base files come
+    # what is being built has only logs yet, after which its base files come
     kept = store.data_config.metadata_partitions
     slices = [found for partition in kept for found in store.slices.file_slices(partition)]
     plan = plan_compaction(slices)
@@ -106,9 +106,9 @@ def is_compaction_due(store: MetadataStore) -> bool:
     return delta_commits_since_compaction(store.timeline.commits) >= store.settings.compact_after
 
 
-def is_held_up(store: MetadataStore) -> bool:
-    """Whether file slices must stay as they are: a commit of the data table that died behind its delta commit is still
-    to be rolled back; on version 6 whoever writes at the moment will log to the slices that there are."""
+def is_blocked(store: MetadataStore) -> bool:
+    """Whether file slices must stay unchanged: a commit of the data table that died after its delta commit is still
+    to be rolled back; on version 6 a pending writer will log to the slices that there are."""
     if store.version < 8:
         return bool(store.data_timeline.pending or store.pending(Action.DELTACOMMIT))
     here = {instant.time for instant in store.timeline.commits}
@@ -116,7 +116,7 @@ def is_held_up(store: MetadataStore) -> bool:
 
 
 def plan_slice(store: MetadataStore, operation: CompactionOperation) -> FileSlice | None:
-    """The file slice that an operation of a plan names; None where a file of it is gone: the partition was dropped, and
+    """The file slice that an operation of a plan names; None if a file of it is missing: the partition was dropped, and
     maybe built again, since the plan was made."""
     sizes = {
         info.path.rpartition("/")[2]: info.size for info in store.storage.list(operation.partition, recursive=False)
@@ -190,7 +190,7 @@ def undo_log_compactions(store: MetadataStore) -> None:
 def run_log_compaction(store: MetadataStore) -> list[str]:
     """Merge the logs of file slices that have many blocks, where the settings ask for it; gives a line about
     what was done."""
-    if not store.settings.log_compaction or is_held_up(store):
+    if not store.settings.log_compaction or is_blocked(store):
         return []
     plan = plan_log_compaction(
         [
@@ -241,7 +241,7 @@ def _merge_logs(store: MetadataStore, file_slice: FileSlice, instant: str) -> Wr
 
 
 def _headers(instant: str, blocks: Sequence[BlockHead], schema_json: str) -> dict[int, str]:
-    """A log-compacted block names the instants of the blocks that it stands for."""
+    """A log-compacted block names the instants of the blocks that it replaces."""
     times = list(dict.fromkeys(block.instant for block in blocks))
     return {
         HeaderKey.INSTANT_TIME: instant,
@@ -326,7 +326,7 @@ def run_resharding(store: MetadataStore) -> list[str]:
     """Re-shard what has outgrown its file groups, if compaction is due; gives a line about each. While others write it
     waits for the next time."""
     bound = store.settings.shard_max_bytes
-    if not bound or not is_compaction_due(store) or is_held_up(store):
+    if not bound or not is_compaction_due(store) or is_blocked(store):
         return []
     done: list[str] = []
     for partition in store.data_config.metadata_partitions:

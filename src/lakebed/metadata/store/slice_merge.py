@@ -23,7 +23,7 @@ from lakebed.metadata.definitions import index_version
 from lakebed.metadata.merge_records import Layer, alive, newest
 from lakebed.metadata.partitions.base import Union
 from lakebed.metadata.partitions.registry import kind_of
-from lakebed.metadata.records import RecordForm, form_of_version, into_form, known_form, record_schema
+from lakebed.metadata.records import RecordForm, into_form, record_form, record_form_of, record_schema
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import FileSlice
 
@@ -112,7 +112,7 @@ class SliceMerge:
         return pa.Table.from_arrays([entries.keys.cast(pa.binary()), values.cast(pa.binary())], schema=_ENTRIES)
 
     def _union(self, layers: Sequence[Layer]) -> Union | None:
-        """How records of one key become one; None where the newest of them stands for all."""
+        """How records of one key become one; None if the newest of them replaces all."""
         union = kind_of(self.file_slice.partition).union
         first = next((layer.records for layer in layers if layer.records is not None and len(layer.records)), None)
         return union if union and first is not None and union.applies(first["value"][0].as_py()) else None
@@ -145,10 +145,10 @@ def open_slice(view: MetadataSlices, file_slice: FileSlice) -> SliceMerge:
                 layers.append((None, deleted.cast(pa.binary())))
         else:
             layers.append((view.data_block(block), None))
-    form = form_of_version(view.config.version)
+    form = record_form(view.config.version)
     for file in (base, *(file for file, _ in layers)):
         if file is not None and file.entry_count:
-            found = known_form(file.schema_json) or form_of_version(9)
+            found = record_form_of(file.schema_json) or record_form(9)
             form = max(form, found, key=lambda one: one.version)
     return SliceMerge(view, file_slice, form, base, tuple(layers))
 

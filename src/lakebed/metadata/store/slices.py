@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
 from lakebed.errors import CorruptFile, TableNotFound
-from lakebed.format.bounded_cache import BoundedCache, Kept
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.format.hfile.reader import HFileReader, open_hfile
 from lakebed.format.log_file import BlockHead, BlockType, scan_blocks
-from lakebed.format.sources import WHOLE_BYTES, FileSource, HeldSource, ReadRange
+from lakebed.format.sources import SMALL_FILE_BYTES, CachedRanges, FileSource, ReadRange
 from lakebed.merge.log_entries import blocks_in_merge_order
 from lakebed.metadata.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
@@ -24,7 +24,7 @@ from lakebed.metadata.store.expected_files import ExpectedFiles, builds_partitio
 from lakebed.model import Action, BaseFile, FileSlice, LogFile
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.slices.snapshot import WAY_OUT
+from lakebed.slices.snapshot import REPAIR_HINT
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import in_background, is_remote
@@ -33,7 +33,7 @@ from lakebed.timeline.history import rolled_back
 from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
 
 T = TypeVar("T")
-_KEPT_BYTES: Final = 32 << 20
+_CACHED_BYTES: Final = 32 << 20
 _BASES_BYTES: Final = 4 << 20
 _MEMORY_OF_A_BASE: Final = 500
 # What is inflated and decoded of a file takes several times its size.
@@ -42,19 +42,19 @@ _MEMORY_OF_A_FILE: Final = 4 << 10
 
 
 class SmallFiles(Generic[T]):
-    """Caches what `make` gives for a small file. Its bytes are held, so it is not read from storage again."""
+    """Caches what `make` gives for a small file, so that it is not read from storage again."""
 
     def __init__(self, make: Callable[[ReadRange], T]) -> None:
         self._make = make
-        self._kept = BoundedCache[Kept[T]](_KEPT_BYTES)
+        self._kept = BoundedCache[CacheEntry[T]](_CACHED_BYTES)
 
     def of(self, source: ReadRange, file_size: int | None = None) -> T:
         """`file_size`: of the file of which the source is a stretch."""
-        if not source.key or (source.size if file_size is None else file_size) > WHOLE_BYTES:
+        if not source.key or (source.size if file_size is None else file_size) > SMALL_FILE_BYTES:
             return self._make(source)
         known = self._kept.get(source.key)
         if known is None:
-            known = Kept(self._make(source), _MEMORY_OF_A_FILE + _MEMORY_OF_A_BYTE * source.size)
+            known = CacheEntry(self._make(source), _MEMORY_OF_A_FILE + _MEMORY_OF_A_BYTE * source.size)
             self._kept.put(source.key, known)
         return known.content
 
@@ -74,13 +74,13 @@ def remember_newest_base(group: str, instant: str, reader: HFileReader) -> None:
     dropped at once: in a process that lives long they would fill the cache."""
     known = _BASES.get(group)
     if known is None or known.content.instant < instant:
-        _BASES.put(group, Kept(_Base(instant, reader.blocks), _MEMORY_OF_A_BASE + len(group)))
+        _BASES.put(group, CacheEntry(_Base(instant, reader.blocks), _MEMORY_OF_A_BASE + len(group)))
         if known is not None:
             BLOCKS.drop_file(*known.content.blocks)
 
 
-_BASES = BoundedCache[Kept[_Base]](_BASES_BYTES)
-HFILES = SmallFiles[HFileReader](lambda source: open_hfile(source, keep_entries=source.size <= WHOLE_BYTES))
+_BASES = BoundedCache[CacheEntry[_Base]](_BASES_BYTES)
+HFILES = SmallFiles[HFileReader](lambda source: open_hfile(source, keep_entries=source.size <= SMALL_FILE_BYTES))
 LOGS = SmallFiles[list[BlockHead]](scan_blocks)
 
 
@@ -131,7 +131,7 @@ class MetadataSlices:
         known = {i.time for i in self.timeline.instants}
         if any(i.time not in known and builds_partition(i, self.config.version) for i in timeline.instants):
             return True
-        newest = self.timeline.greatest_known
+        newest = self.timeline.latest_time
         archived = (i for i in timeline.archived().instants if i.time.startswith(INITIAL_INSTANT))
         return any(completed_at(i) > newest for i in archived)  # where others are archived a build is at once
 
@@ -162,7 +162,7 @@ class MetadataSlices:
         if base is None:
             return None
         is_known = (base.path, 0) in self._hfiles
-        opened = self._opened((base.path, 0), lambda: HeldSource(self._source(base)), base.size)
+        opened = self._opened((base.path, 0), lambda: CachedRanges(self._source(base)), base.size)
         if not is_known:
             remember_newest_base(self.storage.url(f"{base.partition}/{base.file_id}"), base.instant, opened)
         return opened
@@ -224,7 +224,7 @@ class MetadataSlices:
             self._modified[info.path] = info.modified
             if isinstance(file, BaseFile):
                 base.append(file)
-            # a version 6 log file goes by its slice's instant: its blocks tell who wrote them
+            # a version 6 log file has its slice's instant: its blocks have that of their writer
             elif file is not None and (self.config.version < 8 or self.is_valid(file.instant)):
                 logs.append(file)
         return base, logs
@@ -273,7 +273,7 @@ def open_slices(storage: Storage, config: TableConfig, timeline: Timeline) -> Me
     except TableNotFound as cause:
         raise CorruptFile(
             f"the metadata table of {storage.url()} is missing, its properties name it",
-            hint=WAY_OUT,
+            hint=REPAIR_HINT,
             context={"path": METADATA_FOLDER},
         ) from cause
     store_timeline = load_timeline(store, store_config)

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, StorageError, TableNotFound
 from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, is_of_data, parse_files
-from lakebed.metadata.records import RecordForm, form_of_version, record_schema
+from lakebed.metadata.records import RecordForm, record_form, record_schema
 from lakebed.metadata.store.group_files import FileGroup
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.slices.snapshot import WAY_OUT
+from lakebed.slices.snapshot import REPAIR_HINT
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import parallel_map
@@ -30,7 +30,7 @@ from lakebed.timeline.transitions import TimelineWriter
 
 
 class Suffix(StrEnum):
-    """What goes behind the instant of a delta commit."""
+    """What is appended to the instant of a delta commit."""
 
     RESHARDING = "000"
     COMPACTION = "001"
@@ -80,7 +80,7 @@ class MetadataStore:
     """Reads the metadata table when first used, and again after `changed`. The caller holds the data table's lock.
 
     `data_storage`, `data_config` and `data_timeline` are the data table's, `storage` the metadata table's own.
-    `still_mine` tells whether that lock is still held: a process may be suspended for longer than it is valid.
+    `lock_is_held` tells whether that lock is still held: a process may be suspended for longer than it is valid.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class MetadataStore:
         config: TableConfig,
         timeline: Timeline,
         settings: MetadataSettings | None = None,
-        still_mine: Callable[[], bool] = lambda: True,
+        lock_is_held: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.still_mine = still_mine
+        self.lock_is_held = lock_is_held
         self.data_storage = storage
         self.data_config = config
         self.data_timeline = timeline
@@ -112,7 +112,7 @@ class MetadataStore:
 
     @property
     def form(self) -> RecordForm:
-        return form_of_version(self.version)
+        return record_form(self.version)
 
     @property
     def slices(self) -> MetadataSlices:
@@ -152,12 +152,12 @@ class MetadataStore:
         return self._clock.next(after=max(self.timeline.greatest_time, self.data_timeline.greatest_time))
 
     def service_time(self, suffix: Suffix) -> str | None:
-        """When a service of the metadata table happens: now, or on version 6 right behind the last delta commit; None
+        """When a service of the metadata table happens: now, or on version 6 right after the last delta commit; None
         where one of its kind did already."""
         if self.version >= 8:
             return self.new_time()
         times = [instant.time for instant in self.timeline.commits if instant.action is Action.DELTACOMMIT]
-        if suffix is Suffix.LOG_COMPACTION:  # completes as a delta commit, behind which there is none of its kind
+        if suffix is Suffix.LOG_COMPACTION:  # completes as a delta commit, after which there is none of its kind
             times = [without_suffix(time) for time in times]
         instant = f"{max(times)}{suffix}"
         return None if any(other.time == instant for other in self.timeline.instants) else instant
@@ -166,7 +166,7 @@ class MetadataStore:
         """Its own pending instants of these actions."""
         return [instant for instant in self.timeline.pending if instant.action in actions]
 
-    def strays(self) -> list[str]:
+    def orphan_instants(self) -> list[str]:
         """Instants of the data table whose delta commits, completed or pending, are of writers that went on writing
         here after they were rolled back there. A pending one has no writer any more: who writes here holds the lock."""
         known = {instant.time for instant in self.data_timeline.instants}
@@ -239,7 +239,7 @@ class MetadataStore:
         completion = self._clock.next(after=max(without_suffix(instant), self.timeline.greatest_time))
         try:
             done = self.transitions.complete(action, instant, completion, body)
-            if not self.still_mine():
+            if not self.lock_is_held():
                 self.storage.delete(f"{self.slices.config.timeline_path}/{done.file_name}")
                 self.check_lock()
             return done
@@ -251,16 +251,16 @@ class MetadataStore:
     def check_lock(self) -> None:
         """Raise `CommitConflict` where another writer may have the lock by now: what this one has read of the metadata
         table may be out of date."""
-        if not self.still_mine():
+        if not self.lock_is_held():
             raise CommitConflict(
                 f"the lock of {self.data_storage.url()} was lost while its metadata table was written",
                 hint="Another writer took it after it expired; run the write again.",
             )
 
     def request(self, action: Action, instant: str, plan: bytes = b"") -> None:
-        """Put an action of the metadata table on its timeline as requested; a plan is good while the lock is held."""
+        """Put an action of the metadata table on its timeline as requested; a plan is valid while the lock is held."""
         self.transitions.request(action, instant, plan)
-        if not self.still_mine():
+        if not self.lock_is_held():
             self.transitions.remove_pending(Instant(instant, action, State.REQUESTED))
             self.check_lock()
 
@@ -275,7 +275,7 @@ class MetadataStore:
             raise CorruptFile(
                 f"the metadata table of {self.data_storage.url()} cannot be read: it is missing, the table's properties"
                 " name it",
-                hint=WAY_OUT,
+                hint=REPAIR_HINT,
                 context={"path": METADATA_FOLDER},
             ) from cause
 

@@ -15,7 +15,7 @@ from lakebed.timeline.instants import completes_as
 UNKNOWN_OPERATION = "UNKNOWN"
 NEW_FILE = "null"
 
-# Version 6 JSON: the stat's keys in the order of Hudi's class, with the values of a stat that says nothing else.
+# Version 6 JSON: the stat's keys in the order of Hudi's class, with the values of a stat that has no others.
 _EMPTY_STAT: dict[str, Any] = {
     "numInserts": 0,
     "numUpdates": 0,
@@ -63,7 +63,7 @@ class PartitionProfile:
 
 
 def decode_commit(data: bytes, path: str = "") -> CommitMetadata:
-    """The metadata in a commit's body, whichever form it has; an empty body says operation UNKNOWN and no files.
+    """The metadata in a commit's body, whichever form it has; an empty body means operation UNKNOWN and no files.
 
     Missing fields and nulls read as zero or empty. Raises `CorruptFile` naming `path`.
     """

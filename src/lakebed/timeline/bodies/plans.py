@@ -171,7 +171,7 @@ def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int, *,
     return write_avro_file(schema_text("HoodieCleanMetadata"), record)
 
 
-# its name alone tells the two kinds of plans apart
+# its name alone distinguishes the two kinds of plans
 _LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
 
 
@@ -196,7 +196,7 @@ class CompactionCost:
 
 
 def cost_metrics(slices: Sequence[FileSlice]) -> dict[str, float]:
-    """What Hudi's plans say of the work on some slices together."""
+    """The work on some slices together, as Hudi's plans have it."""
     costs = [CompactionCost.of(file_slice) for file_slice in slices]
     return {
         "TOTAL_LOG_FILES": float(sum(len(file_slice.log_files) for file_slice in slices)),
@@ -233,7 +233,7 @@ _SORT_AND_SIZE = _STRATEGIES + "SparkSortAndSizeExecutionStrategy"
 _SINGLE_FILE_SORT = _STRATEGIES + "SparkSingleFileSortExecutionStrategy"
 _CONSISTENT_BUCKETS = _STRATEGIES + "SparkConsistentBucketClusteringExecutionStrategy"
 _SORT_COLUMNS = "hoodie.clustering.plan.strategy.sort.columns"
-# Hudi's plans leave it to whoever runs them; one of lakebed's is run as it was planned.
+# Hudi's plans leave it to the one who runs them; one of lakebed's is run as it was planned.
 _LAYOUT = "hoodie.layout.optimize.strategy"
 _CLUSTERING_PLAN_VERSION = 1
 
@@ -241,7 +241,7 @@ _CLUSTERING_PLAN_VERSION = 1
 @dataclass(frozen=True, slots=True)
 class ClusteringGroup:
     """File slices of one partition path whose rows are written together, to about `outputs` new file groups; `extra`
-    is what the table's index has to say of those."""
+    is what the table's index adds to those."""
 
     slices: tuple[FileSlice, ...]
     outputs: int = 1
@@ -278,7 +278,7 @@ _ORDERS: Mapping[Layout, str] = {"LINEAR": "sorted by", "ZORDER": "in Z-order of
 
 @dataclass(frozen=True, slots=True)
 class ClusteringOperation:
-    """A group of a plan on the timeline: its slices by the names of their files, and what an index says of it."""
+    """A group of a plan on the timeline: its slices by the names of their files, and what an index adds to it."""
 
     slices: tuple[CompactionOperation, ...]
     outputs: int
@@ -291,7 +291,7 @@ class ClusteringOperation:
 
 @dataclass(frozen=True, slots=True)
 class PlannedClustering:
-    """A plan as it is read from the timeline; `layout` is None where it does not say."""
+    """A plan as it is read from the timeline; `layout` is None if it does not have one."""
 
     operations: tuple[ClusteringOperation, ...]
     sort_columns: tuple[str, ...]

@@ -68,7 +68,7 @@ def rollback_target(plan: Mapping[str, Any]) -> str:
 def rollback_files(plan: Mapping[str, Any]) -> list[str]:
     """The files a rollback plan deletes, relative to the table.
 
-    Plans hold absolute paths in the spelling of whoever wrote them, so only partition path and name are taken.
+    Plans hold absolute paths in the spelling of their writer, so only partition path and name are taken.
     """
     return [
         _join(request.get("partitionPath") or "", file.rpartition("/")[2])
@@ -116,7 +116,7 @@ def encode_rollback_metadata(
     millis: int,
     command_logs: Mapping[str, int] | None = None,
 ) -> bytes:
-    """The completed body of a rollback: the plan's files are gone, `deleted` of them were there. `command_logs` hold
+    """The completed body of a rollback: the plan's files are deleted, `deleted` of them were there. `command_logs` hold
     the command blocks (version 6), with their sizes."""
     record = {
         "startRollbackTime": instant,
@@ -213,7 +213,7 @@ def planned_rollbacks(plan: Mapping[str, Any]) -> list[Instant]:
 
 
 def restored_instant(plan: Mapping[str, Any]) -> str:
-    """The requested time of the instant that a restore goes back to; empty where its plan does not say."""
+    """The requested time of the instant that a restore goes back to; empty if its plan does not have it."""
     return str(plan.get("savepointToRestoreTimestamp") or "")
 
 

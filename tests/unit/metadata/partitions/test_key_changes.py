@@ -14,11 +14,11 @@ from lakebed.metadata.partitions.key_changes import GroupChanges, KeyChanges, as
 from lakebed.metadata.partitions.record_index import key_records
 from lakebed.metadata.partitions.registry import parse_index_name, remembered_indexes, remembered_property
 from lakebed.metadata.partitions.secondary_index import secondary_index_records
-from lakebed.metadata.records import form_of_version, record_schema
+from lakebed.metadata.records import record_form, record_schema
 
 FILE = "30c43baa-ebd7-4580-87eb-21a41128c073-{}"
 INSTANT = "20261121024324315"
-FORM = form_of_version(9)
+FORM = record_form(9)
 
 
 def batch(**columns: object) -> pa.RecordBatch:

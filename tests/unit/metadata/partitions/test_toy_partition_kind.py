@@ -24,7 +24,7 @@ from lakebed.metadata.partitions.base import (
 )
 from lakebed.metadata.partitions.registry import register, unregister
 from lakebed.metadata.partitions.stored import comparable, joined, live_after
-from lakebed.metadata.records import RecordForm, Records, form_of_version
+from lakebed.metadata.records import RecordForm, Records, record_form
 from lakebed.metadata.routing import grouped
 from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.store import MetadataStore
@@ -164,7 +164,7 @@ def test_it_is_built_verified_repaired_and_dropped(make: Make, version: int) -> 
     assert held(table) == right
     storage = open_storage(table.uri)
     config = load_table_config(storage)
-    keys, values = encoded({"c0": (written, 7), "ghost": (written, 1)}, form_of_version(version))
+    keys, values = encoded({"c0": (written, 7), "ghost": (written, 1)}, record_form(version))
     instant = f"{latest}000" if version == 6 else str(int(latest) + 1)
     tampered = Records(keys, values, pa.array(["c2"]))
     apply_delta(MetadataStore(storage, config, load_timeline(storage, config)), instant, {TOY: tampered})

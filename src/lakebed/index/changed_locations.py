@@ -22,7 +22,7 @@ from lakebed.format.hashes import plain_strings
 from lakebed.index.base import Index, KeyLookup, Tagged
 from lakebed.merge.locations import Coalesce, IsNotNull, IsNull
 from lakebed.metadata.partitions.key_changes import group_changes, is_reported, on_their_slices, removed_changes
-from lakebed.metadata.partitions.record_index import latest_places, located, places_of
+from lakebed.metadata.partitions.record_index import latest_locations, located, locations_of
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileGroupId
 from lakebed.slices.snapshot import Snapshot
 from lakebed.write_status import WriteStatus
@@ -30,7 +30,7 @@ from lakebed.write_status import WriteStatus
 _KEY = [RECORD_KEY, PARTITION_PATH]
 _GROUP, _SINCE = f"{DERIVED}left_group", f"{DERIVED}left_since"
 # So many places are sent to every task.
-_FEW_PLACES = 200_000
+_FEW_LOCATIONS = 200_000
 
 
 def may_come_back(index: Index, snapshot: Snapshot) -> bool:
@@ -42,7 +42,7 @@ def may_come_back(index: Index, snapshot: Snapshot) -> bool:
     return not index.is_global or (not config.partition_fields and config.merge_mode == "commit_time")
 
 
-class BackInPlace(NamedTuple):
+class ReappearingKeys(NamedTuple):
     """Tagged rows, the file groups that those go to whose keys come back, and what was read to find these keys."""
 
     rows: Rows
@@ -51,32 +51,32 @@ class BackInPlace(NamedTuple):
 
 
 @contextmanager
-def back_in_place(
+def restore_reappearing_keys(
     tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
-) -> Generator[BackInPlace]:
+) -> Generator[ReappearingKeys]:
     """Tagged rows, those that come back with the place that their key has.
 
     `tagged` are evaluated several times; those without a place are in the partition paths `new_in`.
     """
-    with _left_behind(tagged, new_in, index, snapshot, engine) as (places, lookup):
+    with _reappearing_keys(tagged, new_in, index, snapshot, engine) as (places, lookup):
         if places is None:
-            yield BackInPlace(tagged)
+            yield ReappearingKeys(tagged)
             return
         counted = engine.aggregate(places, [PARTITION_PATH, _GROUP])
         if not counted.num_rows:
-            yield BackInPlace(tagged, lookup=lookup)
+            yield ReappearingKeys(tagged, lookup=lookup)
             return
         names = [n for n in engine.schema(tagged).names if n not in (FILE_ID, INSTANT)]
-        few = (pc.sum(counted["rows"]).as_py() or 0) <= _FEW_PLACES
+        few = (pc.sum(counted["rows"]).as_py() or 0) <= _FEW_LOCATIONS
         joined = engine.join(tagged, places, _KEY, "left", small=few)
         settled = {FILE_ID: Coalesce((FILE_ID, _GROUP)), INSTANT: Coalesce((INSTANT, _SINCE))}
         groups = zip(counted[PARTITION_PATH].to_pylist(), counted[_GROUP].to_pylist(), strict=True)
         with persisted(engine, engine.derive(joined, settled, keep=names)) as rows:
-            yield BackInPlace(rows, frozenset(groups), lookup)
+            yield ReappearingKeys(rows, frozenset(groups), lookup)
 
 
 @contextmanager
-def _left_behind(
+def _reappearing_keys(
     tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
 ) -> Generator[tuple[Rows | None, KeyLookup]]:
     """One place for each key without one that a base file has under log files, None where none can have any; and what
@@ -92,11 +92,11 @@ def _left_behind(
         with answer.released(engine) as rows:
             found = engine.filter(engine.derive(rows, {}, keep=[*_KEY, FILE_ID, INSTANT]), IsNotNull(FILE_ID))
             renamed = engine.derive(found, {_GROUP: Column(FILE_ID), _SINCE: Column(INSTANT)}, keep=_KEY)
-            with persisted(engine, engine.map_by_key(renamed, RECORD_KEY, _first_places)) as places:
+            with persisted(engine, engine.map_by_key(renamed, RECORD_KEY, _first_locations)) as places:
                 yield places, answer.lookup or KeyLookup()
 
 
-def _first_places(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+def _first_locations(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
     """Of several places of a key one."""
     held = list(batches)
     if not held:
@@ -108,22 +108,22 @@ def _first_places(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedPlaces:
+class ChangedLocations:
     """`added` has the columns `key`, `partition` and `file_id` (text), a row for each key that came into a file group;
-    `gone` the keys that left one and are in none any more."""
+    `gone` the keys that left one and are in none now."""
 
     added: pa.Table
     gone: pa.StringArray
 
 
-def changed_places(
+def changed_locations(
     statuses: Sequence[WriteStatus], replaced: Mapping[str, Sequence[str]], snapshot: Snapshot, instant: str
-) -> ChangedPlaces:
-    """What `Index.update` is told, as places of keys. Keys are unique in the table; of one that was added twice (an
+) -> ChangedLocations:
+    """What `Index.update` gets, as locations of keys. Keys are unique in the table; of one that was added twice (an
     insert that does not look) the last place is given. Where log files hold deletes, what these take away shows when
     their slices are read."""
     reader = snapshot.reader
-    own = replace(reader, blocks=reader.blocks.with_own(instant))
+    own = replace(reader, blocks=reader.blocks.with_writer_of(instant))
     deleted_from = {s.file_id for s in statuses if s.log_files is not None and s.num_deletes and not is_reported(s)}
     groups = group_changes(own, on_their_slices(statuses, deleted_from, snapshot))
     ids = {(partition, file_id) for partition, some in replaced.items() for file_id in some}
@@ -133,10 +133,10 @@ def changed_places(
     parts: list[tuple[str, str, str, pa.Array]] = []
     lost: list[pa.Array] = [pa.array([], pa.string())]
     for group in groups:
-        keys, are_added = places_of(group.changes)
+        keys, are_added = locations_of(group.changes)
         parts.append((group.partition, group.file_id, "", keys.filter(are_added)))
         lost.append(keys.filter(pc.invert(are_added)))
-    places = latest_places(located(parts), partitioned=False)
+    places = latest_locations(located(parts), partitioned=False)
     added = pa.table({name: plain_strings(places[name]).cast(pa.string()) for name in ("key", "partition", "file_id")})
     gone = pc.unique(pa.concat_arrays(lost))
-    return ChangedPlaces(added, gone.filter(pc.invert(pc.is_in(gone, value_set=added["key"].combine_chunks()))))
+    return ChangedLocations(added, gone.filter(pc.invert(pc.is_in(gone, value_set=added["key"].combine_chunks()))))

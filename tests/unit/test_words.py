@@ -1,0 +1,107 @@
+"""Names are nouns and verbs that a stranger knows: the odd words of an earlier private language do not come back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import lakebed
+
+ODD = frozenset(
+    [
+        "alike",
+        "anew",
+        "behind",
+        "beside",
+        "chosen",
+        "given",
+        "gone",
+        "held",
+        "kept",
+        "known",
+        "lies",
+        "made",
+        "mine",
+        "nobody",
+        "ours",
+        "own",
+        "place",
+        "places",
+        "rivals",
+        "said",
+        "say",
+        "says",
+        "settle",
+        "settles",
+        "shown",
+        "somebody",
+        "stands",
+        "stray",
+        "strays",
+        "sweep",
+        "tell",
+        "tells",
+        "theirs",
+        "told",
+        "twin",
+        "wanted",
+        "whole",
+    ]
+)
+ALLOWED = {
+    "place": "the step of a write that gives rows their file groups",
+    "place_in_one": "the same",
+    "tell": "a method of Python's files",
+    "whole_number": "a number without a fraction",
+    "lock_is_held": "the state of a lock",
+    "is_made_by_lakebed": "the maker of a table",
+    "made": "what a plan was made of",
+}
+SOURCE = Path(lakebed.__file__).parent
+
+
+def words(name: str) -> set[str]:
+    """The words of a name in snake case or camel case.
+
+    >>> sorted(words("told_HBaseTable"))
+    ['base', 'h', 'table', 'told']
+    """
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def names_of(body: list[ast.stmt], *, members: bool) -> Iterator[str]:
+    """Names that a module defines, and the public methods of its classes."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            found = [statement.name]
+        elif isinstance(statement, ast.ClassDef):
+            found = [statement.name]
+            yield from names_of(statement.body, members=True)
+        elif isinstance(statement, ast.Assign):
+            found = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and not members:
+            found = [statement.target.id]
+        else:
+            continue
+        yield from (name for name in found if not members or not name.startswith("_"))
+
+
+def test_public_and_module_level_names_have_no_odd_words() -> None:
+    odd = {
+        f"{path.relative_to(SOURCE)}: {name}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for name in names_of(ast.parse(path.read_text(encoding="utf-8")).body, members=False)
+        if words(name) & ODD and name not in ALLOWED
+    }
+    assert odd == set()
+
+
+def test_every_allowed_name_is_there() -> None:
+    there = {
+        name
+        for path in SOURCE.rglob("*.py")
+        for name in names_of(ast.parse(path.read_text(encoding="utf-8")).body, members=False)
+    }
+    assert set(ALLOWED) <= there
