@@ -213,9 +213,9 @@ def write(
 
     >>> import lakebed
     >>> options = {"hoodie.table.name": "rides", "hoodie.datasource.write.recordkey.field": "id"}
-    >>> lakebed.write({"id": [1, 2]}, "memory://docs/rides", options).rows
+    >>> lakebed.write({"id": [1, 2]}, "memory://docs/hudi-job", options).rows
     2
-    >>> lakebed.open("memory://docs/rides").count()
+    >>> lakebed.open("memory://docs/hudi-job").count()
     2
     """
     return hudi_job.write(df, uri, options, mode, storage_options=storage_options, after=run_due_services)
@@ -278,8 +278,8 @@ def repair(
     Returns what each part found and mended. Raises `TableNotFound` where there is no table.
 
     >>> import lakebed
-    >>> _ = lakebed.create("memory://docs/mended", {"id": [1]}, key="id")
-    >>> print(lakebed.repair("memory://docs/mended", ["properties"]))
+    >>> _ = lakebed.create("memory://docs/mended-again", {"id": [1]}, key="id")
+    >>> print(lakebed.repair("memory://docs/mended-again", ["properties"]))
     properties: nothing found
     """
     storage = open_storage(uri, storage_options)

@@ -85,7 +85,7 @@ class Table:
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", "Oslo"], "fare": [9.5, 12.0, 7.25], "ts": [1, 1, 1]})
-    >>> t = lakebed.create("memory://docs/trips", rows, key="id", partition_by="city", ordering="ts",
+    >>> t = lakebed.create("memory://example/trips", rows, key="id", partition_by="city", ordering="ts",
     ...                    type="mor", index="bucket", buckets=2)
     >>> t.upsert(rows).inserted
     3
@@ -113,7 +113,7 @@ class Table:
         """The table's path or URL.
 
         >>> t.uri
-        'memory://docs/trips'
+        'memory://example/trips'
         """
         return self._storage.spec.uri
 

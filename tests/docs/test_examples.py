@@ -40,7 +40,7 @@ def test_examples_in_docstrings_give_what_they_say(name: str):
 
 @pytest.mark.parametrize("example", _examples_of_methods(), ids=lambda example: example.name)
 def test_examples_of_a_method_continue_the_one_of_table(example: doctest.DocTest):
-    lakebed.drop("memory://docs/trips", missing_ok=True)
+    lakebed.drop("memory://example/trips", missing_ok=True)
     (of_table,) = (one for one in doctest.DocTestFinder(recurse=False).find(Table, "Table"))
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     runner.run(of_table, clear_globs=False)
