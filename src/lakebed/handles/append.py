@@ -267,7 +267,7 @@ def ingest_groups(
     checked = pa.Table.from_batches(list(intake.checked(iter(batches), Task())))
     edges = np.array([0, *(group.stop for group in groups)], np.int64)
     whole = intake.split(checked, edges)
-    ends = edges if whole.places is None else np.searchsorted(whole.places, edges)
+    ends = edges if whole.row_numbers is None else np.searchsorted(whole.row_numbers, edges)
     codes = np.repeat(np.arange(len(groups), dtype=np.int32), np.diff(ends))
     encoded = _encoded(whole, codes, groups, file_ids, format_, instant)
     return [

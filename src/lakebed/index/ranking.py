@@ -57,7 +57,7 @@ class Workload:
     share of a batch's keys that the table holds. `grows`: new keys are greater than old ones. `largest` is the largest
     partition's share of the rows. `unique`: a key exists once in the whole table. `deletes`: the batch is of keys
     alone, whose partition paths are unknown. `served`: an HBase server is at hand. `sources` are the sources of
-    figures. """
+    figures."""
 
     rows: int
     row_bytes: float

@@ -112,7 +112,7 @@ def advise_for_data(
         unique=unique,
         deletes=deletes,
         mor=table_type == "mor",
-        told=tuple(told),
+        sources=tuple(told),
     )
     return Advice(rank(workload, built_in()))
 
@@ -159,7 +159,7 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
         deletes=deletes,
         mor=config.table_type == "mor",
         served=index.name == "hbase",
-        told=tuple(told),
+        sources=tuple(told),
     )
     return Advice(rank(workload, built_in()))
 

@@ -126,7 +126,7 @@ class RescalePlan:
                     "partition": p.path,
                     "way": p.way,
                     "file_slices": len(p.sources),
-                    "kept": p.written_rows,
+                    "kept": p.kept,
                     "bytes": p.bytes,
                 }
                 for p in self.partitions

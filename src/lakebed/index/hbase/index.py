@@ -32,9 +32,9 @@ from lakebed.index.hbase.client import (
     IsVisible,
     client_of,
     is_of_a_job,
+    job_texts,
     notes_of,
     row_keys,
-    said,
     split_notes,
     visible_locations,
 )
@@ -254,7 +254,7 @@ class HBaseIndex(Index, StoredLocations):
     def from_options(cls, options: IndexOptions) -> HBaseIndex:
         """The index that a caller names; what the options leave open is as the table has it."""
         options.refuse_all_but("update_partition_path")
-        table = HBaseTable.of_texts({**options.defaults, **said(options.hbase)})
+        table = HBaseTable.of_texts({**options.defaults, **job_texts(options.hbase)})
         moves = options.update_partition_path
         if moves is None:
             moves = options.defaults.get("update_partition") == "true"
