@@ -12,11 +12,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import pytest
 
 from support.golden_tables import beyond_subset
 from support.sampling import run, today
 
+# the same examples in each run but a day's
+hypothesis.settings.register_profile("fixed", derandomize=True, database=None)
+if run() != "day":
+    hypothesis.settings.load_profile("fixed")
 _LAYERS_WITH_A_JVM = ("spark", "interop")
 _NO_PARAMETERS = SimpleNamespace(params={})
 _HERE = Path(__file__).parent

@@ -20,7 +20,7 @@ from support.sampling import INTEROP, rounds, todays
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 CASES = (("cow", 9), ("mor", 9), ("cow", 8), ("cow", 6))
-ROUNDS = rounds(5)
+ROUNDS = rounds(5, small=2)
 SHORT = {
     "hoodie.clean.commits.retained": "2",
     "hoodie.keep.min.commits": "4",

@@ -38,6 +38,7 @@ PLANS = {
 RUNS = {**QUIET, **SORTS, "hoodie.clustering.inline": "true", "hoodie.clustering.inline.max.commits": "1"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "case"), todays(CASES, 6, INTEROP), ids=str)
 def test_plans_of_one_are_run_by_the_other(kind: Any, case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     plan_and_run(oracle, created(tmp_path, kind, case), case)

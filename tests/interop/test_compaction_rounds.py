@@ -31,6 +31,7 @@ RUNS = {**NOW, "hoodie.compact.inline": "true"}
 WRITES = {**NEVER, "hoodie.compact.inline": "false"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", todays(CASES, 6, INTEROP), ids=str)
 def test_plans_of_one_are_run_by_the_other(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     plan_and_run(oracle, created(tmp_path, case), case)

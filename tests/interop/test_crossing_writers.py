@@ -60,6 +60,7 @@ FILTERS = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", todays([9, 8], 2, INTEROP))
 def test_rows_of_both_writers_are_found_by_filters(version: int, tmp_path: Path, oracle: HudiOracle) -> None:
     table = table_with_rows(tmp_path, version)

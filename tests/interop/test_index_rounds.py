@@ -91,6 +91,7 @@ CASES = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", todays(CASES, 6, INTEROP), ids=str)
 def test_both_writers_in_turn_keep_key_indexes_right(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     chance = random.Random(str(case))

@@ -13,7 +13,6 @@ from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
 from lakebed.table import Table
 from oracle.client import HudiOracle
-from support.sampling import some
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 SHARED = {
@@ -43,7 +42,8 @@ def check(oracle: HudiOracle, table: Table, index: str, expected: dict[int, str]
     assert oracle.problems(table.uri) == []
 
 
-@pytest.mark.parametrize("type", some(["cow", "mor"], "mor"))
+@pytest.mark.full
+@pytest.mark.parametrize("type", ["cow", "mor"])
 def test_plans_of_one_are_built_by_the_other(type: Any, tmp_path: Path, oracle: HudiOracle) -> None:
     table = lakebed.create(
         str(tmp_path / "indexed"),

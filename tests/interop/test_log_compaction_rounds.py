@@ -9,15 +9,16 @@ import pytest
 from interop.service_turns import ServiceTurns
 from lakebed.model import Action
 from oracle.client import HudiOracle
-from support.sampling import INTEROP, rounds, todays
+from support.sampling import INTEROP, todays
 
 CASES = ((9, "bucket"), (8, "bucket"))
-ROUNDS = rounds(5)
+ROUNDS = 5
 OFTEN = {"hoodie.log.compaction.blocks.threshold": "2"}
 # Said to real Hudi where it plans: a table that says so has it done after each write.
 ENABLED = {"hoodie.log.compaction.enable": "true"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("version", "index"), todays(CASES, 4, INTEROP))
 def test_plans_of_one_are_run_by_the_other(version: int, index: str, tmp_path: Path, oracle: HudiOracle) -> None:
     turns = ServiceTurns(tmp_path, oracle, "mor", version, index, OFTEN)

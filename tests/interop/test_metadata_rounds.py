@@ -85,6 +85,7 @@ KINDS = ("upsert", "upsert", "insert_overwrite", "insert", "delete", "delete", "
 PENDING = 7  # the turn of real Hudi's that is left pending once more, for lakebed to roll back
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", todays(CASES, 6, INTEROP), ids=str)
 def test_both_writers_in_turn_keep_the_metadata_table_right(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     chance = random.Random(str(case))

@@ -78,6 +78,7 @@ CASES = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("older_oracle", "case"), [(case.release, case) for case in CASES], indirect=["older_oracle"], ids=str
 )

@@ -42,6 +42,7 @@ CASES = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "version", "how", "gone"), todays(CASES, 2, INTEROP), ids=str)
 def test_the_same_partitions_go(
     kind: Any, version: int, how: dict[str, str], gone: str, tmp_path: Path, oracle: HudiOracle

@@ -14,10 +14,10 @@ from interop.service_turns import ServiceTurns
 from lakebed.errors import CorruptFile
 from lakebed.storage import open_storage
 from oracle.client import HudiOracle
-from support.sampling import INTEROP, rounds, todays
+from support.sampling import INTEROP, todays
 
 KINDS = ("cow", "mor")
-ROUNDS = rounds(3)
+ROUNDS = 3
 PROPERTIES = ".hoodie/hoodie.properties"
 
 
@@ -25,6 +25,7 @@ def call(turns: ServiceTurns, procedure: str) -> None:
     turns.oracle.ask("sql", sql=f"call {procedure}", table=turns.uri)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", todays(KINDS, 2, INTEROP))
 def test_each_mends_what_the_other_goes_on_with(kind: str, tmp_path: Path, oracle: HudiOracle) -> None:
     turns = ServiceTurns(tmp_path, oracle, kind, 9, "bucket" if kind == "mor" else "simple", {})

@@ -93,6 +93,7 @@ def change(table: Table, to: int) -> None:
     assert done.done
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", todays(WAYS, 4, INTEROP), ids=str)
 def test_real_hudi_goes_on_after_each_change(way: Way, tmp_path: Path, oracle: HudiOracle) -> None:
     rounds(oracle, created(tmp_path, way), way)

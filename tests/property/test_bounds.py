@@ -22,7 +22,7 @@ from lakebed.storage.memory import MemoryStorage
 from property import bounds, other_numbers
 from property.test_long_histories import _alone  # pyright: ignore[reportPrivateUsage, reportUnusedImport]  # noqa: F401
 from property.walks import CITIES, HASHED, QUIET, Walk, as_table
-from support.sampling import HISTORIES, today, todays
+from support.sampling import HISTORIES, rounds, today, todays
 
 ONLY = os.environ.get("LAKEBED_BOUNDS")
 INDEXES = (
@@ -113,7 +113,7 @@ class Case:
 @pytest.mark.skipif(ONLY is not None, reason="one case is run")
 @pytest.mark.parametrize("pair", todays(PAIRS, 4, HISTORIES), ids="-to-".join)
 def test_rows_are_the_same_on_both_sides_of_every_bound(pair: tuple[str, str]) -> None:
-    for number in range(2):
+    for number in range(rounds(2)):
         case = 2 * (today() * 100 + PAIRS.index(pair)) + number
         try:
             made = Case(case, pair)

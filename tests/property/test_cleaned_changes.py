@@ -21,7 +21,7 @@ QUIET: dict[str, Any] = {
     "hoodie.clean.automatic": False,
     "hoodie.archive.automatic": False,
 }
-FIRST, COUNT = today() * 100, so_many(8)
+FIRST, COUNT = today() * 100, so_many(8, small=2)
 
 
 def _history(uri: str, dice: random.Random) -> list[str]:

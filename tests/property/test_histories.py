@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import lakebed
 from lakebed.format.hashes import bucket_ids
 from property.model import DictTable, LoggedTable, RingTable, as_tuple
+from support.sampling import so_many
 
 SCHEMA = pa.schema(
     [
@@ -312,7 +313,7 @@ class History(RuleBasedStateMachine):
 
 TestHistories = History.TestCase
 TestHistories.settings = settings(
-    max_examples=40,
+    max_examples=so_many(40, small=10),
     stateful_step_count=12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

@@ -25,7 +25,7 @@ from lakebed.storage.memory import MemoryStorage
 from support.crash_tables import leftovers
 from support.sampling import so_many, today
 
-COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(500))
+COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(500, small=40))
 ONLY = os.environ.get("LAKEBED_HISTORY")
 STEPS = 30
 SHARDS = 10

@@ -64,9 +64,9 @@ def today() -> int:
     return int(os.environ.get("LAKEBED_DAY") or date.today().toordinal()) if run() == "day" else _FIXED_DAY
 
 
-def so_many(of_a_day: int) -> int:
+def so_many(of_a_day: int, small: int) -> int:
     """How many cases run of a set that counts `of_a_day` of them in a day's run."""
-    return max(1, of_a_day // _FEWER) if run() == "small" else of_a_day
+    return small if run() == "small" else of_a_day
 
 
 def rounds(count: int, small: int = 1) -> int:

@@ -18,7 +18,7 @@ from property.simulation.schedules import TABLES, WITH_METADATA, Schedule, Table
 from property.simulation.world import Installed
 from support.sampling import so_many, today
 
-COUNT = int(os.environ.get("LAKEBED_SCHEDULES") or so_many(20_000))
+COUNT = int(os.environ.get("LAKEBED_SCHEDULES") or so_many(20_000, small=2_000))
 COUNT_WITH_METADATA = COUNT // 100
 SHARDS = 20
 FIRST = today() * 10_000_000
