@@ -54,7 +54,7 @@ def data(*rows: tuple[str, str, int]) -> pa.Table:
     return pa.Table.from_pylist([{"id": i, "city": c, "v": v, "ts": v} for i, c, v in rows], schema=SCHEMA)
 
 
-class Kept:
+class CacheEntry:
     """A table under the index, and the rows that it should hold."""
 
     def __init__(
@@ -104,16 +104,16 @@ WAYS = {"native": {}, "thrift": {"transport": "thrift"}, "rebalanced": {"buckets
 
 
 @pytest.fixture(params=list(WAYS))
-def kept(request: pytest.FixtureRequest, hbase: HBase, admin: Admin, tmp_path: Path) -> Kept:
+def kept(request: pytest.FixtureRequest, hbase: HBase, admin: Admin, tmp_path: Path) -> CacheEntry:
     settings: dict[str, Any] = dict(WAYS[request.param])
     if settings.get("transport"):
         settings |= {"thrift_host": hbase.info["quorum"], "thrift_port": hbase.info["thrift_port"]}
-    kept = Kept(admin, tmp_path, **settings)
+    kept = CacheEntry(admin, tmp_path, **settings)
     kept.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3), ("d", "rome", 4))
     return kept
 
 
-def test_verbs_keep_rows_and_places(kept: Kept) -> None:
+def test_verbs_keep_rows_and_places(kept: CacheEntry) -> None:
     kept.check()
     result = kept.upsert(("a", "oslo", 10), ("b", "rome", 11), ("e", "bonn", 5))
     assert (result.updated, result.inserted, result.deleted) == (2, 1, 0)  # b moves
@@ -135,7 +135,7 @@ def test_verbs_keep_rows_and_places(kept: Kept) -> None:
 
 
 def test_dataframes_are_upserted_and_deleted_by_tasks_that_ask_hbase(admin: Admin, tmp_path: Path, spark: Any) -> None:
-    kept = Kept(admin, tmp_path)
+    kept = CacheEntry(admin, tmp_path)
     frame = "id string, city string, v long, ts long"
 
     def write(rows: Rows) -> Any:
@@ -159,7 +159,7 @@ def test_dataframes_are_upserted_and_deleted_by_tasks_that_ask_hbase(admin: Admi
     kept.check()
 
 
-def test_the_table_remembers_where_hbase_is(kept: Kept) -> None:
+def test_the_table_remembers_where_hbase_is(kept: CacheEntry) -> None:
     settings = kept.table.indexes.index.settings()
     assert settings["hbase.table"] == kept.hbase.table
     assert settings["hbase.zkport"] == str(kept.hbase.port)
@@ -177,7 +177,7 @@ def test_the_table_remembers_where_hbase_is(kept: Kept) -> None:
 def test_a_write_that_dies_anywhere_leaves_the_old_places(admin: Admin, tmp_path: Path) -> None:
     """The moved and the deleted keys are where they were, for the next writer and (once it has taken the dead one back)
     for real Hudi, which does not know the notes."""
-    kept = Kept(admin, tmp_path)
+    kept = CacheEntry(admin, tmp_path)
     kept.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3))
     told = 0
     for at in range(4, 400, 3):
@@ -203,7 +203,7 @@ def test_a_write_that_dies_anywhere_leaves_the_old_places(admin: Admin, tmp_path
 def test_a_key_whose_deletion_was_not_finished_is_judged_by_its_file(
     admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Kept(admin, tmp_path)
+    kept = CacheEntry(admin, tmp_path)
     kept.upsert(("a", "oslo", 1), ("b", "oslo", 2))
     with monkeypatch.context() as patch:
         patch.setattr(HBaseIndex, "committed", lambda *_: None)
@@ -217,7 +217,7 @@ def test_a_key_whose_deletion_was_not_finished_is_judged_by_its_file(
 
 
 def test_restore_puts_places_back(admin: Admin, tmp_path: Path) -> None:
-    kept = Kept(admin, tmp_path)
+    kept = CacheEntry(admin, tmp_path)
     first = kept.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3)).instant
     before = dict(kept.rows)
     kept.table.savepoint(first)
@@ -234,7 +234,7 @@ def test_restore_puts_places_back(admin: Admin, tmp_path: Path) -> None:
 def test_rollback_sync_deletes_what_the_write_made(
     admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Kept(admin, tmp_path, rollback_sync=True)
+    kept = CacheEntry(admin, tmp_path, rollback_sync=True)
     kept.upsert(("a", "oslo", 1))
     tell = HBaseIndex.update
 
@@ -252,7 +252,7 @@ def test_rollback_sync_deletes_what_the_write_made(
 
 def test_regions_split_move_and_lose_their_server(admin: Admin, tmp_path: Path) -> None:
     """Clients that know the old regions find the new ones."""
-    kept = Kept(admin, tmp_path, splits=[b"k5"], get_batch=7, put_batch=7)
+    kept = CacheEntry(admin, tmp_path, splits=[b"k5"], get_batch=7, put_batch=7)
     rows = [(f"k{n}", "oslo", n) for n in range(100)]
     kept.upsert(*rows)
     low, high = admin.regions(kept.hbase.table, 2)
@@ -268,7 +268,7 @@ def test_regions_split_move_and_lose_their_server(admin: Admin, tmp_path: Path) 
 
 
 def test_keys_that_log_files_delete_leave_hbase_and_can_be_inserted_again(admin: Admin, tmp_path: Path) -> None:
-    kept = Kept(admin, tmp_path, type="mor")
+    kept = CacheEntry(admin, tmp_path, type="mor")
     kept.upsert(("a", "oslo", 1), ("b", "oslo", 80), ("c", "rome", 3))
     kept.upsert(("a", "oslo", 2))
     kept.table.delete(["c"])
@@ -289,7 +289,7 @@ def test_a_random_history_gives_the_rows_of_the_model(
 ) -> None:
     """As the histories over the other indexes: keys move between cities, rows that are older lose."""
     chance = random.Random(today())
-    kept = Kept(admin, tmp_path, type=kind, buckets=chance.choice((None, 4)))
+    kept = CacheEntry(admin, tmp_path, type=kind, buckets=chance.choice((None, 4)))
     model = DictTable(event_time=True, is_global=True, moves=True)
     cities = ("oslo", "rome", "bonn")
     for step in range(25):
@@ -323,7 +323,7 @@ def test_a_random_history_gives_the_rows_of_the_model(
         kept.check()
 
 
-def test_another_table_is_found_out(kept: Kept, admin: Admin) -> None:
+def test_another_table_is_found_out(kept: CacheEntry, admin: Admin) -> None:
     empty = f"keys{uuid.uuid4().hex[:8]}"
     admin.create(empty)
     with pytest.raises(IndexInconsistent, match="has no place for key"):
@@ -338,7 +338,7 @@ def test_a_server_that_dies_in_the_middle_of_a_write(tmp_path: Path, monkeypatch
     """HBase goes down between tagging and the commit, and comes back with its data."""
     with HBase(folder=tmp_path / "hbase") as server:
         admin = Admin(server.info)
-        kept = Kept(admin, tmp_path, retry_ms=1000, connection_ms=1000)
+        kept = CacheEntry(admin, tmp_path, retry_ms=1000, connection_ms=1000)
         kept.upsert(("a", "oslo", 1), ("b", "oslo", 2))
         tell = HBaseIndex.update
 

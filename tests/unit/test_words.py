@@ -39,7 +39,7 @@ ODD = frozenset(
         "somebody",
         "stands",
         "stray",
-        "strays",
+        "orphan_instants",
         "sweep",
         "tell",
         "tells",

@@ -26,6 +26,12 @@ _BUFFERED_BYTES = 16 << 20
 _TOKEN_NUMBERS = (1 << 31) - 1
 
 
+def token_of(instant: str, partition: int, attempt: int) -> str:
+    """The write token of a log file whose name carries its slice's instant, and does not tell who writes: no other
+    instant has it."""
+    return f"{partition}-{int(instant) % _TOKEN_NUMBERS}-{attempt}"
+
+
 @dataclass(slots=True)
 class WrittenLogFile:
     """One log file with the counts of its own blocks; `ranges` are those of its data blocks, also where it has none,
@@ -165,10 +171,9 @@ class LogWriter:
         return WrittenLogFile(log_file_name(self.file_id, self.log_instant, version, self._token()), version)
 
     def _token(self) -> str:
-        """Names that have the slice's instant do not show the writer: the token does."""
         if self.log_instant == self.instant or not self.instant.isdecimal():
             return self.task.write_token
-        return f"{self.task.partition}-{int(self.instant) % _TOKEN_NUMBERS}-{self.task.attempt}"
+        return token_of(self.instant, self.task.partition, self.task.attempt)
 
     def _mark(self) -> None:
         assert self._file is not None

@@ -19,6 +19,7 @@ from lakebed.concurrency.markers import delete_markers, list_markers, write_mark
 from lakebed.errors import CommitConflict, CorruptFile
 from lakebed.format.file_names import is_written_by, log_file_name, parse_base_file, parse_log_file
 from lakebed.format.log_file import block_bytes, rollback_block
+from lakebed.handles.log_writer import token_of
 from lakebed.metadata.layout import FILES, METADATA_FOLDER
 from lakebed.metadata.partitions.files import file_records
 from lakebed.metadata.partitions.stored import NewFile
@@ -46,8 +47,6 @@ from lakebed.timeline.instants import InstantClock, parse_instant_file
 from lakebed.timeline.timeline import Timeline, key_of, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 
-# The write token of a log file that no task wrote.
-_NO_TOKEN = "1-0-1"
 # What a writer leaves pending when it dies; table services are finished or undone by their own kind.
 _WRITES = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 # Of these only the run is taken back: the plan stays, and is run again.
@@ -389,7 +388,7 @@ def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: st
         version = max(same, default=log.version)
         while True:
             version += 1
-            hiding = log_file_name(log.file_id, log.instant, version, _NO_TOKEN)
+            hiding = log_file_name(log.file_id, log.instant, version, _token(instant))
             write_marker(storage, instant, partition, hiding, "APPEND")
             if create_exactly_once(storage, path_in(partition, hiding), content):
                 break
@@ -400,7 +399,13 @@ def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: st
 def _left_by_earlier_run(storage: Storage, instant: str) -> list[FileInfo]:
     """Log files of a rollback that was cut off: they stay, so they are listed like those of the run that ends it."""
     found = (storage.head(marker.path) for marker in list_markers(storage, instant) if marker.kind == "APPEND")
-    return [info for info in found if info is not None and info.path.endswith(_NO_TOKEN)]
+    return [info for info in found if info is not None and info.path.endswith(f"_{_token(instant)}")]
+
+
+def _token(rollback: str) -> str:
+    """Of log files that no task wrote. A clean may be deleting a file of an earlier rollback with the same version: the
+    metadata table would take the one for the other."""
+    return token_of(rollback, 1, 1)
 
 
 def _named_files(storage: Storage, paths: Iterable[str]) -> list[NewFile]:

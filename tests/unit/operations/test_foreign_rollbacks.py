@@ -12,6 +12,7 @@ import lakebed
 from lakebed.errors import CorruptFile, StorageError
 from lakebed.format.avro.encoder import read_avro_file
 from lakebed.format.log_file import block_bytes, rollback_block
+from lakebed.handles.log_writer import token_of
 from lakebed.metadata.definitions import load_definitions
 from lakebed.metadata.lookups import MetadataTable, open_snapshot
 from lakebed.model import Action, Instant, State
@@ -177,7 +178,8 @@ def test_blocks_in_log_files_of_version_6_are_hidden_and_the_file_stays(tmp_path
     assert storage.read(log) == b"blocks of several commits"
     _, timeline = loaded(table)
     rollback = next(i for i in timeline.instants if i.action is Action.ROLLBACK)
-    hiding = storage.read(f"{stem}.log.5_1-0-1")
+    hiding_log = f"{stem}.log.5_{token_of(rollback.time, 1, 1)}"
+    hiding = storage.read(hiding_log)
     assert hiding == block_bytes(rollback_block(dead, rollback.time))
     assert [i.time for i in timeline.pending] == []
     assert list(storage.list(".hoodie/.temp")) == []
@@ -187,7 +189,7 @@ def test_blocks_in_log_files_of_version_6_are_hidden_and_the_file_stays(tmp_path
     assert list(done["rollbackLogFiles"].values()) == [len(hiding)]
     listed = opened_metadata(table).files()
     named = dict(zip(listed["name"].to_pylist(), listed["size"].to_pylist(), strict=True))
-    assert named[f"{stem}.log.5_1-0-1".removeprefix("oslo/")] == len(hiding)
+    assert named[hiding_log.removeprefix("oslo/")] == len(hiding)
     assert named[log.removeprefix("oslo/")] == 25
 
 
