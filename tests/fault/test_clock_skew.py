@@ -63,6 +63,7 @@ def host(uri: str, city: str, offset: int) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("run", RUNS)
 def test_acknowledged_writes_are_there_whatever_the_clocks_say(run: int, tmp_path: Path) -> None:
     chance = random.Random(run)

@@ -149,8 +149,10 @@ def strike(deed: str, table: tuple[str, int, bool], at: int) -> bool:
 @pytest.mark.parametrize("table", TABLES, ids=lambda t: f"{t[0]}-{t[1]}-{'metadata' if t[2] else 'plain'}")
 def test_the_power_goes_at_every_change_of_storage(table: tuple[str, int, bool]) -> None:
     struck = 0
-    for deed in (name for name, one in DEEDS.items() if table[0] in one.kinds):
-        for at in (n for n in count(1) if is_todays(n, PARTS, CRASH, deed, table)):
+    deeds = [name for name, one in DEEDS.items() if table[0] in one.kinds]
+    for deed in deeds:
+        # a small run may have no point of a table: then it is the fifth change of the first deed
+        for at in (n for n in count(1) if (deed, n) == (deeds[0], 5) or is_todays(n, PARTS, CRASH, deed, table)):
             if not strike(deed, table, at):
                 break
             struck += 1

@@ -138,7 +138,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "merge.key_table._MANY": (1, HUGE),
     "merge.key_table._MOST_CROWDED": (1, HUGE),
     "merge.key_table._ROOM": (1, 64),
-    "merge.key_table._SHOWN": (2, HUGE),
+    "merge.key_table._SAMPLED": (2, HUGE),
     "merge.pairs._PROBED_TEXTS": (1, HUGE),
     "merge.pairs._SPLICED": (0, HUGE),
     "merge.row_merge._PROBED_KEYS": (1, HUGE),

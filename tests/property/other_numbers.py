@@ -117,7 +117,7 @@ OTHERS: dict[str, dict[str, str]] = {
     },
     "seconds, attempts or threads": {
         "concurrency.dynamodb": "_HEARD_SECONDS _OF_THE_LEASE",
-        "concurrency.heartbeat": "INTERVAL_SECONDS TOLERABLE_MISSES GRACE_SECONDS _STAMP_SECONDS _KEPT",
+        "concurrency.heartbeat": "INTERVAL_SECONDS TOLERABLE_MISSES GRACE_SECONDS _STAMP_SECONDS _MOST_SIGHTS",
         "concurrency.hive": "_OF_THE_TIMEOUT",
         "concurrency.lock": "RENEW_SECONDS _FIRST_PAUSE _LONGEST_PAUSE _CONTENDED_SECONDS _RELEASE_SECONDS"
         " VALIDITY_SECONDS DRIFT_SECONDS _BODY_BYTES _ASK_AFTER",
@@ -183,15 +183,15 @@ OTHERS: dict[str, dict[str, str]] = {
     "what is shown": {
         "cli.output": "_SCREENFUL",
         "cli.rows": "NOT_THERE",
-        "index.bucket": "_SHOWN",
-        "index.inference": "_SHOWN",
+        "index.bucket": "_PREVIEWED",
+        "index.inference": "_PREVIEWED",
         "operations.recreate": "_DISPLAYED",
-        "services.change_index": "_SHOWN",
-        "services.change_index_plan": "_SHOWN",
-        "services.repair": "_SHOWN",
-        "services.verify": "_SHOWN",
+        "services.change_index": "_PREVIEWED",
+        "services.change_index_plan": "_PREVIEWED",
+        "services.repair": "_PREVIEWED",
+        "services.verify": "_PREVIEWED",
         "storage.object_store": "_LONG",
-        "table_views": "_MOST_BARS _WIDTH _HEIGHT _ROOM _SHOWN",
+        "table_views": "_MOST_BARS _WIDTH _HEIGHT _ROOM _PREVIEWED",
     },
     "of the jobs of Spark, which need a session: how rows get to tasks, and from when on there is a job": {
         "engine.base": "_SPREAD _RANGE",
@@ -214,7 +214,7 @@ OTHERS: dict[str, dict[str, str]] = {
 # `lakebed.write.memory` crosses the quarter of a writer's memory, the tests of storages that of the blocks of a range.
 INLINE: dict[str, tuple[str, ...]] = {
     "concurrency.dynamodb": ("now - since > float(item.get(_LEASE, {}).get('S') or 0) / 1000",),
-    "config.arguments": ("len(shown) <= 60",),
+    "config.arguments": ("len(redacted) <= 60",),
     "filters.coercion": (
         "precision <= 38",
         "-2 ** 31 <= value < 2 ** 31",

@@ -344,5 +344,5 @@ def test_bucket_counts_that_a_table_does_not_have_are_refused(tmp_path: Path, pl
     with pytest.raises(InvalidOption, match="4 buckets of table 'a' cannot be put together to 3"):
         a.scan().to_spark(bucketed=3)
     simple = made(tmp_path, plain, "s", trips(), index="simple", buckets=None)
-    with pytest.raises(UnsupportedFeature, match="do not lie in buckets"):
+    with pytest.raises(UnsupportedFeature, match="are not in buckets"):
         simple.scan().to_spark(bucketed=True)

@@ -284,7 +284,7 @@ def is_credential(key: str) -> bool:
 def redacted(key: str, text: str) -> str:
     """An option's value as messages show it: a secret is hidden.
 
-    >>> shown("hoodie.aws.secret.key", "abc"), shown("hoodie.index.type", "BLOOM")
+    >>> redacted("hoodie.aws.secret.key", "abc"), redacted("hoodie.index.type", "BLOOM")
     ('***', 'BLOOM')
     """
     return "***" if text and (key.endswith(_SECRETS) or is_credential(key)) else text

@@ -220,9 +220,9 @@ class _RetainedPaths:
 
     def __init__(self, files: Collection[str]) -> None:
         self.files = {*files, HDFS_LOCK_FILE}
-        self.full_plan = {_STAGING, _LOCKS}
+        self.whole = {_STAGING, _LOCKS}
         self.above: set[str] = set()
-        for path in (*self.files, *self.full_plan):
+        for path in (*self.files, *self.whole):
             while path := path.rpartition("/")[0]:
                 self.above.add(path)
 
@@ -235,7 +235,7 @@ def _clear(storage: Storage, folder: str, kept: _RetainedPaths) -> None:
         path = f"{folder}/{name}"
         if path in kept.above:
             _clear(storage, path, kept)
-        elif path not in kept.full_plan:
+        elif path not in kept.whole:
             storage.delete_folder(path)
 
 

@@ -309,7 +309,7 @@ def run_clustering(context: WriteContext, settings: ClusteringSettings, instant:
     with ServiceTransaction(context, _action(context), CLUSTER_OPERATION, hooks=inputs) as tx:
         tx.take_up(instant)
         snapshot = tx.snapshot
-        planned = inputs.planned = _planned(snapshot, instant, tx.action)
+        planned = inputs.planned = _planned(tx, instant)
         inputs.check_slices(tx, snapshot)
         writer = _writer(context, snapshot, settings, planned, instant)
         statuses = _run(context, writer, planned)
@@ -331,10 +331,12 @@ def run_clustering(context: WriteContext, settings: ClusteringSettings, instant:
     )
 
 
-def _planned(snapshot: Snapshot, instant: str, action: Action) -> PlannedClustering:
-    found = snapshot.timeline.find(instant, action)
-    planned = planned_clustering(snapshot.timeline.plan(found)) if found is not None else None
+def _planned(tx: ServiceTransaction, instant: str) -> PlannedClustering:
+    timeline = tx.snapshot.timeline
+    pending = timeline.find(instant, tx.action)
+    planned = planned_clustering(timeline.plan(pending)) if pending is not None else None
     if planned is None or not planned.operations:
+        tx.require_pending(tx.load())  # another process may have removed it, or completed and archived it
         raise UnsupportedFeature(
             f"the plan of clustering {instant} names no file slices",
             hint="Take it off the timeline with the engine that made it.",

@@ -87,7 +87,7 @@ class LogUnit:
     @once
     def rows_of(self) -> dict[int, range]:
         """Where the rows of each of the blocks are."""
-        whole = self.block.full_plan if isinstance(self.block, DecodedBlock) else self.block
+        whole = self.block.whole if isinstance(self.block, DecodedBlock) else self.block
         counts = whole.counts if isinstance(whole, JointBlock) else [whole.rows]
         return dict(
             zip(self.numbers, (range(*edges) for edges in pairwise(accumulate(counts, initial=0))), strict=True)
@@ -149,16 +149,16 @@ class DecodedBlock:
     """A data block that keeps what was decoded; `whole` is the block."""
 
     def __init__(self, whole: DataBlock, ahead: Sequence[str]) -> None:
-        self.full_plan, self._ahead = whole, ahead
+        self.whole, self._ahead = whole, ahead
         self._held: pa.RecordBatch | None = None
 
     @property
     def schema(self) -> pa.Schema:
-        return self.full_plan.schema
+        return self.whole.schema
 
     @property
     def rows(self) -> int:
-        return self.full_plan.rows
+        return self.whole.rows
 
     def read(self, columns: Sequence[str], rows: Positions | None = None) -> pa.RecordBatch:
         """As `DataBlock.read`."""
@@ -167,7 +167,7 @@ class DecodedBlock:
         held = self._held
         if held is None or not set(names) <= set(held.schema.names):
             before = [] if held is None else held.schema.names
-            held = self._held = self.full_plan.read(list(dict.fromkeys([*before, *names, *self._ahead])))
+            held = self._held = self.whole.read(list(dict.fromkeys([*before, *names, *self._ahead])))
         found = held.select(names)
         return found if rows is None or len(rows) == self.rows else found.take(pa.array(rows))
 

@@ -106,8 +106,10 @@ def holds_everything(name: str, version: int) -> bool:
     """Whether the name of a timeline file has all that a listing can: everything but a completed instant without its
     completion time, which a table from before version 8 has, also after its upgrade.
 
-    >>> holds_everything("20261121110149683_20261121110150908.commit", 9), holds_everything("20261121110149683.commit",
-    9) (True, False)
+    >>> holds_everything("20261121110149683_20261121110150908.commit", 9)
+    True
+    >>> holds_everything("20261121110149683.commit", 9)
+    False
     """
     instant = parse_instant_file(name, version)
     return instant is None or not instant.is_completed or instant.completion_time is not None

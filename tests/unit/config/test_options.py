@@ -97,7 +97,7 @@ def test_a_hudi_job_is_read_whole():
         ({"hoodie.datasource.write.operation": "upsret"}, "not one of upsert"),
         (
             {"hoodie.datasource.write.recordkey.field": "a", "hoodie.table.recordkey.fields": "b"},
-            "say",
+            "recordkey.field",
         ),
         (
             {

@@ -135,7 +135,7 @@ def test_parquet_blocks_that_become_large_are_refused() -> None:
     text = record(("v", [NULL, "string"]))
     pages = parquet(pa.table({"v": ["x" * (1 << 20)] * 400}), use_dictionary=False, write_statistics=False)
     assert len(pages) < 1 << 20
-    assert "its pages tell of" in refused(BlockType.PARQUET_DATA, text, pages, ["v"])
+    assert "its pages declare" in refused(BlockType.PARQUET_DATA, text, pages, ["v"])
     once = parquet(pa.table({"v": ["x" * (1 << 19)] * 2000}), write_statistics=False)
     assert len(once) < 1 << 16
     assert "1024 times" in refused(BlockType.PARQUET_DATA, text, once, ["v"])

@@ -12,7 +12,7 @@ import pytest
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.hfile.entries import BLOCKS, BlockCache, Entries, parse_entries
-from lakebed.format.hfile.reader import Found, HFileReader, open_hfile
+from lakebed.format.hfile.reader import HFileReader, LookupMatches, open_hfile
 from lakebed.format.hfile.writer import write_hfile
 from lakebed.format.sources import BytesSource, FileSource, SliceSource
 from lakebed.storage.local import LocalStorage
@@ -32,7 +32,7 @@ def pairs(entries: Entries) -> list[Entry]:
     return list(zip(entries.keys.to_pylist(), entries.values.to_pylist(), strict=True))
 
 
-def answers(found: Found) -> list[tuple[int, bytes, bytes]]:
+def answers(found: LookupMatches) -> list[tuple[int, bytes, bytes]]:
     return sorted((query, *entry) for query, entry in zip(found.query.to_pylist(), pairs(found.entries), strict=True))
 
 

@@ -133,7 +133,7 @@ def test_two_file_groups_of_a_bucket_can_be_adopted(make: Made, uri: str) -> Non
 
 def test_wrong_uses_of_bucket_groups_are_refused(make: Made, uri: str) -> None:
     table, _ = made(make, "mor")
-    with refused(uri, InvalidOption, "the options say bucket, the table has bucket_groups"):
+    with refused(uri, InvalidOption, "the options have bucket, the table has bucket_groups"):
         table.upsert(rows(*batch(range(3), 1)), options={"hoodie.index.type": "BUCKET"})
     with refused(uri, InvalidOption, "non-blocking writers need"):
         table.upsert(

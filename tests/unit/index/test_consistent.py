@@ -314,7 +314,7 @@ def test_a_cow_table_and_a_write_with_another_index_are_refused(make: Made, uri:
     with pytest.raises(InvalidOption, match="'consistent' is for mor tables, and this one is cow"):
         make(index="consistent", buckets=2)
     table, _ = made(make)
-    with refused(uri, InvalidOption, "the options say simple"):
+    with refused(uri, InvalidOption, "the options have simple"):
         table.upsert(rows(*batch(range(3), 1)), options={"hoodie.index.type": "SIMPLE"})
 
 

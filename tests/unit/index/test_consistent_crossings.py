@@ -31,7 +31,7 @@ Made = Callable[..., Table]
 Row = tuple[Any, ...]
 Model = dict[int, Row]
 # of 20 even numbers those of the first bucket of two, and those of the second
-_LOCATIONS = default_ring("c0", 2).places(ring_hashes(pa.array([str(n) for n in range(0, 40, 2)]), ()))
+_LOCATIONS = default_ring("c0", 2).node_numbers(ring_hashes(pa.array([str(n) for n in range(0, 40, 2)]), ()))
 FIRST, SECOND = ([n for n, at in zip(range(0, 40, 2), _LOCATIONS, strict=True) if at == bucket] for bucket in (0, 1))
 
 

@@ -120,7 +120,7 @@ def test_a_table_tells_of_its_files_its_commits_and_the_batchs_keys() -> None:
     told = table.indexes.advise()
     assert told.workload.partitions == 4
     assert told.workload.known == pytest.approx(500 / 1500)
-    assert any("4 files in 4 partitions" in word for word in told.workload.told)
+    assert any("4 files in 4 partitions" in word for word in told.workload.sources)
     batch = pa.table({"id": [0, 4, 4000, 4004], "city": ["c0"] * 4, "x": [1] * 4})
     of_batch = table.indexes.advise(batch).workload
     assert (of_batch.batch, of_batch.touched, of_batch.known) == (4, 1, 0.5)

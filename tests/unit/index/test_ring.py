@@ -34,7 +34,7 @@ def test_keys_are_where_hudi_has_them(key: str, fields: str, place: int, node: i
     assert found[1] == place
     if node is not None:
         ring = default_ring("p", 8)
-        assert ring.nodes[ring.places(found)[1]].value == node
+        assert ring.nodes[ring.node_numbers(found)[1]].value == node
 
 
 def test_xxh32_of_any_length() -> None:
@@ -86,8 +86,8 @@ def test_a_split_halves_a_bucket_also_round_the_end_of_the_ring() -> None:
     both = Children("p", 1, halves)
     after = open_ended.changed("2", halves)
     hashes = pa.array([0, 536870912, 1610612737, RING_SIZE], pa.int32()).to_numpy()
-    by_ring = [after.nodes[n].prefix for n in after.places(hashes)]
-    assert [both.alive[n].prefix for n in both.places(hashes)] == by_ring
+    by_ring = [after.nodes[n].prefix for n in after.node_numbers(hashes)]
+    assert [both.alive[n].prefix for n in both.node_numbers(hashes)] == by_ring
     assert set(by_ring) == {"a", "b"}
     assert after.sequence == 2
 

@@ -27,7 +27,7 @@ Row = dict[str, Any]
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "toy"))
-    monkeypatch.setattr(mergers, "_known", {})
+    monkeypatch.setattr(mergers, "_registered", {})
 
 
 def made(uri: str, **words: Any) -> Table:
@@ -108,7 +108,7 @@ def test_the_table_keeps_the_strategy_id_and_a_job_may_name_it() -> None:
     table.upsert(row, options={"hoodie.record.merge.strategy.id": LEDGER.upper()})
     table.upsert(row)
     assert table.get([1])["amount"].to_pylist() == [10]
-    with pytest.raises(InvalidOption, match=r"hoodie\.record\.merge\.mode: the options say commit_time"):
+    with pytest.raises(InvalidOption, match=r"hoodie\.record\.merge\.mode: the options have commit_time"):
         table.upsert(row, options={"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"})
     job = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.record.merge.strategy.id": LEDGER}
     lakebed.write(row, "memory://mergers/job", job)

@@ -136,7 +136,7 @@ def test_a_key_of_another_type_is_refused(make: Make, operation: str, column: st
         ("lakebed.write.memry", 4, InvalidOption, ("lakebed.write.memory",)),
         ("hoodie.parquet.max.file.size", "big", InvalidOption, ("hoodie.parquet.max.file.size", "big")),
         ("hoodie.index.type", "INMEMORY", UnsupportedFeature, ("INMEMORY",)),
-        ("hoodie.datasource.write.recordkey.field", "v", InvalidOption, ("say v", "has id")),
+        ("hoodie.datasource.write.recordkey.field", "v", InvalidOption, ("have v", "has id")),
         ("hoodie.table.name", "other", InvalidOption, ("other",)),
         ("hoodie.index.type", "GLOBAL_SIMPLE", InvalidOption, ("simple",)),
         ("hoodie.write.table.version", 6, InvalidOption, ("6", "9")),

@@ -127,7 +127,7 @@ def test_texts_beside_the_hashed_field_may_be_read_as_it(tmp_path: Path) -> None
     rows = {"note": ["a,id:9", "b"], "id": ["7", "7"]}
     left = made(tmp_path, "notes", rows, key=["note", "id"], hash_fields="id")
     right = made(tmp_path, "ids", {"id": ["7"], "y": [1]})
-    with pytest.raises(InvalidOption, match="not made alike"):
+    with pytest.raises(InvalidOption, match="not made the same way"):
         left.join(right, "id")
     assert left.join(left).count() == 2
 
@@ -135,14 +135,14 @@ def test_texts_beside_the_hashed_field_may_be_read_as_it(tmp_path: Path) -> None
 def test_what_cannot_be_joined_by_buckets_is_refused(tmp_path: Path) -> None:
     left, right = two(tmp_path)
     simple = made(tmp_path, "simple", {"id": ["k1"]}, index="simple", buckets=None)
-    with pytest.raises(UnsupportedFeature, match="'simple' do not lie in buckets"):
+    with pytest.raises(UnsupportedFeature, match="'simple' are not in buckets"):
         left.join(simple)
     with pytest.raises(InvalidOption, match="does not compare 'id' with 'id'"):
         left.join(right, "x")
     with pytest.raises(InvalidOption, match="no join 'cross'"):
         left.join(right, how="cross")  # pyright: ignore[reportArgumentType]
     numbers = made(tmp_path, "numbers", {"id": [1]})
-    with pytest.raises(InvalidOption, match="not made alike"):
+    with pytest.raises(InvalidOption, match="not made the same way"):
         left.join(numbers)
     with pytest.raises(SchemaConflict, match="need one type"):
         left.join(right, {"id": "id", "city": "x"})

@@ -280,5 +280,5 @@ def test_a_text_and_a_number_beside_the_hash_field_join_on_it() -> None:
     left, right = made(), made(rows([*range(40)]))
     assert left.join(right, on="city").count() == 40
     left.upsert(rows([MISREAD], ["city1"]))
-    with pytest.raises(InvalidOption, match="not made alike"):
+    with pytest.raises(InvalidOption, match="not made the same way"):
         left.join(right, on="city")

@@ -141,7 +141,7 @@ def test_an_index_that_names_a_file_group_which_is_not_there_is_not_relied_on() 
     elsewhere = keys.filter([not n.startswith(lost.file_id) for n in keys["_hoodie_file_name"].to_pylist()])
     listing = snapshot._listing(None)  # pyright: ignore[reportPrivateUsage]
     wanted = {s.file_id for s in held}
-    snapshot._kept.listings[None] = listing.of_groups(groups_of_ids(wanted))  # pyright: ignore[reportPrivateUsage]
+    snapshot._cache.listings[None] = listing.of_groups(groups_of_ids(wanted))  # pyright: ignore[reportPrivateUsage]
     found = get(snapshot, KeyText(elsewhere["_hoodie_record_key"]))
     assert found.num_rows == len(elsewhere)
 

@@ -96,7 +96,7 @@ def test_services_do_it_from_so_many_on(make: Make) -> None:
     table.insert(rows((60, "p0", "one more", 1)), options=SMALL)
     events = list(lakebed.run_services([table.uri], once=True))
     assert [(e.kind, e.service) for e in events] == [("due", "merge_small_files"), ("ran", "merge_small_files")]
-    assert events[0].text == "4 small files lie in 1 partition path"
+    assert events[0].text == "4 small files are in 1 partition path"
     assert files_of(table) == {"p0": 1}
 
 

@@ -361,7 +361,7 @@ def test_copies_beside_the_newest_one_in_its_file_stay(make: Make) -> None:
 def test_rows_without_keys_have_no_duplicates(make: Make) -> None:
     table = make(key=None, index="simple", properties=BUCKET["properties"])
     table.insert(rows((1, "a", "x", 1), (1, "a", "x", 1)))
-    assert table.repair()["duplicates"].note == "rows have no keys to tell them by"
+    assert table.repair()["duplicates"].note == "rows have no keys to compare"
     assert len(content(table)) == 2
 
 

@@ -250,7 +250,7 @@ def test_only_the_version_that_is_asked_for(make: Make) -> None:
         table.upgrade(to=7)
     with refused(table.uri, InvalidOption, "version 6 is before that", "t.downgrade(to=6)"):
         table.upgrade(to=6)
-    with refused(table.uri, InvalidOption, "version 9 is behind that", "t.upgrade(to=9)"):
+    with refused(table.uri, InvalidOption, "version 9 is after that", "t.upgrade(to=9)"):
         table.downgrade(to=9)
     table.upsert(rows((1, "c1", "stays", 9)))
     assert version_of(table) == 8

@@ -178,7 +178,7 @@ def test_a_table_without_metadata_table_has_nothing_to_verify(make: Make) -> Non
 
 def test_an_index_that_others_stand_on_is_not_dropped(make: Make) -> None:
     table = filled(make, 9)
-    for name, word in (("record_index", "adopt"), ("files", "stands on"), ("nothing", "no index")):
+    for name, word in (("record_index", "adopt"), ("files", "is built on"), ("nothing", "no index")):
         with pytest.raises(InvalidOption, match=word):
             table.indexes.drop(name)
     table.indexes.adopt("global_simple")
