@@ -16,11 +16,11 @@ from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
-from support.sampling import INTEROP, rounds, todays
+from support.sampling import INTEROP, todays
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 CASES = (("cow", 9), ("mor", 9), ("cow", 8), ("cow", 6))
-ROUNDS = rounds(5, small=2)
+ROUNDS = 5
 SHORT = {
     "hoodie.clean.commits.retained": "2",
     "hoodie.keep.min.commits": "4",
@@ -37,6 +37,7 @@ def rows(turn: int) -> pa.Table:
     return pa.table(data, schema=SCHEMA)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("type", "version"), todays(CASES, 4, INTEROP))
 def test_plans_of_one_are_carried_out_by_the_other(type: Any, version: int, tmp_path: Path, oracle: HudiOracle) -> None:
     words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "simple"}
