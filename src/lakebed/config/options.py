@@ -336,7 +336,7 @@ def conflicts_with_table(options: Options, properties: Mapping[str, str]) -> Non
 
 
 def service_properties(known: Mapping[str, str]) -> dict[str, str]:
-    """Those of a job's options (`Options.given`) that configure table services and the writing of files, as a new
+    """Those of a job's options (`Options.explicit`) that configure table services and the writing of files, as a new
     table records them: under names of lakebed's, since real Hudi refuses a job whose option differs from a property of
     its own.
 
@@ -407,7 +407,7 @@ def with_table_settings(
 
 
 def service_settings(given: Mapping[str, str], properties: Mapping[str, str]) -> Options:
-    """How a table's services run: by a job's options (`Options.given`), else by those of the table.
+    """How a table's services run: by a job's options (`Options.explicit`), else by those of the table.
 
     >>> service_settings({}, {"lakebed.clean.commits.retained": "3"}).cleaning.commits
     3

@@ -11,7 +11,7 @@ from typing import Any
 
 from lakebed.concurrency.heartbeat import Heartbeat, remove_heartbeat
 from lakebed.errors import CommitConflict, InvalidOption
-from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
+from lakebed.model import Action, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.services.undo import StateWithout, UndoTransaction, completed_commit, first_commit, retained_from
 from lakebed.slices.snapshot import Snapshot
@@ -108,10 +108,12 @@ def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
                 hint=f"There are savepoints of {there}." if there else "The table has no savepoint.",
                 context={"instant": instant},
             )
-        old = _stored(snapshot.timeline, found) if found.is_completed else None
-        if found.is_completed:
-            tx.storage.delete(f"{tx.config.timeline_path}/{found.file_name}")
-        TimelineWriter(tx.storage, tx.config).remove_pending(Instant(instant, Action.SAVEPOINT, State.INFLIGHT))
+        writer = TimelineWriter(tx.storage, tx.config)
+        if not found.is_completed:
+            writer.remove_pending(found)
+            return None
+        old = _stored(snapshot.timeline, found)
+        writer.remove_completed(found)
         return old
 
 

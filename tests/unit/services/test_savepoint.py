@@ -229,3 +229,25 @@ def test_the_body_is_that_of_real_hudi(name: str, tmp_path: Path) -> None:
         # log files that came since are among ours
         assert set(names) >= set(old.files[partition])
         assert {n for n in names if ".log." not in n} == {n for n in old.files[partition] if ".log." not in n}
+
+
+@pytest.mark.parametrize("version", [9, 6])
+def test_a_process_that_dies_as_it_deletes_a_savepoint_leaves_it_or_deletes_it(make: Make, version: int) -> None:
+    """It is complete until its last file is deleted: a pending one would hold back cleaning for as long as its
+    process may be alive."""
+    table = made(make, version)
+    table.upsert(rows((0, "c0", "a", 1)), options=OPTIONS)
+    is_there: list[bool] = []
+    for at in range(1, 100):
+        saved = next(iter(table.savepoints()), None) or table.savepoint()
+        with crash_at(at) as crash:
+            try:
+                lakebed.open(table.uri).delete_savepoint(saved.instant)
+            except Killed:
+                assert crash.fired
+        assert [i for i in timeline(table).pending if i.action is Action.SAVEPOINT] == []
+        is_there.append(bool(table.savepoints()))
+        if not crash.fired:
+            break
+    assert is_there[-1] is False
+    assert True in is_there
