@@ -291,3 +291,29 @@ def test_frozen_while_it_changes_an_index(
             except BaseException as error:
                 error.add_note(f"frozen before mutation {at}: {frozen.mutation}; {frozen.error!r}\n{frozen.crash}")
                 raise
+
+
+@pytest.mark.parametrize("version", [9, 8])
+def test_a_builder_that_stops_after_its_delta_commit_keeps_the_files_of_it(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers expect the files that a completed instant wrote: the metadata table would be damaged without them."""
+    files, old = prepared("record", version)
+    published: list[str] = []
+
+    def is_next(mutation: Mutation) -> bool:
+        if mutation.path.startswith(".hoodie/metadata/.hoodie/") and mutation.path.endswith(".deltacommit"):
+            published.append(mutation.path)
+        return bool(published) and mutation.path.endswith("hoodie.properties.backup")
+
+    with copied("memory", files) as uri:
+        _prepared_for(_build_blooms, uri)
+        frozen = FrozenWriter(uri, _build_blooms, is_next, monkeypatch)
+        assert frozen.freeze()
+        frozen.time_is_over()
+        lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS)
+        frozen.thaw()
+        assert state(uri) == put(old, *THEIRS)
+        lakebed.open(uri).upsert(rows(*LATER), options=COMPACTS)
+        assert state(uri) == put(old, *THEIRS, *LATER)
+        assert lakebed.open(uri).indexes.verify().ok

@@ -25,7 +25,14 @@ from lakebed.metadata.maintain import MetadataUpkeep, metadata_settings
 from lakebed.metadata.partitions.base import FirstBuild
 from lakebed.metadata.partitions.expression_results import ExpressionIndex
 from lakebed.metadata.partitions.registry import kind_of
-from lakebed.metadata.store.creation import NewPartition, begin_building, complete_building, current_groups, drop
+from lakebed.metadata.store.creation import (
+    NewPartition,
+    begin_building,
+    complete_building,
+    current_groups,
+    drop,
+    unpublished,
+)
 from lakebed.metadata.store.group_files import WrittenBase
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, Instant, State
@@ -244,11 +251,12 @@ class _Build:
 
     def add(self, part: _Part, written: Sequence[WrittenBase]) -> None:
         """Make an index that is written complete. Raises `CommitConflict` if what it was made of is missing; its base
-        files are removed then."""
+        files are removed then, unless its delta commit was published before and others go on from it."""
         try:
             self._add(part, written)
         except CommitConflict:
-            for base in written:
+            store = self._store(load_timeline(self.storage, self.seen.config))
+            for base in unpublished(store, part.new, written):
                 self.storage.delete(f"{METADATA_FOLDER}/{base.partition}/{base.name}")
             raise
 

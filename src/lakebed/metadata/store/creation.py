@@ -403,6 +403,16 @@ def _is_completed(store: MetadataStore, new: NewPartition) -> bool:
     return any(instant.time == new.instant for instant in (*store.timeline.completed, *archived))
 
 
+def unpublished(store: MetadataStore, new: NewPartition, written: Sequence[WrittenBase]) -> list[WrittenBase]:
+    """Those of the base files that the completed build of the partition does not name; none if it is archived."""
+    done = next((i for i in store.timeline.completed if i.time == new.instant), None)
+    if done is None:
+        return [] if _is_completed(store, new) else list(written)
+    stats = store.timeline.commit_metadata(done).stats.values()
+    named = {path for group in stats for stat in group for path in stat.paths}
+    return [base for base in written if f"{base.partition}/{base.name}" not in named]
+
+
 def _is_unchanged(store: MetadataStore, new: NewPartition) -> bool:
     """Whether no file group has a base file of another instant: a compaction of logs alone."""
     bases = [file for file in store.listed_files(new.partition) if isinstance(file, BaseFile)]
