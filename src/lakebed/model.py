@@ -200,6 +200,11 @@ class CommitMetadata:
     raw: dict[str, object] = field(default_factory=dict)
 
     @property
+    def paths(self) -> list[str]:
+        """The files that its write stats name, as paths below the table."""
+        return [path for group in self.stats.values() for stat in group for path in stat.paths]
+
+    @property
     def schema(self) -> str:
         """The Avro schema (JSON text, without meta columns) the commit wrote with, or an empty string."""
         return self.extra.get("schema") or ""

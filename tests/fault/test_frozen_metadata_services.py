@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 import lakebed
 from lakebed.testing import Killed, Mutation, crash_at
-from support.crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
+from support.crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
 from support.frozen import FrozenWriter
 
 OFTEN = OPTIONS | {"hoodie.metadata.compact.max.delta.commits": 1}
@@ -22,6 +24,20 @@ def deletes_a_leftover(mutation: Mutation) -> bool:
     return mutation.verb == "delete" and mutation.path.endswith(".hfile")
 
 
+def overtaken(uri: str, at: Callable[[Mutation], bool], monkeypatch: pytest.MonkeyPatch) -> Model:
+    """A write stands still at this change of storage, another one finishes the compaction, and the first one goes on
+    without effect; gives the rows."""
+    frozen = FrozenWriter(uri, lambda table: table.upsert(rows((0, "c0", "ours", 10)), options=OFTEN), at, monkeypatch)
+    assert frozen.freeze()
+    frozen.time_is_over()
+    lakebed.open(uri).upsert(rows((2, "c0", "theirs", 11)), options=OFTEN)
+    expected = state(uri)
+    frozen.thaw()
+    assert frozen.error is not None
+    assert state(uri) == expected
+    return expected
+
+
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_base_files_of_a_compaction_that_another_process_finished_stay(
     version: int, monkeypatch: pytest.MonkeyPatch
@@ -30,19 +46,7 @@ def test_base_files_of_a_compaction_that_another_process_finished_stay(
     with copied("memory", files) as uri:
         with crash_at(completes), pytest.raises(Killed):
             lakebed.open(uri).upsert(rows((1, "c1", "first", 9)), options=OFTEN)
-        frozen = FrozenWriter(
-            uri,
-            lambda table: table.upsert(rows((0, "c0", "ours", 10)), options=OFTEN),
-            deletes_a_leftover,
-            monkeypatch,
-        )
-        assert frozen.freeze()
-        frozen.time_is_over()
-        lakebed.open(uri).upsert(rows((2, "c0", "theirs", 11)), options=OFTEN)
-        expected = state(uri)
-        frozen.thaw()
-        assert frozen.error is not None
-        assert state(uri) == expected
+        expected = overtaken(uri, deletes_a_leftover, monkeypatch)
         assert expected[2] == put(old, (2, "c0", "theirs", 11))[2]
         assert lakebed.open(uri).indexes.verify().ok
 
@@ -59,18 +63,6 @@ def test_a_process_takes_its_files_off_a_compaction_that_another_one_finished(
 ) -> None:
     files, _ = prepared("record", version)
     with copied("memory", files) as uri:
-        frozen = FrozenWriter(
-            uri,
-            lambda table: table.upsert(rows((0, "c0", "ours", 10)), options=OFTEN),
-            writes_a_base_file,
-            monkeypatch,
-        )
-        assert frozen.freeze()
-        frozen.time_is_over()
-        lakebed.open(uri).upsert(rows((2, "c0", "theirs", 11)), options=OFTEN)
-        expected = state(uri)
-        frozen.thaw()
-        assert frozen.error is not None
-        assert state(uri) == expected
+        overtaken(uri, writes_a_base_file, monkeypatch)
         assert leftovers(uri) == []
         assert lakebed.open(uri).indexes.verify().ok

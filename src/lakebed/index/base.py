@@ -327,7 +327,7 @@ class IndexOptions:
 
 class Hashing(Protocol):
     """What an index has whose file groups follow from the key, so that writers of one key always meet in its file
-    group: nobody looks whether the table holds a key."""
+    group: no lookup finds out whether the table holds a key."""
 
     rows_can_move: bool = True
     """Whether a table with rows can get this index in place of another, and another in place of this one."""

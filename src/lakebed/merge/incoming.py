@@ -51,7 +51,7 @@ class Incoming:
     forced: npt.NDArray[np.bool_]
     received: int
     _data: pa.Table
-    _locations: Positions | None
+    _row_numbers: Positions | None
     absent: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     positions: Positions | None = None
@@ -69,7 +69,7 @@ class Incoming:
     @property
     def row_numbers(self) -> Positions | None:
         """Which of the rows that came these are, where that is not all of them."""
-        return self._locations
+        return self._row_numbers
 
     def part(self, start: int, stop: int, first: int, last: int) -> Incoming:
         """Rows from `start` to `stop`, which are all that are left of those that came as `first` to `last`."""
@@ -82,7 +82,7 @@ class Incoming:
             before=None if self.before is None else self.before[first:last],
             positions=None if self.positions is None else self.positions[start:stop],
             _data=self._data.slice(first, last - first),
-            _locations=None if self._locations is None else self._locations[start:stop] - first,
+            _row_numbers=None if self._row_numbers is None else self._row_numbers[start:stop] - first,
         )
 
     @property
@@ -117,7 +117,7 @@ class Incoming:
 
     def with_rows(self, data: pa.Table, deletes: npt.NDArray[np.bool_]) -> Incoming:
         """Whole rows in place of the same rows, some of them deletes now."""
-        return replace(self, deletes=deletes, _data=data, _locations=None, absent=(), required=())
+        return replace(self, deletes=deletes, _data=data, _row_numbers=None, absent=(), required=())
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Incoming:
         """The rows that a mask marks; the data stays where it is."""
@@ -131,13 +131,13 @@ class Incoming:
             deletes=self.deletes[rows],
             forced=self.forced[rows],
             positions=None if self.positions is None else self.positions[rows],
-            _locations=rows if self._locations is None else self._locations[rows],
+            _row_numbers=rows if self._row_numbers is None else self._row_numbers[rows],
         )
 
     def take(self, rows: Positions, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The data of these rows, in their order."""
         data = self._data if columns is None else self._data.select(list(columns))
-        return gather(data, rows if self._locations is None else self._locations[rows])
+        return gather(data, rows if self._row_numbers is None else self._row_numbers[rows])
 
     def side(self, rows: Positions, columns: Sequence[str] | None = None) -> Side:
         """These rows as the newer side of a merge, in some of their columns (None: all)."""
@@ -171,7 +171,7 @@ class Incoming:
 
     def alive_batches(self) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
         """Keys and data of all rows but deletes; without a copy where every row stays."""
-        if self._locations is not None or self.deletes.any():
+        if self._row_numbers is not None or self.deletes.any():
             yield from self.batches(np.flatnonzero(~self.deletes))
             return
         at = 0
@@ -325,7 +325,7 @@ class Intake:
             forced=made.forced,
             positions=None if incoming.positions is None else incoming.positions[made.last],
             _data=made.rows.select(names),
-            _locations=made.row_numbers,
+            _row_numbers=made.row_numbers,
         )
 
 

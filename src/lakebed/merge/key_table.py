@@ -107,8 +107,8 @@ def distinguishing_offset(keys: pa.Array) -> int:
         return 0
     shown = keys.take(pa.array(np.linspace(0, len(keys) - 1, min(len(keys), _SAMPLED)).astype(np.int64)))
     longest = min(int(np.diff(value_buffer(shown)[1]).max()), _FARTHEST)
-    row_numbers = [*range(0, max(1, longest - _WORD), _WORD), max(0, longest - _WORD)]
-    return max(row_numbers, key=lambda place: len(np.unique(words_at(shown, place))))
+    offsets = [*range(0, max(1, longest - _WORD), _WORD), max(0, longest - _WORD)]
+    return max(offsets, key=lambda offset: len(np.unique(words_at(shown, offset))))
 
 
 def words_at(keys: pa.Array, place: int) -> Words:

@@ -255,9 +255,9 @@ class MetadataUpkeep:
     ) -> None:
         """Write what this action changes, in a delta commit that becomes visible when the action completes.
 
-        Where the table's `unchanged_rows` as they are, whoever wrote ranges of partition paths since it was requested
-        has them in there: real Hudi's cover all files that there were. An action that does not look keys up may store
-        one again, which the table's properties record from then on.
+        With `unchanged_rows` the action changes no row of the table: another writer's ranges of partition paths,
+        written since it was requested, include its rows (real Hudi's cover all files that there were). An action that
+        does not look keys up may store one again, which the table's properties record from then on.
         """
         store = self.store
         if not store.partitions:

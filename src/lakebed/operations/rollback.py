@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ from lakebed.metadata.records import record_form
 from lakebed.metadata.store import rollback as metadata_rollback
 from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.store import MetadataStore
-from lakebed.model import Action, Instant, LogFile, State, WriteStat, has_completion_times, path_in
+from lakebed.model import Action, Instant, LogFile, State, has_completion_times, path_in
 from lakebed.policies.rollback import files_of_instant, is_log_path, is_void, plan_rollback_by_paths
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import list_table
@@ -260,11 +260,11 @@ def plan_rollback(storage: Storage, timeline: Timeline, target: Instant, *, with
 
 def _plan_by_stats(storage: Storage, timeline: Timeline, target: Instant) -> RollbackPlan:
     """What the write stats name, and what lost task attempts left next to it: only files of the target's own."""
-    stats = timeline.commit_metadata(target).stats
-    listing = list_table(storage, set(stats))
+    metadata = timeline.commit_metadata(target)
+    listing = list_table(storage, set(metadata.stats))
     named = [file.path for file in files_of_instant((*listing.base_files, *listing.log_files), target.time)]
-    paths = [path for group in stats.values() for stat in group for path in stat.paths]
-    return _plan_by_paths(timeline, target, [*paths, *named], [path for path in paths if is_log_path(path)])
+    logs = [path for path in metadata.paths if is_log_path(path)]
+    return _plan_by_paths(timeline, target, [*metadata.paths, *named], logs)
 
 
 def _plan_by_paths(timeline: Timeline, target: Instant, paths: Collection[str], logs: Collection[str]) -> RollbackPlan:
@@ -504,28 +504,28 @@ def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Sequence[s
     """Files of an instant by its markers that no completed instant names, here or in the archive. Nothing where neither
     tells whether it completed."""
     marked = [marker.path for marker in list_markers(storage, instant)]
-    stats = _stats_of(timeline, instant) if marked else None
-    if stats is None:
+    named = _named_by(timeline, instant) if marked else None
+    if named is None:
         return ()
-    named = {path for group in stats.values() for s in group for path in s.paths}
     lost = [path for path in marked if path not in named]
     return _plan_by_paths(timeline, Instant(instant, Action.DELTACOMMIT, State.INFLIGHT), lost, []).files
 
 
-def _stats_of(timeline: Timeline, instant: str) -> Mapping[str, Sequence[WriteStat]] | None:
-    """The write stats of a completed instant, none of one that was taken off the timeline; None where an instant may be
-    archived, and the archive does not go back so far."""
+def _named_by(timeline: Timeline, instant: str) -> Collection[str] | None:
+    """The files that a completed instant names, none of one that was taken off the timeline; None where an instant may
+    be archived, and the archive does not go back so far."""
     commit = timeline.commit(instant)
     if commit is not None:
-        return timeline.commit_metadata(commit).stats
+        return set(timeline.commit_metadata(commit).paths)
     if timeline.start is None or instant >= timeline.start:
-        return {}
+        return ()
     with suppress(CorruptFile):  # a damaged archive does not stop a write
         archived = timeline.archived()
         with suppress(FileNotFoundError):
-            return archived.commit_metadata(instant).stats or None
+            metadata = archived.commit_metadata(instant)
+            return set(metadata.paths) if metadata.stats else None
         if timeline.is_taken_off(instant) or not archived.instants:
-            return {}
+            return ()
     return None
 
 

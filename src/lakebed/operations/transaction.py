@@ -460,7 +460,7 @@ class Transaction:
 
     def unnamed(self, metadata: CommitMetadata) -> list[str]:
         """What lost task attempts wrote, or may still write: files with a marker that no write stat names."""
-        named = {path for group in metadata.stats.values() for s in group for path in s.paths}
+        named = set(metadata.paths)
         return [m.path for m in list_markers(self.storage, self.instant) if m.path not in named]
 
     def tidy(self, metadata: CommitMetadata) -> None:

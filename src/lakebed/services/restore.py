@@ -211,7 +211,7 @@ class _Restore:
         doomed = {i.time for i in self._planned}
         undone = [i for one in self._planned if (i := tx.timeline.commit(one.time)) is not None]
         bodies = tx.timeline.commits_metadata(undone)
-        named = {path for body in bodies for group in body.stats.values() for s in group for path in s.paths}
+        named = {path for body in bodies for path in body.paths}
         removed: dict[str, list[str]] = {}
         store = tx.metadata_store()
         listed = MetadataTable(store.slices).files()

@@ -284,13 +284,13 @@ def resize_groups(
     rewrites_all: bool,
 ) -> Iterator[ClusteringGroup]:
     """The groups of a clustering of these slices; partition paths with `busy` file groups are left alone."""
-    node_numbers: dict[str, dict[int, FileSlice]] = {}
+    by_node: dict[str, dict[int, FileSlice]] = {}
     waiting = {partition for partition, _ in busy}
     for one in slices:
         place = rings[one.partition].node_number(one.file_id)
         if place is not None and one.partition not in waiting:
-            node_numbers.setdefault(one.partition, {})[place] = one
-    for partition, known in node_numbers.items():
+            by_node.setdefault(one.partition, {})[place] = one
+    for partition, known in by_node.items():
         yield from PartitionResize(rings[partition], known, sizes, instant, rewrites_all).groups()
 
 

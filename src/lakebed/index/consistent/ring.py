@@ -12,7 +12,6 @@ import hashlib
 import json
 import struct
 import uuid
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -316,9 +315,3 @@ def neighbours(ring: Ring, place: int) -> tuple[int, int]:
     """The numbers of the nodes before and after one."""
     count = len(ring.nodes)
     return (place - 1) % count, (place + 1) % count
-
-
-def node_at(ring: Ring, value: int) -> int:
-    """The number of the node of a hash value."""
-    at = bisect_left([node.value for node in ring.nodes], value)
-    return at if at < len(ring.nodes) else 0

@@ -75,7 +75,7 @@ def completed_files(snapshot: Snapshot, files: Sequence[F]) -> list[F]:
     timeline = snapshot.timeline
     named: dict[str, frozenset[str]] = {}
     for instant, meta in zip(timeline.commits, timeline.commits_metadata(timeline.commits), strict=True):
-        paths = frozenset(path for stats in meta.stats.values() for s in stats for path in s.paths)
+        paths = frozenset(meta.paths)
         if paths:
             named[instant.time] = paths
     return [

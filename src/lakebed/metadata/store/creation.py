@@ -320,8 +320,8 @@ def begin_building(
     definition: IndexDefinition | None,
     since: str,
 ) -> NewPartition | None:
-    """Begin to build a partition beside writers: make its file groups and have writers log to them, from the instant
-    `since` on. What another builder began that died is taken up. None where the partition is complete."""
+    """Begin to build a partition while others write: make its file groups and have writers log to them, from the
+    instant `since` on. What another builder began that died is taken up. None where the partition is complete."""
     finish_rollbacks(store)
     if partition in store.data_config.metadata_partitions:
         return None
@@ -408,8 +408,7 @@ def unpublished(store: MetadataStore, new: NewPartition, written: Sequence[Writt
     done = next((i for i in store.timeline.completed if i.time == new.instant), None)
     if done is None:
         return [] if _is_completed(store, new) else list(written)
-    stats = store.timeline.commit_metadata(done).stats.values()
-    named = {path for group in stats for stat in group for path in stat.paths}
+    named = set(store.timeline.commit_metadata(done).paths)
     return [base for base in written if f"{base.partition}/{base.name}" not in named]
 
 
