@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import option_pages
 import typer
@@ -97,7 +98,7 @@ def _class(cls: type, shown: tuple[str, ...] | None = None) -> Iterator[str]:
     yield _text(cls)
     if is_dataclass(cls):
         names = [f for f in fields(cls) if not f.name.startswith("_")]
-        yield "\n" + "".join(f"- `{f.name}: {f.type}`\n" for f in names)
+        yield "\n" + "".join(f"- `{f.name}: {_in_place_of_variables(cls, str(f.type))}`\n" for f in names)
     yield from _members(cls, cls.__name__, shown, level=4)
 
 
@@ -112,10 +113,22 @@ def _members(cls: type, owner: str, shown: tuple[str, ...] | None = None, level:
             yield _function(member, f"{owner}.{name}", level)
 
 
+def _in_place_of_variables(cls: type, annotation: str) -> str:
+    """The annotation with the types that a class names for the type variables of its base."""
+    for base in vars(cls).get("__orig_bases__", ()):
+        variables = getattr(get_origin(base), "__parameters__", ())
+        for variable, kind in zip(variables, get_args(base), strict=True):
+            annotation = re.sub(rf"\b{variable.__name__}\b", kind.__name__, annotation)
+    return annotation
+
+
 def _parts(cls: type) -> list[type]:
-    """The classes that a class is documented by: itself, and for the table those that it is put together of."""
+    """The classes that a class is documented by: itself, and for the table those that it is put together of, for what a
+    service did what all services have."""
     parts = [one for one in cls.__mro__ if one.__module__.startswith("lakebed.table")]
-    return [parts[-1], *parts[:-1]] if cls is lakebed.Table else [cls]
+    if cls is lakebed.Table:
+        return [parts[-1], *parts[:-1]]
+    return [cls, *(one for one in cls.__mro__[1:] if one.__module__ == "lakebed.services.driver")]
 
 
 def _public(cls: type) -> Iterator[tuple[str, Any]]:

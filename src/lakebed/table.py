@@ -46,7 +46,8 @@ from lakebed.services.cleaning import CleanResult, clean
 from lakebed.services.clustering import ClusteringResult, cluster, merge_small_files
 from lakebed.services.compaction import CompactionResult, compact
 from lakebed.services.configure import Configured, configure
-from lakebed.services.due import engine_for, engine_for_all, run_due_services
+from lakebed.services.driver import engine_for, engine_for_all
+from lakebed.services.due import run_due_services
 from lakebed.services.log_compaction import compact_logs
 from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
 from lakebed.services.repair import Part, RepairResult, repair_table

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakebed
-from lakebed.services import due
+from lakebed.services import driver
 from lakebed.table import Table
 
 LIMIT = 300_000
@@ -49,7 +49,7 @@ def test_services_keep_the_maximum(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sorts: list[str] | None
 ) -> None:
     """A compaction of inserts that are in log files, then a clustering of many small files, both on Spark."""
-    monkeypatch.setattr(due, "IN_PROCESS_BYTES", 0)
+    monkeypatch.setattr(driver, "IN_PROCESS_BYTES", 0)
     given = [part(n * 10_000, 700, like=n == 2) for n in range(6)]
     quiet = {"hoodie.compact.inline": False}
     table = lakebed.create(

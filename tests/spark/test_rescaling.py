@@ -15,8 +15,12 @@ from lakebed.engine.base import Rows
 from lakebed.engine.spark import SparkEngine
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.base import Resizing
-from lakebed.services import change_index, due
+from lakebed.operations.context import WriteContext
+from lakebed.services import change_index, driver
 from lakebed.services.change_index import IndexChoice, rescale, use_index
+from lakebed.services.compaction import CompactionRun
+from lakebed.services.log_compaction import LogCompaction
+from lakebed.services.service import ServiceTransaction
 from lakebed.table import Table
 from support.compaction_tables import bare, context, snapshot
 from support.write_tables import SCHEMA, rows
@@ -112,7 +116,7 @@ def test_rows_are_moved_by_spark_where_the_files_are_large(
     table = lakebed.create(str(tmp_path / "t"), schema, key="id", index="simple", type=kind, spark=spark)
     # a small write, and so one of this process: the files have no logs
     table.upsert(pa.table({"id": list(range(50)), "v": ["x"] * 50}, schema))
-    monkeypatch.setattr(due, "IN_PROCESS_BYTES", most)
+    monkeypatch.setattr(driver, "IN_PROCESS_BYTES", most)
     engines: list[str] = []
     monkeypatch.setattr(change_index, "run_moves", _noting(engines, change_index.run_moves))
     monkeypatch.setattr(change_index, "_shuffle", _noting(engines, getattr(change_index, "_shuffle")))  # noqa: B009
@@ -146,14 +150,15 @@ def test_due_log_compactions_run_on_spark_where_the_log_files_are_large(
         spark=spark,
         properties={"hoodie.compact.inline": False, "hoodie.log.compaction.inline": True},
     )
-    monkeypatch.setattr(due, "IN_PROCESS_BYTES", 0)
+    monkeypatch.setattr(driver, "IN_PROCESS_BYTES", 0)
     engines: list[str] = []
-    compact_logs = due.compact_logs
-    monkeypatch.setattr(
-        due,
-        "compact_logs",
-        lambda fresh, **words: (engines.append(fresh.engine.name), compact_logs(fresh, **words))[1],
-    )
+    run = LogCompaction.run
+
+    def noted(self: LogCompaction, context: WriteContext, tx: ServiceTransaction) -> CompactionRun:
+        engines.append(context.engine.name)
+        return run(self, context, tx)
+
+    monkeypatch.setattr(LogCompaction, "run", noted)
     for n in range(7):
         table.upsert(pa.table({"id": list(range(50)), "v": [f"{n}"] * 50}, schema))
     assert engines

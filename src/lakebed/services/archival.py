@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.config.features import check_write
-from lakebed.config.options import Options, service_settings
+from lakebed.config.options import Options
 from lakebed.model import Action, Instant
 from lakebed.operations.context import WriteContext
 from lakebed.policies.archival import (
@@ -23,8 +23,10 @@ from lakebed.policies.archival import (
     is_archival_due,
     plan_archival,
 )
+from lakebed.policies.cleaning import Retention
 from lakebed.policies.compaction import last_compaction
 from lakebed.services.cleaning import retention_of
+from lakebed.services.driver import Service, ServiceState, settings_of
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.listing import list_metadata, list_table
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_features
@@ -33,13 +35,13 @@ from lakebed.timeline.bodies.plans import CleaningPolicy
 from lakebed.timeline.history import last_clean
 from lakebed.timeline.instants import completes_as, without_suffix
 from lakebed.timeline.timeline import COMMITS, Timeline
-from lakebed.wording import count_text
+from lakebed.wording import Printed, count_text
 
 _OPERATION = "ARCHIVE"
 
 
-@dataclass(frozen=True)
-class ArchivalResult:
+@dataclass(frozen=True, repr=False)
+class ArchivalResult(Printed):
     """What an archival did, or with `dry_run` would do: which instants left the active timeline, and what kept
     more from it."""
 
@@ -71,14 +73,38 @@ class ArchivalResult:
         took = "" if self.dry_run else f" ({self.seconds:.2f} s)"
         return f"{'would be an ' if self.dry_run else ''}{self.plan}{took}"
 
-    __repr__ = __str__
+
+class Archival(Service[ArchivalResult]):
+    """Moves the oldest instants to the archived timeline, under the table lock throughout."""
+
+    name = "archive"
+    title = "archival"
+    after_write = ("archival.automatic",)
+    due_over = "archival.above"
+
+    def due(self, state: ServiceState) -> str | None:
+        settings = state.settings
+        bounds = bounds_of(state.timeline, state.commits, settings)
+        if not is_archival_due(state.commits, bounds):
+            return None
+        if not plan_archival(state.commits, (), bounds, limits_by_timeline(state.timeline, settings)).commits:
+            return None
+        state.reload()
+        found = planned_archival(state.context.opened, settings).commits
+        return f"{count_text(len(found), 'commit')} can leave the timeline" if found else None
+
+    def serve(self, state: ServiceState) -> ArchivalResult:
+        return archive(state.context)
+
+    def has_changed(self, outcome: ArchivalResult) -> bool:
+        return bool(outcome.instants)
 
 
 def archive(context: WriteContext, *, dry_run: bool = False) -> ArchivalResult:
     """Archive by the settings of the job and the table; `dry_run` only reports. The lock is held throughout."""
     check_write(context.config.properties, table_features(context.opened), "archive")
     started = time.monotonic()
-    settings = service_settings(context.options.explicit, context.config.properties)
+    settings = settings_of(context)
     if dry_run:
         return _result(planned_archival(context.opened, settings), settings, context.opened.timeline, dry_run=True)
     with ServiceTransaction(context, Action.COMMIT, _OPERATION) as tx, tx.begin():
@@ -107,8 +133,8 @@ def bounds_of(timeline: Timeline, commits: Sequence[Instant], settings: Options)
     bounds = ArchivalBounds(settings.archival.above, settings.archival.down_to)
     if CleaningPolicy(cleaning.policy) is CleaningPolicy.KEEP_LATEST_COMMITS:
         bounds = bounds.keeping(cleaning.commits + 2)
-    retention = retention_of(timeline, commits, cleaning, commits[-1].time) if commits else ""
-    if not isinstance(retention, str) and retention.earliest is not None:
+    retention = retention_of(timeline, commits, cleaning, commits[-1].time) if commits else None
+    if isinstance(retention, Retention) and retention.earliest is not None:
         later = sum(i.time > retention.earliest.time for i in commits)
         bounds = bounds.keeping(later + 2)
     return bounds

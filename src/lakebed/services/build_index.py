@@ -38,20 +38,23 @@ from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, Instant, State
 from lakebed.properties.file import load_table_config
 from lakebed.services.create_index import named_indexes, note_zone, pending_indexings
+from lakebed.services.dead_writers import finish_interrupted
+from lakebed.services.driver import Service, ServiceState
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_metadata, planned_indexes
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
+from lakebed.wording import Printed
 
 # For so long a build waits for writers of other engines that began before it.
 PATIENCE_SECONDS = 900.0
 _LOOK_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class IndexRun:
+@dataclass(frozen=True, repr=False)
+class IndexRun(Printed):
     """A plan that was run: its `instant`, the partitions of the metadata table that are there now, and the entries that
     their base files hold."""
 
@@ -60,24 +63,13 @@ class IndexRun:
     entries: int = 0
     seconds: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "instant": self.instant,
-            "built": list(self.built),
-            "entries": self.entries,
-            "seconds": round(self.seconds, 4),
-        }
-
     def __str__(self) -> str:
         names = ", ".join(self.built)
         return f"indexing {self.instant}: built {names} with {self.entries:,} entries ({self.seconds:.2f} s)"
 
-    __repr__ = __str__
 
-
-@dataclass(frozen=True)
-class IndexingResult:
+@dataclass(frozen=True, repr=False)
+class IndexingResult(Printed):
     """What `build` did: the plans that were `runs`, and in `notes` why one was not; `at_once` are partitions that were
     built under the lock, since the table's settings ask for them."""
 
@@ -97,7 +89,34 @@ class IndexingResult:
     def __str__(self) -> str:
         return "\n".join([*map(str, self.runs), *self.notes]) or "no index waits to be built"
 
-    __repr__ = __str__
+
+class Indexing(Service[IndexingResult]):
+    """Builds indexes that wait, beside writers, then what the settings ask for and is missing, under the lock."""
+
+    name = "indexing"
+    title = "indexing"
+    reads = "files"
+
+    def due(self, state: ServiceState) -> str | None:
+        context, timeline = state.context, state.timeline
+        if why := state.waiting(pending_indexings(timeline)):
+            return why
+        if not timeline.commits:
+            return None
+        missing = MetadataUpkeep(context.storage, context.config, timeline, context.settings, context.engine).missing()
+        return f"{', '.join(missing)} of the metadata table are to be built" if missing else None
+
+    def serve(self, state: ServiceState) -> IndexingResult:
+        context = state.context
+        done = IndexingResult()
+        if pending_indexings(state.timeline):
+            done = build_planned(context.storage, context.settings, context.engine)
+        finished = finish_interrupted(context)
+        notes = (str(finished),) if finished.built or finished.rolled_back else ()
+        return IndexingResult(done.runs, (*done.notes, *notes), finished.built)
+
+    def has_changed(self, outcome: IndexingResult) -> bool:
+        return bool(outcome.built)
 
 
 def build_planned(storage: Storage, settings: WriteSettings, engine: Engine) -> IndexingResult:

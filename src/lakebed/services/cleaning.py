@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from lakebed.concurrency.heartbeat import remove_heartbeat
 from lakebed.config.features import check_write
-from lakebed.config.options import service_settings
 from lakebed.config.settings import CleaningSettings
-from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.errors import InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.model import Action, BaseFile, FileGroupId, Instant, LogFile, State, path_in
 from lakebed.operations.context import WriteContext
@@ -32,7 +31,16 @@ from lakebed.policies.cleaning import (
     retain_versions,
     superseded_partitions,
 )
-from lakebed.services.service import ServiceTransaction, progress
+from lakebed.services.driver import (
+    NothingToDo,
+    PlannedService,
+    ServiceResult,
+    ServiceRun,
+    ServiceState,
+    run_service,
+    settings_of,
+)
+from lakebed.services.service import PlanBody, ServiceTransaction, progress
 from lakebed.slices.listing import PARTITION_METADATA, Listing, list_metadata, list_table
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_features
 from lakebed.storage.base import Storage
@@ -48,7 +56,7 @@ from lakebed.timeline.bodies.plans import (
 from lakebed.timeline.bodies.rollback import decode_action, savepointed_paths
 from lakebed.timeline.file_slices import all_slices
 from lakebed.timeline.history import Clean, last_clean
-from lakebed.timeline.instants import InstantClock, completes_as, format_time, parse_time
+from lakebed.timeline.instants import completes_as, format_time, parse_time
 from lakebed.timeline.timeline import COMMITS, Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.wording import count_text
@@ -67,7 +75,7 @@ class CleanCandidates:
 
 def find_cleanable(
     timeline: Timeline, commits: Sequence[Instant], settings: CleaningSettings, now: str, *, when_due: bool
-) -> CleanCandidates | str:
+) -> CleanCandidates | NothingToDo:
     """What there may be to clean after these completed commits, or why there is nothing; `now` is an instant time.
 
     With `when_due` only where there are commits enough since the last clean, and a commit left files to clean.
@@ -76,9 +84,9 @@ def find_cleanable(
     last = last_clean(timeline)
     since = sum(i.time > last.time for i in commits) if last else len(commits)
     if when_due and since < settings.trigger_commits:
-        return f"no clean is due: {since} of {settings.trigger_commits} commits since the last one"
+        return NothingToDo(f"no clean is due: {since} of {settings.trigger_commits} commits since the last one")
     retention = retention_of(timeline, commits, settings, now)
-    if isinstance(retention, str):
+    if isinstance(retention, NothingToDo):
         return retention
     if last is not None and last.earliest:
         retention = passing_at_most(retention, commits, last.earliest, settings.most_commits)
@@ -162,7 +170,7 @@ def _is_read_for_an_index(instant: Instant) -> bool:
 
 def retention_of(
     timeline: Timeline, commits: Sequence[Instant], settings: CleaningSettings, now: str
-) -> Retention | str:
+) -> Retention | NothingToDo:
     """What these completed commits make cleaning keep, or why it keeps all; `now` is an instant time."""
     pending = [i for i in timeline.pending if i.action in _HOLDS or _is_read_for_an_index(i)]
     match CleaningPolicy(settings.policy):
@@ -179,7 +187,7 @@ def retention_of(
             why = ""
     if found is None and pending:
         why += f" (pending: {pending[0].action} {pending[0].time})"
-    return found if found is not None else f"nothing to clean: {why}"
+    return found if found is not None else NothingToDo(f"nothing to clean: {why}")
 
 
 def _continues(timeline: Timeline, last: Clean | None) -> bool:
@@ -200,9 +208,9 @@ def _changed(timeline: Timeline, commits: Sequence[Instant]) -> frozenset[str]:
     return frozenset[str]().union(*map(superseded_partitions, timeline.commits_metadata(known)))
 
 
-def _nothing(retention: Retention) -> str:
+def _nothing(retention: Retention) -> NothingToDo:
     before = f"before {retention.earliest.time}" if retention.earliest else "since the last clean"
-    return f"nothing to clean: no commit {before} has left files to delete"
+    return NothingToDo(f"nothing to clean: no commit {before} has left files to delete")
 
 
 def _filtered(
@@ -239,18 +247,14 @@ def _files(listing: Listing) -> tuple[BaseFile | LogFile, ...]:
     return (*listing.base_files, *listing.log_files)
 
 
-@dataclass(frozen=True, slots=True)
-class CleanRun:
+@dataclass(frozen=True, repr=False)
+class CleanRun(ServiceRun):
     """One plan that was carried out: the names of the `files` by partition path, the deleted partition paths, and
     the first commit that was kept completely (empty if versions are). `checkpoint` is when it completed."""
 
-    instant: str
-    checkpoint: str
     files: Mapping[str, Sequence[str]]
     partitions: tuple[str, ...] = ()
     earliest: str = ""
-    seconds: float = 0.0
-    rolled_back: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -278,136 +282,112 @@ class CleanRun:
             f" deleted{gone}{kept} ({self.seconds:.2f} s)"
         )
 
-    __repr__ = __str__
 
-
-@dataclass(frozen=True)
-class CleanResult:
+class CleanResult(ServiceResult[CleanPlan, CleanRun]):
     """What `clean` did: the plans that were `runs`, the `plan` that was only made and its instant (None where it was
     only shown), and in `notes` why something was not done."""
 
-    runs: tuple[CleanRun, ...] = ()
-    plan: CleanPlan | None = None
-    planned: str | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def instants(self) -> tuple[str, ...]:
-        """Of the plans that were carried out."""
-        return tuple(run.instant for run in self.runs)
+    _preview = "would be a "
 
     @property
     def files(self) -> int:
         """Files that were deleted."""
         return sum(run.count for run in self.runs)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        planned = None
-        if self.plan is not None:
-            planned = {
-                "instant": self.planned,
-                "files": {partition: list(names) for partition, names in self.plan.files.items()},
-                "deleted_partitions": list(self.plan.partitions),
-                "earliest_kept": self.plan.earliest.time if self.plan.earliest else "",
-                "policy": self.plan.policy.value,
-            }
-        return {"runs": [run.to_dict() for run in self.runs], "planned": planned, "notes": list(self.notes)}
 
-    def __str__(self) -> str:
-        lines = [str(run) for run in self.runs]
-        if self.plan is not None:
-            lines.append(f"planned {self.planned}: {self.plan}" if self.planned else f"would be a {self.plan}")
-        return "\n".join([*lines, *self.notes])
+class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
+    """Deletes the files that no retained commit reads."""
 
-    __repr__ = __str__
+    name = "clean"
+    title = "cleaning"
+    noun = "clean"
+    action = Action.CLEAN
+    operation = "CLEAN"
+    after_write = ("cleaning.automatic",)
+    is_one_at_a_time = True
+    resumes = True
+    left = "was left"
+    result = CleanResult
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{self}</pre>"
+    def admit(self, context: WriteContext) -> None:
+        check_filters(settings_of(context).cleaning)
+        check_write(context.config.properties, table_features(context.opened), "clean")
 
+    def due(self, state: ServiceState) -> str | None:
+        if why := state.waiting(self.pending(state.timeline)):
+            return why
+        settings = state.settings.cleaning
+        if CleaningPolicy(settings.policy) is CleaningPolicy.KEEP_LATEST_FILE_VERSIONS:
+            state.reload()  # the write itself may have left something
+        found = find_cleanable(state.timeline, state.commits, settings, state.now, when_due=True)
+        if isinstance(found, NothingToDo):
+            return None
+        earliest = found.retention.earliest
+        if earliest is None:
+            return f"older than {count_text(found.retention.versions, 'file slice')}"
+        return f"what only commits before {earliest.time} see"
 
-_OPERATION = "CLEAN"
+    def plan(
+        self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
+    ) -> CleanPlan | NothingToDo:
+        settings, timeline = settings_of(context).cleaning, snapshot.timeline
+        found = find_cleanable(timeline, timeline.commits, settings, instant, when_due=when_due)
+        if isinstance(found, NothingToDo):
+            return found
+        plan = plan_clean(snapshot, found, settings)
+        if not plan.files:
+            return NothingToDo("nothing to clean: no file is one that only commits see which are not kept")
+        return plan
 
-Planner = Callable[[Snapshot, str], "CleanPlan | str"]
-"""Gives the plan of a clean, or why there is none, for the table under the lock and the instant."""
+    def encode(self, snapshot: Snapshot, plan: CleanPlan) -> bytes:
+        return encode_clean_plan(snapshot.storage.url(), plan)
+
+    def request(self, tx: ServiceTransaction, make: PlanBody, *, run: bool) -> Mapping[str, Any] | None:
+        """Request and take up under one lock: a write that is followed by a clean takes it once less."""
+        with tx.begin():
+            tx.prepare_metadata()
+            instant = tx.clock.next(after=tx.greatest_time())
+            body = make(tx.snapshot, instant)
+            if body is None:
+                return None
+            tx.instant = instant
+            tx.start()
+            writer = TimelineWriter(tx.storage, tx.config)
+            requested = writer.request(Action.CLEAN, instant, body)
+            if not tx.lock_is_held():
+                writer.remove_pending(requested)
+                remove_heartbeat(tx.storage, instant)
+                tx.refuse_lost("begin")
+            if run:
+                tx.inflight()
+            else:
+                tx.stop_heartbeat()
+                tx.remove_heartbeat()
+        return decode_action(body) if run else None
+
+    def run(self, context: WriteContext, tx: ServiceTransaction, plan: Mapping[str, Any]) -> CleanRun:
+        started = time.monotonic()
+        files = {partition: _data_files(partition, names) for partition, names in clean_files(plan).items()}
+        count = sum(map(len, files.values()))
+        with progress(f"deleting {count_text(count, 'file')}", count, counted=True) as advance:
+            for partition, names in files.items():
+                delete_files(tx.storage, partition, names, lambda _: advance(1))
+        done, gone = finish_clean(tx, plan, files, int((time.monotonic() - started) * 1000))
+        return CleanRun(
+            tx.instant,
+            done.completion_time or tx.instant,
+            {partition: tuple(names) for partition, names in files.items() if names},
+            tuple(gone),
+            (plan.get("earliestInstantToRetain") or {}).get("timestamp") or "",
+        )
 
 
 def clean(
     context: WriteContext, *, plan_only: bool = False, dry_run: bool = False, when_due: bool = False
 ) -> CleanResult:
-    """Carry out the clean that is pending, real Hudi's too, then plan one of what no kept commit can see, and do it.
-
-    `plan_only` makes the plan for another job to run, `dry_run` only shows it, `when_due` makes one only where commits
-    since the last clean have left files to delete. A clean that has nothing to do writes nothing.
-    """
-    settings = settings_of(context)
-    check_filters(settings)
-    check_write(context.config.properties, table_features(context.opened), "clean")
-    planner = _planner(settings, when_due=when_due)
-    if dry_run:
-        snapshot = context.opened
-        now = InstantClock(context.config.timezone).next(after=snapshot.timeline.greatest_time)
-        found = planner(snapshot, now)
-        return CleanResult(notes=(found,)) if isinstance(found, str) else CleanResult(plan=found)
-    runs: list[CleanRun] = []
-    waiting = [i for i in context.opened.timeline.pending if i.action is Action.CLEAN]
-    for instant in [] if plan_only else waiting:
-        try:
-            runs.append(run_clean(context, instant.time))
-        except CommitConflict as conflict:
-            return CleanResult(tuple(runs), notes=(f"clean {instant.time} was left: {conflict.message}",))
-    with clean_transaction(context) as tx:
-        started = _start(tx, planner, run=not plan_only)
-        if isinstance(started, str):
-            return CleanResult(tuple(runs), notes=(started,))
-        planned, body = started
-        if plan_only:
-            return CleanResult(tuple(runs), planned, tx.instant)
-        runs.append(_carry_out(tx, decode_action(body)))
-    return CleanResult(tuple(runs))
-
-
-def settings_of(context: WriteContext) -> CleaningSettings:
-    """How the table is cleaned, by the options of the job and the table."""
-    return service_settings(context.options.explicit, context.config.properties).cleaning
-
-
-def run_clean(context: WriteContext, instant: str) -> CleanRun:
-    """Carry out a plan. Raises `CommitConflict` where another process does, or has done it."""
-    with clean_transaction(context) as tx:
-        pending = tx.take_up(instant)
-        return _carry_out(tx, tx.timeline.plan(pending))
-
-
-def _planner(settings: CleaningSettings, *, when_due: bool) -> Planner:
-    def plan(snapshot: Snapshot, instant: str) -> CleanPlan | str:
-        timeline = snapshot.timeline
-        found = find_cleanable(timeline, timeline.commits, settings, instant, when_due=when_due)
-        if isinstance(found, str):
-            return found
-        made = plan_clean(snapshot, found, settings)
-        return made if made.files else "nothing to clean: no file is one that only commits see which are not kept"
-
-    return plan
-
-
-def _carry_out(tx: ServiceTransaction, plan: Mapping[str, Any]) -> CleanRun:
-    started = time.monotonic()
-    files = {partition: _data_files(partition, names) for partition, names in clean_files(plan).items()}
-    count = sum(map(len, files.values()))
-    with progress(f"deleting {count_text(count, 'file')}", count, counted=True) as advance:
-        for partition, names in files.items():
-            delete_files(tx.storage, partition, names, lambda _: advance(1))
-    done, gone = finish_clean(tx, plan, files, int((time.monotonic() - started) * 1000))
-    return CleanRun(
-        tx.instant,
-        done.completion_time or tx.instant,
-        {partition: tuple(names) for partition, names in files.items() if names},
-        tuple(gone),
-        (plan.get("earliestInstantToRetain") or {}).get("timestamp") or "",
-        time.monotonic() - started,
-        tuple(tx.rolled_back),
-    )
+    """Delete what no retained commit can see, see `run_service`. A clean that has nothing to do writes nothing;
+    `when_due` makes a plan only where commits since the last clean have left files to delete."""
+    return run_service(context, Cleaning(), plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
 
 def _data_files(partition: str, names: Sequence[str]) -> list[str]:
@@ -419,40 +399,6 @@ def _data_files(partition: str, names: Sequence[str]) -> list[str]:
         if is_data_path(path_in(partition, name))
         and (parse_base_file(partition, name, 0) or parse_log_file(partition, name, 0)) is not None
     ]
-
-
-def clean_transaction(context: WriteContext) -> ServiceTransaction:
-    """A clean between its requested and its completed instant. A run that dies or raises leaves the plan: what it has
-    deleted stays deleted, the next run does the rest."""
-    return ServiceTransaction(context, Action.CLEAN, _OPERATION, resumes=True)
-
-
-def _start(tx: ServiceTransaction, planner: Planner, *, run: bool) -> tuple[CleanPlan, bytes] | str:
-    """Put a plan on the timeline, and with `run` take it up: the plan, and its encoded form; or why there is none."""
-    with tx.begin():
-        tx.prepare_metadata()
-        waiting = next((i for i in tx.timeline.pending if i.action is Action.CLEAN), None)
-        if waiting is not None:
-            return f"no clean was planned: {waiting.time} is pending"
-        instant = tx.clock.next(after=tx.greatest_time())
-        found = planner(tx.snapshot, instant)
-        if isinstance(found, str):
-            return found
-        tx.instant = instant
-        tx.start()
-        writer = TimelineWriter(tx.storage, tx.config)
-        body = encode_clean_plan(tx.storage.url(), found)
-        requested = writer.request(Action.CLEAN, instant, body)
-        if not tx.lock_is_held():
-            writer.remove_pending(requested)
-            remove_heartbeat(tx.storage, instant)
-            tx.refuse_lost("begin")
-        if run:
-            tx.inflight()
-        else:
-            tx.stop_heartbeat()
-            tx.remove_heartbeat()
-    return found, body
 
 
 def finish_clean(

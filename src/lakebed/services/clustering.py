@@ -7,7 +7,6 @@ together up to `hoodie.parquet.max.file.size`.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,6 @@ from typing import Any
 
 from lakebed.concurrency.conflicts import CLUSTER_OPERATION
 from lakebed.config.features import check_write
-from lakebed.config.options import service_settings
 from lakebed.config.settings import ClusteringSettings
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.handles.cluster import BY_KEY, GroupClusterer, RowOrder, clustering_rows
@@ -31,6 +29,15 @@ from lakebed.operations.transaction import Transaction, TransactionHooks
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
 from lakebed.schema.arrow import leaf_paths
 from lakebed.services.compaction import groups_in_plans
+from lakebed.services.driver import (
+    NothingToDo,
+    PlannedService,
+    ServiceResult,
+    ServiceRun,
+    ServiceState,
+    run_service,
+    settings_of,
+)
 from lakebed.services.service import ServiceTransaction, progress
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot, table_features
@@ -41,39 +48,22 @@ from lakebed.timeline.bodies.plans import (
     encode_clustering_plan,
     planned_clustering,
 )
-from lakebed.timeline.instants import InstantClock, parse_time
+from lakebed.timeline.instants import parse_time
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.wording import count_text, size_text
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
 
-@dataclass(frozen=True)
-class ClusteringRun:
+@dataclass(frozen=True, repr=False)
+class ClusteringRun(ServiceRun):
     """One plan that was run. `checkpoint` is when it completed, `slices` are those that were read, `files` those that
     were written, with `rows` in `bytes`."""
 
-    instant: str
-    checkpoint: str
     slices: int
     files: tuple[str, ...]
     rows: int
     bytes: int
-    seconds: float = 0.0
-    rolled_back: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "instant": self.instant,
-            "checkpoint": self.checkpoint,
-            "slices": self.slices,
-            "files": list(self.files),
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "seconds": round(self.seconds, 4),
-            "rolled_back": list(self.rolled_back),
-        }
 
     def __str__(self) -> str:
         return (
@@ -82,102 +72,95 @@ class ClusteringRun:
             f" ({self.seconds:.2f} s)"
         )
 
-    __repr__ = __str__
 
-
-@dataclass(frozen=True)
-class ClusteringResult:
+class ClusteringResult(ServiceResult[ClusteringPlan, ClusteringRun]):
     """What `cluster` did: the plans that were `runs`, the `plan` that was only made and its instant, and in `notes` why
     something was not done."""
 
-    runs: tuple[ClusteringRun, ...] = ()
-    plan: ClusteringPlan | None = None
-    planned: str | None = None
-    notes: tuple[str, ...] = ()
+    _nothing = "nothing to cluster"
 
-    @property
-    def instants(self) -> tuple[str, ...]:
-        """Of the plans that were run."""
-        return tuple(run.instant for run in self.runs)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        planned = None
-        if self.plan is not None:
-            slices = [one for group in self.plan.groups for one in group.slices]
-            planned = {
-                "instant": self.planned,
-                "groups": len(self.plan.groups),
-                "slices": len(slices),
-                "bytes": sum(one.size for one in slices),
-                "files": sum(group.outputs for group in self.plan.groups),
-                "sort_columns": list(self.plan.sort_columns),
-                "layout": self.plan.layout,
-            }
-        return {"runs": [run.to_dict() for run in self.runs], "planned": planned, "notes": list(self.notes)}
+class Clustering(PlannedService[ClusteringPlan, ClusteringRun, ClusteringResult]):
+    """Writes the rows of file slices to other file groups, as the table's settings choose. On version 6 a clustering is
+    a replacecommit from the beginning."""
 
-    def __str__(self) -> str:
-        lines = [str(run) for run in self.runs]
-        if self.plan is not None:
-            lines.append(f"planned {self.planned}: {self.plan}" if self.planned else f"to be done: {self.plan}")
-        return "\n".join([*lines, *self.notes]) or "nothing to cluster"
+    name = "cluster"
+    title = noun = "clustering"
+    action = Action.CLUSTERING
+    operation = CLUSTER_OPERATION
+    after_write = ("clustering.inline",)
+    plan_after_write = "clustering.schedule_inline"
+    asked_by = ("clustering.inline", "clustering.schedule_inline", "clustering.by_services")
+    reads = "files"
+    result = ClusteringResult
 
-    __repr__ = __str__
+    def admit(self, context: WriteContext) -> None:
+        check_write(context.config.properties, table_features(context.opened), "cluster")
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{self}</pre>"
+    def pending(self, timeline: Timeline) -> list[Instant]:
+        return pending_clusterings(timeline)
+
+    def due(self, state: ServiceState) -> str | None:
+        state.reload()
+        if why := state.waiting(self.pending(state.timeline)):
+            return why
+        settings = state.settings
+        if not self.is_asked(settings) or clustering_verdict(state.timeline, settings.clustering) is not None:
+            return None
+        return f"{count_text(settings.clustering.due_after, 'commit')} or more since the last clustering"
+
+    def settings(self, context: WriteContext) -> ClusteringSettings:
+        return settings_of(context).clustering
+
+    def plan(
+        self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
+    ) -> ClusteringPlan | NothingToDo:
+        settings = self.settings(context)
+        if when_due and (why := clustering_verdict(snapshot.timeline, settings)) is not None:
+            return NothingToDo(f"no clustering is due: {why}")
+        return _plan_or_none(plan_clustering(context, snapshot, settings, instant))
+
+    def encode(self, snapshot: Snapshot, plan: ClusteringPlan) -> bytes:
+        return encode_clustering_plan(snapshot.storage.url(), plan)
+
+    def transaction(self, context: WriteContext) -> ServiceTransaction:
+        action = self.action if has_completion_times(context.config.version) else Action.REPLACECOMMIT
+        return ServiceTransaction(context, action, self.operation)
+
+    def run(self, context: WriteContext, tx: ServiceTransaction, plan: Mapping[str, Any]) -> ClusteringRun:
+        snapshot = tx.snapshot
+        planned = _planned(tx, plan)
+        tx.hooks = inputs = _PlannedInputs(planned)
+        inputs.check_slices(tx, snapshot)
+        writer = _writer(context, snapshot, self.settings(context), planned, tx.instant)
+        statuses = _run(context, writer, planned)
+        replaced = replaced_ids((one.partition, one.file_id) for op in planned.operations for one in op.slices)
+        completed = tx.finish(tx.commit_metadata(statuses, snapshot.avro_schema, replaced), statuses)
+        with suppress(Exception):  # the clustering is valid
+            context.index.committed(tx.instant, snapshot_of(tx.storage, tx.config, tx.load()))
+        return ClusteringRun(
+            tx.instant,
+            completed.completion_time or tx.instant,
+            sum(len(op.slices) for op in planned.operations),
+            tuple(s.path for s in statuses if s.path is not None),
+            sum(s.num_writes for s in statuses),
+            sum(s.file_size for s in statuses),
+        )
 
 
 def cluster(
-    context: WriteContext,
-    *,
-    plan_only: bool = False,
-    dry_run: bool = False,
-    when_due: bool = False,
-    pending_only: bool = False,
+    context: WriteContext, *, plan_only: bool = False, dry_run: bool = False, when_due: bool = False
 ) -> ClusteringResult:
-    """Run the plans that are pending, real Hudi's too, then (not with `pending_only`) make one by the table's settings
-    and run it.
-
-    `plan_only` makes the plan for another job to run, `dry_run` only shows it; `when_due` makes one only after so many
-    commits as the settings name. Plans that another process runs are left to it.
-    """
-    settings = service_settings(context.options.explicit, context.config.properties).clustering
-    check_write(context.config.properties, table_features(context.opened), "cluster")
-    if dry_run:
-        return _preview(context, settings, when_due=when_due)
-    runs: list[ClusteringRun] = []
-    notes: list[str] = []
-    if not plan_only:
-        for instant in pending_clusterings(context.opened.timeline):
-            try:
-                runs.append(run_clustering(context, settings, instant.time))
-            except CommitConflict as conflict:
-                notes.append(f"clustering {instant.time} was not run: {conflict.message}")
-    if pending_only:
-        return ClusteringResult(tuple(runs), notes=tuple(notes))
-    scheduled = schedule_clustering(context, settings, when_due=when_due)
-    if scheduled.instant is None:
-        return ClusteringResult(tuple(runs), notes=(*notes, scheduled.why))
-    if plan_only:
-        return ClusteringResult(tuple(runs), scheduled.plan, scheduled.instant, tuple(notes))
-    runs.append(run_clustering(context, settings, scheduled.instant))
-    return ClusteringResult(tuple(runs), notes=tuple(notes))
+    """Cluster what the table's settings choose, see `run_service`."""
+    return run_service(context, Clustering(), plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
 
-def next_instant(context: WriteContext) -> str:
-    """The instant that a service would get now."""
-    return InstantClock(context.config.timezone).next(after=context.opened.timeline.greatest_time)
-
-
-def _preview(context: WriteContext, settings: ClusteringSettings, *, when_due: bool) -> ClusteringResult:
-    """What would be done; nothing is."""
-    timeline = context.opened.timeline
-    notes = tuple(f"clustering {instant.time} waits to be run" for instant in pending_clusterings(timeline))
-    if when_due and (why := clustering_verdict(timeline, settings)) is not None:
-        return ClusteringResult(notes=(*notes, f"no clustering is due: {why}"))
-    plan = plan_clustering(context, context.opened, settings, next_instant(context))
-    return ClusteringResult(plan=plan if plan.groups else None, notes=notes)
+def _plan_or_none(plan: ClusteringPlan) -> ClusteringPlan | NothingToDo:
+    return (
+        plan
+        if plan.groups
+        else NothingToDo("no clustering was planned: no file slices that the settings choose are free")
+    )
 
 
 def pending_clusterings(timeline: Timeline) -> list[Instant]:
@@ -198,36 +181,6 @@ def clustering_verdict(timeline: Timeline, settings: ClusteringSettings) -> str 
 def _bodies(timeline: Timeline, times: Sequence[str]) -> list[str]:
     chosen = [i for i in timeline.commits if i.time in set(times)]
     return [meta.operation for meta in timeline.commits_metadata(chosen)]
-
-
-@dataclass(frozen=True)
-class ScheduledClustering:
-    """A plan that was put on the timeline, or why none was."""
-
-    instant: str | None
-    plan: ClusteringPlan | None
-    why: str = ""
-
-
-def schedule_clustering(context: WriteContext, settings: ClusteringSettings, *, when_due: bool) -> ScheduledClustering:
-    """Put a plan of what the settings choose on the timeline."""
-    made: list[ClusteringPlan] = []
-    reasons: list[str] = []
-
-    def body(snapshot: Snapshot, instant: str) -> bytes | None:
-        if when_due and (why := clustering_verdict(snapshot.timeline, settings)) is not None:
-            reasons.append(f"no clustering is due: {why}")
-            return None
-        plan = plan_clustering(context, snapshot, settings, instant)
-        if not plan.groups:
-            reasons.append("no clustering was planned: no file slices that the settings choose are free")
-            return None
-        made.append(plan)
-        return encode_clustering_plan(snapshot.storage.url(), plan)
-
-    with ServiceTransaction(context, _action(context), CLUSTER_OPERATION) as tx:
-        instant = tx.plan(body)
-    return ScheduledClustering(instant, made[-1] if instant else None, reasons[-1] if reasons else "")
 
 
 def plan_clustering(
@@ -301,46 +254,14 @@ def check_sort_columns(snapshot: Snapshot, settings: ClusteringSettings) -> None
         )
 
 
-def run_clustering(context: WriteContext, settings: ClusteringSettings, instant: str) -> ClusteringRun:
-    """Run a plan. Raises `CommitConflict` where another process runs it or has completed it, and where a file slice of
-    the plan has changed meanwhile: then the plan is taken off the timeline. Nothing is visible of what raises."""
-    started = time.monotonic()
-    inputs = _PlannedInputs()
-    with ServiceTransaction(context, _action(context), CLUSTER_OPERATION, hooks=inputs) as tx:
-        tx.take_up(instant)
-        snapshot = tx.snapshot
-        planned = inputs.planned = _planned(tx, instant)
-        inputs.check_slices(tx, snapshot)
-        writer = _writer(context, snapshot, settings, planned, instant)
-        statuses = _run(context, writer, planned)
-        replaced = replaced_ids((one.partition, one.file_id) for op in planned.operations for one in op.slices)
-        metadata = tx.commit_metadata(statuses, snapshot.avro_schema, replaced)
-        completed = tx.finish(metadata, statuses)
-        with suppress(Exception):  # the clustering is valid
-            context.index.committed(instant, snapshot_of(tx.storage, tx.config, tx.load()))
-    slices = sum(len(op.slices) for op in planned.operations)
-    return ClusteringRun(
-        instant,
-        completed.completion_time or instant,
-        slices,
-        tuple(s.path for s in statuses if s.path is not None),
-        sum(s.num_writes for s in statuses),
-        sum(s.file_size for s in statuses),
-        time.monotonic() - started,
-        tuple(tx.rolled_back),
-    )
-
-
-def _planned(tx: ServiceTransaction, instant: str) -> PlannedClustering:
-    timeline = tx.snapshot.timeline
-    pending = timeline.find(instant, tx.action)
-    planned = planned_clustering(timeline.plan(pending)) if pending is not None else None
-    if planned is None or not planned.operations:
+def _planned(tx: ServiceTransaction, plan: Mapping[str, Any]) -> PlannedClustering:
+    planned = planned_clustering(plan)
+    if not planned.operations:
         tx.require_pending(tx.load())  # another process may have removed it, or completed and archived it
         raise UnsupportedFeature(
-            f"the plan of clustering {instant} names no file slices",
+            f"the plan of clustering {tx.instant} names no file slices",
             hint="Take it off the timeline with the engine that made it.",
-            context={"feature": "clustering plan", "instant": instant},
+            context={"feature": "clustering plan", "instant": tx.instant},
         )
     return planned
 
@@ -373,21 +294,15 @@ def _run(context: WriteContext, writer: GroupClusterer, planned: PlannedClusteri
         return checked_statuses(engine.collect(mapped))
 
 
-def _action(context: WriteContext) -> Action:
-    """On version 6 a clustering is a replacecommit from the beginning."""
-    return Action.CLUSTERING if has_completion_times(context.config.version) else Action.REPLACECOMMIT
-
-
 @dataclass
 class _PlannedInputs(TransactionHooks):
     """A clustering completes only where the slices that it read are still those of the table."""
 
-    planned: PlannedClustering | None = None
+    planned: PlannedClustering
     _is_stale: bool = False
 
     def check(self, tx: Transaction, timeline: Timeline, others: Sequence[CommitMetadata] = ()) -> None:
-        if self.planned is not None:
-            self.check_slices(tx, snapshot_of(tx.storage, tx.config, timeline))
+        self.check_slices(tx, snapshot_of(tx.storage, tx.config, timeline))
 
     def before_completion(
         self, tx: Transaction, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]
@@ -419,7 +334,6 @@ class _PlannedInputs(TransactionHooks):
 
     def check_slices(self, tx: Transaction, snapshot: Snapshot) -> None:
         """Refuse where a slice of the plan was replaced, or got a newer file: rows would come back, or be lost."""
-        assert self.planned is not None
         planned = {(one.partition, one.file_id): one for op in self.planned.operations for one in op.slices}
         found = snapshot.file_slices({path for path, _ in planned}, groups_of_ids({name for _, name in planned}))
         now = {(one.partition, one.file_id): one for one in found}
@@ -431,7 +345,7 @@ class _PlannedInputs(TransactionHooks):
 
 def _is_as_planned(tx: Transaction, planned: CompactionOperation, now: FileSlice, timeline: Timeline) -> bool:
     """Whether a slice has the files of the plan; others that writes added which brought their rows to the new file
-    groups as well are none of the clustering's business."""
+    groups as well are ignored."""
     files = {*filter(None, [planned.base_file]), *planned.log_files}
     current = {*([now.base_file.name] if now.base_file else []), *(log.name for log in now.log_files)}
     later = current - files
@@ -470,6 +384,58 @@ def _changed(group: FileGroupId, instant: str) -> CommitConflict:
 _FEWEST = 2
 
 
+@dataclass(frozen=True)
+class SmallFiles(Clustering):
+    """Puts the small files together of each partition path that has `least` of them or more; its plans are those of a
+    clustering."""
+
+    least: int = _FEWEST
+
+    name = "merge_small_files"
+    title = "file sizing"
+    after_write = asked_by = ()
+    plan_after_write = ""
+
+    def due(self, state: ServiceState) -> str | None:
+        least = state.settings.file_sizing.files
+        if least < 1 or not can_merge(state.context):
+            return None
+        found = partitions_with_small_files(state.context, state.context.opened, max(_FEWEST, least))
+        return f"{sum(found.values())} small files are in {count_text(len(found), 'partition path')}" if found else None
+
+    def serve(self, state: ServiceState) -> ClusteringResult:
+        return merge_small_files(state.context, least=max(_FEWEST, state.settings.file_sizing.files))
+
+    def pending(self, timeline: Timeline) -> list[Instant]:
+        """None: clustering runs the plans."""
+        return []
+
+    def settings(self, context: WriteContext) -> ClusteringSettings:
+        """Of small files, in the order that the table's own clustering has."""
+        return replace(
+            settings_of(context).clustering,
+            plan_strategy="SparkSizeBasedClusteringPlanStrategy",
+            partition_regex="",
+            partition_filter="NONE",
+            small_file_limit=context.settings.small_file_limit,
+            group_bytes=context.settings.max_file_size,
+            file_bytes=context.settings.max_file_size,
+            singles=False,
+        )
+
+    def plan(
+        self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
+    ) -> ClusteringPlan | NothingToDo:
+        paths = tuple(partitions_with_small_files(context, snapshot, self.least))
+        if not paths:
+            return NothingToDo(_NO_SMALL_FILES)
+        settings = replace(self.settings(context), partitions=paths)
+        return _plan_or_none(plan_clustering(context, snapshot, settings, instant))
+
+
+_NO_SMALL_FILES = "no partition path has small files enough to put together"
+
+
 def merge_small_files(
     context: WriteContext, *, least: int | None = None, plan_only: bool = False, dry_run: bool = False
 ) -> ClusteringResult:
@@ -488,20 +454,11 @@ def merge_small_files(
             " a consistent one, or a table with another index.",
             context={"index": context.index.name},
         )
-    check_write(context.config.properties, table_features(context.opened), "cluster")
-    counts = partitions_with_small_files(context, least or _FEWEST)
-    if not counts:
-        return ClusteringResult(notes=("no partition path has small files enough to put together",))
-    settings = _sizing(context, counts)
-    if dry_run:
-        plan = plan_clustering(context, context.opened, settings, next_instant(context))
-        return ClusteringResult(plan=plan if plan.groups else None)
-    scheduled = schedule_clustering(context, settings, when_due=False)
-    if scheduled.instant is None:
-        return ClusteringResult(notes=(scheduled.why,))
-    if plan_only:
-        return ClusteringResult((), scheduled.plan, scheduled.instant)
-    return ClusteringResult((run_clustering(context, settings, scheduled.instant),))
+    sizing = SmallFiles(least or _FEWEST)
+    if not partitions_with_small_files(context, context.opened, sizing.least):
+        sizing.admit(context)
+        return ClusteringResult(notes=(_NO_SMALL_FILES,))
+    return run_service(context, sizing, plan_only=plan_only, dry_run=dry_run)
 
 
 def can_merge(context: WriteContext) -> bool:
@@ -509,10 +466,10 @@ def can_merge(context: WriteContext) -> bool:
     return context.index.hashing is None
 
 
-def partitions_with_small_files(context: WriteContext, least: int) -> Mapping[str, int]:
+def partitions_with_small_files(context: WriteContext, snapshot: Snapshot, least: int) -> Mapping[str, int]:
     """The number of small files that are in no pending plan, of each partition path that has `least` or more."""
-    snapshot, limit = context.opened, context.settings.small_file_limit
-    busy = _busy(snapshot)
+    limit = context.settings.small_file_limit
+    busy = {*groups_in_plans(snapshot.timeline), *snapshot.timeline.pending_log_compaction()}
     counts = Counter(one.partition for one in snapshot.file_slices() if _is_small(one, limit, busy))
     return {path: count for path, count in sorted(counts.items()) if count >= least}
 
@@ -520,23 +477,3 @@ def partitions_with_small_files(context: WriteContext, least: int) -> Mapping[st
 def _is_small(one: FileSlice, limit: int, busy: Collection[tuple[str, str]]) -> bool:
     base = one.base_file
     return base is not None and base.size < limit and (one.partition, one.file_id) not in busy
-
-
-def _busy(snapshot: Snapshot) -> Collection[tuple[str, str]]:
-    return {*groups_in_plans(snapshot.timeline), *snapshot.timeline.pending_log_compaction()}
-
-
-def _sizing(context: WriteContext, paths: Collection[str]) -> ClusteringSettings:
-    """A clustering of the small files in these partition paths, in the order that the table's own clustering has."""
-    usual = service_settings(context.options.explicit, context.config.properties).clustering
-    return replace(
-        usual,
-        plan_strategy="SparkSizeBasedClusteringPlanStrategy",
-        partitions=tuple(paths),
-        partition_regex="",
-        partition_filter="NONE",
-        small_file_limit=context.settings.small_file_limit,
-        group_bytes=context.settings.max_file_size,
-        file_bytes=context.settings.max_file_size,
-        singles=False,
-    )

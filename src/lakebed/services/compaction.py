@@ -6,8 +6,7 @@ made under the table lock and run outside it, by this process or another, while 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -15,12 +14,11 @@ import pyarrow as pa
 
 from lakebed.concurrency.conflicts import COMPACT_OPERATION
 from lakebed.config.features import check_write
-from lakebed.config.options import compaction_settings
 from lakebed.config.settings import CompactionSettings
 from lakebed.engine.base import GroupFunction, Task
-from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
+from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.handles.compact import COMPACTED_SCHEMA, Compacted, SliceCompactor, compacted, operation_rows
-from lakebed.model import WRITER_ID, Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
+from lakebed.model import WRITER_ID, Action, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.policies.compaction import (
     CompactionTrigger,
@@ -31,6 +29,15 @@ from lakebed.policies.compaction import (
     last_compaction,
     plan_compaction,
 )
+from lakebed.services.driver import (
+    NothingToDo,
+    PlannedService,
+    ServiceResult,
+    ServiceRun,
+    ServiceState,
+    run_service,
+    settings_of,
+)
 from lakebed.services.service import Advance, ServiceTransaction, progress
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.timeline.bodies.commit import commit_from_record
@@ -40,7 +47,7 @@ from lakebed.timeline.bodies.plans import (
     compaction_operations,
     encode_compaction_plan,
 )
-from lakebed.timeline.instants import InstantClock, parse_time
+from lakebed.timeline.instants import parse_time
 from lakebed.timeline.timeline import COMMITS, Timeline
 from lakebed.wording import count_text, size_text
 from lakebed.write_status import checked_statuses
@@ -80,16 +87,12 @@ class CompactedSlice:
         )
 
 
-@dataclass(frozen=True)
-class CompactionRun:
+@dataclass(frozen=True, repr=False)
+class CompactionRun(ServiceRun):
     """One plan that was run. `checkpoint` is when it completed."""
 
-    instant: str
-    checkpoint: str
     operation: str
     slices: tuple[CompactedSlice, ...]
-    seconds: float = 0.0
-    rolled_back: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -138,123 +141,80 @@ class CompactionRun:
             f" ({counts or 'none changed'}, {self.seconds:.2f} s)"
         )
 
-    __repr__ = __str__
 
-
-@dataclass(frozen=True)
-class CompactionResult:
+class CompactionResult(ServiceResult[CompactionPlan, CompactionRun]):
     """What `compact` did: the plans that were `runs`, the `plan` that was only made and its instant, and in `notes` why
     something was not done."""
 
-    runs: tuple[CompactionRun, ...] = ()
-    plan: CompactionPlan | None = None
-    planned: str | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def instants(self) -> tuple[str, ...]:
-        """Of the plans that were run."""
-        return tuple(run.instant for run in self.runs)
+    _nothing = "nothing to compact"
 
     @property
     def slices(self) -> Sequence[CompactedSlice]:
         """All slices that were merged."""
         return [one for run in self.runs for one in run.slices]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        planned = None
-        if self.plan is not None:
-            planned = {
-                "instant": self.planned,
-                "file_groups": len(self.plan.slices),
-                "log_files": sum(len(s.log_files) for s in self.plan.slices),
-                "log_bytes": sum(log.size for s in self.plan.slices for log in s.log_files),
-            }
-        return {"runs": [run.to_dict() for run in self.runs], "planned": planned, "notes": list(self.notes)}
 
-    def __str__(self) -> str:
-        lines = [str(run) for run in self.runs]
-        if self.plan is not None:
-            lines.append(f"planned {self.planned}: {self.plan}" if self.planned else f"to be done: {self.plan}")
-        return "\n".join([*lines, *self.notes]) or "nothing to compact"
+class LogMerging(PlannedService[CompactionPlan, CompactionRun, CompactionResult]):
+    """What compaction and log compaction share: plans of file slices with log files, of a merge-on-read table."""
 
-    __repr__ = __str__
+    reads = "logs"
+    result = CompactionResult
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{self}</pre>"
+    def admit(self, context: WriteContext) -> None:
+        """Refuse a table that has no log files or that a compaction could not keep right."""
+        if context.config.table_type != "mor":
+            raise InvalidOption(
+                f"table {context.config.name!r} is copy-on-write: it has no log files to compact",
+                hint="Only merge-on-read tables are compacted.",
+            )
+        check_write(context.config.properties, table_features(context.opened), "compact")
+
+    def encode(self, snapshot: Snapshot, plan: CompactionPlan) -> bytes:
+        return encode_compaction_plan(plan)
 
 
-@dataclass(frozen=True)
-class Scheduled:
-    """A plan that was put on the timeline, or why none was."""
+class Compaction(LogMerging):
+    """Merges log files into new base files."""
 
-    instant: str | None
-    plan: CompactionPlan | None
-    why: str = ""
+    name = "compact"
+    title = noun = "compaction"
+    action = Action.COMPACTION
+    operation = COMPACT_OPERATION
+    after_write = ("compaction.inline",)
+    plan_after_write = "compaction.schedule_inline"
+    left = "was left"
 
-
-def schedule_compaction(context: WriteContext, settings: CompactionSettings, *, when_due: bool) -> Scheduled:
-    """Plan a compaction of what has log files; with `when_due` only if the trigger fires."""
-    return schedule(context, Action.COMPACTION, COMPACT_OPERATION, CompactionPlanner(settings, when_due))
-
-
-def schedule(context: WriteContext, action: Action, operation: str, planner: Planner) -> Scheduled:
-    """Put a plan of this service on the timeline, where there is something to do."""
-
-    def body(snapshot: Snapshot, instant: str) -> bytes | None:
-        found = planner.plan(snapshot, instant)
-        if isinstance(found, str):
-            planner.why = found
+    def due(self, state: ServiceState) -> str | None:
+        if state.context.config.table_type != "mor":
             return None
-        planner.made = found
-        return encode_compaction_plan(found)
+        state.reload()
+        if why := state.waiting(self.pending(state.timeline)):
+            return why
+        trigger = trigger_of(state.settings.compaction)
+        verdict = trigger.verdict(state.timeline.instants, state.now, state.context.config.timezone)
+        return verdict.why if verdict.is_due else None
 
-    with ServiceTransaction(context, action, operation) as tx:
-        instant = tx.plan(body)
-    return Scheduled(instant, planner.made if instant else None, planner.why)
-
-
-def preview(context: WriteContext, action: Action, planner: Planner) -> CompactionResult:
-    """What the planner would plan, and what waits; nothing is written."""
-    timeline = context.opened.timeline
-    notes = [f"{action} {i.time} waits to be run" for i in timeline.pending if i.action is action]
-    instant = InstantClock(context.config.timezone).next(after=timeline.greatest_time)
-    found = planner.plan(context.opened, instant)
-    if isinstance(found, str):
-        return CompactionResult(notes=(*notes, found))
-    return CompactionResult(plan=found, notes=tuple(notes))
-
-
-class Planner:
-    """Makes a plan, or gives the reason why there is none."""
-
-    def __init__(self, settings: CompactionSettings, when_due: bool) -> None:
-        self.settings = settings
-        self.when_due = when_due
-        self.made: CompactionPlan | None = None
-        self.why = ""
-
-    def plan(self, snapshot: Snapshot, instant: str) -> CompactionPlan | str:
-        raise NotImplementedError
-
-
-class CompactionPlanner(Planner):
-    def plan(self, snapshot: Snapshot, instant: str) -> CompactionPlan | str:
-        settings, timeline, config = self.settings, snapshot.timeline, snapshot.config
+    def plan(
+        self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
+    ) -> CompactionPlan | NothingToDo:
+        settings, timeline, config = settings_of(context).compaction, snapshot.timeline, snapshot.config
         if not has_completion_times(config.version):
             waiting = next((i for i in timeline.pending if i.action in COMMITS), None)
             if waiting is not None:
                 # its log blocks are in files of the slices that would be merged
-                return f"no compaction was planned: {waiting.action} {waiting.time} is pending"
-        if self.when_due:
+                return NothingToDo(f"no compaction was planned: {waiting.action} {waiting.time} is pending")
+        if when_due:
             verdict = trigger_of(settings).verdict(timeline.instants, instant, config.timezone)
             if not verdict.is_due:
-                return f"no compaction is due: {verdict.why}"
+                return NothingToDo(f"no compaction is due: {verdict.why}")
         selection = selection_of(settings)
-        known = self._partitions(snapshot)
-        today = parse_time(instant, config.timezone).date()
-        chosen = selection.partitions(known, today)
+        known = None
+        if settings.incremental and when_due:
+            # by hand all are looked at: a plan of real Hudi may have forgotten some
+            known = partitions_since_compaction(timeline)
+        if known is None:
+            known = frozenset(snapshot.partitions())
+        chosen = selection.partitions(known, parse_time(instant, config.timezone).date())
         busy = groups_in_plans(timeline)
         slices = slices_of(snapshot, chosen)
         plan = plan_compaction(
@@ -264,16 +224,15 @@ class CompactionPlanner(Planner):
             passed_over=set(known) - set(chosen),
             remembers=settings.incremental,
         )
-        return plan if plan.slices else _why_none(slices, busy, selection, known, chosen)
+        return plan if plan.slices else NothingToDo(_why_none(slices, busy, selection, known, chosen))
 
-    def _partitions(self, snapshot: Snapshot) -> frozenset[str]:
-        """The partition paths that may have log files. By hand all are looked at: a plan of real Hudi may have
-        forgotten some."""
-        if self.settings.incremental and self.when_due:
-            changed = partitions_since_compaction(snapshot.timeline)
-            if changed is not None:
-                return changed
-        return frozenset(snapshot.partitions())
+    def run(self, context: WriteContext, tx: ServiceTransaction, plan: Mapping[str, Any]) -> CompactionRun:
+        snapshot = tx.snapshot
+        operations = compaction_operations(plan)
+        reader = replace(snapshot.reader, memory=context.settings.memory)
+        writer = SliceCompactor(reader, tx.instant, file_format(context, snapshot))
+        done = run_operations(context, writer, operations, f"compacting {count_text(len(operations), 'file slice')}")
+        return completed_run(done, snapshot, self.operation, tx)
 
 
 def trigger_of(settings: CompactionSettings) -> CompactionTrigger:
@@ -340,77 +299,10 @@ def _why_none(
 
 
 def compact(
-    context: WriteContext,
-    *,
-    plan_only: bool = False,
-    dry_run: bool = False,
-    when_due: bool = False,
-    pending: bool = True,
+    context: WriteContext, *, plan_only: bool = False, dry_run: bool = False, when_due: bool = False
 ) -> CompactionResult:
-    """Run the plans that are pending, real Hudi's too, then make one of everything else that has log files and run it.
-
-    `plan_only` makes the plan for another job to run, `dry_run` only shows it; `when_due` makes one only where the
-    table's trigger fires.
-    Plans that another process runs are left to it. Raises `InvalidOption` for a copy-on-write table.
-    """
-    settings = settings_of(context)
-    admit_compaction(context)
-    if dry_run:
-        return preview(context, Action.COMPACTION, CompactionPlanner(settings, when_due))
-    runs: list[CompactionRun] = []
-    notes: list[str] = []
-    if pending and not plan_only:
-        for instant in pending_plans(context.opened):
-            try:
-                runs.append(run_compaction(context, instant.time))
-            except CommitConflict as conflict:
-                notes.append(f"compaction {instant.time} was left: {conflict.message}")
-    scheduled = schedule_compaction(context, settings, when_due=when_due)
-    if scheduled.instant is None:
-        return CompactionResult(tuple(runs), notes=(*notes, scheduled.why))
-    if plan_only:
-        return CompactionResult((), scheduled.plan, scheduled.instant, tuple(notes))
-    runs.append(run_compaction(context, scheduled.instant))
-    return CompactionResult(tuple(runs), notes=tuple(notes))
-
-
-def settings_of(context: WriteContext) -> CompactionSettings:
-    """How the table's logs are compacted, by the options of the job and the table."""
-    return compaction_settings(context.options.explicit, context.config.properties)
-
-
-def pending_plans(snapshot: Snapshot, action: Action = Action.COMPACTION) -> list[Instant]:
-    """The plans that are to be run, oldest first."""
-    return [i for i in snapshot.timeline.pending if i.action is action]
-
-
-def run_compaction(context: WriteContext, instant: str) -> CompactionRun:
-    """Run a plan. Raises `CommitConflict` where another process runs it or has completed it; what raises leaves nothing
-    visible, and the plan as it was."""
-    started = time.monotonic()
-    with ServiceTransaction(context, Action.COMPACTION, COMPACT_OPERATION) as tx:
-        tx.take_up(instant)
-        snapshot = tx.snapshot
-        operations = operations_of(snapshot, instant, Action.COMPACTION)
-        reader = replace(snapshot.reader, memory=context.settings.memory)
-        writer = SliceCompactor(reader, instant, file_format(context, snapshot))
-        done = run_operations(context, writer, operations, f"compacting {count_text(len(operations), 'file slice')}")
-        metadata = commit_of(done, snapshot, COMPACT_OPERATION, tx)
-        completed = tx.finish(metadata, [one.status for one in done])
-    return CompactionRun(
-        instant,
-        completed.completion_time or instant,
-        COMPACT_OPERATION.lower(),
-        tuple(map(CompactedSlice.of, done)),
-        time.monotonic() - started,
-        tuple(tx.rolled_back),
-    )
-
-
-def operations_of(snapshot: Snapshot, instant: str, action: Action) -> list[CompactionOperation]:
-    """What a pending plan asks for."""
-    found = snapshot.timeline.find(instant, action)
-    return compaction_operations(snapshot.timeline.plan(found)) if found is not None else []
+    """Compact everything that has log files, see `run_service`. Raises `InvalidOption` for a copy-on-write table."""
+    return run_service(context, Compaction(), plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
 
 def run_operations(
@@ -429,14 +321,18 @@ def run_operations(
     return compacted(table)
 
 
-def commit_of(done: Sequence[Compacted], snapshot: Snapshot, operation: str, tx: ServiceTransaction) -> CommitMetadata:
-    """The body of the completed service."""
+def completed_run(
+    done: Sequence[Compacted], snapshot: Snapshot, operation: str, tx: ServiceTransaction
+) -> CompactionRun:
+    """Complete a compaction or log compaction that has written these file slices."""
     stats: dict[str, list[dict[str, Any]]] = {}
     for one in sorted(done, key=lambda one: (one.status.partition, one.status.file_id)):
         stats.setdefault(one.status.partition, []).append(one.stat())
     extra = {**tx.settings.extra_metadata, WRITER_ID: tx.writer_id, "schema": snapshot.avro_schema}
     record = {"partitionToWriteStats": stats, "extraMetadata": extra, "operationType": operation}
-    return commit_from_record(record)
+    completed = tx.finish(commit_from_record(record), [one.status for one in done])
+    slices = tuple(map(CompactedSlice.of, done))
+    return CompactionRun(tx.instant, completed.completion_time or tx.instant, operation.lower(), slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,13 +347,3 @@ class _Counted:
     ) -> Iterator[pa.RecordBatch]:
         yield from self.function(partition, number, batches, task)
         self.advance(1)
-
-
-def admit_compaction(context: WriteContext) -> None:
-    """Refuse a table that has no log files or that a compaction could not keep right."""
-    if context.config.table_type != "mor":
-        raise InvalidOption(
-            f"table {context.config.name!r} is copy-on-write: it has no log files to compact",
-            hint="Only merge-on-read tables are compacted.",
-        )
-    check_write(context.config.properties, table_features(context.opened), "compact")

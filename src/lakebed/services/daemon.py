@@ -22,8 +22,8 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import session_engine, write_context
 from lakebed.properties.file import load_table_config
 from lakebed.read.reopening import read_again
-from lakebed.services.due import SERVICES, TableService, engine_for, engine_for_all
-from lakebed.services.due import due_settings as settings_of
+from lakebed.services.driver import Service, ServiceState, fitting_context
+from lakebed.services.due import SERVICES
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
@@ -177,7 +177,7 @@ class ServedTable:
             if not has_run:
                 return
 
-    def _served(self, service: TableService) -> Iterator[ServiceEvent]:
+    def _served(self, service: Service[Any]) -> Iterator[ServiceEvent]:
         """Run one service if it is due as the table is now."""
         try:
             why, context = self._again(self._context(), lambda now: self._why(service, now))
@@ -185,13 +185,15 @@ class ServedTable:
                 return
             yield ServiceEvent("due", self.uri, service.name, why)
             started = time.monotonic()
-            done, context = self._again(context, lambda now: service.run(self._sized(now, service), settings_of(now)))
+            done, context = self._again(
+                context, lambda now: service.serve(ServiceState(fitting_context(now, service, self.spark)))
+            )
         except Exception as error:
             yield self._failed(service.name, error)
             return
         self._failures.pop(service.name, None)
         seconds = time.monotonic() - started
-        if service.did(done):
+        if service.has_changed(done):
             self._in_vain.pop(service.name, None)
             yield ServiceEvent("ran", self.uri, service.name, str(done), done.to_dict(), seconds)
         else:
@@ -208,11 +210,11 @@ class ServedTable:
 
         return read_again(context.storage, lambda: do(views[-1]), renew), views[-1]
 
-    def _why(self, service: TableService, context: WriteContext) -> str | None:
+    def _why(self, service: Service[Any], context: WriteContext) -> str | None:
         """Why a service is due. One that found nothing to do is not, until the table changes."""
         if self._waits(service.name):
             return None
-        why = service.due(context, settings_of(context))
+        why = service.due(ServiceState(context))
         known = self._in_vain.get(service.name)
         if known is not None and known[0].shows_same(context.opened) and known[1] == why:
             return None
@@ -228,14 +230,6 @@ class ServedTable:
         context = write_context(self._storage, fresh.config, session_engine(None), options)
         self._failures.pop(_OPENING, None)
         return replace(context, opened=self._view)
-
-    def _sized(self, context: WriteContext, service: TableService) -> WriteContext:
-        """On Spark where there is a session and the service has much to read."""
-        if service.clusters:
-            return replace(context, engine=engine_for_all(context.opened, context.engine, self.spark))
-        if service.merges:
-            return replace(context, engine=engine_for(context.opened, context.engine, self.spark))
-        return context
 
     def _waits(self, what: str) -> bool:
         failure = self._failures.get(what)

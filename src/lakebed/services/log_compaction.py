@@ -2,102 +2,74 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from lakebed.concurrency.conflicts import LOG_COMPACT_OPERATION
 from lakebed.config.settings import CompactionSettings
 from lakebed.errors import CommitConflict, UnsupportedFeature
 from lakebed.handles.compact import LogCompactor
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
-from lakebed.policies.compaction import log_compaction_verdict, plan_log_compaction
+from lakebed.policies.compaction import Verdict, log_compaction_verdict, plan_log_compaction
 from lakebed.services.compaction import (
-    CompactedSlice,
     CompactionResult,
     CompactionRun,
-    Planner,
-    Scheduled,
-    admit_compaction,
-    commit_of,
+    LogMerging,
+    completed_run,
     groups_in_plans,
-    operations_of,
-    preview,
     run_operations,
-    schedule,
-    settings_of,
     slices_of,
 )
+from lakebed.services.driver import NothingToDo, ServiceState, run_service, settings_of
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.bodies.plans import CompactionPlan
+from lakebed.timeline.bodies.plans import CompactionPlan, compaction_operations
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline
 from lakebed.wording import count_text
 
 
-def compact_logs(
-    context: WriteContext,
-    *,
-    plan_only: bool = False,
-    dry_run: bool = False,
-    when_due: bool = False,
-    pending_only: bool = False,
-) -> CompactionResult:
-    """Run the log compaction that is pending, or (not with `pending_only`) make a plan of the slices with many log
-    blocks and run it.
+class LogCompaction(LogMerging):
+    """Merges log blocks with each other. A plan that a compaction has overtaken, or whose runner died, is taken off the
+    timeline: nothing is lost with it."""
 
-    A plan that a compaction has overtaken, or whose runner died, is taken off the timeline: nothing is lost with it.
-    """
-    admit_compaction(context)
-    settings = settings_of(context)
-    if dry_run:
-        return preview(context, Action.LOGCOMPACTION, _LogCompactionPlanner(settings, when_due))
-    notes: list[str] = []
-    runs: list[CompactionRun] = []
-    waiting = [i for i in context.opened.timeline.pending if i.action is Action.LOGCOMPACTION]
-    for instant in [] if plan_only else waiting:
-        try:
-            runs.append(run_log_compaction(context, instant.time))
-        except (CommitConflict, UnsupportedFeature) as cause:
-            notes.append(f"log compaction {instant.time} was not run: {cause.message}")
-    if pending_only:
-        return CompactionResult(tuple(runs), notes=tuple(notes))
-    if waiting and not plan_only:
-        context = replace(context, opened=open_snapshot(context.storage))
-    scheduled = schedule_log_compaction(context, settings, when_due=when_due)
-    if scheduled.instant is None:
-        return CompactionResult(tuple(runs), notes=(*notes, scheduled.why))
-    if plan_only:
-        return CompactionResult(tuple(runs), scheduled.plan, scheduled.instant, tuple(notes))
-    runs.append(run_log_compaction(context, scheduled.instant))
-    return CompactionResult(tuple(runs), notes=tuple(notes))
+    name = "log_compact"
+    title = noun = "log compaction"
+    action = Action.LOGCOMPACTION
+    operation = LOG_COMPACT_OPERATION
+    after_write = asked_by = ("compaction.log_compaction", "compaction.log_compaction_inline")
+    leaves = (CommitConflict, UnsupportedFeature)
 
+    def due(self, state: ServiceState) -> str | None:
+        if state.context.config.table_type != "mor":
+            return None
+        state.reload()
+        if why := state.waiting(self.pending(state.timeline)):
+            return why
+        settings = state.settings
+        if not self.is_asked(settings) or not _verdict(state.timeline, settings.compaction).is_due:
+            return None
+        return f"{count_text(settings.compaction.log_blocks, 'delta commit')} or more since the last (log) compaction"
 
-def schedule_log_compaction(context: WriteContext, settings: CompactionSettings, *, when_due: bool) -> Scheduled:
-    """Plan a log compaction of the slices with many log blocks."""
-    return schedule(context, Action.LOGCOMPACTION, LOG_COMPACT_OPERATION, _LogCompactionPlanner(settings, when_due))
-
-
-class _LogCompactionPlanner(Planner):
-    def plan(self, snapshot: Snapshot, instant: str) -> CompactionPlan | str:
-        settings, timeline = self.settings, snapshot.timeline
+    def plan(
+        self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
+    ) -> CompactionPlan | NothingToDo:
+        settings, timeline = settings_of(context).compaction, snapshot.timeline
         if not has_completion_times(snapshot.config.version):
-            return "no log compaction was planned: lakebed merges the logs of tables from version 8 on"
+            return NothingToDo("no log compaction was planned: lakebed merges the logs of tables from version 8 on")
         if not MergeRules.of_table(snapshot.config).picks_winners:
-            return (
+            return NothingToDo(
                 "no log compaction was planned: by this table's merge mode a row of a log does not stay as it is;"
                 " compact() merges them with their base files"
             )
-        waiting = next((i for i in timeline.pending if i.action is Action.LOGCOMPACTION), None)
+        waiting = next(iter(self.pending(timeline)), None)
         if waiting is not None:
-            return f"no log compaction was planned: {waiting.time} is pending"
-        if self.when_due:
-            verdict = log_compaction_verdict(timeline.instants, log_compactions(timeline), settings.log_blocks)
-            if not verdict.is_due:
-                return f"no log compaction is due: {verdict.why}"
+            return NothingToDo(f"no log compaction was planned: {waiting.time} is pending")
+        if when_due and not (verdict := _verdict(timeline, settings)).is_due:
+            return NothingToDo(f"no log compaction is due: {verdict.why}")
         plan = plan_log_compaction(
             slices_of(snapshot, snapshot.partitions()),
             least_blocks=settings.log_blocks,
@@ -106,12 +78,31 @@ class _LogCompactionPlanner(Planner):
             before=min((i.time for i in timeline.pending if completes_as(i.action) in COMMITS), default=None),
             busy=groups_in_plans(timeline),
         )
-        return plan if plan.slices else f"no log compaction was planned: no file slice has {settings.log_blocks} blocks"
+        if not plan.slices:
+            return NothingToDo(f"no log compaction was planned: no file slice has {settings.log_blocks} blocks")
+        return plan
+
+    def run(self, context: WriteContext, tx: ServiceTransaction, plan: Mapping[str, Any]) -> CompactionRun:
+        snapshot = tx.snapshot
+        _refuse_overtaken(snapshot.timeline, tx.instant)
+        operations = compaction_operations(plan)
+        reader = replace(snapshot.reader, memory=context.settings.memory)
+        writer = LogCompactor(reader, tx.instant, file_format(context, snapshot))
+        what = f"merging the logs of {count_text(len(operations), 'file slice')}"
+        done = run_operations(context, writer, operations, what)
+        return completed_run([one for one in done if one.status.path is not None], snapshot, self.operation, tx)
 
 
-def is_log_compaction_due(timeline: Timeline, settings: CompactionSettings) -> bool:
+def compact_logs(
+    context: WriteContext, *, plan_only: bool = False, dry_run: bool = False, when_due: bool = False
+) -> CompactionResult:
+    """Merge the logs of the file slices with many log blocks, see `run_service`."""
+    return run_service(context, LogCompaction(), plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+
+
+def _verdict(timeline: Timeline, settings: CompactionSettings) -> Verdict:
     """Whether there are delta commits enough since the last compaction and the last log compaction."""
-    return log_compaction_verdict(timeline.instants, log_compactions(timeline), settings.log_blocks).is_due
+    return log_compaction_verdict(timeline.instants, log_compactions(timeline), settings.log_blocks)
 
 
 def mergeable_blocks(snapshot: Snapshot, file_slice: FileSlice) -> int:
@@ -119,32 +110,6 @@ def mergeable_blocks(snapshot: Snapshot, file_slice: FileSlice) -> int:
     one by one."""
     logs = snapshot.reader.logs(file_slice)
     return 0 if any(map(logs.is_partial, logs.data)) else len(logs.blocks)
-
-
-def run_log_compaction(context: WriteContext, instant: str) -> CompactionRun:
-    """Run a plan. What raises leaves nothing visible, and takes the plan off the timeline."""
-    started = time.monotonic()
-    with ServiceTransaction(context, Action.LOGCOMPACTION, LOG_COMPACT_OPERATION) as tx:
-        tx.take_up(instant)
-        snapshot = tx.snapshot
-        _refuse_overtaken(snapshot.timeline, instant)
-        operations = operations_of(snapshot, instant, Action.LOGCOMPACTION)
-        reader = replace(snapshot.reader, memory=context.settings.memory)
-        writer = LogCompactor(reader, instant, file_format(context, snapshot))
-        done = run_operations(
-            context, writer, operations, f"merging the logs of {count_text(len(operations), 'file slice')}"
-        )
-        done = [one for one in done if one.status.path is not None]
-        metadata = commit_of(done, snapshot, LOG_COMPACT_OPERATION, tx)
-        completed = tx.finish(metadata, [one.status for one in done])
-    return CompactionRun(
-        instant,
-        completed.completion_time or instant,
-        LOG_COMPACT_OPERATION.lower(),
-        tuple(map(CompactedSlice.of, done)),
-        time.monotonic() - started,
-        tuple(tx.rolled_back),
-    )
 
 
 def log_compactions(timeline: Timeline) -> list[Instant]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from lakebed.config.options import service_settings
 from lakebed.config.settings import PartitionTtlSettings
 from lakebed.engine.base import Rows
 from lakebed.errors import CommitConflict, InvalidOption
@@ -21,12 +20,13 @@ from lakebed.operations.overwrite import DeletePartitions, replaced_file_ids
 from lakebed.operations.pipeline import admit, run
 from lakebed.operations.write import Write
 from lakebed.services.compaction import groups_in_plans
+from lakebed.services.driver import Service, ServiceState, next_instant, settings_of
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
-from lakebed.timeline.instants import InstantClock, format_time, parse_time
-from lakebed.wording import count_text
+from lakebed.timeline.instants import format_time, parse_time
+from lakebed.wording import Printed, count_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class PartitionTtl:
 _READERS = 16
 
 
-@dataclass(frozen=True)
-class PartitionTtlResult:
+@dataclass(frozen=True, repr=False)
+class PartitionTtlResult(Printed):
     """What `expire_partitions` did, or with `dry_run` would do: the partition `paths` that go, each with the instant
     that its time counts from; `notes` name what was left, and why."""
 
@@ -93,7 +93,27 @@ class PartitionTtlResult:
         took = "" if self.dry_run else f" ({self.seconds:.2f} s)"
         return "\n".join([f"{begin} {what}: {some}{took}", *self.notes])
 
-    __repr__ = __str__
+
+class PartitionExpiry(Service[PartitionTtlResult]):
+    """Deletes the partition paths whose time is over."""
+
+    name = "expire_partitions"
+    title = "partition TTL"
+    after_write = ("partition_ttl.inline",)
+
+    def due(self, state: ServiceState) -> str | None:
+        settings = state.settings.partition_ttl
+        if never_expires(state.context, settings):
+            return None
+        state.reload()
+        over, _ = expired_partitions(state.context.opened, settings, state.now)
+        return f"{len(over)} partition paths are older than {settings.days} days" if over else None
+
+    def serve(self, state: ServiceState) -> PartitionTtlResult:
+        return expire_partitions(state.context)
+
+    def has_changed(self, outcome: PartitionTtlResult) -> bool:
+        return bool(outcome.paths)
 
 
 def expire_partitions(context: WriteContext, *, dry_run: bool = False) -> PartitionTtlResult:
@@ -103,12 +123,11 @@ def expire_partitions(context: WriteContext, *, dry_run: bool = False) -> Partit
     """
     admit(context, "delete_partition")
     started = time.monotonic()
-    settings = service_settings(context.options.explicit, context.config.properties).partition_ttl
+    settings = settings_of(context).partition_ttl
     if why := never_expires(context, settings):
         return PartitionTtlResult(dry_run=dry_run, notes=(why,))
     snapshot = context.opened
-    now = InstantClock(snapshot.config.timezone).next(after=snapshot.timeline.greatest_time)
-    over, notes = expired_partitions(snapshot, settings, now)
+    over, notes = expired_partitions(snapshot, settings, next_instant(context))
     if not over:
         days = f"no partition path is older than {settings.days} days"
         return PartitionTtlResult(dry_run=dry_run, notes=notes or (days,))

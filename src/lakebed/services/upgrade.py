@@ -36,8 +36,9 @@ from lakebed.operations.context import WriteContext
 from lakebed.policies.rollback import is_log_path
 from lakebed.properties.file import SUPPORTED_VERSIONS, update_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.services.cleaning import clean, run_clean, savepointed_files
+from lakebed.services.cleaning import Cleaning, clean, savepointed_files
 from lakebed.services.compaction import compact
+from lakebed.services.driver import run_plan
 from lakebed.services.undo import UndoTransaction
 from lakebed.services.upgrade_properties import changed_properties, other_layout, with_changes
 from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
@@ -328,7 +329,7 @@ def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool =
 def _finish_interrupted(context: WriteContext, plan: VersionPlan, verb: str) -> list[str]:
     """Finish what is planned, and leave no log file that the other version would read in another way."""
     waiting = [i for i in context.opened.timeline.pending if i.action is Action.CLEAN]
-    notes = [str(run_clean(context, instant.time)) for instant in waiting]
+    notes = [str(run_plan(context, Cleaning(), instant.time)) for instant in waiting]
     if context.config.table_type != "mor":
         return notes
     everything = resolve_options({**context.options.explicit, **_EVERYTHING})

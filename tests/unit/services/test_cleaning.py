@@ -19,7 +19,8 @@ from lakebed.config.settings import CleaningSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Action, State
-from lakebed.services.cleaning import clean_transaction, find_cleanable, run_clean
+from lakebed.services.cleaning import Cleaning, find_cleanable
+from lakebed.services.driver import NothingToDo, run_plan
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_plan
@@ -118,7 +119,7 @@ class History:
         before = timeline(table)
         found = find_cleanable(before, before.commits, CleaningSettings(commits=retained), "9" * 17, when_due=False)
         kept = data_files(table)
-        if not isinstance(found, str):
+        if not isinstance(found, NothingToDo):
             assert found.retention.earliest is not None
             first = found.retention.earliest.time
             older = [i.time for i in before.commits if i.time < first][-1:]
@@ -214,8 +215,8 @@ def test_hours_go_by_the_time_of_commits(plain: Make) -> None:
 
     exact = found(2)
     assert exact.retention.earliest == now.commits[2]
-    assert "no commit before" in found(1)  # nothing before the first commit
-    assert "of the last 2 hours" in found(9)  # nothing since: it all stays
+    assert "no commit before" in found(1).why  # nothing before the first commit
+    assert "of the last 2 hours" in found(9).why  # nothing since: it all stays
     by_hand = table.clean(options={"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS"})
     assert by_hand.files == 0
 
@@ -271,7 +272,7 @@ def test_only_partitions_that_changed_are_looked_at(plain: Make) -> None:
         put(table, n, "a")
     now = timeline(table)
     found = find_cleanable(now, now.commits, CleaningSettings(commits=2), now.greatest_time, when_due=True)
-    assert not isinstance(found, str)
+    assert not isinstance(found, NothingToDo)
     assert found.partitions == {"a"}
     assert set(table.clean(options=KEEP).runs[0].files) == {"a"}
 
@@ -403,14 +404,14 @@ def test_a_clean_that_another_process_carries_out_is_left_to_it(plain: Make) -> 
     for n in range(5):
         put(table, n)
     planned = table.clean(plan_only=True, options=KEEP).planned or ""
-    with clean_transaction(context(table)) as other:
+    with Cleaning().transaction(context(table)) as other:
         other.take_up(planned)
         done = table.clean(options=KEEP)
         assert done.runs == ()
         assert "being carried out by another process" in done.notes[0]
         put(table, 5)  # writers go on beside it
         other.abort()  # as if it died here
-    assert run_clean(context(table), planned).count == 4
+    assert run_plan(context(table), Cleaning(), planned).count == 4
     assert content(table) == after(5)
 
 

@@ -18,7 +18,8 @@ from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.row_groups.assembled import AssembledFile
 from lakebed.handles import cluster
 from lakebed.model import Action
-from lakebed.services.clustering import run_clustering
+from lakebed.services.clustering import Clustering
+from lakebed.services.driver import run_plan
 from lakebed.table import Table
 from lakebed.timeline.bodies.plans import planned_clustering
 from support.compaction_tables import bare, context, pending, snapshot
@@ -214,9 +215,8 @@ def test_a_run_that_died_is_taken_back_and_run_again(make: Make, monkeypatch: py
 
         with monkeypatch.context() as patched:
             patched.setattr(cluster.GroupClusterer, "cluster", fails)
-            given = context(table)
             with pytest.raises(RuntimeError):
-                run_clustering(given, given.options.clustering, planned)
+                run_plan(context(table), Clustering(), planned)
         assert [i.time for i in pending(table)] == [planned]
         assert lakebed.open(table.uri).cluster().instants == (planned,)
         assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before

@@ -15,12 +15,12 @@ import lakebed
 from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path
 from lakebed.concurrency.markers import list_markers
-from lakebed.config.options import resolve_options
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.base_file import read_footer
 from lakebed.model import Action, CommitMetadata, State
 from lakebed.properties.file import load_table_config
-from lakebed.services.compaction import run_compaction, schedule_compaction
+from lakebed.services.compaction import Compaction, compact
+from lakebed.services.driver import run_plan
 from lakebed.services.service import ServiceTransaction
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -87,7 +87,7 @@ def test_a_pending_plan_of_real_hudi_is_run_as_it_stands(name: str, tmp_path: Pa
     (plan,) = pending(table)
     before = bare(table.scan(meta=True).to_arrow())
     operations = compaction_operations(snapshot(table).timeline.plan(plan))
-    run = run_compaction(context(table), plan.time)
+    run = run_plan(context(table), Compaction(), plan.time)
     assert run.instant == plan.time
     assert {(s.partition, s.file_id) for s in run.slices} == {(o.partition, o.file_id) for o in operations}
     assert run.log_files == sum(len(o.log_files) for o in operations)
@@ -126,7 +126,7 @@ def test_write_stats_are_those_of_real_hudi(name: str, tmp_path: Path) -> None:
     for stats in expected.stats.values():
         for stat in stats:
             (uri / stat.path).unlink()
-    run_compaction(context(lakebed.open(str(uri))), theirs.time)
+    run_plan(context(lakebed.open(str(uri))), Compaction(), theirs.time)
     timeline = snapshot(lakebed.open(str(uri))).timeline
     ours = timeline.commit_metadata(next(i for i in timeline.commits if i.time == theirs.time))
     assert ours.operation == "COMPACT"
@@ -303,7 +303,7 @@ def test_a_plan_is_run_after_many_writes_and_another_compaction_follows(mor: Mak
 
 def run_all(table: Table) -> None:
     for plan in pending(table):
-        run_compaction(context(table), plan.time)
+        run_plan(context(table), Compaction(), plan.time)
 
 
 def test_a_partition_path_in_a_pending_plan_is_not_deleted(mor: Make) -> None:
@@ -342,15 +342,15 @@ def test_a_plan_that_another_process_runs_is_left_to_it(mor: Make) -> None:
     with ServiceTransaction(other, Action.COMPACTION, "COMPACT") as tx:
         tx.take_up(planned)
         with pytest.raises(CommitConflict, match="run by another process"):
-            run_compaction(context(table), planned)
+            run_plan(context(table), Compaction(), planned)
         result = table.compact()
         assert result.runs == ()
         assert "was left" in str(result)
         tx.abort()
     assert [i.state for i in pending(table)] == [State.REQUESTED]
-    run_compaction(context(table), planned)
+    run_plan(context(table), Compaction(), planned)
     with pytest.raises(CommitConflict, match="completed by another process"):
-        run_compaction(context(table), planned)
+        run_plan(context(table), Compaction(), planned)
     assert content(table) == [(1, "a", "y", 2)]
 
 
@@ -383,12 +383,12 @@ def test_the_plan_of_a_runner_that_died_is_run_again(mor: Make, version: int) ->
 def died_after_its_files(table: Table, instant: str) -> str:
     """A runner wrote its files and died; gives the path of one."""
     dead = ServiceTransaction(context(table), Action.COMPACTION, "COMPACT")
-    dead.take_up(instant)
+    pending = dead.take_up(instant)
     from lakebed.handles.compact import SliceCompactor
     from lakebed.operations.context import file_format
-    from lakebed.services.compaction import operations_of, run_operations
+    from lakebed.services.compaction import run_operations
 
-    operations = operations_of(dead.snapshot, instant, Action.COMPACTION)
+    operations = compaction_operations(dead.timeline.plan(pending))
     writer = SliceCompactor(dead.snapshot.reader, instant, file_format(dead.context, dead.snapshot))
     done = run_operations(dead.context, writer, operations, "")
     dead.stop_heartbeat()  # what a process that is gone no longer does
@@ -421,9 +421,9 @@ def test_version_6_plans_nothing_while_a_write_is_pending(mor: Make) -> None:
     later = str(int(load_timeline(storage, config).greatest_time) + 1)
     with Heartbeat(storage, later):
         TimelineWriter(storage, config).request(Action.DELTACOMMIT, later)
-        scheduled = schedule_compaction(context(table), resolve_options({}).compaction, when_due=False)
-        assert scheduled.instant is None
-        assert f"deltacommit {later} is pending" in scheduled.why
+        scheduled = compact(context(table), plan_only=True)
+        assert scheduled.planned is None
+        assert f"deltacommit {later} is pending" in str(scheduled)
 
 
 # -- by itself
@@ -601,7 +601,7 @@ def test_a_write_that_began_while_a_plan_was_pending_completes_behind_its_run(mo
     planned = table.compact(plan_only=True).planned or ""
     with held_writers():
         writer = _writer(table.uri, (2, "a", "late", 3))
-        run_compaction(context(table), planned)
+        run_plan(context(table), Compaction(), planned)
         writer.step(Model(False))
     assert writer.error is None
     assert content(table) == [(1, "a", "y", 2), (2, "a", "late", 3)]

@@ -366,7 +366,7 @@ def test_an_unexpected_error_is_reported(make: Make, monkeypatch: pytest.MonkeyP
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("lakebed.services.due.find_cleanable", broken)
+    monkeypatch.setattr("lakebed.services.cleaning.find_cleanable", broken)
     (event,) = lakebed.run_services(table.uri, once=True)
     assert (event.kind, event.text, event.seconds) == ("failed", "ZeroDivisionError: by zero", None)
 

@@ -13,7 +13,8 @@ from lakebed.errors import CommitConflict
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, scan_blocks
 from lakebed.format.sources import FileSource
 from lakebed.model import Action
-from lakebed.services.log_compaction import run_log_compaction
+from lakebed.services.driver import run_plan
+from lakebed.services.log_compaction import LogCompaction
 from lakebed.services.service import ServiceTransaction
 from lakebed.table import Table
 from support.compaction_tables import bare, context, pending, snapshot
@@ -170,7 +171,7 @@ def test_a_compaction_that_overtook_the_plan_takes_it_off(mor: Make) -> None:
     planned = table.compact_logs(plan_only=True).planned or ""
     table.compact()
     with pytest.raises(CommitConflict, match="begins new file slices"):
-        run_log_compaction(context(table), planned)
+        run_plan(context(table), LogCompaction(), planned)
     assert pending(table) == []
     assert content(table) == [(1, "a", "v3", 3)]
 

@@ -44,6 +44,11 @@ class CompactionPlan:
     missing: tuple[str, ...] | None = ()
     is_log_compaction: bool = False
 
+    def to_dict(self) -> dict[str, Any]:
+        """Its size as plain values, for JSON."""
+        logs = [log.size for file_slice in self.slices for log in file_slice.log_files]
+        return {"file_groups": len(self.slices), "log_files": len(logs), "log_bytes": sum(logs)}
+
     def __str__(self) -> str:
         kind = "log compaction" if self.is_log_compaction else "compaction"
         logs = [log.size for file_slice in self.slices for log in file_slice.log_files]
@@ -75,6 +80,15 @@ class CleanPlan:
     def count(self) -> int:
         """How many files go."""
         return sum(map(len, self.files.values()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "files": {partition: list(names) for partition, names in self.files.items()},
+            "deleted_partitions": list(self.partitions),
+            "earliest_kept": self.earliest.time if self.earliest else "",
+            "policy": self.policy.value,
+        }
 
     def __str__(self) -> str:
         kept = f", what {self.earliest.time} and later commits see is kept" if self.earliest else ""
@@ -263,6 +277,18 @@ class ClusteringPlan:
     layout: Layout = "LINEAR"
     single_file: bool = False
     missing: tuple[str, ...] | None = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its size and order as plain values, for JSON."""
+        slices = [one for group in self.groups for one in group.slices]
+        return {
+            "groups": len(self.groups),
+            "slices": len(slices),
+            "bytes": sum(one.size for one in slices),
+            "files": sum(group.outputs for group in self.groups),
+            "sort_columns": list(self.sort_columns),
+            "layout": self.layout,
+        }
 
     def __str__(self) -> str:
         slices = [one for group in self.groups for one in group.slices]

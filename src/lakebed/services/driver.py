@@ -1,0 +1,406 @@
+"""The protocol of table services, and how one with plans is run: pending plans first, then a new plan, which is
+requested under the table lock.
+
+A service decides whether it is due by the settings of the table and its timeline, and where that is not enough by the
+list of its files. `SERVICES` in `services/due.py` lists all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+
+from lakebed.config.options import Options, service_settings
+from lakebed.engine.base import Engine
+from lakebed.errors import CommitConflict, LakebedError
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.model import Action, Instant, State
+from lakebed.operations.context import WriteContext
+from lakebed.operations.hudi_job import IN_PROCESS_BYTES, session_engine
+from lakebed.operations.result import WriteResult
+from lakebed.properties.file import load_table_config
+from lakebed.read.reopening import read_again, reopened
+from lakebed.services.service import PlanBody, ServiceTransaction, can_be_run
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.instants import InstantClock
+from lakebed.timeline.timeline import Timeline
+from lakebed.wording import Printed
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDo:
+    """Why there is nothing to plan."""
+
+    why: str
+
+
+class ServicePlan(Protocol):
+    """A plan of a service, which prints."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, repr=False)
+class ServiceRun(Printed):
+    """One plan that was run. `checkpoint` is when it completed, `rolled_back` are the instants of dead writers that it
+    took back before."""
+
+    instant: str
+    checkpoint: str
+    seconds: float = field(default=0.0, kw_only=True)
+    rolled_back: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+Plan = TypeVar("Plan", bound=ServicePlan)
+Run = TypeVar("Run", bound=ServiceRun)
+
+
+@dataclass(frozen=True, repr=False)
+class ServiceResult(Printed, Generic[Plan, Run]):
+    """What a service did: `runs`, one for each plan that was run; `plan`, one that was made and not run, with its
+    instant `planned` (None after a dry run); `notes`, the reasons why something was not done."""
+
+    runs: tuple[Run, ...] = ()
+    plan: Plan | None = None
+    planned: str | None = None
+    notes: tuple[str, ...] = ()
+    # The beginning of a plan of a dry run, and the text where there is nothing to print.
+    _preview: ClassVar[str] = "to be done: "
+    _nothing: ClassVar[str] = ""
+
+    @property
+    def instants(self) -> tuple[str, ...]:
+        """Of the plans that were run."""
+        return tuple(run.instant for run in self.runs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        planned = None if self.plan is None else {"instant": self.planned, **self.plan.to_dict()}
+        return {"runs": [run.to_dict() for run in self.runs], "planned": planned, "notes": list(self.notes)}
+
+    def __str__(self) -> str:
+        lines = [str(run) for run in self.runs]
+        if self.plan is not None:
+            lines.append((f"planned {self.planned}: " if self.planned else self._preview) + str(self.plan))
+        return "\n".join([*lines, *self.notes]) or self._nothing
+
+
+_log = logging.getLogger("lakebed")
+
+Result = TypeVar("Result", bound=ServiceResult[Any, Any])
+Outcome = TypeVar("Outcome", bound=Printed)
+
+
+class ServiceState:
+    """The table that services decide on. `context` shows it before the write `written`, until a service calls
+    `reload`. With `plan_only` plans are made and none is run."""
+
+    def __init__(self, context: WriteContext, written: WriteResult | None = None, *, plan_only: bool = False) -> None:
+        self.context = context
+        self.plan_only = plan_only
+        self._written = written
+
+    def reload(self) -> None:
+        """Read the table again, with the write."""
+        if self._written is not None:
+            storage = self.context.storage
+            self.context = replace(self.context, opened=open_snapshot(storage, load_table_config(storage)))
+            self._written = None
+
+    @property
+    def settings(self) -> Options:
+        """How the table's services run, by the options of the job and the table."""
+        return settings_of(self.context)
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.context.opened.timeline
+
+    @property
+    def commits(self) -> Sequence[Instant]:
+        """The completed commits that this process has read, with the one that it has just made."""
+        commits, written = self.timeline.commits, self._written
+        if written is None or self.timeline.is_completed(written.instant):
+            return commits
+        action = Action.DELTACOMMIT if self.context.config.table_type == "mor" else Action.COMMIT
+        return (*commits, Instant(written.instant, action, State.COMPLETED, written.checkpoint))
+
+    @property
+    def now(self) -> str:
+        """An instant time."""
+        return self._written.instant if self._written is not None else next_instant(self.context)
+
+    def waiting(self, plans: Iterable[Instant]) -> str | None:
+        """Text that names those of these plans that wait to be run, None if none does."""
+        if self.plan_only:
+            return None
+        waiting = [plan.time for plan in plans if can_be_run(self.context.storage, plan)]
+        return f"the plan of {', '.join(waiting)} waits to be run" if waiting else None
+
+
+def settings_of(context: WriteContext) -> Options:
+    """How the table's services run, by the options of the job and the table."""
+    return service_settings(context.options.explicit, context.config.properties)
+
+
+def next_instant(context: WriteContext) -> str:
+    """The instant that a service would get now."""
+    return InstantClock(context.config.timezone).next(after=context.opened.timeline.greatest_time)
+
+
+class Service(ABC, Generic[Outcome]):
+    """One kind of work that maintains a table. Its settings are named as in `Options`."""
+
+    name: ClassVar[str]
+    # What messages call the work.
+    title: ClassVar[str]
+    # The settings that make it run after a write (any of them), and the one that makes it only plan then.
+    after_write: ClassVar[tuple[str, ...]] = ()
+    plan_after_write: ClassVar[str] = ""
+    # The setting of how many completed commits there may be, where it is due only after more.
+    due_over: ClassVar[str] = ""
+    # What it may read of the table: all files, or the file slices with log files.
+    reads: ClassVar[Literal["little", "logs", "files"]] = "little"
+
+    @abstractmethod
+    def due(self, state: ServiceState) -> str | None:
+        """Why it is due, None where it is not."""
+
+    @abstractmethod
+    def serve(self, state: ServiceState) -> Outcome:
+        """Do what is due."""
+
+    @abstractmethod
+    def has_changed(self, outcome: Outcome) -> bool:
+        """Whether something was done."""
+
+    def lines(self, outcome: Outcome) -> list[str]:
+        """What was done, for people."""
+        return str(outcome).splitlines()
+
+
+class PlannedService(Service[Result], ABC, Generic[Plan, Run, Result]):
+    """A service with plans on the timeline, of one action. Plans of real Hudi are run as well."""
+
+    action: ClassVar[Action]
+    operation: ClassVar[str]
+    # What notes call one plan.
+    noun: ClassVar[str]
+    # The settings that allow a process new plans, any of them; empty where it always makes them.
+    asked_by: ClassVar[tuple[str, ...]] = ()
+    # Whether nothing is planned while a plan is pending.
+    is_one_at_a_time: ClassVar[bool] = False
+    # Whether the next run continues what a run that died has done, instead of undoing it.
+    resumes: ClassVar[bool] = False
+    # Errors after which a pending plan is left to another run, and the words of the note about it.
+    leaves: ClassVar[tuple[type[LakebedError], ...]] = (CommitConflict,)
+    left: ClassVar[str] = "was not run"
+
+    result: type[Result]
+
+    @abstractmethod
+    def plan(self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool) -> Plan | NothingToDo:
+        """What to do with this table; with `when_due` only where enough has happened since the last time."""
+
+    @abstractmethod
+    def encode(self, snapshot: Snapshot, plan: Plan) -> bytes:
+        """The body of the requested instant."""
+
+    @abstractmethod
+    def run(self, context: WriteContext, tx: ServiceTransaction, plan: Mapping[str, Any]) -> Run:
+        """Run the plan of `tx.instant`, which is taken up; `plan` is its body on the timeline."""
+
+    def admit(self, context: WriteContext) -> None:
+        """Raise for a table that the service cannot work on."""
+
+    def pending(self, timeline: Timeline) -> list[Instant]:
+        """The plans that are to be run, oldest first."""
+        return [i for i in timeline.pending if i.action is self.action]
+
+    def transaction(self, context: WriteContext) -> ServiceTransaction:
+        return ServiceTransaction(context, self.action, self.operation, resumes=self.resumes)
+
+    def request(self, tx: ServiceTransaction, make: PlanBody, *, run: bool) -> Mapping[str, Any] | None:
+        """Put a plan on the timeline, where there is something to do; with `run` take it up and give its body."""
+        tx.instant = tx.plan(make) or ""
+        if not run or not tx.instant:
+            return None
+        pending = tx.take_up(tx.instant)
+        return tx.timeline.plan(pending)
+
+    def is_asked(self, settings: Options) -> bool:
+        """Whether the settings ask for new plans."""
+        return is_set(settings, self.asked_by) or not self.asked_by
+
+    def serve(self, state: ServiceState) -> Result:
+        asked = self.is_asked(state.settings)
+        return run_service(state.context, self, plan_only=state.plan_only, when_due=True, pending_only=not asked)
+
+    def has_changed(self, outcome: Result) -> bool:
+        return bool(outcome.runs or outcome.plan)
+
+    def lines(self, outcome: Result) -> list[str]:
+        return str(replace(outcome, notes=())).splitlines()
+
+
+def is_set(settings: Options, names: Iterable[str]) -> bool:
+    """Whether one of these settings, named as in `Options`, is on."""
+    return any(attrgetter(name)(settings) for name in names if name)
+
+
+def run_service(
+    context: WriteContext,
+    service: PlannedService[Plan, Run, Result],
+    *,
+    plan_only: bool = False,
+    dry_run: bool = False,
+    when_due: bool = False,
+    pending_only: bool = False,
+) -> Result:
+    """Run the plans that are pending, then (not with `pending_only`) make one of what there is to do and run it.
+
+    `plan_only` makes the plan for another job to run, `dry_run` only shows it; `when_due` makes one only where the
+    service is due. Plans that another process runs are left to it.
+    """
+    service.admit(context)
+    waiting = service.pending(context.opened.timeline)
+    if dry_run:
+        notes = [f"{service.noun} {plan.time} waits to be run" for plan in waiting]
+        preview = service.plan(context, context.opened, next_instant(context), when_due=when_due)
+        if isinstance(preview, NothingToDo):
+            return service.result(notes=(*notes, preview.why))
+        return service.result(plan=preview, notes=tuple(notes))
+    runs: list[Run] = []
+    notes = list[str]()
+    for plan in () if plan_only else waiting:
+        try:
+            runs.append(run_plan(context, service, plan.time))
+        except service.leaves as cause:
+            notes.append(f"{service.noun} {plan.time} {service.left}: {cause.message}")
+    if pending_only:
+        return service.result(tuple(runs), notes=tuple(notes))
+    with service.transaction(context) as tx:
+        planned, body = _request(context, service, tx, when_due=when_due, run=not plan_only)
+        if isinstance(planned, NothingToDo):
+            return service.result(tuple(runs), notes=(*notes, planned.why))
+        if body is None:
+            return service.result((), planned, tx.instant, tuple(notes))
+        runs.append(_run(context, service, tx, body))
+    return service.result(tuple(runs), notes=tuple(notes))
+
+
+def run_plan(context: WriteContext, service: PlannedService[Any, Run, Any], instant: str) -> Run:
+    """Run a plan. Raises `CommitConflict` where another process runs it or has completed it; nothing is visible of what
+    raises."""
+    with service.transaction(context) as tx:
+        pending = tx.take_up(instant)
+        return _run(context, service, tx, tx.timeline.plan(pending))
+
+
+def _run(
+    context: WriteContext, service: PlannedService[Any, Run, Any], tx: ServiceTransaction, plan: Mapping[str, Any]
+) -> Run:
+    started = time.monotonic()
+    done = service.run(context, tx, plan)
+    return replace(done, seconds=time.monotonic() - started, rolled_back=tuple(tx.rolled_back))
+
+
+def _request(
+    context: WriteContext,
+    service: PlannedService[Plan, Any, Any],
+    tx: ServiceTransaction,
+    *,
+    when_due: bool,
+    run: bool,
+) -> tuple[Plan | NothingToDo, Mapping[str, Any] | None]:
+    """The plan that was put on the timeline, or why there is none; and with `run` its body, as it was taken up."""
+    plans: list[Plan | NothingToDo] = []
+
+    def make(snapshot: Snapshot, instant: str) -> bytes | None:
+        waiting = service.pending(snapshot.timeline) if service.is_one_at_a_time else ()
+        if waiting:
+            plan = NothingToDo(f"no {service.noun} was planned: {waiting[0].time} is pending")
+        else:
+            plan = service.plan(context, snapshot, instant, when_due=when_due)
+        plans.append(plan)
+        return None if isinstance(plan, NothingToDo) else service.encode(snapshot, plan)
+
+    taken_up = service.request(tx, make, run=run)
+    return plans[-1], taken_up
+
+
+def engine_for(snapshot: Snapshot, engine: Engine, spark: Any | None) -> Engine:
+    """The engine that merges the table's log files: Spark if there is a session and they are larger than this process
+    handles alone."""
+    if engine.is_distributed or spark is None or snapshot.storage.spec.in_this_process:
+        return engine
+    size = sum(file_slice.size for file_slice in snapshot.file_slices() if file_slice.log_files)
+    return session_engine(spark) if size > IN_PROCESS_BYTES else engine
+
+
+def engine_for_all(snapshot: Snapshot, engine: Engine, spark: Any | None) -> Engine:
+    """The engine that rewrites the table (clusters it, moves its rows to other buckets): Spark if there is a session
+    and the table is larger than this process handles alone."""
+    if engine.is_distributed or spark is None or snapshot.storage.spec.in_this_process:
+        return engine
+    return session_engine(spark) if sum(one.size for one in snapshot.file_slices()) > IN_PROCESS_BYTES else engine
+
+
+def fitting_context(context: WriteContext, service: Service[Any], spark: Any | None) -> WriteContext:
+    """The context with the engine that fits how much a service reads."""
+    match service.reads:
+        case "files":
+            return replace(context, engine=engine_for_all(context.opened, context.engine, spark))
+        case "logs":
+            return replace(context, engine=engine_for(context.opened, context.engine, spark))
+        case _:
+            return context
+
+
+def run_after_write(
+    services: Sequence[Service[Any]], context: WriteContext, result: WriteResult, spark: Any | None = None
+) -> WriteResult:
+    """Run the services that the settings of the table and the job ask for and that are due; returns the result of the
+    write with a line about each. A failure here does not fail the write: it is logged, and the next write tries again.
+    Where nothing is due, cleaning and archival read no storage."""
+    if not result.instant:
+        return result
+    views = [context]
+
+    def renew() -> bool:
+        """Other writers archive and clean, drop indexes and build them, while a service is planned."""
+        opened = reopened(views[-1].opened)
+        if opened is not None:
+            views.append(replace(context, opened=opened))
+        return opened is not None
+
+    lines: list[str] = []
+    for service in services:
+        try:
+            lines += read_again(context.storage, lambda: _run_after(views[-1], result, service, spark), renew)  # noqa: B023
+        except CommitConflict as conflict:
+            _log.info("the write %s leaves its %s to another process: %s", result.instant, service.title, conflict)
+        except Exception as error:
+            _log.warning("the write %s is valid; %s after it failed: %s", result.instant, service.title, error)
+    return replace(result, services=tuple(lines)) if lines else result
+
+
+def _run_after(context: WriteContext, result: WriteResult, service: Service[Any], spark: Any | None) -> list[str]:
+    """Run one service after a write, if the settings ask for it and it is due; returns lines for people."""
+    settings = settings_of(context)
+    plan_only = is_set(settings, [service.plan_after_write])
+    if not settings.compaction.services or not (plan_only or is_set(settings, service.after_write)):
+        return []
+    state = ServiceState(context, result, plan_only=plan_only)
+    if service.due_over and len(state.commits) <= attrgetter(service.due_over)(settings):
+        return []
+    if service.due(state) is None:
+        return []
+    state.context = fitting_context(state.context, service, spark)
+    outcome = service.serve(state)
+    return service.lines(outcome) if service.has_changed(outcome) else []
