@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,39 +12,8 @@ from lakebed.errors import from_json
 from lakebed.format.file_names import parse_log_file
 from lakebed.model import BaseFile, FileSlice, WriteStat
 
-STATUS_SCHEMA = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("file_id", pa.string()),
-        ("path", pa.string()),
-        ("prev_commit", pa.string()),
-        ("prev_base_file", pa.string()),
-        ("base_file", pa.string()),
-        ("log_files", pa.list_(pa.string())),
-        ("log_version", pa.int32()),
-        ("log_offset", pa.int64()),
-        ("rows_in", pa.int64()),
-        ("num_writes", pa.int64()),
-        ("num_inserts", pa.int64()),
-        ("num_updates", pa.int64()),
-        ("num_deletes", pa.int64()),
-        ("num_unchanged", pa.int64()),
-        ("num_combined", pa.int64()),
-        ("file_size", pa.int64()),
-        ("millis", pa.int64()),
-        ("ranges", pa.binary()),
-        ("changes", pa.binary()),
-        ("changes_file", pa.string()),
-        ("changed_keys", pa.int64()),
-        ("cdc_stats", pa.map_(pa.string(), pa.int64())),
-        ("plain_keys", pa.bool_()),
-        ("lookup", pa.list_(pa.int64())),
-        ("error", pa.string()),
-    ]
-)
 LOOKUP_COUNTS = ("keys", "tagged", "files", "out_of_range", "filtered", "searched", "opened", "bytes")
 """What `WriteStatus.lookup` counts, by the names of `lakebed.index.base.KeyLookup`."""
-_NAMES, _ROW = STATUS_SCHEMA.names, pa.struct(STATUS_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +59,13 @@ class WriteStatus:
 
     def stat(self) -> WriteStat:
         """The write stat that goes into the commit."""
+        shared: dict[str, Any] = {name: getattr(self, name) for name in _STAT_FIELDS}
+        shared["path"] = self.path or ""
+        shared["log_files"] = None if self.log_files is None else tuple(self.log_files)
+        shared["cdc_stats"] = None if self.cdc_stats is None else dict(self.cdc_stats)
         rewrite = self.prev_base_file is not None or self.log_files is not None
-        return WriteStat(
-            file_id=self.file_id,
-            path=self.path or "",
-            partition=self.partition,
-            prev_commit=self.prev_commit,
-            num_writes=self.num_writes,
-            num_inserts=self.num_inserts,
-            num_updates=self.num_updates,
-            num_deletes=self.num_deletes,
-            file_size=self.file_size,
-            prev_base_file=self.prev_base_file,
-            base_file=self.base_file,
-            log_files=None if self.log_files is None else tuple(self.log_files),
-            log_version=self.log_version,
-            log_offset=self.log_offset,
-            cdc_stats=None if self.cdc_stats is None else dict(self.cdc_stats),
-            create_millis=0 if rewrite else self.millis,
-            upsert_millis=self.millis if rewrite else 0,
-        )
+        shared["upsert_millis" if rewrite else "create_millis"] = self.millis
+        return WriteStat(**shared)
 
     def slices(self) -> tuple[FileSlice | None, FileSlice]:
         """The file slice before the write, where there was one, and the one after it."""
@@ -126,6 +83,23 @@ class WriteStatus:
         base_file = BaseFile(self.partition, self.file_id, "", "", name, 0) if name else None
         log_files = [log for text in logs if (log := parse_log_file(self.partition, text, 0)) is not None]
         return FileSlice(self.partition, self.file_id, "", base_file, tuple(log_files))
+
+
+_ARROW_TYPES = {
+    "str": pa.string(),
+    "int": pa.int64(),
+    "bool": pa.bool_(),
+    "bytes": pa.binary(),
+    "Sequence[str]": pa.list_(pa.string()),
+    "Sequence[int]": pa.list_(pa.int64()),
+    "Sequence[tuple[str, int]]": pa.map_(pa.string(), pa.int64()),
+}
+STATUS_SCHEMA = pa.schema(
+    [(field.name, _ARROW_TYPES[str(field.type).removesuffix(" | None")]) for field in fields(WriteStatus)]
+)
+"""The columns of a `WriteStatus` row, in the order of its fields."""
+_NAMES, _ROW = STATUS_SCHEMA.names, pa.struct(STATUS_SCHEMA)
+_STAT_FIELDS = [field.name for field in fields(WriteStat) if field.name in _NAMES]
 
 
 def on_slice(status: WriteStatus, file_slice: FileSlice | None) -> WriteStatus:

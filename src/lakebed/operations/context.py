@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakebed.config.options import Options
+from lakebed.config.features import check_write
+from lakebed.config.options import Options, service_settings
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.arrow_data import arrow_rows
 from lakebed.engine.base import Engine, Rows
@@ -44,7 +45,7 @@ from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import is_promotion, reconcile
 from lakebed.schema.spark import spark_type
-from lakebed.slices.snapshot import Snapshot, table_keys
+from lakebed.slices.snapshot import Snapshot, table_features, table_keys
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once
 
@@ -74,6 +75,15 @@ class WriteContext:
     @property
     def settings(self) -> WriteSettings:
         return self.options.write
+
+    @once
+    def services(self) -> Options:
+        """How the table's services run, by the options of the job and the table."""
+        return service_settings(self.options.explicit, self.config.properties)
+
+    def check_write(self, operation: str) -> None:
+        """Raise `UnsupportedFeature` if the table has a feature that this operation could not keep right."""
+        check_write(self.config.properties, table_features(self.opened), operation)
 
     @once
     def is_non_blocking(self) -> bool:

@@ -19,7 +19,6 @@ from lakebed.config.options import (
     conflicts_with_table,
     resolve_options,
     service_properties,
-    service_settings,
     with_table_settings,
 )
 from lakebed.engine.arrow_data import to_arrow_table
@@ -104,7 +103,7 @@ def run_again(
 
 def retries_of(context: WriteContext) -> int:
     """How often a write that lost is run again, by its options, else by those of the table."""
-    return service_settings(context.options.explicit, context.config.properties).retries.on_conflict
+    return context.services.retries.on_conflict
 
 
 def with_retries(retries: int | None, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakebed.config.features import check_write
 from lakebed.config.options import Options
 from lakebed.model import Action, Instant
 from lakebed.operations.context import WriteContext
@@ -26,10 +25,10 @@ from lakebed.policies.archival import (
 from lakebed.policies.cleaning import Retention
 from lakebed.policies.compaction import last_compaction
 from lakebed.services.cleaning import retention_of
-from lakebed.services.driver import Service, ServiceState, settings_of
+from lakebed.services.driver import Service, ServiceState
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.listing import list_metadata, list_table
-from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_features
+from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.timeline.archive_writer import archive as move
 from lakebed.timeline.bodies.plans import CleaningPolicy
 from lakebed.timeline.history import last_clean
@@ -102,9 +101,9 @@ class Archival(Service[ArchivalResult]):
 
 def archive(context: WriteContext, *, dry_run: bool = False) -> ArchivalResult:
     """Archive by the settings of the job and the table; `dry_run` only reports. The lock is held throughout."""
-    check_write(context.config.properties, table_features(context.opened), "archive")
+    context.check_write("archive")
     started = time.monotonic()
-    settings = settings_of(context)
+    settings = context.services
     if dry_run:
         return _result(planned_archival(context.opened, settings), settings, context.opened.timeline, dry_run=True)
     with ServiceTransaction(context, Action.COMMIT, _OPERATION) as tx, tx.begin():

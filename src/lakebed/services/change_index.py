@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakebed.concurrency.conflicts import CLUSTER_OPERATION
-from lakebed.config.features import check_write
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.handles.file_writer import FileFormat
@@ -31,7 +30,7 @@ from lakebed.properties.file import load_table_config
 from lakebed.services.change_index_plan import RescalePlan, plan_moves
 from lakebed.services.compaction import groups_in_plans
 from lakebed.services.service import progress
-from lakebed.slices.snapshot import Snapshot, table_features
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.rollback import encode_requested_replace
 from lakebed.timeline.timeline import Timeline
@@ -146,7 +145,7 @@ def change_index(
 
 def admit_change(context: WriteContext, new: Index, verb: str) -> None:
     """Refuse tables whose index could not be changed, before anything is written."""
-    check_write(context.config.properties, table_features(context.opened), verb)
+    context.check_write(verb)
     if key_hash_of(new) is not None and not context.stores_keys:
         raise UnsupportedFeature(
             f"table {context.config.name!r} stores no record keys, by which rows would be moved to buckets",

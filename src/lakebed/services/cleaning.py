@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import Any
 
 from lakebed.concurrency.heartbeat import remove_heartbeat
-from lakebed.config.features import check_write
 from lakebed.config.settings import CleaningSettings
 from lakebed.errors import InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
@@ -38,11 +37,10 @@ from lakebed.services.driver import (
     ServiceRun,
     ServiceState,
     run_service,
-    settings_of,
 )
 from lakebed.services.service import PlanBody, ServiceTransaction, progress
 from lakebed.slices.listing import PARTITION_METADATA, Listing, list_metadata, list_table
-from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_features
+from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import delete_files
 from lakebed.timeline.bodies.plans import (
@@ -310,8 +308,8 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
     result = CleanResult
 
     def admit(self, context: WriteContext) -> None:
-        check_filters(settings_of(context).cleaning)
-        check_write(context.config.properties, table_features(context.opened), "clean")
+        check_filters(context.services.cleaning)
+        context.check_write("clean")
 
     def due(self, state: ServiceState) -> str | None:
         if why := state.waiting(self.pending(state.timeline)):
@@ -330,7 +328,7 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
     def plan(
         self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
     ) -> CleanPlan | NothingToDo:
-        settings, timeline = settings_of(context).cleaning, snapshot.timeline
+        settings, timeline = context.services.cleaning, snapshot.timeline
         found = find_cleanable(timeline, timeline.commits, settings, instant, when_due=when_due)
         if isinstance(found, NothingToDo):
             return found

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lakebed.concurrency.conflicts import CLUSTER_OPERATION
-from lakebed.config.features import check_write
 from lakebed.config.settings import ClusteringSettings
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.handles.cluster import BY_KEY, GroupClusterer, RowOrder, clustering_rows
@@ -36,11 +35,10 @@ from lakebed.services.driver import (
     ServiceRun,
     ServiceState,
     run_service,
-    settings_of,
 )
 from lakebed.services.service import ServiceTransaction, progress
 from lakebed.slices.listing import groups_of_ids
-from lakebed.slices.snapshot import Snapshot, table_features
+from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import (
     ClusteringPlan,
     CompactionOperation,
@@ -95,7 +93,7 @@ class Clustering(PlannedService[ClusteringPlan, ClusteringRun, ClusteringResult]
     result = ClusteringResult
 
     def admit(self, context: WriteContext) -> None:
-        check_write(context.config.properties, table_features(context.opened), "cluster")
+        context.check_write("cluster")
 
     def pending(self, timeline: Timeline) -> list[Instant]:
         return pending_clusterings(timeline)
@@ -110,7 +108,7 @@ class Clustering(PlannedService[ClusteringPlan, ClusteringRun, ClusteringResult]
         return f"{count_text(settings.clustering.due_after, 'commit')} or more since the last clustering"
 
     def settings(self, context: WriteContext) -> ClusteringSettings:
-        return settings_of(context).clustering
+        return context.services.clustering
 
     def plan(
         self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
@@ -413,7 +411,7 @@ class SmallFiles(Clustering):
     def settings(self, context: WriteContext) -> ClusteringSettings:
         """Of small files, in the order that the table's own clustering has."""
         return replace(
-            settings_of(context).clustering,
+            context.services.clustering,
             plan_strategy="SparkSizeBasedClusteringPlanStrategy",
             partition_regex="",
             partition_filter="NONE",

@@ -13,7 +13,6 @@ from typing import Any, cast
 import pyarrow as pa
 
 from lakebed.concurrency.conflicts import COMPACT_OPERATION
-from lakebed.config.features import check_write
 from lakebed.config.settings import CompactionSettings
 from lakebed.engine.base import GroupFunction, Task
 from lakebed.errors import CorruptFile, InvalidOption
@@ -36,10 +35,9 @@ from lakebed.services.driver import (
     ServiceRun,
     ServiceState,
     run_service,
-    settings_of,
 )
 from lakebed.services.service import Advance, ServiceTransaction, progress
-from lakebed.slices.snapshot import Snapshot, table_features
+from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.commit import commit_from_record
 from lakebed.timeline.bodies.plans import (
     CompactionOperation,
@@ -167,7 +165,7 @@ class LogMerging(PlannedService[CompactionPlan, CompactionRun, CompactionResult]
                 f"table {context.config.name!r} is copy-on-write: it has no log files to compact",
                 hint="Only merge-on-read tables are compacted.",
             )
-        check_write(context.config.properties, table_features(context.opened), "compact")
+        context.check_write("compact")
 
     def encode(self, snapshot: Snapshot, plan: CompactionPlan) -> bytes:
         return encode_compaction_plan(plan)
@@ -197,7 +195,7 @@ class Compaction(LogMerging):
     def plan(
         self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
     ) -> CompactionPlan | NothingToDo:
-        settings, timeline, config = settings_of(context).compaction, snapshot.timeline, snapshot.config
+        settings, timeline, config = context.services.compaction, snapshot.timeline, snapshot.config
         if not has_completion_times(config.version):
             waiting = next((i for i in timeline.pending if i.action in COMMITS), None)
             if waiting is not None:

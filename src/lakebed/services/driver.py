@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from lakebed.config.options import Options, service_settings
+from lakebed.config.options import Options
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.metadata.lookups import open_snapshot
@@ -115,7 +115,7 @@ class ServiceState:
     @property
     def settings(self) -> Options:
         """How the table's services run, by the options of the job and the table."""
-        return settings_of(self.context)
+        return self.context.services
 
     @property
     def timeline(self) -> Timeline:
@@ -141,11 +141,6 @@ class ServiceState:
             return None
         waiting = [plan.time for plan in plans if can_be_run(self.context.storage, plan)]
         return f"the plan of {', '.join(waiting)} waits to be run" if waiting else None
-
-
-def settings_of(context: WriteContext) -> Options:
-    """How the table's services run, by the options of the job and the table."""
-    return service_settings(context.options.explicit, context.config.properties)
 
 
 def next_instant(context: WriteContext) -> str:
@@ -392,7 +387,7 @@ def run_after_write(
 
 def _run_after(context: WriteContext, result: WriteResult, service: Service[Any], spark: Any | None) -> list[str]:
     """Run one service after a write, if the settings ask for it and it is due; returns lines for people."""
-    settings = settings_of(context)
+    settings = context.services
     plan_only = is_set(settings, [service.plan_after_write])
     if not settings.compaction.services or not (plan_only or is_set(settings, service.after_write)):
         return []

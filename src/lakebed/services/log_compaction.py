@@ -23,7 +23,7 @@ from lakebed.services.compaction import (
     run_operations,
     slices_of,
 )
-from lakebed.services.driver import NothingToDo, ServiceState, run_service, settings_of
+from lakebed.services.driver import NothingToDo, ServiceState, run_service
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import CompactionPlan, compaction_operations
@@ -57,7 +57,7 @@ class LogCompaction(LogMerging):
     def plan(
         self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
     ) -> CompactionPlan | NothingToDo:
-        settings, timeline = settings_of(context).compaction, snapshot.timeline
+        settings, timeline = context.services.compaction, snapshot.timeline
         if not has_completion_times(snapshot.config.version):
             return NothingToDo("no log compaction was planned: lakebed merges the logs of tables from version 8 on")
         if not MergeRules.of_table(snapshot.config).picks_winners:

@@ -20,7 +20,7 @@ from lakebed.operations.overwrite import DeletePartitions, replaced_file_ids
 from lakebed.operations.pipeline import admit, run
 from lakebed.operations.write import Write
 from lakebed.services.compaction import groups_in_plans
-from lakebed.services.driver import Service, ServiceState, next_instant, settings_of
+from lakebed.services.driver import Service, ServiceState, next_instant
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -123,7 +123,7 @@ def expire_partitions(context: WriteContext, *, dry_run: bool = False) -> Partit
     """
     admit(context, "delete_partition")
     started = time.monotonic()
-    settings = settings_of(context).partition_ttl
+    settings = context.services.partition_ttl
     if why := never_expires(context, settings):
         return PartitionTtlResult(dry_run=dry_run, notes=(why,))
     snapshot = context.opened

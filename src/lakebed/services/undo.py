@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from lakebed.config.features import check_write
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.metadata.lookups import snapshot_of
@@ -23,7 +22,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import roll_back
 from lakebed.operations.transaction import Transaction
 from lakebed.slices.listing import list_table
-from lakebed.slices.snapshot import Snapshot, table_features
+from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import clean_files
 from lakebed.timeline.file_slices import all_slices, latest_slices
 from lakebed.timeline.instants import completes_as
@@ -224,7 +223,7 @@ class UndoTransaction(Transaction):
     ) -> UndoTransaction:
         """Of this table; `operation` is what messages call it."""
         if action is not Action.SAVEPOINT:
-            check_write(context.config.properties, table_features(context.opened), operation)
+            context.check_write(operation)
         return cls(context, action, operation, during_restore=during_restore)
 
     @contextmanager

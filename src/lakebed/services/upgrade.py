@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakebed.concurrency.heartbeat import is_dead
-from lakebed.config.features import check_write
 from lakebed.config.options import resolve_options
 from lakebed.errors import CommitConflict, CommitStateUnknown, InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.metadata.definitions import (
@@ -44,7 +43,7 @@ from lakebed.services.upgrade_properties import changed_properties, other_layout
 from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
 from lakebed.services.verify import build_as_defined, sizings_of
 from lakebed.slices.listing import list_table
-from lakebed.slices.snapshot import Snapshot, table_features
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.timeline.timeline import Timeline, load_timeline
@@ -291,7 +290,7 @@ def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool =
     Raises `UnsupportedFeature` or `InvalidOption` where the table cannot have that version, `CommitConflict` where
     a writer is active; the version is unchanged then.
     """
-    check_write(context.config.properties, table_features(context.opened), verb)
+    context.check_write(verb)
     plan = plan_version(context.opened, to)
     if dry_run:
         return VersionChange(plan, done=False)
