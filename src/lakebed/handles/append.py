@@ -60,15 +60,15 @@ from lakebed.write_status import WriteStatus
 def without_stored(group: GroupWrite, incoming: Incoming) -> Incoming:
     """The rows whose keys the slice does not hold, for an insert that leaves known keys out; `InvalidRecord` for one
     that refuses them. Other writes do not look."""
-    if not group.takes_new_keys_only:
+    if not group.job.takes_new_keys_only:
         return incoming
     known = np.zeros(incoming.rows, bool)
     for one in group.target.stored_in:
-        stored = stored_rows(group.reader, one, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
+        stored = stored_rows(group.job.reader, one, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
         known |= pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
     if not known.any():
         return incoming
-    if group.on_match == "fail":
+    if group.job.on_match == "fail":
         raise refuse_stored(incoming.keys[int(np.argmax(known))].as_py(), group.partition)
     return incoming.where(~known)
 
@@ -80,7 +80,7 @@ def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[Lo
     removes it. All else (a delete that may lose, a key that was not looked up, a value of an indexed field) shows
     when the rows of the keys are merged without these files and with them.
     """
-    changes = group.format.key_changes()
+    changes = group.job.format.key_changes()
     if changes is None:
         return None
     before = group.target.slice
@@ -89,13 +89,13 @@ def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[Lo
         changes.added(_rows(incoming, alive, changes.columns))
         return changes
     keys = incoming.keys
-    if group.located and not changes.fields:
-        certain = incoming.forced if group.rules.ordering else np.ones(incoming.rows, bool)
+    if group.job.located and not changes.fields:
+        certain = incoming.forced if group.job.rules.ordering else np.ones(incoming.rows, bool)
         changes.removed(_rows(incoming, np.flatnonzero(incoming.deletes & certain), [RECORD_KEY]))
         keys = keys.filter(pa.array(incoming.deletes & ~certain))
     if len(keys):
         after = with_logs(before, written)
-        own = replace(group.reader, blocks=group.reader.blocks.with_writer_of(group.instant))
+        own = replace(group.job.reader, blocks=group.job.reader.blocks.with_writer_of(group.instant))
         sides = (stored_rows(own, side, changes.columns, keys=keys) for side in (before, after))
         note_differences(changes, *sides)
     return changes
@@ -145,8 +145,8 @@ def without_absent(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, Del
     Nothing is read, and None is returned, where no delete lacks an ordering value or none would count: under commit
     time, by the rules of payload classes whose delete blocks always win, and under `lakebed.delete.lookup=false`.
     """
-    rules, slices = group.rules, group.target.stored_in
-    counts = bool(rules.ordering) and not rules.delete_blocks_win and group.delete_lookup
+    rules, slices = group.job.rules, group.target.stored_in
+    counts = bool(rules.ordering) and not rules.delete_blocks_win and group.job.delete_lookup
     if not counts or not slices or not incoming.forced.any():
         return incoming, None
     keys = incoming.keys.filter(pa.array(incoming.forced))
@@ -186,17 +186,17 @@ def delete_ordering(
 
 def _stored(group: GroupWrite, slices: Sequence[FileSlice], keys: pa.Array) -> pa.Table | None:
     """Keys and ordering fields of the stored rows with these keys (ascending); None where files lack a field."""
-    names = [RECORD_KEY, *group.rules.ordering_columns]
-    fields = {field.name: field.with_nullable(True) for field in group.format.schema}
+    names = [RECORD_KEY, *group.job.rules.ordering_columns]
+    fields = {field.name: field.with_nullable(True) for field in group.job.format.schema}
     fields[RECORD_KEY] = pa.field(RECORD_KEY, pa.string())
     if not set(names) <= fields.keys():
         return None
     schema = pa.schema([fields[name] for name in names])
-    batches = [batch for one in slices for batch in rows_of_keys(group.reader, one, keys, names, schema=schema)]
+    batches = [batch for one in slices for batch in rows_of_keys(group.job.reader, one, keys, names, schema=schema)]
     if any(not set(names) <= set(batch.schema.names) for batch in batches):
         return None
     rows = pa.Table.from_batches([project(batch, schema) for batch in batches], schema)
-    rules = replace(group.rules, key_fields=None)  # compared before
+    rules = replace(group.job.rules, key_fields=None)  # compared before
     greatest = winners(rows, [RECORD_KEY], rules) if rows.num_rows else None
     return rows if greatest is None else rows.take(pa.array(greatest))
 
@@ -334,12 +334,12 @@ def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[s
             return _filled(group, incoming), ()
         incoming.require_complete()
         return incoming, ()
-    blocks = has_partial_blocks(group.reader.config.version, group.rules, incoming.absent)
+    blocks = has_partial_blocks(group.job.reader.config.version, group.job.rules, incoming.absent)
     if not blocks or not incoming.absent or file_slice.base_file is None:
         return _filled(group, incoming), ()
-    deletes = group.reader.logs(file_slice).has_deletes
+    deletes = group.job.reader.logs(file_slice).has_deletes
     if incoming.required or deletes:
-        known = stored_rows(group.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
+        known = stored_rows(group.job.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
         is_known = pc.is_in(incoming.keys, value_set=known).to_numpy(zero_copy_only=False)
         incoming.require_complete(np.flatnonzero(~is_known & ~incoming.deletes))
         if deletes and not is_known.all():
@@ -362,10 +362,10 @@ def partial_schema(avro: str, absent: Sequence[str]) -> str:
 
 def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
     """Whole rows: what the merge with the stored rows makes of known keys."""
-    schema = pa.schema([f for f in group.format.schema if f.name not in META_COLUMNS])
+    schema = pa.schema([f for f in group.job.format.schema if f.name not in META_COLUMNS])
     loose = pa.schema([f.with_nullable(True) for f in schema])
     names = [RECORD_KEY, *schema.names]
-    parts = [stored_rows(group.reader, one, names, keys=incoming.keys) for one in group.target.stored_in]
+    parts = [stored_rows(group.job.reader, one, names, keys=incoming.keys) for one in group.target.stored_in]
     stored = pa.concat_batches([project(part, loose) for part in parts])
     held = pa.concat_arrays([part.column(RECORD_KEY) for part in parts])
     found = pc.fill_null(pc.index_in(incoming.keys, value_set=held), -1).to_numpy()
@@ -373,7 +373,7 @@ def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
     new = np.flatnonzero(found < 0)
     incoming.require_complete(new[~incoming.deletes[new]])
     older = Side.of(stored.take(pa.array(found[known])))
-    made, changed = merge_into(group.rules, older, incoming.side(known))
+    made, changed = merge_into(group.job.rules, older, incoming.side(known))
     every = np.arange(incoming.rows)
     places = every.copy()
     places[known] = incoming.rows + np.arange(len(known))
@@ -406,7 +406,7 @@ class AppendHandle:
     def __init__(self, group: GroupWrite, encoded: EncodedRows | None = None) -> None:
         self._group = group
         self._encoded = encoded
-        self._version = group.reader.config.version
+        self._version = group.job.reader.config.version
         self._begun: LogWriter | None = None
 
     def begin(self) -> LogWriter:
@@ -428,8 +428,8 @@ class AppendHandle:
         if not incoming.alive and not len(deletes):
             return [WriteStatus(group.partition, group.target.file_id, **counts)]
         if group.new_partition and is_new:
-            group.path_check.require(group.partition)
-            write_partition_metadata(group.storage, group.partition, group.instant)
+            group.job.path_check.require(group.partition)
+            write_partition_metadata(group.job.storage, group.partition, group.instant)
         log = self._begun or self._log_writer(absent)
         try:
             self._append_rows(log, incoming, absent)
@@ -443,18 +443,19 @@ class AppendHandle:
 
     def _log_writer(self, absent: Sequence[str]) -> LogWriter:
         group, file_slice = self._group, self._group.target.slice
+        columns = tuple(n for n in group.job.format.range_columns if n not in absent)
         log_instant, version = group.instant, 1
         if file_slice is None and group.target.log_instant is not None:
             log_instant = group.target.log_instant
-            names = group.storage.list_names(group.partition)
+            names = group.job.storage.list_names(group.partition)
             version = next_log_version(group.partition, names, group.target.file_id, log_instant)
         if not has_completion_times(self._version) and file_slice is not None:
             log_instant = group.target.log_instant or file_slice.instant
             versions = (log.version for log in file_slice.log_files if log.instant == log_instant)
             version = max(versions, default=0) + 1
         return LogWriter(
-            storage=group.storage,
-            format=replace(group.format, range_columns=tuple(n for n in group.format.range_columns if n not in absent)),
+            storage=group.job.storage,
+            format=replace(group.job.format, range_columns=columns),
             table_version=self._version,
             instant=group.instant,
             log_instant=log_instant,
@@ -469,7 +470,7 @@ class AppendHandle:
         if self._encoded is not None:
             self._append_encoded(log, self._encoded)
             return
-        limit = most_block_bytes(self._group.format, self._group.memory)
+        limit = most_block_bytes(self._group.job.format, self._group.job.memory)
         told = self._positions(incoming, ~incoming.deletes)
         held: list[pa.RecordBatch] = []
         size = 0
@@ -487,10 +488,10 @@ class AppendHandle:
         """The rows with their meta columns, as a log file has them: with the file id in place of the name of the
         file."""
         group, fresh = self._group, self._group.fresh_meta
-        at = group.format.schema.get_field_index(FILE_NAME)
+        at = group.job.format.schema.get_field_index(FILE_NAME)
         for keys, data in incoming.alive_batches():
             batch = fresh.with_meta(keys, data)
-            if group.format.populate_meta:
+            if group.job.format.populate_meta:
                 batch = batch.set_column(at, FILE_NAME, constant(group.target.file_id, batch.num_rows))
             yield batch
 
@@ -515,7 +516,7 @@ class AppendHandle:
         self, log: LogWriter, rows: list[pa.RecordBatch], absent: Sequence[str], told: Positions | None
     ) -> Positions | None:
         """One block; gives what is `told` of the rows of later ones."""
-        format_ = self._group.format
+        format_ = self._group.job.format
         count = sum(part.num_rows for part in rows)
         headers = {int(HeaderKey.INSTANT_TIME): self._group.instant}
         headers |= self._position_headers(None if told is None else told[:count])
@@ -534,12 +535,12 @@ class AppendHandle:
     def _append_encoded(self, log: LogWriter, encoded: EncodedRows) -> None:
         if encoded.rows:
             headers = {int(HeaderKey.INSTANT_TIME): self._group.instant}
-            block = avro_block([encoded.records], encoded.rows, self._group.format.avro_schema, headers)
+            block = avro_block([encoded.records], encoded.rows, self._group.job.format.avro_schema, headers)
             log.add_statistics(encoded.ranges, encoded.plain_keys)
             self._append_data(log, block, encoded.rows)
 
     def _append_data(self, log: LogWriter, block: LogBlock, rows: int) -> None:
-        if self._group.target.slice is None or self._group.takes_new_keys_only:
+        if self._group.target.slice is None or self._group.job.takes_new_keys_only:
             log.file.inserts += rows
         else:
             log.file.updates += rows
@@ -550,10 +551,10 @@ class AppendHandle:
     ) -> None:
         """One block of all deletes. Those that win whatever the ordering value is carry that of the `stored` row."""
         group = self._group
-        ordering, forced = delete_ordering(group.rules, incoming, deletes, stored)
+        ordering, forced = delete_ordering(group.job.rules, incoming, deletes, stored)
         content = encode_ordered_deletes(incoming.keys.take(pa.array(deletes)), group.partition, ordering, forced)
         log.file.deletes += len(deletes)
-        block = delete_block(content, group.instant, group.format.avro_schema)
+        block = delete_block(content, group.instant, group.job.format.avro_schema)
         told = self._position_headers(self._positions(incoming, incoming.deletes))
         log.append(replace(block, headers={**block.headers, **told}))
 
@@ -562,7 +563,7 @@ class AppendHandle:
         statuses = [self._status(file, files[: n + 1]) for n, file in enumerate(files)]
         changes = appended_changes(self._group, incoming, [self._log_file(file) for file in files])
         if changes is not None:
-            reported = report_changes(self._group.storage, self._group.instant, statuses[0].path or "", changes)
+            reported = report_changes(self._group.job.storage, self._group.instant, statuses[0].path or "", changes)
             none = {} if len(statuses) == 1 else {"changes": b""}
             statuses = [replace(s, **(none if n else reported)) for n, s in enumerate(statuses)]
         statuses[0] = replace(statuses[0], **counts)
@@ -579,7 +580,7 @@ class AppendHandle:
         names = [log.name for log in written]
         prev_commit, base = group.instant, ""
         # readers of changes, and versions before 8, find what the file is based on in its write stat
-        if file_slice is not None and (not has_completion_times(self._version) or group.reader.config.cdc_enabled):
+        if file_slice is not None and (not has_completion_times(self._version) or group.job.reader.config.cdc_enabled):
             begun = group.target.log_instant  # a slice that a pending compaction has begun has no base file yet
             prev_commit = begun or file_slice.instant
             base = file_slice.base_file.name if file_slice.base_file is not None and begun is None else ""

@@ -16,7 +16,7 @@ from lakebed.expressions.partition_paths import PathCheck
 from lakebed.format.file_names import fixed_file_id, new_file_id
 from lakebed.handles.file_writer import FileFormat
 from lakebed.index.base import GroupNames
-from lakebed.merge.incoming import Incoming
+from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.meta_columns import FreshMeta
 from lakebed.merge.row_merge import OnMatch
 from lakebed.merge.rules import MergeRules
@@ -122,27 +122,21 @@ class Handle(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupWrite:
-    """One file group of a write, as its handle gets it.
+class GroupJob:
+    """What the file groups of one write have in common.
 
-    `on_match` is what happens to a stored row of the same key, `new_partition` that the partition path may not be
-    there yet, `located` that the keys of its rows were looked up: a stored row is there for each, `delete_lookup` that
-    deletes without an ordering value take that of the stored row. `memory` bounds the buffered rows.
+    `on_match` is what happens to a stored row of the same key, `located` whether the keys of rows for existing file
+    groups were looked up: a stored row is there for each. With `delete_lookup` deletes without an ordering value take
+    that of the stored row.
     """
 
     reader: SliceReader
     instant: str
     format: FileFormat
-    rules: MergeRules
+    intake: Intake
     on_match: OnMatch
     max_file_size: int
-    memory: int
     path_check: PathCheck
-    new_partition: bool
-    partition: str
-    number: int
-    target: Target
-    task: Task
     located: bool = False
     delete_lookup: bool = False
 
@@ -151,22 +145,48 @@ class GroupWrite:
         return self.reader.storage
 
     @property
+    def rules(self) -> MergeRules:
+        return self.intake.rules
+
+    @property
+    def memory(self) -> int:
+        """Bytes of rows that may be buffered."""
+        return self.intake.memory
+
+    @property
     def takes_new_keys_only(self) -> bool:
         """Whether rows of stored keys are left out or refused."""
         return self.on_match in ("skip", "fail")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWrite:
+    """One file group of a write, as its handle gets it. `new_partition`: the partition path may not be there yet."""
+
+    job: GroupJob
+    partition: str
+    number: int
+    target: Target
+    task: Task
+    new_partition: bool = False
+
+    @property
+    def instant(self) -> str:
+        """The instant of the write."""
+        return self.job.instant
 
     @property
     def base_of_positions(self) -> str | None:
         """The instant of the base file whose rows log blocks name by their numbers; None where they do not."""
         file_slice = self.target.slice
-        if file_slice is None or file_slice.base_file is None or not self.format.settings.record_positions:
+        if file_slice is None or file_slice.base_file is None or not self.job.format.settings.record_positions:
             return None
-        return file_slice.base_file.instant if self.reader.config.has_record_positions else None
+        return file_slice.base_file.instant if self.job.reader.config.has_record_positions else None
 
     @property
     def fresh_meta(self) -> FreshMeta:
         """The meta columns of the group's new and changed rows."""
-        return self.format.fresh_meta(self.instant, self.partition, self.task)
+        return self.job.format.fresh_meta(self.instant, self.partition, self.task)
 
 
 HandleType = Callable[[GroupWrite], Handle]

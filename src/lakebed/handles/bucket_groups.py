@@ -50,14 +50,14 @@ class BucketHandle:
 
     def _counts(self, incoming: Incoming, found: int) -> list[int]:
         """`LOOKUP_COUNTS` of the search."""
-        asked = len(self._slices) if incoming.rows and self._group.on_match != "none" else 0
+        asked = len(self._slices) if incoming.rows and self._group.job.on_match != "none" else 0
         names: tuple[Counted, ...] = ("out_of_range", "filtered", "searched", "opened", "bytes")
         return [incoming.rows, found, asked, *map(self._tally.total, names)]
 
     def _looked_up(self, incoming: Incoming) -> tuple[dict[int, Rows], Rows]:
         """The rows of each slice that has their keys, by its number, and those of new keys."""
         everything = np.arange(incoming.rows, dtype=np.int64)
-        if self._group.on_match == "none" or not self._slices or not incoming.rows:
+        if self._group.job.on_match == "none" or not self._slices or not incoming.rows:
             return {}, everything
         keys = incoming.keys.take(pc.sort_indices(incoming.keys))
         known = np.zeros(incoming.rows, np.bool_)
@@ -73,15 +73,15 @@ class BucketHandle:
     def _keys_in(self, one: FileSlice, keys: pa.Array) -> pa.Array:
         """Those of the keys (in ascending order) that a slice shows: log files delete keys, and those of a table that
         had the bucket index before have keys that no base file has."""
-        reader = replace(self._group.reader, tally=self._tally)
+        reader = replace(self._group.job.reader, tally=self._tally)
         batches = rows_of_keys(reader, one, keys, [RECORD_KEY])
         columns = [batch.column(RECORD_KEY).cast(pa.string()) for batch in batches]
         return pa.concat_arrays(columns) if columns else pa.array([], pa.string())
 
     def _small_file(self, parts: dict[int, Rows], new: Rows) -> int | None:
         """The slice that takes new rows in; None where there are none, or every file is large enough."""
-        limit = self._group.format.settings.small_file_limit
-        appends = self._group.reader.config.table_type == "mor"
+        limit = self._group.job.format.settings.small_file_limit
+        appends = self._group.job.reader.config.table_type == "mor"
         sizes = [
             (one.base_file.size, number)
             for number, one in enumerate(self._slices)
@@ -92,11 +92,11 @@ class BucketHandle:
     def _of_slice(self, number: int, incoming: Incoming, rows: Rows, *, takes_new: bool) -> list[WriteStatus]:
         one, group = self._slices[number], self._group
         target = Target(one.file_id, one, size_limited=True, rewrites=takes_new, bucket=group.target.bucket)
-        appends = group.reader.config.table_type == "mor" and not takes_new
+        appends = group.job.reader.config.table_type == "mor" and not takes_new
         part = _part(incoming, rows)
         of_slice = replace(group, target=target, located=not takes_new)
         handle: Handle = AppendHandle(of_slice) if appends else MergeHandle(of_slice)
-        return handle.write(part.by_key() if group.format.sort else part)
+        return handle.write(part.by_key() if group.job.format.sort else part)
 
 
 def _part(incoming: Incoming, rows: Rows) -> Incoming:

@@ -11,10 +11,9 @@ import pyarrow as pa
 from lakebed.engine.base import Task
 from lakebed.errors import LakebedError
 from lakebed.format.file_names import new_file_id
+from lakebed.handles.base import GroupJob
 from lakebed.handles.file_writer import FileWriter, write_partition_metadata
-from lakebed.handles.group_writer import GroupWriter
 from lakebed.model import PARTITION_PATH
-from lakebed.storage.base import Storage
 from lakebed.write_status import WriteStatus, to_batch
 
 # Bytes that the open files of one task may hold back together before the largest is closed.
@@ -25,11 +24,11 @@ _OPEN_BYTES = 256 << 20
 class BulkWriter:
     """Sent to the tasks: any batches in, one status a file out. `sorted`: rows of one partition path come together."""
 
-    to: GroupWriter
+    job: GroupJob
     sorted: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
-        files = _OpenFiles(self.to, self.to.storage, task, keep_open=not self.sorted)
+        files = _OpenFiles(self.job, task, keep_open=not self.sorted)
         try:
             for batch in batches:
                 for partition, part in by_partition(batch):
@@ -46,9 +45,8 @@ class BulkWriter:
 class _OpenFiles:
     """The files a task has open, by partition path."""
 
-    def __init__(self, to: GroupWriter, storage: Storage, task: Task, *, keep_open: bool) -> None:
-        self._to = to
-        self._storage = storage
+    def __init__(self, job: GroupJob, task: Task, *, keep_open: bool) -> None:
+        self._job = job
         self._task = task
         self._keep_open = keep_open
         self._open: dict[str, FileWriter] = {}
@@ -60,10 +58,10 @@ class _OpenFiles:
         if not self._keep_open:
             for other in [p for p in self._open if p != partition]:
                 self._finish(other)
-        checked = self._to.intake.checked(iter([rows]), self._task)
-        incoming = self._to.intake.split(pa.Table.from_batches(checked))
+        checked = self._job.intake.checked(iter([rows]), self._task)
+        incoming = self._job.intake.split(pa.Table.from_batches(checked))
         self._combined += incoming.combined
-        fresh = self._to.format.fresh_meta(self._to.instant, partition, self._task)
+        fresh = self._job.format.fresh_meta(self._job.instant, partition, self._task)
         for keys, data in incoming.alive_batches():
             self._append(partition, fresh.with_meta(keys, data))
         if len(self._open) > 1 and sum(w.size for w in self._open.values()) > _OPEN_BYTES:
@@ -75,25 +73,25 @@ class _OpenFiles:
             writer = self._open.get(partition) or self._new(partition)
             self._open[partition] = writer
             before = coming.num_rows
-            coming = writer.fill(coming, self._to.max_file_size)
+            coming = writer.fill(coming, self._job.max_file_size)
             if coming.num_rows == before:
                 self._finish(partition)
 
     def _new(self, partition: str) -> FileWriter:
         if partition not in self._numbers:
-            self._to.path_check.require(partition)
-            write_partition_metadata(self._storage, partition, self._to.instant)
+            self._job.path_check.require(partition)
+            write_partition_metadata(self._job.storage, partition, self._job.instant)
         n = self._numbers[partition] = self._numbers.get(partition, -1) + 1
-        file_id = new_file_id(self._to.instant, partition, self._task.partition, n=n)
+        file_id = new_file_id(self._job.instant, partition, self._task.partition, n=n)
         return FileWriter(
-            self._storage,
-            self._to.format,
-            self._to.instant,
+            self._job.storage,
+            self._job.format,
+            self._job.instant,
             partition,
             file_id,
             self._task,
             "CREATE",
-            self._to.format.bloom(),
+            self._job.format.bloom(),
         )
 
     def _finish(self, partition: str) -> None:

@@ -29,15 +29,15 @@ class BaseFiles:
 
     def __init__(self, group: GroupWrite) -> None:
         self._group = group
-        self.limit = int(group.max_file_size * ALLOWANCE)
+        self.limit = int(group.job.max_file_size * ALLOWANCE)
         self.done: list[WriteStatus] = []
 
     def prepare_partition(self) -> None:
         """Make the partition path's folder a partition, if it is not one."""
         group = self._group
         if group.new_partition:
-            group.path_check.require(group.partition)
-            write_partition_metadata(group.storage, group.partition, group.instant)
+            group.job.path_check.require(group.partition)
+            write_partition_metadata(group.job.storage, group.partition, group.instant)
 
     def open(
         self,
@@ -54,14 +54,14 @@ class BaseFiles:
         changes. With `copies` stored row groups can be put into it."""
         group = self._group
         return FileWriter(
-            group.storage,
-            group.format,
+            group.job.storage,
+            group.job.format,
             group.instant,
             group.partition,
             file_id,
             group.task,
             kind,
-            bloom if bloom is not None else group.format.bloom(),
+            bloom if bloom is not None else group.job.format.bloom(),
             keys if keys is not None else KeyRange(),
             encodings,
             log,

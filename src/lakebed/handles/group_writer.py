@@ -17,28 +17,23 @@ from lakebed.concurrency.conflicts import EarlyConflicts
 from lakebed.engine.base import GroupOfRows, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
-from lakebed.expressions.partition_paths import PathCheck
 from lakebed.handles.append import AppendHandle, are_small, ingest_groups, most_block_bytes
-from lakebed.handles.base import GroupWrite, HandleType, Target, Targets
+from lakebed.handles.base import GroupJob, GroupWrite, HandleType, Target, Targets
 from lakebed.handles.bucket_groups import BucketHandle
 from lakebed.handles.create import CreateHandle
-from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.log_writer import mark_all
 from lakebed.handles.merge import MergeHandle
-from lakebed.merge.incoming import Incoming, Intake
-from lakebed.merge.row_merge import OnMatch
+from lakebed.merge.incoming import Incoming
 from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import POSITION, RECORD_KEY
-from lakebed.slices.reader import SliceReader
-from lakebed.storage.base import Storage
 from lakebed.write_status import WriteStatus, to_batch
 
 
 def check_stored_key_fields(group: GroupWrite, incoming: Incoming) -> None:
     """Raise `InvalidRecord` where a stored row has the key text of an incoming one and other key fields. Rows are read
     only of key texts that other fields may have, too."""
-    fields, slices = group.rules.key_fields, group.target.stored_in
-    if fields is None or group.on_match == "none" or not slices:
+    fields, slices = group.job.rules.key_fields, group.target.stored_in
+    if fields is None or group.job.on_match == "none" or not slices:
         return
     at = fields.may_share(incoming.keys)
     names = [] if not len(at) else fields.columns(incoming.take(at[:0]).schema)
@@ -46,7 +41,7 @@ def check_stored_key_fields(group: GroupWrite, incoming: Incoming) -> None:
         return
     keys = incoming.keys.take(pa.array(at))
     for one in slices:
-        stored = stored_rows(group.reader, one, [RECORD_KEY, *names], keys=keys)
+        stored = stored_rows(group.job.reader, one, [RECORD_KEY, *names], keys=keys)
         if stored.num_rows:
             texts = stored.column(RECORD_KEY)
             places = pc.index_in(texts, value_set=keys).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -57,31 +52,17 @@ def check_stored_key_fields(group: GroupWrite, incoming: Incoming) -> None:
 class GroupWriter:
     """Sent to the tasks. Called with a partition path, a group number and the group's batches.
 
-    `on_match` is what happens to a stored row of the same key, `insert_handle` writes the rows of new file groups,
-    `located` that the keys of rows for others were looked up, `delete_lookup` that deletes without an ordering value
-    take that of the stored row. With `early` it looks for writers that are at a file
-    group before it is. Of groups that were `begun` before, the batches are not looked at.
+    `insert_handle` writes the rows of new file groups. With `early` it looks for writers that are at a file group
+    before it is. Of groups that were `begun` before, the batches are not looked at.
     An error of the rows comes back in the status, so that the driver can raise it as it was.
     """
 
-    reader: SliceReader
-    instant: str
-    format: FileFormat
-    intake: Intake
+    job: GroupJob
     targets: Targets
-    on_match: OnMatch
-    max_file_size: int
     existing_partitions: frozenset[str]
-    path_check: PathCheck
     insert_handle: HandleType = CreateHandle
-    located: bool = False
-    delete_lookup: bool = False
     early: EarlyConflicts | None = None
     begun: Mapping[tuple[str, int], tuple[AppendHandle, Incoming]] | None = None
-
-    @property
-    def storage(self) -> Storage:
-        return self.reader.storage
 
     def __call__(
         self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
@@ -101,11 +82,11 @@ class GroupWriter:
         self._check_concurrent_writers(to)
         handle = self._handle_type(to.target)(to)
         appends = isinstance(handle, AppendHandle)
-        intake = replace(self.intake, numbered=appends and to.base_of_positions is not None)
+        intake = replace(self.job.intake, numbered=appends and to.base_of_positions is not None)
         with Spill(intake.memory) as spill:
             incoming = intake.collect(batches, spill, task)
             check_stored_key_fields(to, incoming)
-            return handle.write(incoming.by_key() if self.format.sort else incoming)
+            return handle.write(incoming.by_key() if self.job.format.sort else incoming)
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupWriter:
         """The writer of these groups. Small ones of log files are taken in and begun together, which is quicker; what
@@ -124,7 +105,7 @@ class GroupWriter:
         self, rows: pa.Table, groups: Sequence[GroupOfRows], writes: Sequence[GroupWrite]
     ) -> dict[tuple[str, int], tuple[AppendHandle, Incoming]]:
         found = ingest_groups(
-            rows, groups, [to.target.file_id for to in writes], self.intake, self.format, self.instant
+            rows, groups, [to.target.file_id for to in writes], self.job.intake, self.job.format, self.job.instant
         )
         handles = [AppendHandle(to, taken.encoded) for to, taken in zip(writes, found, strict=True)]
         for to, taken in zip(writes, found, strict=True):
@@ -139,14 +120,14 @@ class GroupWriter:
 
     def _check_concurrent_writers(self, to: GroupWrite) -> None:
         if self.early is not None:
-            self.early.check(self.storage, to.partition, to.target.file_id)
+            self.early.check(self.job.storage, to.partition, to.target.file_id)
 
     def _takes_in_together(self, rows: pa.Table) -> bool:
         """Whether the rows of a group are those that its log file gets, in one block, whatever is stored."""
-        intake, format_ = self.intake, self.format
+        intake, format_ = self.job.intake, self.job.format
         in_one_block = rows.nbytes <= most_block_bytes(format_, intake.memory)
         whole = not intake.absent and intake.auto_keys is None and POSITION not in rows.column_names
-        in_input_order = intake.picks_winners and self.on_match in ("keys", "none") and not format_.sort
+        in_input_order = intake.picks_winners and self.job.on_match in ("keys", "none") and not format_.sort
         return in_one_block and whole and in_input_order and format_.log_blocks == "avro"
 
     def _handle_type(self, target: Target) -> HandleType:
@@ -154,23 +135,14 @@ class GroupWriter:
             return BucketHandle
         if target.slice is None:
             return self.insert_handle
-        return AppendHandle if self.reader.config.table_type == "mor" and not target.rewrites else MergeHandle
+        return AppendHandle if self.job.reader.config.table_type == "mor" and not target.rewrites else MergeHandle
 
     def _group(self, partition: str, number: int, task: Task) -> GroupWrite:
         return GroupWrite(
-            reader=self.reader,
-            instant=self.instant,
-            format=self.format,
-            rules=self.intake.rules,
-            on_match=self.on_match,
-            max_file_size=self.max_file_size,
-            memory=self.intake.memory,
-            path_check=self.path_check,
+            self.job,
+            partition,
+            number,
+            self.targets.of(partition, number),
+            task,
             new_partition=partition not in self.existing_partitions,
-            partition=partition,
-            number=number,
-            target=self.targets.of(partition, number),
-            task=task,
-            located=self.located,
-            delete_lookup=self.delete_lookup,
         )

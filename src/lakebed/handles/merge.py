@@ -224,9 +224,9 @@ class MergeHandle:
         base = file_slice.base_file
         if base is None:
             return CreateHandle(group).write(incoming)
-        stored = StoredRows(group.reader, group.format, file_slice, base)
+        stored = StoredRows(group.job.reader, group.job.format, file_slice, base)
         files = BaseFiles(group)
-        log = group.format.changes_log(group.storage, group.instant, group.partition, base.file_id, group.task)
+        log = group.job.format.changes_log(group.job.storage, group.instant, group.partition, base.file_id, group.task)
         rows = _row_merge(group, stored, incoming, files.limit, log)
 
         writer = self._merged(rows, stored, incoming, files, log)
@@ -278,11 +278,11 @@ class MergeHandle:
                 if merge.fits:
                     merge.run()
                     return _if_changed(rows, merge.writer)
-        if not rows.changes_anything(stored.keys_and(self._group.rules.ordering_columns)):
+        if not rows.changes_anything(stored.keys_and(self._group.job.rules.ordering_columns)):
             return None
         writer = opened()
         try:
-            _merge(rows, stored, incoming.batch_rows, writer, self._group.memory)
+            _merge(rows, stored, incoming.batch_rows, writer, self._group.job.memory)
         except BaseException:
             writer.abort()
             raise
@@ -300,12 +300,12 @@ def _if_changed(rows: RowMerge, writer: FileWriter | None) -> FileWriter | None:
 def _row_merge(
     group: GroupWrite, stored: StoredRows, incoming: Incoming, limit: int, log: ChangeLogWriter | None
 ) -> RowMerge:
-    noted = [one.columns for one in (group.format.key_changes(), log) if one is not None]
+    noted = [one.columns for one in (group.job.format.key_changes(), log) if one is not None]
     tracked = tuple(dict.fromkeys(chain.from_iterable(noted))) if noted else None
-    if not group.format.sort:
-        return RowMerge(incoming, group.rules, group.fresh_meta, group.on_match, tracked)
+    if not group.job.format.sort:
+        return RowMerge(incoming, group.job.rules, group.fresh_meta, group.job.on_match, tracked)
     room = _room_among(group, stored, incoming, limit) if group.target.size_limited else None
-    return SortedRowMerge(incoming, group.rules, group.fresh_meta, group.on_match, tracked, room=room)
+    return SortedRowMerge(incoming, group.job.rules, group.fresh_meta, group.job.on_match, tracked, room=room)
 
 
 def _room_among(group: GroupWrite, stored: StoredRows, incoming: Incoming, limit: int) -> int:
@@ -313,7 +313,7 @@ def _room_among(group: GroupWrite, stored: StoredRows, incoming: Incoming, limit
     left, size = max(0, limit - stored.base.size), max(1, stored.base.size) / max(1, stored.footer.rows)
     if incoming.alive and incoming.data_bytes > left:
         some = np.unique(np.linspace(0, incoming.rows - 1, min(SAMPLE_ROWS, incoming.rows), dtype=np.int64))
-        sampled = from_sample(pa.Table.from_batches([incoming.take(some)]), group.format.settings)
+        sampled = from_sample(pa.Table.from_batches([incoming.take(some)]), group.job.format.settings)
         size = max(size, 0.9 * sampled)  # a sample takes somewhat more than the same rows among others
     return int(left / size)
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Rows, distinct_values, persisted
 from lakebed.errors import LakebedError
 from lakebed.expressions.base import Column, RowExpression
-from lakebed.handles.base import HashedTargets, NamedTargets, PlannedTargets, Target
+from lakebed.handles.base import HashedTargets, NamedTargets, Target
 from lakebed.handles.bulk_writer import BulkWriter
 from lakebed.index.base import Hashed, Hashing, KeyHash, KeyLookup, Numbered, Tagged, pending_resizes
 from lakebed.index.changed_locations import may_come_back, restore_reappearing_keys
@@ -448,7 +448,7 @@ class TaskRows(Layout):
         if mode != "NONE":
             rows = engine.sort(rows, [PARTITION_PATH, RECORD_KEY], "table" if mode == "GLOBAL_SORT" else "task")
         single = replace(write, match=replace(write.match, combine=False))
-        writer = BulkWriter(single.group_writer(PlannedTargets(())), sorted=mode != "NONE")
+        writer = BulkWriter(single.group_job(), sorted=mode != "NONE")
         return checked_statuses(engine.collect(engine.map(rows, writer, STATUS_SCHEMA)))
 
 

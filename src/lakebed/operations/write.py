@@ -14,7 +14,7 @@ from lakebed.engine.base import GROUP, Rows
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.key_text import SingleKey
 from lakebed.handles.append import AppendHandle
-from lakebed.handles.base import HandleType, Targets
+from lakebed.handles.base import GroupJob, HandleType, Targets
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.index.base import key_hash_of
@@ -106,8 +106,8 @@ class Write:
     absent: tuple[str, ...] = ()
     early: EarlyConflicts | None = None
 
-    def group_writer(self, targets: Targets, existing_partitions: frozenset[str] = frozenset()) -> GroupWriter:
-        """The row function of this write, ready to be sent to tasks."""
+    def group_job(self) -> GroupJob:
+        """What the file groups of this write have in common, ready to be sent to tasks."""
         context, settings = self.context, self.context.settings
         indexes = KeyIndexes.of(self.snapshot.storage, self.snapshot.config)
         format_ = replace(
@@ -124,21 +124,23 @@ class Write:
             absent=self.absent,
             null_ordering=settings.null_ordering,
         )
-        return GroupWriter(
+        return GroupJob(
             reader=self.snapshot.reader,
             instant=self.instant,
             format=format_,
             intake=intake,
-            targets=targets,
             on_match=self.match.on_match,
             max_file_size=settings.max_file_size,
-            existing_partitions=existing_partitions,
             path_check=context.path_check,
-            insert_handle=self._insert_handle,
             located=context.index.hashing is None and self.match.looks_up,
             # of writers that do not wait for one another a delete takes also what it did not see
             delete_lookup=settings.delete_lookup and not context.is_non_blocking,
-            early=self.early,
+        )
+
+    def group_writer(self, targets: Targets, existing_partitions: frozenset[str] = frozenset()) -> GroupWriter:
+        """The row function of this write, ready to be sent to tasks."""
+        return GroupWriter(
+            self.group_job(), targets, existing_partitions, insert_handle=self._insert_handle, early=self.early
         )
 
     @property

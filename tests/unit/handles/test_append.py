@@ -22,7 +22,7 @@ from lakebed.format.delete_block import Deletes, decode_deletes
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, decode_positions, scan_blocks
 from lakebed.format.sources import FileSource
 from lakebed.handles.append import AppendHandle
-from lakebed.handles.base import PlannedTargets, Target
+from lakebed.handles.base import GroupJob, PlannedTargets, Target
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.merge.incoming import Intake
@@ -65,17 +65,20 @@ def writer(
     log_blocks: Any = "avro",
 ) -> GroupWriter:
     return GroupWriter(
-        reader=SliceReader(storage, config or mor()),
-        instant=INSTANT,
-        format=FileFormat(
-            with_meta(DATA), AVRO, settings or WriteSettings(), range_columns=("v",), log_blocks=log_blocks
+        GroupJob(
+            reader=SliceReader(storage, config or mor()),
+            instant=INSTANT,
+            format=FileFormat(
+                with_meta(DATA), AVRO, settings or WriteSettings(), range_columns=("v",), log_blocks=log_blocks
+            ),
+            intake=Intake(DATA, MergeRules(ordering), combine=True, all_deletes=all_deletes, memory=1 << 20),
+            on_match="keys",
+            max_file_size=1 << 20,
+            path_check=PathCheck(Constant("p")),
         ),
-        intake=Intake(DATA, MergeRules(ordering), combine=True, all_deletes=all_deletes, memory=1 << 20),
         targets=PlannedTargets((target,)),
-        on_match="keys",
-        max_file_size=1 << 20,
         existing_partitions=frozenset({"p"}),
-        path_check=PathCheck(Constant("p")),  # type: ignore[arg-type]
+        # type: ignore[arg-type],
     )
 
 

@@ -25,7 +25,7 @@ from lakebed.format.column_ranges import from_stream
 from lakebed.format.log_file import avro_records, read_blocks
 from lakebed.format.row_groups.assembled import AssembledFile
 from lakebed.handles import file_writer, merge
-from lakebed.handles.base import PlannedTargets, Target
+from lakebed.handles.base import GroupJob, PlannedTargets, Target
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.handles.stored_rows import put_file
@@ -148,17 +148,20 @@ class Side:
         absent: tuple[str, ...] = (),
     ) -> list[WriteStatus]:
         writer = GroupWriter(
-            reader=SliceReader(self.storage, COW),
-            instant=f"{instant:03}",
-            format=self.format,
-            intake=Intake(
-                COLUMNS, self.rules, combine=on_match == "keys", all_deletes=False, memory=1 << 20, absent=absent
+            GroupJob(
+                reader=SliceReader(self.storage, COW),
+                instant=f"{instant:03}",
+                format=self.format,
+                intake=Intake(
+                    COLUMNS, self.rules, combine=on_match == "keys", all_deletes=False, memory=1 << 20, absent=absent
+                ),
+                on_match=on_match,
+                max_file_size=1 << 24,
+                path_check=PathCheck(Constant("p")),
             ),
             targets=PlannedTargets((Target("f-0", target, True),)),
-            on_match=on_match,
-            max_file_size=1 << 24,
             existing_partitions=frozenset({"p"}),
-            path_check=PathCheck(Constant("p")),  # type: ignore[arg-type]
+            # type: ignore[arg-type],
         )
         batches = iter(rows.combine_chunks().to_batches())
         return list(from_table(pa.Table.from_batches(writer("p", 0, batches, Task()))))

@@ -14,7 +14,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
 from lakebed.expressions.base import Constant
 from lakebed.expressions.partition_paths import PathCheck
-from lakebed.handles.base import GroupWrite, HashedTargets, PlannedTargets, Target
+from lakebed.handles.base import GroupJob, GroupWrite, HashedTargets, PlannedTargets, Target
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
@@ -42,15 +42,18 @@ def storage() -> Iterator[MemoryStorage]:
 def writer(storage: MemoryStorage, *targets: Target, instant: str = "1", config: TableConfig = COW) -> GroupWriter:
     format_ = FileFormat(with_meta(DATA), avro_with_meta(arrow_to_avro(DATA, "t")), WriteSettings())
     return GroupWriter(
-        reader=SliceReader(storage, config),
-        instant=instant,
-        format=format_,
-        intake=Intake(DATA, MergeRules(), combine=True, all_deletes=False, memory=1 << 20),
+        GroupJob(
+            reader=SliceReader(storage, config),
+            instant=instant,
+            format=format_,
+            intake=Intake(DATA, MergeRules(), combine=True, all_deletes=False, memory=1 << 20),
+            on_match="keys",
+            max_file_size=1 << 20,
+            path_check=PathCheck(Constant("p")),
+        ),
         targets=PlannedTargets(targets),
-        on_match="keys",
-        max_file_size=1 << 20,
         existing_partitions=frozenset({"p"}),
-        path_check=PathCheck(Constant("p")),  # type: ignore[arg-type]
+        # type: ignore[arg-type],
     )
 
 

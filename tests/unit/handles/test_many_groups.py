@@ -20,7 +20,7 @@ from lakebed.expressions.partition_paths import PathCheck
 from lakebed.format.column_ranges import RowRanges, from_stream, ranges_by_group
 from lakebed.handles import append, group_writer
 from lakebed.handles.append import AppendHandle
-from lakebed.handles.base import HashedTargets
+from lakebed.handles.base import GroupJob, HashedTargets
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.merge.incoming import Intake
@@ -76,18 +76,20 @@ def writer(storage: Any, version: int = 9, *, ordering: Sequence[str] = ("v",), 
     columns = more.pop("columns", FLAT)
     format_ = FileFormat(with_meta(DATA), avro, more.pop("settings", WriteSettings()), range_columns=columns)
     return GroupWriter(
-        reader=SliceReader(storage, TableConfig(names)),
-        instant=INSTANT,
-        format=replace(format_, **more.pop("format", {})),
-        intake=replace(
-            Intake(DATA, MergeRules(tuple(ordering)), combine=True, all_deletes=False, memory=64 << 20),
-            **more.pop("intake", {}),
+        GroupJob(
+            reader=SliceReader(storage, TableConfig(names)),
+            instant=INSTANT,
+            format=replace(format_, **more.pop("format", {})),
+            intake=replace(
+                Intake(DATA, MergeRules(tuple(ordering)), combine=True, all_deletes=False, memory=64 << 20),
+                **more.pop("intake", {}),
+            ),
+            on_match=more.pop("on_match", "keys"),
+            max_file_size=1 << 20,
+            path_check=PathCheck(Column("place")),
         ),
         targets=HashedTargets(INSTANT, existing, fixed_ids=True),
-        on_match=more.pop("on_match", "keys"),
-        max_file_size=1 << 20,
         existing_partitions=frozenset(PATHS),
-        path_check=PathCheck(Column("place")),  # type: ignore[arg-type]
         insert_handle=more.pop("insert_handle", AppendHandle),
         **more,
     )
