@@ -283,7 +283,7 @@ def test_a_block_with_a_row_that_is_not_known_names_none(storage: MemoryStorage,
 
 def test_a_row_that_comes_twice_leaves_the_name_of_the_base_file(storage: MemoryStorage) -> None:
     to = writer(storage, Target("f-0", SLICE, False))
-    to = replace(to, intake=replace(to.intake, combine=False))
+    to = replace(to, job=replace(to.job, intake=replace(to.job.intake, combine=False)))
     (status,) = run(to, numbered(7, 3, 7, batch=rows(("a", 1, None), ("b", 2, None), ("a", 3, None))))
     (data,) = blocks(storage, status.path)
     assert told(data) == ("1", None)

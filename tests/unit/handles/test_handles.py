@@ -96,7 +96,7 @@ class NotingHandle:
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
         path = f"{self.group.partition}/{self.group.target.file_id}.txt"
-        self.group.storage.write(path, ",".join(incoming.keys.to_pylist()).encode())
+        self.group.job.storage.write(path, ",".join(incoming.keys.to_pylist()).encode())
         return [WriteStatus(self.group.partition, self.group.target.file_id, path=path, num_inserts=incoming.rows)]
 
 
@@ -109,7 +109,8 @@ def test_new_groups_go_to_the_handle_that_is_named(storage: MemoryStorage) -> No
     )
     (status,) = run(own, rows(x=1, y=2))
     assert (status.path, storage.read("p/g-0.txt")) == ("p/g-0.txt", b"x,y")
-    known = replace(own, targets=PlannedTargets((Target("f-0", as_slice(storage, created, "1"), True),)), instant="2")
+    targets = PlannedTargets((Target("f-0", as_slice(storage, created, "1"), True),))
+    known = replace(own, targets=targets, job=replace(own.job, instant="2"))
     (merged,) = run(known, rows(a=2))
     assert (merged.num_updates, merged.path is not None) == (1, True)
 
