@@ -94,7 +94,7 @@ class BucketHandle:
         target = Target(one.file_id, one, size_limited=True, rewrites=takes_new, bucket=group.target.bucket)
         appends = group.job.reader.config.table_type == "mor" and not takes_new
         part = _part(incoming, rows)
-        of_slice = replace(group, target=target, located=not takes_new)
+        of_slice = replace(group, target=target, job=replace(group.job, located=not takes_new))
         handle: Handle = AppendHandle(of_slice) if appends else MergeHandle(of_slice)
         return handle.write(part.by_key() if group.job.format.sort else part)
 
