@@ -228,3 +228,4 @@ OLD_PARTITION = f"{DERIVED}old_partition"
 
 
 RECORD_INDEX = "record_index"
+SECONDARY_INDEX = "secondary_index_"

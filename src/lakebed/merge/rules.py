@@ -121,8 +121,8 @@ class MergeRules:
     def of_table(cls, config: TableConfig) -> MergeRules:
         """The rules that a table's properties name. Raises `UnsupportedFeature` for a merger that is not installed
         here, and for a Java class of the user's own."""
-        rules, fields = cls._of_mode(config), KeyFields.of(config)
-        return rules if fields is None else replace(rules, key_fields=fields)
+        rules = cls._of_mode(config)
+        return replace(rules, key_fields=KeyFields.of(config)) if len(config.key_fields) > 1 else rules
 
     @classmethod
     def _of_mode(cls, config: TableConfig) -> MergeRules:

@@ -15,14 +15,7 @@ from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.merge.locations import STORED_LOCATION, ShardOf
 from lakebed.metadata.definitions import IndexDefinition, IndexName, index_version
-from lakebed.metadata.layout import (
-    PARTITIONED_SIZING,
-    SECONDARY_INDEX,
-    GroupSizing,
-    group_number,
-    secondary_file_groups,
-    secondary_keys,
-)
+from lakebed.metadata.layout import PARTITIONED_SIZING, GroupSizing, group_number, secondary_file_groups, secondary_keys
 from lakebed.metadata.partitions.key_changes import record_index_definition, secondary_index_definition, secondary_text
 from lakebed.metadata.partitions.record_index import encoded_locations, latest_locations
 from lakebed.metadata.partitions.registry import kind_of
@@ -40,6 +33,7 @@ from lakebed.model import (
     PARTITION_PATH,
     RECORD_INDEX,
     RECORD_KEY,
+    SECONDARY_INDEX,
     FileSlice,
 )
 from lakebed.properties.table_config import TableConfig

@@ -24,7 +24,7 @@ import xxhash
 from lakebed.errors import CorruptFile
 from lakebed.format.file_names import parse_log_file
 from lakebed.format.hashes import plain_strings, record_index_shard, value_buffer
-from lakebed.model import HOODIE, BaseFile, LogFile
+from lakebed.model import HOODIE, SECONDARY_INDEX, BaseFile, LogFile
 from lakebed.properties.file import table_checksum
 from lakebed.timeline.instants import INITIAL_INSTANT, INSTANT_DIGITS
 
@@ -207,7 +207,6 @@ FILES = "files"
 COLUMN_STATS = "column_stats"
 BLOOM_FILTERS = "bloom_filters"
 PARTITION_STATS = "partition_stats"
-SECONDARY_INDEX = "secondary_index_"
 EXPRESSION_INDEX = "expr_index_"
 BASE_FILE_EXTENSION = "hfile"
 # In the partition metadata of a partition that was built while others wrote: when they began to log to it.

@@ -264,10 +264,7 @@ class MetadataUpkeep:
             return
         snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
         action = TableAction(snapshot, self.settings, instant, commit, statuses, store.partitions)
-        repeats = RepeatedKeys.of(action, looks_up=looks_up)
-        written = self._by_jobs(store, action, repeats)
-        if repeats.found(action):
-            self._note_repeated_keys()
+        written = self._key_logs(store, action, looks_up=looks_up) if self.config.key_indexes else []
         partitions = {log.group.partition for log in written}
         records: dict[str, Records] = {}
         for partition in in_write_order(p for p in store.partitions if p not in partitions):
@@ -308,6 +305,14 @@ class MetadataUpkeep:
             if found is not None:
                 records[partition] = found
         apply_delta(store, instant, records)
+
+    def _key_logs(self, store: MetadataStore, action: TableAction, *, looks_up: bool) -> list[WrittenLog]:
+        """Record whether an action repeats a key, and return the log files that jobs have written for it."""
+        repeats = RepeatedKeys.of(action, looks_up=looks_up)
+        written = self._by_jobs(store, action, repeats)
+        if repeats.found(action):
+            self._note_repeated_keys()
+        return written
 
     def _by_jobs(self, store: MetadataStore, action: TableAction, repeats: RepeatedKeys) -> list[WrittenLog]:
         """The log files of indexes of record keys where an action changed many keys; else none."""

@@ -27,7 +27,6 @@ from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.column_stats import columns_with_stats
-from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN, has_completion_times
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import (
@@ -97,7 +96,7 @@ class WriteContext:
     def can_be_non_blocking(self) -> bool:
         """Whether writers of the table need not wait for one another: they only append, to file groups that follow
         from the key, and keep no index of keys."""
-        return self.has_appended_groups and not KeyIndexes.of(self.storage, self.config)
+        return self.has_appended_groups and not self.config.key_indexes
 
     @once
     def has_appended_groups(self) -> bool:

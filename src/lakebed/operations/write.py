@@ -109,10 +109,10 @@ class Write:
     def group_job(self) -> GroupJob:
         """What the file groups of this write have in common, ready to be sent to tasks."""
         context, settings = self.context, self.context.settings
-        indexes = KeyIndexes.of(self.snapshot.storage, self.snapshot.config)
-        format_ = replace(
-            file_format(context, self.snapshot, self.schema), change_fields=indexes.fields if indexes else None
-        )
+        format_ = file_format(context, self.snapshot, self.schema)
+        if self.snapshot.config.key_indexes:
+            indexes = KeyIndexes.of(self.snapshot.storage, self.snapshot.config)
+            format_ = replace(format_, change_fields=indexes.fields if indexes else None)
         generated = context.keys.auto_keys and not self.match.deletes
         intake = Intake(
             schema=self.schema.data,

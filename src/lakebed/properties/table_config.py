@@ -13,7 +13,7 @@ from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.expressions.key_generators import KeyGeneratorSpec, key_generator
 from lakebed.format.data_block import COLUMNS as CHANGE_LOG_COLUMNS
 from lakebed.format.data_block import LogMode
-from lakebed.model import HOODIE, has_completion_times
+from lakebed.model import HOODIE, RECORD_INDEX, SECONDARY_INDEX, has_completion_times
 
 MergeMode = Literal["event_time", "commit_time", "custom"]
 
@@ -290,6 +290,12 @@ class TableConfig:
     @cached_property
     def metadata_partitions_inflight(self) -> tuple[str, ...]:
         return self._list("hoodie.table.metadata.partitions.inflight")
+
+    @cached_property
+    def key_indexes(self) -> tuple[str, ...]:
+        """The partitions of the metadata table, complete or being built, that index the record keys of every write."""
+        names = {*self.metadata_partitions, *self.metadata_partitions_inflight}
+        return tuple(n for n in sorted(names) if n == RECORD_INDEX or n.startswith(SECONDARY_INDEX))
 
     @cached_property
     def base_format(self) -> str:

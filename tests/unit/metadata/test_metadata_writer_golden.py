@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.metadata.layout import ALL_PARTITIONS, FILES, SECONDARY_INDEX, partition_identifier
+from lakebed.metadata.layout import ALL_PARTITIONS, FILES, partition_identifier
 from lakebed.metadata.lookups import MetadataTable, open_metadata
 from lakebed.metadata.partitions import files as files_module
 from lakebed.metadata.partitions import record_index
@@ -17,7 +17,7 @@ from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.resharding import reshard
 from lakebed.metadata.store.services import run_services
 from lakebed.metadata.store.store import MetadataSettings, MetadataStore
-from lakebed.model import RECORD_INDEX, Action, CommitMetadata
+from lakebed.model import RECORD_INDEX, SECONDARY_INDEX, Action, CommitMetadata
 from lakebed.properties.file import load_table_config
 from lakebed.testing import CountingStorage
 from lakebed.timeline.bodies.commit import encode_commit

@@ -24,7 +24,6 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import Column
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.definitions import IndexDefinition, load_definitions
-from lakebed.metadata.layout import SECONDARY_INDEX
 from lakebed.metadata.partitions.base import PartitionKind, StoredTable, TableAction
 from lakebed.metadata.partitions.registry import kind_of
 from lakebed.metadata.partitions.stored import stored_rows
@@ -273,12 +272,11 @@ class KeyIndexes:
     def of(cls, storage: Storage, config: TableConfig) -> KeyIndexes:
         """Those that every write must keep up: complete ones and those being built. Reads the definitions where there
         are any."""
-        kept = {*config.metadata_partitions, *config.metadata_partitions_inflight}
-        if not any(name == RECORD_INDEX or name.startswith(SECONDARY_INDEX) for name in kept):
+        if not config.key_indexes:
             return cls()
         definitions = load_definitions(storage, config)
-        secondary = {n: definitions[n] for n in sorted(kept) if n.startswith(SECONDARY_INDEX) and n in definitions}
-        return cls(RECORD_INDEX in kept, is_partitioned(definitions.get(RECORD_INDEX)), secondary)
+        secondary = {n: definitions[n] for n in config.key_indexes if n != RECORD_INDEX and n in definitions}
+        return cls(RECORD_INDEX in config.key_indexes, is_partitioned(definitions.get(RECORD_INDEX)), secondary)
 
     def of_partitions(self, partitions: Collection[str]) -> KeyIndexes:
         """Those among some partitions of the metadata table."""

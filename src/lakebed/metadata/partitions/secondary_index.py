@@ -16,13 +16,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.definitions import IndexDefinition, IndexName
-from lakebed.metadata.layout import (
-    SECONDARY_INDEX,
-    GroupSizing,
-    secondary_file_groups,
-    secondary_keys,
-    split_secondary_keys,
-)
+from lakebed.metadata.layout import GroupSizing, secondary_file_groups, secondary_keys, split_secondary_keys
 from lakebed.metadata.partitions.base import (
     FirstBuild,
     NewIndex,
@@ -52,7 +46,7 @@ from lakebed.metadata.partitions.stored import COMPARED, joined, stored_rows
 from lakebed.metadata.records import RecordForm, Records, RecordType, SubRecord, enter, leave, value_head, value_tail
 from lakebed.metadata.routing import grouped
 from lakebed.metadata.store.group_files import FileGroup
-from lakebed.model import RECORD_INDEX, RECORD_KEY, FileSlice
+from lakebed.model import RECORD_INDEX, RECORD_KEY, SECONDARY_INDEX, FileSlice
 from lakebed.schema.java_text import to_java_text
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
