@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,9 +155,11 @@ def test_due_log_compactions_run_on_spark_where_the_log_files_are_large(
     engines: list[str] = []
     run = LogCompaction.run
 
-    def noted(self: LogCompaction, context: WriteContext, tx: ServiceTransaction) -> CompactionRun:
+    def noted(
+        self: LogCompaction, context: WriteContext, tx: ServiceTransaction, plan: Mapping[str, Any]
+    ) -> CompactionRun:
         engines.append(context.engine.name)
-        return run(self, context, tx)
+        return run(self, context, tx, plan)
 
     monkeypatch.setattr(LogCompaction, "run", noted)
     for n in range(7):
