@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 CHECKS := $(VENV)/.checks
 LAYERS := tools/test-layers $(PY)
 
-.PHONY: help demo test test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel oracle clean
+.PHONY: help demo test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel oracle clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -39,9 +39,13 @@ else
 LAYER ?= spark connect
 endif
 
-test: $(INSTALLED) ## each feature once, in every layer, some twenty minutes; one of them: make test LAYER=spark
+test: $(INSTALLED) ## each feature once, in every layer, some ten minutes; one of them: make test LAYER=spark
 	@tools/find-java
 	@LAKEBED_TESTS=small $(LAYERS) $(LAYER)
+
+test-rest: $(INSTALLED) ## the other cases of these tests; CI runs both
+	@tools/find-java
+	@LAKEBED_TESTS=rest $(LAYERS) $(LAYER)
 
 test-day: $(INSTALLED) ## all tests, with today's part of the large sets: another one each day
 	@tools/find-java

@@ -11,18 +11,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zlib import crc32
 
 import hypothesis
 import pytest
 
 from support.golden_tables import beyond_subset
-from support.sampling import run, today
+from support.sampling import is_small, run, today
 
 # the same examples in each run but a day's
 hypothesis.settings.register_profile("fixed", derandomize=True, database=None)
 if run() != "day":
     hypothesis.settings.load_profile("fixed")
 _LAYERS_WITH_A_JVM = ("spark", "interop")
+_LAYERS_OF_ONE_CASE = ("spark", "services", "interop")
 _NO_PARAMETERS = SimpleNamespace(params={})
 _HERE = Path(__file__).parent
 
@@ -47,9 +49,9 @@ def _command(nodeid: str, config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests by their folder, and those of a golden table that is not in `tests/golden`. The small run has
-    no tests with the mark `full`, and of the others the cases that show a value of a parameter for the first time;
-    tests that the command line names run all the same."""
+    """Mark tests by their folder, and those of a golden table that is not in `tests/golden`. The small run and its
+    rest have no tests with the mark `full`, and of the others the cases that show a value of a parameter for the first
+    time; the small run has one case of each costly test. Tests that the command line names run all the same."""
     beyond = beyond_subset()
     for item in items:
         if beyond and any(str(value) in beyond for value in getattr(item, "callspec", _NO_PARAMETERS).params.values()):
@@ -57,8 +59,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         layer = item.path.relative_to(_HERE).parts[0] if item.path.is_relative_to(_HERE) else ""
         if layer in _LAYERS_WITH_A_JVM:
             item.add_marker(layer)
-    if run() == "small" and not any("::" in argument for argument in config.args):
-        taken = set(_each_value_once(item for item in items if not item.get_closest_marker("full")))
+        if layer in _LAYERS_OF_ONE_CASE:
+            item.add_marker("one_case")
+    if is_small() and not any("::" in argument for argument in config.args):
+        taken = list(_each_value_once(item for item in items if not item.get_closest_marker("full")))
+        first = set(_one_case_of_costly_tests(taken))
+        taken = first if run() == "small" else set(taken) - first
         config.hook.pytest_deselected(items=[item for item in items if item not in taken])
         items[:] = [item for item in items if item in taken]
 
@@ -73,6 +79,18 @@ def _each_value_once(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         if not values or values - of_test or item.get_closest_marker("every_case"):
             yield item
         of_test |= values
+
+
+def _one_case_of_costly_tests(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """The items, with one case of each test that has the mark `one_case`; which one differs from test to test."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("one_case") and not item.get_closest_marker("every_case"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+        else:
+            yield item
+    for test, of_test in cases.items():
+        yield of_test[crc32(test.encode()) % len(of_test)]
 
 
 def unavailable(reason: str) -> None:

@@ -20,7 +20,7 @@ from lakebed.format.delete_block import decode_deletes
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, decode_positions, scan_blocks
 from lakebed.format.sources import BytesSource
 from support.mutated_logs import Damaged, damaged, logs
-from support.sampling import FUZZ, run, todays
+from support.sampling import FUZZ, is_small, todays
 from support.time_limit import Hangs, limited
 
 NAME = "p/.a_1.log.1_0-1-0"
@@ -139,5 +139,5 @@ def test_damaged_logs_give_the_blocks_that_are_whole_or_an_error() -> None:
         if found:
             bad.append(f"case {number}, {case.kind} at {case.first}: {found}")
     assert not bad, f"{len(bad)} of {seen.total()}: {bad[:20]}"
-    assert min(seen.values()) > (2 if run() == "small" else 10)
+    assert min(seen.values()) > (2 if is_small() else 10)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < GROWTH_KB

@@ -3,14 +3,18 @@
 | `LAKEBED_TESTS` | run | what it takes |
 |---|---|---|
 | `small`, or unset | `make test` | each feature once: the same tests on every day and every machine |
+| `rest` | `make test-rest` | the other cases of these tests; CI runs both |
 | `day` | `make test-day` | all tests, and of large sets a larger part, another one each day |
 | `full` | `make test-full` | all tests, and large sets as a whole |
 
-The rule of `make test`: every test runs, and every value of each of its parameters is in a case (each index, table
-type, table version, verb, service and codec), but not every pair of values. Every path that changes storage is struck
-at some of its steps. Two marks are exceptions. `full` is not in `make test`: tests that add no feature but pairs,
-rounds or time, and tests whose outcome hangs on the time at which processes are stopped, since whether a change lands
-must not hang on chance. `every_case` has all its cases: they are quick, and each pair of values is a feature.
+The rule of `make test` and `make test-rest` together: every test runs, and every value of each of its parameters is in
+a case (each index, table type, table version, verb, service and codec), but not every pair of values. Every path that
+changes storage is struck at some of its steps. `make test` alone has one case of each test that needs a JVM or seconds
+(the mark `one_case`), another value in each test, and all the cases of the quick ones.
+
+Two marks are exceptions. `full` is in neither: tests that add no feature but pairs, rounds or time, and tests whose
+outcome hangs on the time at which processes are stopped, since whether a change lands must not hang on chance.
+`every_case` has all its cases: they are quick, and each pair of values is a feature.
 
 Large sets take their part by the functions here. A variable makes one kind of them whole in any run:
 
@@ -40,18 +44,23 @@ import pytest
 T = TypeVar("T")
 CRASH, FUZZ, INTEROP = "LAKEBED_CRASH", "LAKEBED_FUZZ", "LAKEBED_INTEROP"
 HISTORIES = "LAKEBED_HISTORIES"
-RUNS = ("small", "day", "full")
+RUNS = ("small", "rest", "day", "full")
 _FIXED_DAY = 739_945
 # `make test` takes one of so many cases of a day's part.
 _FEWER = 4
 
 
 def run() -> str:
-    """The run that this is: small, day or full."""
+    """The run that this is: one of `RUNS`."""
     named = os.environ.get("LAKEBED_TESTS") or "small"
     if named not in RUNS:
         raise pytest.UsageError(f"LAKEBED_TESTS is one of {', '.join(RUNS)}, not {named!r}")
     return named
+
+
+def is_small() -> bool:
+    """Whether large sets are represented by a few of their cases: in the small run and its rest."""
+    return run() in ("small", "rest")
 
 
 def whole(variable: str) -> bool:
@@ -66,12 +75,12 @@ def today() -> int:
 
 def so_many(of_a_day: int, small: int) -> int:
     """How many cases run of a set that counts `of_a_day` of them in a day's run."""
-    return small if run() == "small" else of_a_day
+    return small if is_small() else of_a_day
 
 
 def rounds(count: int, small: int = 1) -> int:
     """How often a test goes through its steps: in the small run as often as each step needs."""
-    return small if run() == "small" else count
+    return small if is_small() else count
 
 
 def todays(items: Sequence[T], parts: int, variable: str) -> Sequence[T]:
@@ -83,7 +92,7 @@ def todays(items: Sequence[T], parts: int, variable: str) -> Sequence[T]:
     """
     if whole(variable):
         return items
-    if run() == "small":
+    if is_small():
         return covering(items, max(1, len(items) // (parts * _FEWER)))
     return items[today() % parts :: parts] or items[:1]
 
@@ -116,7 +125,7 @@ def todays_of(*axes: Sequence[Any], parts: int, variable: str) -> list[tuple[Any
     >>> len(todays_of("ab", range(12), parts=3, variable=HISTORIES)) in (12, 8, 24)
     True
     """
-    if run() == "small" and not whole(variable):
+    if is_small() and not whole(variable):
         return [tuple(axis[n % len(axis)] for axis in axes) for n in range(max(map(len, axes)))]
     places = product(*(range(len(axis)) for axis in axes))
     # with more parts than there are sums of places some days would have no case
@@ -134,7 +143,7 @@ def is_todays(point: int, parts: int, variable: str, *case: object) -> bool:
     >>> any(is_todays(n, 2, CRASH, "upsert", 9) for n in range(8))
     True
     """
-    parts = parts * _FEWER if run() == "small" else parts
+    parts = parts * _FEWER if is_small() else parts
     return whole(variable) or (point + crc32(repr(case).encode()) + today()) % parts == 0
 
 
