@@ -211,6 +211,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "timeline.plain_keys.LOOKS_BACK": (1, HUGE),
     "timeline.plain_keys.MOST_NAMES": (0, HUGE),
     "timeline.timeline._BODIES_BYTES": (0, HUGE),
+    "timeline.timeline._FILES_AN_ANSWER": (0, HUGE),
     "timeline.timeline._LISTED_BYTES": (0, HUGE),
     "services.upgrade_timeline._ROWS_A_FILE": (1, HUGE),
 }

@@ -147,7 +147,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "storage.parallel": "_MOST_THREADS _AT_A_TIME",
         "timeline.archive": "_MANIFEST_ATTEMPTS",
         "timeline.archive_writer": "_READERS",
-        "timeline.timeline": "_READERS",
+        "timeline.timeline": "_READERS _MOST_LISTINGS",
     },
     "memory that a cached thing counts as": {
         "format.footer_cache": "_IN_MEMORY",

@@ -111,26 +111,43 @@ class LocalStorage:
     # reading
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
-        prefix = check_prefix(prefix)
-        folders = [prefix]
+        folders = [check_prefix(prefix)]
         while folders:
             folder = folders.pop()
-            below: list[str] = []
-            for entry in sorted(self._entries(folder), key=attrgetter("name")):
-                path = path_in(folder, entry.name)
-                try:
-                    if entry.is_dir():
-                        if not entry.is_symlink():
-                            below.append(path)
-                        elif recursive and not path.startswith("."):  # its target may hold rows
-                            raise is_link(entry.path)
-                        continue
-                    stat = entry.stat()
-                except FileNotFoundError:  # deleted since the folder was read
-                    continue
-                yield FileInfo(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+            files, below = self._listed(folder, follows=recursive)
+            yield from files
             if recursive:
                 folders.extend(reversed(below))
+
+    def _listed(self, folder: str, *, follows: bool) -> tuple[builtins.list[FileInfo], builtins.list[str]]:
+        """The files directly in a folder, as it was at one moment, and the paths of the folders in it.
+
+        Where a file is deleted before its size is known the names are read again: who deletes the oldest files first
+        would otherwise leave an old one in the listing and not one that was deleted after it.
+        """
+        known: dict[str, FileInfo] = {}
+        while True:
+            files: builtins.list[FileInfo] = []
+            below: builtins.list[str] = []
+            for entry in sorted(self._entries(folder), key=attrgetter("name")):
+                path = path_in(folder, entry.name)
+                if entry.is_dir():
+                    if not entry.is_symlink():
+                        below.append(path)
+                    elif follows and not path.startswith("."):  # its target may hold rows
+                        raise is_link(entry.path)
+                    continue
+                try:
+                    if path not in known:
+                        stat = entry.stat()
+                        known[path] = FileInfo(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+                except FileNotFoundError:
+                    if os.path.islink(entry.path):  # to nothing
+                        continue
+                    break
+                files.append(known[path])
+            else:
+                return files, below
 
     def _entries(self, folder: str) -> builtins.list[os.DirEntry[str]]:
         with self._translated("list", folder):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from lakebed.format.avro.encoder import encoder_of
 from lakebed.format.base_file import AVRO_SCHEMA_KEY, naming_parquet
 from lakebed.format.log_file import avro_data_block, block_bytes
-from lakebed.model import Action, Instant, State
+from lakebed.model import Action, Instant, State, path_in
 from lakebed.storage.atomic_file import remove_asides
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import write_settled
@@ -96,10 +96,14 @@ class _Files:
 
 
 def _remove(timeline: Timeline, files: Sequence[tuple[State, str]]) -> None:
-    """Delete files of instants: all pending ones before the first completed one, so that none comes to life."""
-    for completed in (False, True):
-        names = [name for state, name in files if (state is State.COMPLETED) == completed]
-        delete_files(timeline.storage, timeline.config.timeline_path, names)
+    """Delete files of instants: all pending ones before the first completed one, so that none comes to life, then the
+    completed ones one by one from the oldest on. A timeline without a commit that shows an older one hides its rows;
+    one that shows all commits of before a clean, and not the clean, hides that files are gone."""
+    names = {done: [name for state, name in files if (state is State.COMPLETED) == done] for done in (False, True)}
+    folder = timeline.config.timeline_path
+    delete_files(timeline.storage, folder, names[False])
+    for name in names[True]:
+        timeline.storage.delete(path_in(folder, name), durable=name == names[True][-1])
 
 
 # the history of version 8 and later

@@ -15,7 +15,7 @@ from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, State, has_completion_times
 from lakebed.properties.table_config import TableConfig
-from lakebed.storage.base import FileInfo, Storage
+from lakebed.storage.base import FileInfo, Storage, refused
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.bodies.commit import decode_commit
@@ -36,6 +36,10 @@ TimelineFiles = Mapping[str, FileInfo | None]
 
 Key = tuple[str, Action]
 """The identity of an action: its requested time, and what it completes as."""
+
+# So many files any storage lists in one answer, as they are at one moment; beyond them so many listings are tried.
+_FILES_AN_ANSWER = 256
+_MOST_LISTINGS = 10
 
 # A name, its place in the mappings, and a share of the instant that three files are about.
 _BYTES_A_FILE = 500
@@ -472,16 +476,35 @@ def _files(storage: Storage, config: TableConfig, known: TimelineFiles) -> Timel
     """The files of the timeline's folder: by name alone if a name has all (the size of a file is a request of its
     own on a local disk), else with size and time, which then distinguish files of one name and tables at one path."""
     folder = config.timeline_path
-    files: TimelineFiles
     if has_completion_times(config.version):
-        files = dict.fromkeys(storage.list_names(folder))
+        files = _at_one_moment(lambda: dict.fromkeys(storage.list_names(folder)), known, storage.url(folder))
         if files == known:
             return known
         new = [name for name in files if known.get(name, "") is not None]
         if all(holds_everything(name, config.version) for name in new):
             return files
-    files = {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
+
+    def listed() -> TimelineFiles:
+        return {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
+
+    files = _at_one_moment(listed, known, storage.url(folder))
     return known if files == known else files
+
+
+def _at_one_moment(look: Callable[[], TimelineFiles], known: TimelineFiles, url: str) -> TimelineFiles:
+    """The files as they were at one moment. Many come in several answers, between which some may be archived and
+    others come: they are listed until that shows the same twice, `known` being what was shown last."""
+    files = look()
+    for _ in range(_MOST_LISTINGS):
+        if len(files) <= _FILES_AN_ANSWER or files == known:
+            return files
+        known, files = files, look()
+    raise refused(
+        f"the files of {url} change faster than they can be listed",
+        "Try again. A lower hoodie.keep.max.commits leaves fewer of them.",
+        url=url,
+        retryable=True,
+    )
 
 
 _BODIES = BoundedCache[CacheEntry[CommitMetadata]](_BODIES_BYTES)

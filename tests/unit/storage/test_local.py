@@ -14,6 +14,7 @@ from lakebed.errors import StorageError
 from lakebed.storage import atomic_file, open_storage
 from lakebed.storage.atomic_file import AtomicFile, aside_name
 from lakebed.storage.local import LocalStorage
+from support.torn_listings import before_each_size
 
 LOG_FILE = re.compile(r"^\.([^._]+)_([^.]*)\.(log|archive)\.(\d+)(_((\d+)-(\d+)-(\d+))(\.cdc)?)?$")
 BASE_FILE = re.compile(r"^[A-Za-z0-9-]+_[A-Za-z0-9-]+_[0-9]+\.[A-Za-z0-9]+$")
@@ -211,7 +212,23 @@ def test_listing_goes_on_when_files_vanish(tmp_path: Path) -> None:
         found.append(info.path)
         storage.delete("a/2")
         storage.delete_folder("b")
-    assert found == ["a/0", "a/1", "c/0", "c/1", "c/2"]
+    assert found == ["a/0", "a/1", "a/2", "c/0", "c/1", "c/2"]
+
+
+def test_a_listing_is_that_of_one_moment_though_files_go_before_their_size_is_known(tmp_path: Path) -> None:
+    """A file is left out only if it was gone when the names were read last."""
+    storage = LocalStorage(str(tmp_path))
+    for number in range(5):
+        storage.write(f"f/{number}", b"1" * number)
+    os.symlink("nothing", tmp_path / "f" / "link")
+
+    def go(path: str) -> None:
+        if path.endswith("/3"):
+            for number in (0, 1, 2, 3):
+                storage.delete(f"f/{number}")
+
+    with before_each_size(str(tmp_path / "f"), go):
+        assert [(info.path, info.size) for info in storage.list("f", recursive=False)] == [("f/4", 4)]
 
 
 def test_errors_name_path_and_reason(tmp_path: Path) -> None:

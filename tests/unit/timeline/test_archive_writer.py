@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import uuid
+from time import sleep
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from lakebed.properties.file import create_table
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
+from lakebed.storage.folder import WrappedStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline import archive_writer
 from lakebed.timeline.archive_writer import archive
@@ -65,6 +67,40 @@ class Table:
         steps.inflight(action, time, inflight)
         body = completed or encode_commit(CommitMetadata("UPSERT", extra={"n": time}), self.config.version, action)
         return steps.complete(action, time, str(int(time) + 1000), body)
+
+
+class Remote(WrappedStorage):
+    """A storage far away whose first deletion of a completed instant takes longest; `left` has the completed ones that
+    were there after each."""
+
+    def __init__(self, inner: Storage, folder: str) -> None:
+        super().__init__(inner)
+        self.left: list[list[str]] = []
+        self._folder = folder
+        self._is_first = True
+
+    def url(self, path: str = "") -> str:
+        return f"s3a://far/{path}"
+
+    def delete(self, path: str, *, durable: bool = True) -> bool:
+        if path.endswith(".deltacommit") and self._is_first:
+            self._is_first = False
+            sleep(0.02)
+        done = super().delete(path, durable=durable)
+        self.left.append([name for name in self.list_names(self._folder) if name.endswith(".deltacommit")])
+        return done
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_completed_instants_go_from_the_oldest_on(version: int) -> None:
+    """Wherever a listing falls, no commit is missing between two that it shows."""
+    table = Table(version)
+    added = [table.add(Action.DELTACOMMIT) for _ in range(6)]
+    names = [instant.file_name for instant in added]
+    table.storage = far = Remote(table.storage, table.config.timeline_path)
+    archive(table.timeline, added[:5])
+    assert [names[-len(left) :] for left in far.left] == far.left
+    assert far.left[-1] == names[-1:]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
