@@ -199,7 +199,8 @@ class MetadataTable:
         if not later:
             return False
         # a repair of the metadata table alone has an instant that the table itself never had
-        return any(i.time in later for i in load_timeline(timeline.storage, timeline.config).instants)
+        now = load_timeline(timeline.storage, timeline.config)
+        return min(later) < (now.start or "") or any(i.time in later for i in now.instants)
 
     def is_later_than(self, timeline: Timeline) -> bool:
         """Whether the metadata table has completed an action that is later than all of this timeline."""

@@ -73,9 +73,10 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
         return
     known = {i.time for i in timeline.instants if i.action in _DELETING}
     found = next((i for i in now.instants if i.action in _DELETING and i.time not in known), None)
-    # where the commits of then are archived, all but those with a savepoint, cleans may be among it
-    if found is None and (now.start or "") > timeline.latest_time and timeline.commits not in ((), now.commits):
-        found = now.instants[0]
+    # where commits of then are archived cleans may be, too
+    if found is None and not timeline.commit_times <= now.commit_times:
+        later = (i for i in now.archived().instants if i.time > timeline.latest_time)
+        found = next((i for i in later if i.action in _DELETING), None)
     found = found or next((i for i in timeline.commits if not now.is_committed(i.time)), None)
     if found is not None:
         raise CleanedView(

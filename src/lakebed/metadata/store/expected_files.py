@@ -4,13 +4,13 @@ truncated or lost would otherwise silently take rows from every answer."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache
-from lakebed.format.log_file import BlockHead, BlockType
+from lakebed.format.log_file import BlockHead, BlockType, HeaderKey
 from lakebed.format.text import parse_properties
 from lakebed.metadata.layout import INITIAL_INSTANT, LOGGED_SINCE, group_number, parse_files
 from lakebed.metadata.partitions.registry import kind_of
@@ -68,9 +68,11 @@ class ExpectedFiles:
         a process that was taken for dead, and wrote on when another one had done its work again."""
         return base.instant not in self.instants or base.name in self.files.get(base.partition, {})
 
-    def check_folder(self, timeline: Timeline, partition: str, sizes: Mapping[str, int]) -> None:
+    def check_folder(
+        self, timeline: Timeline, partition: str, sizes: Mapping[str, int], shown: Container[str] = ()
+    ) -> None:
         """Raise `CorruptFile` where a file that readers need is not in the partition's folder (`sizes` by name), or is
-        shorter than it was written."""
+        shorter than it was written. `shown` are the commits that the view shows of the data table."""
         named = self.files.get(partition)
         if not named:
             return
@@ -89,7 +91,7 @@ class ExpectedFiles:
             elif size < last.end:
                 raise damaged(timeline.storage, f"{partition}/{name}", f"has {size} bytes of {last.end}", offset=size)
         if gone:
-            self._check_gone(timeline, partition, gone)
+            self._check_gone(timeline, partition, gone, shown)
 
     def check_log(
         self, log: LogFile, heads: Sequence[BlockHead], timeline: Timeline, bases: Container[str] = ()
@@ -114,9 +116,27 @@ class ExpectedFiles:
                 what = f"holds no whole block of instant {extent.instant.time} at offset {offset}"
                 raise damaged(timeline.storage, log.path, what, offset=offset)
 
-    def _check_gone(self, timeline: Timeline, partition: str, gone: Sequence[tuple[str, Extent]]) -> None:
+    def check_hidden(
+        self, timeline: Timeline, logs: Iterable[tuple[LogFile, Sequence[BlockHead]]], is_valid: Callable[[str], bool]
+    ) -> None:
+        """Raise `CorruptFile` where a rollback, before version 8, hides blocks of an instant that this view shows.
+        `logs` are a slice's log files in merge order, with their blocks. What an attempt before the last one wrote is
+        hidden rightly, and no extent names it."""
+        named: dict[str, str] = {}
+        for log, heads in logs:
+            extents = self.files.get(log.partition, {}).get(log.name, ())
+            for head in heads:
+                target = head.header(HeaderKey.TARGET_INSTANT_TIME) if head.type is BlockType.COMMAND else None
+                if target in named and is_valid(target):
+                    raise damaged(timeline.storage, named[target], f"has blocks of instant {target}, which are hidden")
+                named |= {one.instant.time: log.path for one in extents if one.start <= head.offset < one.end}
+
+    def _check_gone(
+        self, timeline: Timeline, partition: str, gone: Sequence[tuple[str, Extent]], shown: Container[str]
+    ) -> None:
         """Files may be missing for a reason: the partition was dropped and built again since they were written, or
-        their instant was taken back since the timeline was loaded."""
+        their instant was taken back since the timeline was loaded, and is none that is `shown`. Those of instants that
+        were archived since are needed all the same."""
         since = _logged_since(timeline, partition)
         built = since or max(self.built.get(partition, ""), _built_at(timeline, partition))
         before = _based_before(built, [extent for _, extent in gone]) if timeline.config.version < 8 else frozenset()
@@ -126,8 +146,8 @@ class ExpectedFiles:
             if completed_at(extent.instant) >= built and extent.instant.time not in before
         ]
         if left:
-            now = {i.time for i in load_timeline(timeline.storage, timeline.config).completed}
-            left = [(name, instant) for name, instant in left if instant.time in now]
+            now = load_timeline(timeline.storage, timeline.config)
+            left = [(name, i) for name, i in left if now.is_committed(i.time) or i.time in shown]
         if left:
             name, instant = left[0]
             raise damaged(

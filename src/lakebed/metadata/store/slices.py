@@ -180,8 +180,10 @@ class MetadataSlices:
         """The visible data and delete blocks of the slice's log files in merge order."""
         base = file_slice.base_file
         bases = frozenset[str]() if base is None else frozenset((base.instant,))
-        heads = [head for log in file_slice.log_files for head in self._heads(log, bases)]
-        return blocks_in_merge_order(heads, self.is_valid)
+        logs = [(log, self._heads(log, bases)) for log in file_slice.log_files]
+        if self.config.version < 8:
+            self._expected_files.check_hidden(self.timeline, logs, self.is_valid)
+        return blocks_in_merge_order([head for _, heads in logs for head in heads], self.is_valid)
 
     def _opened(self, key: tuple[str, int], source: Callable[[], ReadRange], file_size: int) -> HFileReader:
         known = self._hfiles.get(key)
@@ -218,7 +220,7 @@ class MetadataSlices:
         expected = in_background(self._load_expected) if is_remote(self.storage) else self._load_expected
         listed = list(self.storage.list(partition, recursive=False))
         sizes = {info.path.rpartition("/")[2]: info.size for info in listed}
-        expected().check_folder(self.timeline, partition, sizes)
+        expected().check_folder(self.timeline, partition, sizes, self.data_timeline.commit_times)
         for (name, size), info in zip(sizes.items(), listed, strict=True):
             file = parse_files(partition, name, size)
             self._modified[info.path] = info.modified
