@@ -19,13 +19,13 @@ from typing import Annotated, Any, cast
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from lakebed.cli.json_file import Rows, read_json_rows
 from lakebed.errors import InvalidOption, InvalidRecord
 
 
@@ -197,9 +197,11 @@ _DELIMITERS = (";", "\t", "|", ",")
 _KINDS = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 
-def read_rows(path: Path, schema: pa.Schema | None = None, delimiter: str | None = None) -> pa.Table:
+def read_rows(
+    path: Path, schema: pa.Schema | None = None, delimiter: str | None = None, *, partial: bool = False
+) -> Rows:
     """The file's rows; its ending gives its format. Columns of a CSV or JSON file that `schema` (a table's) knows are
-    read in its types; an empty field of a CSV file is null."""
+    read in its types; an empty field of a CSV file is null. `partial` is for rows that may lack columns."""
     kind = path.suffix.lower()
     if kind not in _KINDS:
         raise InvalidRecord(f"{path} is none of the known kinds of file", hint=f"known: {', '.join(_KINDS)}")
@@ -213,8 +215,7 @@ def read_rows(path: Path, schema: pa.Schema | None = None, delimiter: str | None
             if delimiter is None:
                 _check_delimiter(path, found.column_names)
             return found
-        known = pa.schema(list(schema or ()))
-        return pyarrow.json.read_json(path, parse_options=pyarrow.json.ParseOptions(explicit_schema=known))
+        return read_json_rows(path, {field.name: field.type for field in schema or ()}, partial=partial)
     except (pa.ArrowException, OSError) as error:
         raise InvalidRecord(f"{path} cannot be read: {error}", hint="correct the file, or cast the column") from error
 

@@ -45,7 +45,7 @@ AsOf = Annotated[str | None, typer.Option(help="An instant, a timestamp or a dat
 Query = Annotated[QueryType, typer.Option(help="read_optimized: base files only.")]
 Limit = Annotated[int | None, typer.Option(help="At most this many rows; 0: all. Without it 20, in JSON all.")]
 DataFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="Parquet, CSV, TSV or JSON lines.", show_default=False)
+    Path, typer.Argument(exists=True, dir_okay=False, help="Parquet, CSV, TSV or JSON.", show_default=False)
 ]
 Retries = Annotated[
     int | None, typer.Option("--retries", min=0, help="How often it is run again after it lost against another write.")
@@ -201,7 +201,7 @@ def upsert(
     retries: Retries = None,
 ) -> lakebed.WriteResult:
     """Update rows with known keys, insert the others."""
-    rows = read_rows(file, table.schema, delimiter)
+    rows = read_rows(file, table.schema, delimiter, partial=partial)
     return table.upsert(rows, partial=partial, retries=retries, options=options)
 
 

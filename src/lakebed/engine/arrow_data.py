@@ -120,6 +120,21 @@ def _of_rows(data: Sequence[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
     return _table("these rows are no table", {name: [row.get(name) for row in data] for name in names}, types)
 
 
+def check_same_columns(rows: Sequence[Any]) -> None:
+    """Raise `InvalidOption` where one of these dicts lacks a column that another has: in a partial write its null would
+    be stored, though the row has nothing for that column."""
+    names = dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row)
+    for at, row in enumerate(rows):
+        if isinstance(row, Mapping) and len(row) < len(names):
+            lacking = [str(name) for name in names if name not in row]
+            columns = ", ".join(lacking)
+            raise InvalidOption(
+                f"row {at} (from 0) lacks {columns}, which other rows have: a partial write would store null there",
+                hint="write the rows with the same columns in a call of their own, or give null where null is meant",
+                context={"row": at, "columns": lacking},
+            )
+
+
 def _table(what: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
     try:
         return pa.table({name: _column(values, type_of(name, types)) for name, values in columns.items()})
@@ -164,11 +179,13 @@ def _without_nan(values: Any) -> Any:
 def _in_type(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """The values in a column of this type; raises where they are not of its sort or do not fit."""
     try:
-        given = pa.array(values).type
+        given = None if pt.is_map(kind) else pa.array(values).type
     except (pa.ArrowException, TypeError, ValueError):  # the items of a map are tuples, which have no type
         pa.array(values, _exact(kind))
     else:
-        if not _has_no_width(given, kind):
+        if given is None:  # entries whose keys and values have one type are lists to Arrow
+            pa.array(values, _exact(kind))
+        elif not _has_no_width(given, kind):
             raise TypeError(f"{given} is no {kind}")
     return pa.array(values, kind)
 
@@ -179,7 +196,9 @@ def _has_no_width(given: pa.DataType, known: pa.DataType) -> bool:
     if pt.is_null(given):
         return True
     if is_list(given) and pt.is_map(known):
-        return pt.is_null(given.value_type)  # maps without entries
+        pair = given.value_type  # null for maps without entries; a list where keys and values have one type
+        fits = is_list(pair) and all(_has_no_width(pair.value_type, kind) for kind in (known.key_type, known.item_type))
+        return pt.is_null(pair) or fits
     if is_list(given) and is_list(known):
         return _has_no_width(given.value_type, known.value_type)
     if pt.is_struct(given) and pt.is_struct(known):

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from lakebed.config.features import check_write
 from lakebed.config.options import Options, service_settings
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.arrow_data import arrow_rows
+from lakebed.engine.arrow_data import arrow_rows, check_same_columns
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.base import Column, RowExpression
@@ -373,6 +373,8 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     name, if no other column has it; one of Arrow's type null (Spark's void) gets the table's type."""
     engine = context.engine
     types = {f.name: f.type for f in context.opened.schema}
+    if context.settings.partial and isinstance(data, list | tuple):
+        check_same_columns(data)
     rows = engine.rows(arrow_rows(data, {name.lower(): kind for name, kind in types.items()} | types))
     given = engine.schema(rows)
     check_names(given.names)

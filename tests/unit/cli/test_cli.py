@@ -7,8 +7,10 @@ import os
 import pty
 import subprocess
 import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +19,7 @@ from typer.testing import CliRunner
 
 import lakebed
 from lakebed.cli.main import app, invoke
+from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.storage import open_storage
 
@@ -111,6 +114,55 @@ def test_writing_commands_change_rows(capsys: pytest.CaptureFixture[str], uri: s
     assert [(row["id"], row["fare"]) for row in changed] == [("t2", 1.5)]
     assert len(said(capsys, "timeline", "show", uri)) == 4
     assert {row["partition"] for row in said(capsys, "files", "show", uri, "--partition", "oslo")} == {"oslo"}
+
+
+@pytest.mark.parametrize("index", ["bucket", "simple", "record"])
+@pytest.mark.parametrize("type", ["cow", "mor"])
+def test_a_json_file_changes_only_the_columns_that_it_has(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, type: Literal["cow", "mor"], index: str
+) -> None:
+    """As CSV and Parquet files: without `--partial` a column that the file lacks is an error."""
+    place, rows = str(tmp_path / "trips"), tmp_path / "rows.json"
+    table = lakebed.create(place, TRIPS, key="id", type=type, index=index)
+    table.upsert(TRIPS)
+    for ts, text in ((11, '{"id": "t2", "ts": 11}\n'), (12, '[{"id": "t2",\n  "ts": 12}]')):
+        rows.write_text(text)
+        assert invoke(["upsert", place, str(rows)]) == SchemaConflict.exit_code
+        assert "city" in capsys.readouterr().err
+        assert said(capsys, "upsert", place, str(rows), "--partial")["rows"] == 1
+        assert said(capsys, "get", place, "t2") == [{"id": "t2", "city": "oslo", "fare": 12.0, "ts": ts}]
+    rows.write_text('[{"id": "t1", "fare": 1}, {"id": "t2", "city": "bern"}]')
+    assert invoke(["upsert", place, str(rows), "--partial"]) == InvalidOption.exit_code
+    assert "lacks city" in capsys.readouterr().err
+    rows.write_text('[{"id": "t1", "fare": null, "city": "bonn", "ts": 13}]')
+    assert said(capsys, "upsert", place, str(rows))["rows"] == 1
+    assert said(capsys, "get", place, "t1") == [{"id": "t1", "city": "bonn", "fare": None, "ts": 13}]
+
+
+def test_rows_that_the_command_line_prints_can_be_written_again(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = pa.table(
+        {
+            "id": pa.array([1, 2]),
+            "code": pa.array([b"\x00\xff", None]),
+            "x": pa.array([float("nan"), float("-inf")]),
+            "price": pa.array([Decimal("12345678901234567.89"), None]),
+            "at": pa.array([datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC), None], pa.timestamp("us", "UTC")),
+            "day": pa.array([date(2024, 2, 29), None]),
+            "stops": pa.array([[{"km": 1.5}], []]),
+            "tags": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int32())),
+        }
+    )
+    places = [str(tmp_path / "from"), str(tmp_path / "to")]
+    source, target = (lakebed.create(place, given, key="id") for place in places)
+    source.upsert(given)
+    for form in ("json", "ndjson"):
+        assert invoke(["scan", places[0], "-o", form]) == 0
+        (tmp_path / "rows.json").write_text(capsys.readouterr().out)
+        assert said(capsys, "insert-overwrite", places[1], str(tmp_path / "rows.json"), "--table")["rows"] == 2
+        first, second = (t.scan().to_arrow().sort_by("id") for t in (source, target))
+        assert str(second.to_pylist()) == str(first.to_pylist())
 
 
 def test_scan_prints_a_table_with_aligned_columns(capsys: pytest.CaptureFixture[str], uri: str):

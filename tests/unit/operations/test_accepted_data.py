@@ -273,3 +273,14 @@ def test_values_of_python_are_never_cut_to_the_tables_type(name: str, value: Any
     with pytest.raises(error):
         table.upsert([{"id": 1, name: value}])
     assert table.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(pa.string(), "a"), (pa.string(), None), (pa.int32(), 1), (pa.int32(), None)], ids=str
+)
+def test_dicts_are_maps_whose_values_may_have_the_type_of_the_keys(kind: pa.DataType, value: Any) -> None:
+    inside = pa.map_(pa.string(), kind)
+    table = new(pa.schema([("id", pa.int64()), ("m", inside), ("s", pa.struct([("l", pa.list_(inside))]))]))
+    inner = value or ("b" if kind == pa.string() else 2)
+    table.upsert([{"id": 1, "m": {"k": value}, "s": {"l": [{"k": inner}]}}])
+    assert rows_of(table) == [{"id": 1, "m": [("k", value)], "s": {"l": [[("k", inner)]]}}]

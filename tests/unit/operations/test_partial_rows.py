@@ -228,3 +228,18 @@ def test_blocks_stay_partial_where_all_keys_are_there() -> None:
     table.upsert(table_of([row(2, 3, n=9)], ["id", "city", "ts", "n"]), partial=True)
     assert [HeaderKey.IS_PARTIAL in block for block in blocks(table)] == [False, True]
     assert shown(table) == [row(2, 1, s="a", n=2) | {"ts": 3, "n": 9}]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_partial_dicts_that_name_different_columns_change_nothing(kind: str) -> None:
+    """A dict would store null in the columns that only others name."""
+    table = made(f"memory://partial/differing-{kind}", type=kind)
+    stored = [row(1, 1, s="a", n=1), row(2, 1, s="b", n=2)]
+    table.upsert(stored)
+    new = [{"id": 1, "city": "oslo", "ts": 2, "s": "c"}, {"id": 2, "city": "oslo", "ts": 2, "n": 3}]
+    with pytest.raises(InvalidOption, match=r"row 0 \(from 0\) lacks n"):
+        table.upsert(new, partial=True)
+    assert shown(table) == stored
+    for one in new:
+        table.upsert([one], partial=True)
+    assert shown(table) == [{**old, **changed} for old, changed in zip(stored, new, strict=True)]

@@ -1,0 +1,262 @@
+"""Rows of a JSON file: an object a line, objects over several lines, or an array of objects. Columns that a table has
+get its types; columns that no object names are not in the rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import time
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.types as pt
+
+from lakebed.errors import InvalidRecord
+
+Rows = pa.Table | list[dict[str, Any]]
+
+_MARKS = re.compile(r"[\s,]*")
+_FAILURES = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def read_json_rows(path: Path, types: Mapping[str, pa.DataType], *, partial: bool = False) -> Rows:
+    """The objects of the file as rows: a table, or dicts with values of these types where Arrow cannot read them.
+
+    In columns of `types` (a table's, by name) texts that hold numbers, dates or times are such values, numbers are
+    texts where the column is one, and binary values are base64. With `partial` rows that have nulls are dicts, which
+    tell a null from a column that the object lacks.
+
+    Raises `InvalidRecord` with the line of what is no JSON, or with the row, column and value that do not fit.
+    """
+    types = {**{name.lower(): kind for name, kind in types.items()}, **types}
+    table = lines = None
+    with path.open("rb") as file:
+        first = next((text[:1] for line in file if (text := line.strip())), b"")
+    if first == b"{":
+        table = _by_arrow(str(path), types)
+    if table is None:
+        lines = _lines(path)
+        table = _by_arrow(io.BytesIO("\n".join(lines).encode()), types)
+    if table is None or (partial and any(column.null_count for column in table.columns)):
+        return _by_values([_object(line, at) for at, line in enumerate(lines or _lines(path))], types)
+    return table
+
+
+def _type_of(name: str, types: Mapping[str, pa.DataType]) -> pa.DataType | None:
+    """The type of the column, whose name may be written in another case."""
+    return types.get(name) or types.get(name.lower())
+
+
+def _by_arrow(source: str | io.BytesIO, types: Mapping[str, pa.DataType]) -> pa.Table | None:
+    """What Arrow reads of an object a line; None where it cannot, or reads something else than is meant."""
+    readable = {name: kind for name, kind in types.items() if not _is_read_by_value(kind)}
+    try:
+        table = _arrow_table(source, readable)
+        cased = {name: kind for name in table.column_names if (kind := _type_of(name, types)) is not None}
+        if not cased.keys() <= types.keys():  # a name in another case has the type of the table's column, too
+            table = _arrow_table(source, {**readable, **cased})
+        empty = [name for name in table.column_names if table.column(name).null_count == table.num_rows]
+        if empty:
+            # of an explicit schema Arrow makes all columns: those that the file names are in it without one, too
+            rest = {name: kind for name, kind in readable.items() if name not in empty}
+            named = set(_arrow_table(source, rest).column_names)
+            table = table.select([name for name in table.column_names if name in named])
+    except pa.ArrowException:
+        return None
+    return None if any(_is_read_by_value(_type_of(name, types)) for name in table.column_names) else table
+
+
+def _arrow_table(source: str | io.BytesIO, types: Mapping[str, pa.DataType]) -> pa.Table:
+    if not isinstance(source, str):
+        source.seek(0)
+    return pj.read_json(source, parse_options=pj.ParseOptions(explicit_schema=pa.schema(list(types.items()))))
+
+
+def _is_read_by_value(kind: pa.DataType | None) -> bool:
+    """Whether Arrow reads the type in another form, or not at all: maps are objects here, binary values base64."""
+    if kind is None:
+        return False
+    if pt.is_struct(kind):
+        return any(_is_read_by_value(field.type) for field in kind)
+    return pt.is_map(kind) or _is_binary(kind) or (_is_list(kind) and _is_read_by_value(kind.value_type))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pt.is_list(kind) or pt.is_large_list(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pt.is_string(kind) or pt.is_large_string(kind)
+
+
+def _lines(path: Path) -> list[str]:
+    """The text of each object, in one line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidRecord(f"{path} is no UTF-8 text: {error}", hint="save it as UTF-8") from error
+    at, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    if text[at:end].startswith("[") and text[at:end].endswith("]"):
+        at, end = at + 1, end - 1
+    lines: list[str] = []
+    decoder = json.JSONDecoder()
+    at = _after_marks(text, at)
+    while at < end:
+        try:
+            value, stop = decoder.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            raise InvalidRecord(f"{path}, line {error.lineno}: {error.msg}", hint="correct the file") from error
+        if not isinstance(value, dict):
+            line = text.count("\n", 0, at) + 1
+            raise InvalidRecord(
+                f"{path}, line {line}: {text[at : min(stop, at + 40)]!r} is no JSON object",
+                hint="give an object for each row: one a line, or an array of them",
+            )
+        # strings have no line breaks: those are between values
+        lines.append(text[at:stop].replace("\r", " ").replace("\n", " "))
+        at = _after_marks(text, stop)
+    if not lines:
+        raise InvalidRecord(f"{path} holds no JSON object", hint="give an object for each row")
+    return lines
+
+
+def _after_marks(text: str, at: int) -> int:
+    found = _MARKS.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+class _Number(float):
+    """A number with a fraction or an exponent, and its text."""
+
+    text: str
+
+    def __new__(cls, text: str) -> _Number:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+def _object(line: str, row: int) -> dict[str, Any]:
+    def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidRecord(f"row {row + 1} names {twice!r} twice", hint="leave one of them out")
+        return found
+
+    return json.loads(line, parse_float=_Number, object_pairs_hook=checked)
+
+
+def _by_values(rows: Sequence[dict[str, Any]], types: Mapping[str, pa.DataType]) -> list[dict[str, Any]]:
+    """The rows with values of the types; new columns are typed as Arrow types them in a file of theirs."""
+    fitted: list[dict[str, Any]] = []
+    new = {name for row in rows for name in row if _type_of(name, types) is None}
+    for at, row in enumerate(rows):
+        values = {name: (kind, value) for name, value in row.items() if (kind := _type_of(name, types)) is not None}
+        fitted.append({name: _fit(value, kind, name, at) for name, (kind, value) in values.items()})
+    if new:
+        texts = "\n".join(json.dumps({name: value for name, value in row.items() if name in new}) for row in rows)
+        try:
+            inferred = _arrow_table(io.BytesIO(texts.encode()), {}).to_pylist()
+        except pa.ArrowException as error:
+            names = ", ".join(sorted(new))
+            raise InvalidRecord(f"{names}: values of several types: {error}", hint="correct the file") from error
+        for row, values, given in zip(fitted, inferred, rows, strict=True):
+            row |= {name: values[name] for name in given if name in new}
+    return fitted
+
+
+def _fit(value: Any, kind: pa.DataType, column: str, row: int) -> Any:
+    """A JSON value as a value of this type; raises `InvalidRecord` where it is none."""
+    if value is None or (value != value and not pt.is_floating(kind) and not _is_text(kind)):
+        return None
+    if pt.is_struct(kind) and isinstance(value, Mapping):
+        types = {field.name.lower(): field.type for field in kind} | {field.name: field.type for field in kind}
+        return {
+            name: item if (part := _type_of(name, types)) is None else _fit(item, part, f"{column}.{name}", row)
+            for name, item in cast("Mapping[str, Any]", value).items()
+        }
+    if pt.is_map(kind):
+        return [
+            (_fit(key, kind.key_type, f"{column}.key", row), _fit(item, kind.item_type, f"{column}.{key}", row))
+            for key, item in _entries(value, kind, column, row)
+        ]
+    if _is_list(kind) and isinstance(value, list):
+        return [_fit(item, kind.value_type, column, row) for item in cast("list[Any]", value)]
+    try:
+        return _leaf(value, kind)
+    except _FAILURES as error:
+        raise _no_value(value, kind, column, row) from error
+
+
+def _entries(value: Any, kind: pa.DataType, column: str, row: int) -> Iterable[tuple[Any, Any]]:
+    """The entries of a map: an object, a list of objects with key and value, or of pairs."""
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, Any]", value).items()
+    if isinstance(value, list):
+        entries = cast("list[Any]", value)
+        if all(isinstance(one, Mapping) and set(cast("Mapping[str, Any]", one)) == {"key", "value"} for one in entries):
+            return [(one["key"], one["value"]) for one in entries]
+        if all(isinstance(one, list) and len(cast("list[Any]", one)) == 2 for one in entries):
+            return [(key, item) for key, item in entries]
+    raise _no_value(value, kind, column, row)
+
+
+def _leaf(value: Any, kind: pa.DataType) -> Any:
+    if isinstance(value, list | Mapping):
+        raise TypeError("nested")
+    if _is_text(kind):
+        return value if isinstance(value, str) else _text(value)
+    if isinstance(value, str):
+        return base64.b64decode(value, validate=True) if _is_binary(kind) else _parsed(value, kind)
+    if isinstance(value, bool) or pt.is_boolean(kind):
+        if not (isinstance(value, bool) and pt.is_boolean(kind)):
+            raise TypeError("a boolean")
+        return value
+    if pt.is_integer(kind) and isinstance(value, float):
+        if not value.is_integer():
+            raise ValueError("a fraction")
+        value = int(value)
+    elif pt.is_floating(kind):
+        return float(value)
+    elif pt.is_decimal(kind):
+        return pa.scalar(_text(value)).cast(kind).as_py()
+    elif not pt.is_integer(kind) and not pt.is_date(kind):
+        raise TypeError("a number")
+    return pa.scalar(value, kind).as_py()
+
+
+def _parsed(text: str, kind: pa.DataType) -> Any:
+    if pt.is_time(kind):
+        return time.fromisoformat(text)
+    if pt.is_timestamp(kind) and kind.tz is not None:
+        try:
+            return pa.scalar(text).cast(kind).as_py()
+        except pa.ArrowInvalid:  # without an offset it is in UTC, as Arrow reads JSON
+            return pa.scalar(text).cast(pa.timestamp(kind.unit)).cast(kind).as_py()
+    return pa.scalar(text).cast(kind).as_py()
+
+
+def _text(value: Any) -> str:
+    return value.text if isinstance(value, _Number) else json.dumps(value)
+
+
+def _no_value(value: Any, kind: pa.DataType, column: str, row: int) -> InvalidRecord:
+    given = json.dumps(value)
+    return InvalidRecord(
+        f"row {row + 1}, column {column}: {given if len(given) <= 60 else given[:57] + '...'} is no {kind}",
+        hint="correct the value, or write null",
+        context={"row": row + 1, "column": column, "type": str(kind)},
+    )
