@@ -62,7 +62,8 @@ def create(
 ) -> Table:
     """Create an empty table at a path or URL, and return it.
 
-    `schema_or_data` is an Arrow or Spark schema, or data with that schema (no row is written). `key` names the record
+    `schema_or_data` is an Arrow or Spark schema, or data with that schema. No row is written, and of a stream (a
+    `RecordBatchReader`) or `Scanner` no row is read: a following `upsert` of it writes them all. `key` names the record
     key column(s); without one keys are generated and rows can only be added. `partition_by` names the partition
     column(s), as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator. `ordering` names the column(s) that
     decide which of two rows of one key is newer. `merge` is `event_time` (the default with an ordering column),

@@ -4,6 +4,7 @@ Python's dicts and lists become values of the table's column types.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -233,6 +234,40 @@ def _exact(kind: pa.DataType) -> pa.DataType:
     return pa.list_(_exact(kind.value_type)) if is_list(kind) else kind
 
 
+_read_streams: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def is_read_once(data: Any) -> bool:
+    """Whether the data is a stream whose rows can be read only once: a RecordBatchReader, an iterator of batches."""
+    if session_of(data) is not None:
+        return False
+    is_iterator = hasattr(data, "__arrow_c_stream__") and hasattr(data, "__next__")
+    return is_iterator or hasattr(data, "read_next_batch")
+
+
+def schema_of_stream(data: Any) -> pa.Schema | None:
+    """The schema of a stream or Scanner, no row of which is read; None for data that can be read again."""
+    if is_read_once(data):
+        return pa.schema(data.schema)
+    if type(data).__module__.startswith("pyarrow") and hasattr(data, "projected_schema"):
+        return data.projected_schema
+    return None
+
+
+def _read_stream(data: Any) -> pa.Table:
+    """The rows of a stream. Raises `InvalidOption` where an earlier call read them: what is left looks like no rows."""
+    if is_read_once(data):
+        with suppress(TypeError):  # a class of others that cannot be remembered raises by itself
+            if data in _read_streams:
+                kind = type(data)
+                raise InvalidOption(
+                    f"the rows of this {kind.__module__}.{kind.__name__} are gone: an earlier call has read them",
+                    hint="make the stream again, or give its rows as a table: reader.read_all()",
+                )
+            _read_streams.add(data)
+    return pa.RecordBatchReader.from_stream(data).read_all()
+
+
 def to_arrow_table(data: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
     """The caller's data as an Arrow table in plain layouts. Raises `InvalidOption` for what is no data. `types` are the
     columns of the table that it is for, where there is one."""
@@ -275,7 +310,7 @@ def _table_of(data: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
         data = data.collect()
     _refuse_opaque(data, module)
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data).read_all()
+        return _read_stream(data)
     if module == "pyarrow" and hasattr(data, "to_table"):  # a Dataset, a Scanner
         return data.to_table()
     if hasattr(data, "to_arrow"):

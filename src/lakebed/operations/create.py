@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lakebed.config.option_table import PAYLOADS, simple_name
 from lakebed.config.settings import HBaseSettings, IndexSettings, TableSettings
+from lakebed.engine.arrow_data import schema_of_stream
 from lakebed.engine.base import Engine, Rows
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, SchemaConflict
@@ -249,7 +250,8 @@ def name_of(storage: Storage) -> str:
 
 
 def explicit_schema(data: Any) -> pa.Schema | None:
-    """The Arrow schema where the caller gave one (Arrow's, Spark's StructType); None for data."""
+    """The Arrow schema where the caller gave one (Arrow's, Spark's StructType), or a stream, whose rows stay unread;
+    None for other data."""
     if isinstance(data, pa.Schema):
         return data
     if session_of(data) is not None:  # a DataFrame of Spark Connect claims to have a column of every name
@@ -260,7 +262,7 @@ def explicit_schema(data: Any) -> pa.Schema | None:
         return spark_json_to_arrow(data.json())
     if hasattr(data, "__arrow_c_schema__") and not hasattr(data, "__arrow_c_stream__"):
         return pa.schema(data)
-    return None
+    return schema_of_stream(data)
 
 
 def profile_of(

@@ -21,7 +21,7 @@ from lakebed.config.options import (
     service_properties,
     with_table_settings,
 )
-from lakebed.engine.arrow_data import to_arrow_table
+from lakebed.engine.arrow_data import is_read_once, to_arrow_table
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import collect_within, most_collected_bytes
@@ -72,7 +72,7 @@ def run_again(
     while True:
         try:
             context = make_context()
-            if lost == 0 and _is_read_once(data) and retries_of(context):
+            if lost == 0 and is_read_once(data) and retries_of(context):
                 data = to_arrow_table(data)
             result = verb(context, data)
         except MISSING as error:
@@ -82,7 +82,7 @@ def run_again(
                 raise
             if str(error) == found or reopened(context.opened) is None:
                 raise as_damage(error, context.storage) from error
-            if looks > MOST_LOOKS or _is_read_once(data):
+            if looks > MOST_LOOKS or is_read_once(data):
                 raise _overtaken(error) from error
             found = str(error)  # the same file missing twice is damage
             _log.info("run again, since the table changed: %s", error)
@@ -127,10 +127,6 @@ def _pause(lost: int) -> float:
     that writers that met do not meet again."""
     longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**lost)
     return longest * random.uniform(0.5, 1.0)
-
-
-def _is_read_once(data: Any) -> bool:
-    return session_of(data) is None and hasattr(data, "read_next_batch")
 
 
 Mode = Literal["append", "overwrite", "errorifexists", "ignore"]

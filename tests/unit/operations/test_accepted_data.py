@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import count
@@ -284,3 +285,46 @@ def test_dicts_are_maps_whose_values_may_have_the_type_of_the_keys(kind: pa.Data
     inner = value or ("b" if kind == pa.string() else 2)
     table.upsert([{"id": 1, "m": {"k": value}, "s": {"l": [{"k": inner}]}}])
     assert rows_of(table) == [{"id": 1, "m": [("k", value)], "s": {"l": [[("k", inner)]]}}]
+
+
+STREAMS: dict[str, Callable[[pa.Table], Any]] = {
+    "reader": lambda rows: rows.to_reader(),
+    "reader of batches": lambda rows: pa.RecordBatchReader.from_batches(rows.schema, iter(rows.to_batches())),
+    "scanner of a reader": lambda rows: ds.Scanner.from_batches(rows.to_reader()),
+    "duckdb": lambda rows: duckdb.from_arrow(rows).to_arrow_reader(),
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
+@pytest.mark.parametrize("verb", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
+def test_a_stream_that_a_table_was_created_for_has_its_rows_still(stream: Callable[[pa.Table], Any], verb: str) -> None:
+    rows = pa.table({"id": [1, 2, 3], "v": [4, 5, 6]})
+    data = stream(rows)
+    table = lakebed.create(fresh(), data, key="id")
+    assert getattr(table, verb)(data).inserted == 3
+    assert rows_of(table) == rows.to_pylist()
+    for again in ("upsert", "delete", "insert_overwrite"):
+        with pytest.raises(InvalidOption, match=r"are gone|already scanned"):
+            getattr(table, again)(data)
+    with pytest.raises(InvalidOption, match=r"are gone|already scanned"):
+        table.explain(upsert=data)
+    assert rows_of(table) == rows.to_pylist()
+
+
+def test_a_stream_of_a_hudi_job_makes_a_table_with_its_rows_and_is_refused_the_second_time() -> None:
+    rows = pa.table({"id": [1, 2, 3], "v": [4, 5, 6]})
+    options = {"hoodie.table.name": "s", "hoodie.datasource.write.recordkey.field": "id"}
+    uri, data = fresh(), rows.to_reader()
+    result = lakebed.write(data, uri, options)
+    assert result is not None
+    assert result.inserted == 3
+    with pytest.raises(InvalidOption, match="are gone"):
+        lakebed.write(data, uri, options, mode="overwrite")
+    assert rows_of(lakebed.open(uri)) == rows.to_pylist()
+
+
+def test_streams_without_rows_write_nothing() -> None:
+    rows = pa.table({"id": pa.array([], pa.int64())})
+    table = lakebed.create(fresh(), rows, key="id")
+    assert table.upsert(rows.to_reader()).rows == 0
+    assert table.upsert(pa.RecordBatchReader.from_batches(rows.schema, iter([]))).rows == 0
