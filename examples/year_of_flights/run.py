@@ -47,9 +47,12 @@ class _Play:
 
     def write(self, step: Step) -> None:
         self.reporter.say(f"{step.name}: {step.story}")
-        data = self._data(step)
+        data = self._data(step) if step.predicate is None else None
         started = time.perf_counter()
-        result = getattr(self.table, step.operation)(data)
+        if data is None:
+            result = self.table.delete(where=step.predicate)
+        else:
+            result = getattr(self.table, step.operation)(data)
         seconds = time.perf_counter() - started
         self.state, counts = self.state.after(step)
         compare_counts(step.name, result, counts)
@@ -58,8 +61,6 @@ class _Play:
 
     def _data(self, step: Step) -> Any:
         """The batch as a data engineer would get it: Parquet files, read by Spark."""
-        if step.predicate is not None:
-            return step.predicate
         file = self.scratch / f"batch-{len(self.played):02}.parquet"
         step.rows.write_parquet(file, row_group_size=32_768)
         return self.spark.read.parquet(str(file))

@@ -17,7 +17,7 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.operations.context import WriteContext
-from lakebed.operations.delete import delete
+from lakebed.operations.delete import count_deletes, delete, rows_to_delete
 from lakebed.operations.hudi_job import (
     bytes_of_files,
     check_verb,
@@ -245,18 +245,28 @@ class Table:
         return self._write(bulk_insert, data, options, "bulk_insert", retries)
 
     def delete(
-        self, keys_or_predicate: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None
+        self,
+        keys: Any = None,
+        *,
+        where: Any = None,
+        dry_run: bool = False,
+        retries: int | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Delete rows by record key, or by a SQL condition.
+        """Delete rows by record key, or with `where` all rows that fulfil a condition.
 
         Keys are a list of values of a single key field, a list of tuples, `lakebed.KeyText([...])`, or a table with the
-        key columns. Keys without partition columns are looked up in all partitions. `WriteResult.deleted` is the number
-        of rows deleted; keys that the table lacks are no error.
+        key columns. Keys without partition columns are looked up in all partitions. `where` is SQL or an Arrow
+        expression. `WriteResult.deleted` is the number of rows deleted; keys that the table lacks are no error. With
+        `dry_run` the rows are only counted. Raises `InvalidOption` for a text in the place of keys.
 
-        >>> t.delete([1, 99]).deleted, t.delete("fare > 10").deleted
+        >>> t.delete([1, 99]).deleted, t.delete(where="fare > 10").deleted
         (1, 1)
         """
-        return self._write(delete, keys_or_predicate, options, "delete", retries)
+        what = rows_to_delete(keys, where)
+        if dry_run:
+            return self._again(lambda: count_deletes(self._context(what, options, "delete"), what))
+        return self._write(delete, what, options, "delete", retries)
 
     def insert_overwrite(
         self,
@@ -279,16 +289,21 @@ class Table:
         self,
         partitions: str | Sequence[str],
         *,
+        dry_run: bool = False,
         retries: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Delete all rows of these partition paths (or of one). `*` in a path matches any text.
+        """Delete all rows of these partition paths (or of one). `*` in a path matches any text. With `dry_run` the rows
+        are only counted (`replaced_rows`).
 
         >>> _ = t.delete_partitions("Os*")
         >>> t.partitions
         ('Rome',)
         """
         paths = [partitions] if isinstance(partitions, str) else partitions
+        if dry_run:
+            given = options, "delete_partition"
+            return self._again(lambda: delete_partitions(self._context(None, *given), paths, dry_run=True))
         return self._write(
             lambda context, _: delete_partitions(context, paths), None, options, "delete_partition", retries
         )
@@ -498,13 +513,13 @@ class Table:
         """
         return self._steadily(lambda view: lookup.locate(view, keys))
 
-    def count(self) -> int:
-        """The number of rows. File footers have it for files without log files.
+    def count(self, *, where: Any = None) -> int:
+        """The number of rows, or of those that fulfil a condition. File footers have it for files without log files.
 
-        >>> t.count()
-        3
+        >>> t.count(), t.count(where="city = 'Oslo'")
+        (3, 2)
         """
-        return self.scan().count()
+        return self.scan(filter=where).count()
 
     def __len__(self) -> int:
         return self.count()

@@ -187,7 +187,7 @@ class Writer(Role):
             low, high = sorted(dice.choices(range(1, n), k=2)) if n > 1 else (0, 0)
             gone = frozenset(key for key, (_, number) in state.items() if low <= number <= high)
             condition = f"w = {self.task.number} and n >= {low} and n <= {high}"
-            return verb, Change(n, {}, gone), lambda: table.delete(condition, retries=retries, options=options)
+            return verb, Change(n, {}, gone), lambda: table.delete(where=condition, retries=retries, options=options)
         if verb == "delete_partitions":
             return (
                 verb,

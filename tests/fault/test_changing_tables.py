@@ -50,7 +50,7 @@ WRITES: dict[str, Callable[[Table], Any]] = {
     "upsert": lambda t: t.upsert(rows(*OURS), options=OPTIONS),
     "insert": lambda t: t.insert(rows(*OURS[2:]), options=OPTIONS),
     "delete": lambda t: t.delete([0, 3], options=OPTIONS),
-    "delete of rows that match": lambda t: t.delete("v >= 'v5'", options=OPTIONS),
+    "delete of rows that match": lambda t: t.delete(where="v >= 'v5'", options=OPTIONS),
     "insert_overwrite": lambda t: t.insert_overwrite(rows(OURS[2]), options=OPTIONS),
     "cluster": lambda t: t.cluster(["v"], options=OPTIONS),
     "clean": lambda t: t.clean(options=OPTIONS),

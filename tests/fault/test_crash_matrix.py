@@ -63,7 +63,7 @@ def _archive(table: Table) -> None:
 DEEDS = {
     **{name: Deed(operation.run, operation.model) for name, operation in OPERATIONS.items()},
     "delete_where": Deed(
-        lambda t: t.delete("ts = 2", options=OPTIONS), lambda m: {k: v for k, v in m.items() if v[2] != 2}
+        lambda t: t.delete(where="ts = 2", options=OPTIONS), lambda m: {k: v for k, v in m.items() if v[2] != 2}
     ),
     "compact": Deed(lambda t: t.compact(options=_KEEP), again=True, kinds=("mor",)),
     "compact_logs": Deed(lambda t: t.compact_logs(options=_KEEP), again=True, kinds=("mor",)),

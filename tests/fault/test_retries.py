@@ -27,7 +27,7 @@ def _without_c0(model: Model) -> Model:
 
 VERBS: dict[str, tuple[Verb, Callable[[Model], Model]]] = {
     "upsert": (lambda t, **how: t.upsert(rows(OURS), **how), lambda m: put(m, OURS)),
-    "delete": (lambda t, **how: t.delete("city = 'c0'", **how), _without_c0),
+    "delete": (lambda t, **how: t.delete(where="city = 'c0'", **how), _without_c0),
     "overwrite": (lambda t, **how: t.insert_overwrite(rows(OURS), **how), lambda m: put(_without_c0(m), OURS)),
     "delete_partitions": (lambda t, **how: t.delete_partitions("c0", **how), _without_c0),
 }

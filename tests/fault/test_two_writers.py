@@ -130,13 +130,13 @@ def test_overwriting_what_another_one_changes_is_refused_both_ways(index: str) -
         settled(uri, put({k: r for k, r in old.items() if r[0] != "c0"}, theirs))
 
 
-@pytest.mark.parametrize("what", ["v = 'b'", [4, 6]])
+@pytest.mark.parametrize("what", [{"where": "v = 'b'"}, {"keys": [4, 6]}], ids=["where", "keys"])
 def test_a_delete_does_not_miss_what_was_written_since_it_looked(what: Any) -> None:
     files, old = prepared("simple", 9)
     theirs: Given = (4, "c0", "theirs", 9)
     with copied("memory", files) as uri:
         with meanwhile("open_input", lambda: upsert(uri, theirs)), pytest.raises(CommitConflict):
-            lakebed.open(uri).delete(what, options=OPTIONS)
+            lakebed.open(uri).delete(**what, options=OPTIONS)
         settled(uri, put(old, theirs))
 
 

@@ -62,7 +62,7 @@ def test_late_rows_stay_deleted_and_newer_ones_are_inserted(
     )
     table.upsert(rows(*((n, middle, "old") for n in range(1, 6))))
     table.delete([1, 2])
-    table.delete("id = 3")
+    table.delete(where="id = 3")
     table.upsert(rows((1, early, "late"), (2, late, "new"), (3, early, "late")))
     expected = rows((2, late, "new"), (4, middle, "old"), (5, middle, "old"))
     assert_both_read(oracle, table, expected)

@@ -63,7 +63,7 @@ def test_hudi_reads_the_rows_of_every_operation(version: int, index: str, tmp_pa
     model = pa.concat_tables([model.slice(0, 5), rows(range(5, 50), "upsert", 2), rows(range(50, 55), "twice", 3)])
     assert_both_read(oracle, table, model)
     table.delete([1, 7, 54])
-    table.delete("id between 20 and 24 and city = 'c1'")
+    table.delete(where="id between 20 and 24 and city = 'c1'")
     model = without(model, pc.field("id").isin([1, 7, 54]), pc.field("id").isin([20, 21, 22, 23, 24]) & (city == "c1"))
     assert_both_read(oracle, table, model)
     over = rows(range(0, 30, 3), "over", 4)

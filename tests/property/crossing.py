@@ -179,7 +179,7 @@ class Draw:
         def change(model: Model) -> Change:
             return removal(model, frozenset(p for p, r in model.rows.items() if r["v"] is not None and r["v"] >= low))
 
-        return Write("delete_where", lambda t: t.delete(f"v >= {low}", options=options), change)
+        return Write("delete_where", lambda t: t.delete(where=f"v >= {low}", options=options), change)
 
     def _delete_partition(self, options: dict[str, Any]) -> Write:
         city = self.random.choice(CITIES)

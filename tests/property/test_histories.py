@@ -211,7 +211,7 @@ class History(RuleBasedStateMachine):
     def delete_where(self, low: int) -> None:
         held = len(self.model.rows)
         self.model.delete_where(low)
-        result = self.table.delete(f"v >= {low}")
+        result = self.table.delete(where=f"v >= {low}")
         assert result.deleted == held - len(self.model.rows)
         self._done(result)
 

@@ -171,7 +171,7 @@ class LongHistory:
     def delete_where(self) -> None:
         low = self.number - self.dice.randrange(3)
         self.rows = {key: v for key, v in self.rows.items() if v < low}
-        self.done(self.table().delete(f"v >= {low}"))
+        self.done(self.table().delete(where=f"v >= {low}"))
 
     def overwrite(self) -> None:
         if "global" in self.index or self.index == "record":

@@ -163,7 +163,7 @@ class Walk:
     def delete_where(self) -> None:
         low = sorted(v for _, _, v in self.rows.values())[-3]
         self.rows = {k: row for k, row in self.rows.items() if row[2] < low}
-        self._done(self.table.delete(f"v >= {low}"))
+        self._done(self.table.delete(where=f"v >= {low}"))
 
     def use(self, other: str) -> None:
         if other == self.index:

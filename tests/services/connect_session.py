@@ -68,7 +68,7 @@ def bucket(spark: SparkSession, folder: Path) -> None:
 
     assert table.delete([1, 2, 3]).deleted == 3
     assert table.delete(frame(spark, range(10, 20), "", 0).select("id")).deleted == 10
-    assert table.delete("v = 'c'").deleted == 10
+    assert table.delete(where="v = 'c'").deleted == 10
     for i in (1, 2, 3, *range(10, 20), *range(90, 100)):
         del state[i]
     check(table, state)

@@ -272,7 +272,7 @@ def test_keys_that_log_files_delete_leave_hbase_and_can_be_inserted_again(admin:
     kept.upsert(("a", "oslo", 1), ("b", "oslo", 80), ("c", "rome", 3))
     kept.upsert(("a", "oslo", 2))
     kept.table.delete(["c"])
-    kept.table.delete("v >= 70")
+    kept.table.delete(where="v >= 70")
     kept.rows = {"a": ("oslo", 2)}
     kept.check()
     assert set(kept.in_hbase()) == {"a"}
@@ -308,7 +308,7 @@ def test_a_random_history_gives_the_rows_of_the_model(
                 kept.table.delete(gone)
             case "where":
                 model.delete_where(70)
-                kept.table.delete("v >= 70")
+                kept.table.delete(where="v >= 70")
             case "city" if any(city == "rome" for city, _ in model.rows):
                 model.drop_partition("rome")
                 kept.table.delete_partitions(["rome"])

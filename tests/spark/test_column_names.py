@@ -39,7 +39,7 @@ def test_columns_of_every_name_keep_their_values(spark: SparkSession, tmp_path: 
         table.upsert(frame([5], 30, ["elsewhere"]))
         assert stored()[-1] == hostile_rows([5], 30, ["elsewhere"]).to_pylist()[0]
     table.delete(frame([5], 0, ["elsewhere" if "buckets" not in index else "c2"]))
-    table.delete("_FILE_ID = '_file_id-1-10' AND _delete AND bounds LIKE '%1%'")
+    table.delete(where="_FILE_ID = '_file_id-1-10' AND _delete AND bounds LIKE '%1%'")
     assert stored() == expected(hostile_rows([2], 10), hostile_rows([3, 4], 20))
     table.insert_overwrite(frame([7, 8], 40), "table")
     assert stored() == expected(hostile_rows([7, 8], 40))

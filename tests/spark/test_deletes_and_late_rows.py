@@ -35,7 +35,7 @@ def test_late_rows_stay_deleted(index: str, tmp_path: Path, spark: Any) -> None:
     )
     table.upsert(frame(spark, *((n, 10, "old") for n in range(8))))
     table.delete(frame(spark, (0, 20, "old"), (1, 3, "old")))
-    table.delete("text = 'old' AND id = 2")
+    table.delete(where="text = 'old' AND id = 2")
     table.delete(spark.createDataFrame([(3,)], "id bigint"))
     table.upsert(frame(spark, (0, 15, "late"), (1, 5, "late"), (2, 5, "late"), (3, 11, "new")))
     late = [] if index == "bucket" else [(0, "late"), (1, "late"), (2, "late")]

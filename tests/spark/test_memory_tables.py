@@ -24,7 +24,7 @@ def test_a_dataframe_is_collected_for_a_table_in_memory_and_spark_is_not_given_i
     assert "in the memory of this process" in str(plan)
     assert table.upsert(rows, options=ON_SPARK).inserted == 4
     assert table.delete(rows.filter("id = 3").select("id"), options=ON_SPARK).deleted == 1
-    assert table.delete("id = 2", options=ON_SPARK).deleted == 1
+    assert table.delete(where="id = 2", options=ON_SPARK).deleted == 1
     job = {"hoodie.table.name": "j", "hoodie.datasource.write.recordkey.field": "id", **ON_SPARK}
     written = lakebed.write(rows, "memory://spark-memory/j", job)
     assert written is not None

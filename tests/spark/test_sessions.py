@@ -76,22 +76,22 @@ def test_the_option_filter_goes_by_the_sessions_zone_as_where_does(tokyo: SparkS
     assert sorted(r.id for r in read.option("filter", condition).load(table.uri).collect()) == [2, 3]
     assert sorted(r.id for r in read.load(table.uri).where(condition).collect()) == [2, 3]
     assert sorted(table.scan(filter=condition).to_arrow()["id"].to_pylist()) == [2, 3]
-    assert table.delete(condition).deleted == 2
+    assert table.delete(where=condition).deleted == 2
 
 
 def test_a_delete_takes_all_of_sparks_sql(table: Table) -> None:
-    assert table.delete("levenshtein(city, 'rom') = 1 AND v < 10").deleted == 2
-    assert table.delete("regexp_extract(city, '^(o.)', 1) = 'os' and id % 4 = 0").deleted == 5
+    assert table.delete(where="levenshtein(city, 'rom') = 1 AND v < 10").deleted == 2
+    assert table.delete(where="regexp_extract(city, '^(o.)', 1) = 'os' and id % 4 = 0").deleted == 5
     gone = {1, 3, 0, 4, 8, 12, 16}
     assert ids(table) == sorted(set(range(20)) - gone)
     alone = lakebed.open(table.uri)
     with pytest.raises(InvalidOption, match="on Spark only: LEVENSHTEIN"):
-        alone.delete("levenshtein(city, 'rom') = 1")
+        alone.delete(where="levenshtein(city, 'rom') = 1")
     assert len(ids(table)) == 13
 
 
 def test_a_condition_that_spark_does_not_know_is_refused_before_the_write(table: Table, spark: Any) -> None:
     before = len(table.timeline)
     with pytest.raises(Exception, match="no_such_function"):
-        table.delete("no_such_function(city) = 1")
+        table.delete(where="no_such_function(city) = 1")
     assert len(lakebed.open(table.uri).timeline) == before

@@ -58,7 +58,10 @@ def test_it_makes_the_same_table_as_spark(spark: SparkSession, tmp_path: Path, t
         assert ("it is collected and written here" in str(plan)) == bool(most)
         changed = data.filter("id % 3 = 0").withColumn("tags", F.array(F.lit("changed"))).withColumn("ts", F.lit(99))
         assert table.upsert(changed, options=options).updated == 14
-        assert table.delete(data.filter("id > 35").select("id", "city"), options=options).deleted == 4
+        keys = data.filter("id > 35").select("id", "city")
+        assert table.delete(keys, dry_run=True, options=options).deleted == 4
+        assert table.delete(where="id > 35", dry_run=True, options=options).deleted == 4
+        assert table.delete(keys, options=options).deleted == 4
     columns = ["id", "city", "at", "day", "price", "tags", "ts"]
     here, there = (t.scan(columns).to_arrow().sort_by("id") for t in tables.values())
     assert here.equals(there.cast(here.schema))

@@ -32,7 +32,6 @@ RIGHT: dict[str, Any] = {
     "data": ROWS,
     "upsert": ROWS,
     "keys": [1],
-    "keys_or_predicate": [99],
     "partitions": ["a"],
     "settings": {"hoodie.compact.inline": True},
     "start": "000",
@@ -158,7 +157,7 @@ def test_an_error_says_what_is_taken(call: Any, said: str, table: Table) -> None
 
 # What these take is more than a type: the methods look themselves.
 LOOKED_AT = {
-    *("data", "upsert", "schema_or_data", "df", "batch", "frame", "keys", "keys_or_predicate", "filter"),
+    *("data", "upsert", "schema_or_data", "df", "batch", "frame", "keys", "filter"),
     *("on", "other", "index", "merge", "to", "file_groups", "bucketed", "conditions", "stop"),
 }
 

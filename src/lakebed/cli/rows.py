@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 
 import lakebed
-from lakebed.cli.command import WriteOptions, open_table, show_result, table_command
+from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result, table_command
 from lakebed.cli.output import (
     Delimiter,
     Form,
@@ -251,16 +251,18 @@ def delete_partitions(
     table: lakebed.Table,
     options: dict[str, str],
     partitions: Annotated[list[str], typer.Argument(help="Partition paths; * is any text.", show_default=False)],
+    dry_run: DryRun = False,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
     """Drop all rows of partition paths."""
-    return table.delete_partitions(partitions, retries=retries, options=options)
+    return table.delete_partitions(partitions, dry_run=dry_run, retries=retries, options=options)
 
 
 def delete(
     uri: Uri,
     keys: Annotated[list[str] | None, typer.Argument(help="Record keys as stored.", show_default=False)] = None,
     where: Annotated[str | None, typer.Option(help="A SQL condition: every row that fulfils it.")] = None,
+    dry_run: DryRun = False,
     retries: Retries = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
@@ -271,8 +273,9 @@ def delete(
         raise typer.BadParameter("give either record keys or --where", param_hint="--where")
     table = open_table(uri, storage_option)
     with working("deleting"):
-        target = where or lakebed.KeyText(keys or [])
-        result = table.delete(target, retries=retries, options=pairs(option, "--option"))
+        given = lakebed.KeyText(keys) if keys else None
+        options = pairs(option, "--option")
+        result = table.delete(given, where=where or None, dry_run=dry_run, retries=retries, options=options)
     show_result(result, output)
 
 

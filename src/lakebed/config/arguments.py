@@ -54,6 +54,10 @@ def _is_moment(value: Any) -> bool:
     return isinstance(value, (str, date)) and value == value
 
 
+def _is_condition(value: Any) -> bool:
+    return isinstance(value, str) or type(value).__module__.startswith("pyarrow._compute")
+
+
 def _is_event(value: Any) -> bool:
     return hasattr(value, "is_set") and hasattr(value, "wait")
 
@@ -70,6 +74,7 @@ _NAMES = (_are_names, "a name or a list of names")
 _FLAG = (_is_flag, "True or False")
 _OPTIONS = (_are_options, "a dict of option names and values")
 _MOMENT = (_is_moment, "an instant, a datetime or a date")
+_CONDITION = (_is_condition, "a SQL condition or an Arrow expression")
 _EVENT = (_is_event, "a threading.Event")
 _SESSION = (_is_session, "a Spark session")
 # What each name takes.
@@ -87,6 +92,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("options", "storage_options", "properties", "settings"), _OPTIONS),
     **dict.fromkeys(("start", "end", "as_of"), _MOMENT),
     "spark": _SESSION,
+    "where": _CONDITION,
     "stop": _EVENT,
 }
 

@@ -1,10 +1,12 @@
-"""Deletes: by keys, by rows that hold the key columns, or by a predicate."""
+"""Deletes: by keys, by rows that hold the key columns, or by a condition. A dry run counts the rows."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -39,8 +41,42 @@ from lakebed.slices.snapshot import Snapshot
 _DELETES = RowMatch("keys", deletes=True)
 
 
+@dataclass(frozen=True)
+class Where:
+    """A condition on stored rows: SQL, or an Arrow expression."""
+
+    condition: Any
+
+
+def rows_to_delete(keys: Any, where: Any) -> Any:
+    """What a caller wants to delete: keys, rows with the key columns, or `Where`. Raises `InvalidOption` for a text or
+    an expression in the place of keys, and where not one of both is given."""
+    if (keys is None) == (where is None):
+        given = "both keys and a condition" if where is not None else "neither keys nor a condition"
+        hint = "give t.delete([key, ...]) or t.delete(where=condition)"
+        raise InvalidOption(f"delete() was given {given}", hint=hint)
+    if where is not None:
+        return Where(where)
+    _refuse_ambiguous(keys)
+    return keys
+
+
+def _refuse_ambiguous(keys: Any) -> None:
+    if isinstance(keys, str):
+        raise InvalidOption(
+            f"{keys!r} may be a key or a condition",
+            hint=f"delete the row of a key with t.delete([{keys!r}]), all rows that fulfil a condition with"
+            f" t.delete(where={keys!r})",
+            context={"argument": "keys"},
+        )
+    if is_expression(keys):
+        raise InvalidOption(f"{keys} is a condition, not keys", hint="give it by its name: t.delete(where=...)")
+    if isinstance(keys, bytes | int | float | date | Decimal):
+        raise InvalidOption(f"delete() takes keys as a list, not {keys!r}", hint=f"t.delete([{keys!r}])")
+
+
 def delete(context: WriteContext, what: Any) -> WriteResult:
-    """Delete by a SQL predicate or Arrow expression, by a list of keys, or by rows holding key (and partition) columns.
+    """Delete by `Where`, by a list of keys, or by rows holding key (and partition) columns.
 
     Keys without their partition columns are looked for in every partition, and every hit goes.
     """
@@ -48,9 +84,33 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
     return run(context, _verb(context, what))
 
 
-def _verb(context: WriteContext, what: Any) -> Verb:
+def count_deletes(context: WriteContext, what: Any) -> WriteResult:
+    """How many rows `delete(context, what)` would delete: a dry run, which reads the stored keys. Raises what a delete
+    raises."""
+    admit(context, "delete")
+    verb, engine = _verb(context, what), context.engine
+    if isinstance(verb, DeleteWhere):
+        count = verb.stored_rows(context, context.opened).count()
+        return WriteResult("", "", "delete", rows=count, deleted=count, dry_run=True)
+    names = [RECORD_KEY]
+    if isinstance(verb, DeleteRows):
+        keys = derive_keys(context, verb.rows, engine.schema(verb.rows), keep=[])
+        names += [] if context.index.is_global else [PARTITION_PATH]
+    else:
+        keys = engine.from_arrow(verb.keys) if isinstance(verb, DeleteHashed) else verb.keys
+    keys = engine.distinct(engine.derive(keys, {}, keep=names))
+    slices = context.opened.file_slices()
+    stored = engine.read_columns(context.opened, slices, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
+    stored = engine.derive(stored, {}, keep=[RECORD_KEY, PARTITION_PATH])
+    counted = [engine.aggregate(engine.join(stored, keys, names, "inner"), []), engine.aggregate(keys, [])]
+    deleted, given = (sum(table.column("rows").to_pylist()) for table in counted)
+    return WriteResult("", "", "delete", rows=given, deleted=deleted, dry_run=True)
+
+
+def _verb(context: WriteContext, what: Any) -> DeleteWhere | DeleteKeys | DeleteHashed | DeleteRows:
     snapshot, engine = context.opened, context.engine
     if is_condition(what):
+        what = what.condition
         if not context.config.populate_meta_fields:
             keyed_by_meta(context, "delete")
         verb = DeleteWhere(condition=what)
@@ -65,6 +125,7 @@ def _verb(context: WriteContext, what: Any) -> Verb:
                 raise
             asked.to_spark()  # Spark alone knows whether it means something
         return verb
+    _refuse_ambiguous(what)
     keyed_by_meta(context, "delete")
     if is_keys(what):
         asked = parse_lookup_keys(snapshot, what)
@@ -103,8 +164,13 @@ def _with_fields(context: WriteContext, asked: LookupKeys) -> pa.Table:
 
 
 def is_condition(what: Any) -> bool:
-    """Whether it selects rows by a condition: SQL text, or an Arrow expression."""
-    return isinstance(what, str) or type(what).__module__.startswith("pyarrow._compute")
+    """Whether it selects rows by a condition."""
+    return isinstance(what, Where)
+
+
+def is_expression(what: Any) -> bool:
+    """Whether it is a condition of Arrow's."""
+    return type(what).__module__.startswith("pyarrow._compute")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,7 +136,7 @@ _CALLS = {
     "upsert": "t.upsert(rows)",
     "insert": "t.insert(rows)",
     "bulk_insert": "t.bulk_insert(rows)",
-    "delete": "t.delete(keys or a condition)",
+    "delete": "t.delete(keys) or t.delete(where=condition)",
     "delete_partition": "t.delete_partitions(paths)",
     "insert_overwrite": "t.insert_overwrite(rows)",
     "insert_overwrite_table": 't.insert_overwrite(rows, "table")',

@@ -16,7 +16,7 @@ from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.index.base import Tagged
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action
 from lakebed.operations.context import TableSchema, WriteContext
-from lakebed.operations.pipeline import RowsVerb, Verb, admit, refuse_clustered, run
+from lakebed.operations.pipeline import RowsVerb, Verb, admit, refuse_clustered, rows_of_groups, run
 from lakebed.operations.placement import NoRows, Placed
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows
@@ -96,12 +96,22 @@ def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
         )
 
 
-def delete_partitions(context: WriteContext, partitions: Sequence[str]) -> WriteResult:
-    """Replace every file group of the partitions by nothing. `*` in a path matches any text."""
+def delete_partitions(context: WriteContext, partitions: Sequence[str], *, dry_run: bool = False) -> WriteResult:
+    """Replace every file group of the partitions by nothing. `*` in a path matches any text. A dry run counts them."""
     admit(context, "delete_partition")
     chosen = match_partitions(partitions, context.opened.partitions())
     _refuse_clustered(context, context.opened, chosen)
     _refuse_planned(context.opened, chosen)
+    if dry_run:
+        groups = replaced_file_ids(context.opened, set(chosen))
+        return WriteResult(
+            "",
+            "",
+            "delete_partition",
+            replaced_file_groups=sum(map(len, groups.values())),
+            replaced_rows=rows_of_groups(context.opened, groups),
+            dry_run=True,
+        )
     return run(context, DeletePartitions(partitions=tuple(chosen)))
 
 

@@ -29,7 +29,8 @@ class WriteResult:
     for each table service that was due after the write, `schema_changes` one for each column that was added or changed.
     `retries` counts earlier runs, which lost against concurrent writes. `lookup` has the index's counts: keys looked up
     and found, file slices ruled out and read, files opened, bytes. It is None where no key was looked up: for a plain
-    or bulk insert, and for rows that were found by a condition or by their keys alone.
+    or bulk insert, and for rows that were found by a condition or by their keys alone. `dry_run` is whether nothing was
+    written: the counts are what the write would do, `instant` and `checkpoint` are empty.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2], "at": [1, 1]})
@@ -57,6 +58,7 @@ class WriteResult:
     schema_changes: tuple[str, ...] = ()
     retries: int = 0
     lookup: KeyLookup | None = None
+    dry_run: bool = False
 
     @classmethod
     def of(
@@ -110,6 +112,7 @@ class WriteResult:
             "schema_changes": list(self.schema_changes),
             "retries": self.retries,
             "lookup": self.lookup.to_dict() if self.lookup else None,
+            "dry_run": self.dry_run,
         }
 
     def __str__(self) -> str:
@@ -134,6 +137,10 @@ class WriteResult:
         )
         again = f", run {self.retries + 1} times" if self.retries else ""
         nothing = "no rows written" if self.replaced_file_groups else "no rows changed"
+        if self.dry_run:
+            if self.replaced_file_groups:
+                return f"{self.operation}, dry run: would replace{replaced.removeprefix(',').removesuffix(' replaced')}"
+            return f"{self.operation}, dry run: {count_text(self.deleted, 'row')} would be deleted"
         line = f"{self.operation} {self.instant}: {counts or nothing} ({size}{replaced}, {took:.2f} s{again})"
         lookup = [str(self.lookup)] if self.lookup and self.lookup.files else []
         return "\n".join([line, *lookup, *self.schema_changes, *self.services])

@@ -339,3 +339,13 @@ def test_advise_ranks_the_indexes_of_a_table_and_of_a_file(
         assert all(one["seconds"] > 0 and "tagging: " in one["why"] for one in ranking)
     assert invoke(["advise", uri]) == 0
     assert capsys.readouterr().out.startswith("take index=")
+
+
+def test_a_dry_run_of_a_delete_counts_rows_and_deletes_none(capsys: pytest.CaptureFixture[str], uri: str) -> None:
+    for arguments, deleted in ((["t1", "t9"], 1), (["--where", "city = 'rome'"], 2)):
+        assert said(capsys, "delete", uri, *arguments, "--dry-run")["deleted"] == deleted
+    assert said(capsys, "delete-partitions", uri, "ro*", "--dry-run")["replaced_rows"] == 2
+    assert invoke(["delete", uri, "t1", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "delete, dry run: 1 row would be deleted\n"
+    assert said(capsys, "count", uri) == {"rows": 3}
+    assert len(said(capsys, "timeline", "show", uri)) == 1

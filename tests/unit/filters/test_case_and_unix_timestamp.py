@@ -43,7 +43,7 @@ def texts(folder: Path, **words: Any) -> Table:
 def test_letters_whose_case_is_not_one_letter(tmp_path: Path, condition: str, matching: list[str], type_: str) -> None:
     table = texts(tmp_path, type=type_)
     assert table.scan(filter=condition).to_arrow()["s"].to_pylist() == matching
-    assert table.delete(condition).deleted == len(matching)
+    assert table.delete(where=condition).deleted == len(matching)
     left = table.scan().to_arrow()["s"].to_pylist()
     assert sorted(map(str, left)) == sorted(str(name) for name in NAMES if name not in matching)
 

@@ -181,7 +181,7 @@ def test_every_operation_writes_in_order(make: Make, index: str) -> None:
     model |= fresh
     assert content(table) == sorted(model.values())
     assert_sorted(table)
-    table.delete("v = 'a' and id < 250")
+    table.delete(where="v = 'a' and id < 250")
     model = {n: r for n, r in model.items() if r[2] != "a" or n >= 250}
     assert content(table) == sorted(model.values())
     assert_sorted(table)

@@ -60,7 +60,7 @@ def test_a_bucket_grows_by_file_groups(make: Made, kind: Literal["cow", "mor"]) 
     blooms = 3_000  # beside the rows
     assert max(f["bytes"] for f in files_of(table) if f["bytes"]) < LIMIT * 1.05 + blooms
     table.delete([1, 400])
-    table.delete("id = 2")
+    table.delete(where="id = 2")
     for gone in (1, 2, 400):
         del model[gone]
     assert content(table) == sorted(model.values())

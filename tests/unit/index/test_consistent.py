@@ -109,7 +109,7 @@ def test_writes_go_on_beside_a_pending_split(make: Made, version: int) -> None:
     assert len(result.files) > 4, "the new file groups get their rows as well"
     table.delete([1, 55])
     del model[1], model[55]
-    table.delete("id = 2")
+    table.delete(where="id = 2")
     del model[2]
     write(table, model, range(58, 62), 2)
     check(table, model)
@@ -195,7 +195,7 @@ def test_small_neighbours_merge_into_one(make: Made) -> None:
 
 def test_a_delete_of_a_log_file_stays_one_where_its_slice_is_written_anew(make: Made) -> None:
     table, model = made(make)
-    table.delete("id = 2")
+    table.delete(where="id = 2")
     del model[2]
     assert table.cluster(options=SPLITS).runs
     check(table, model)

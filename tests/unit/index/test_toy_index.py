@@ -89,7 +89,7 @@ def test_deletes_of_every_kind_are_told(toy: Toy) -> None:
     toy.table.upsert(data(("c", "1", 5), ("c", "2", 6), ("c", "3", 7)))
     assert toy.table.delete(data(("a", "1", 0))).deleted == 1
     assert toy.table.delete(["2"]).deleted == 2
-    assert toy.table.delete("v = 7").deleted == 1
+    assert toy.table.delete(where="v = 7").deleted == 1
     toy.rows = {("b", "1"): 3, ("c", "1"): 5}
     toy.check()
 

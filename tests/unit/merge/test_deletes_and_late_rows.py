@@ -70,7 +70,7 @@ def by_keys(t: Table) -> None:
 
 
 def by_condition(t: Table) -> None:
-    t.delete("text = 'old'")
+    t.delete(where="text = 'old'")
 
 
 def by_rows_of_keys(t: Table) -> None:

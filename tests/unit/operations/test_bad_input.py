@@ -316,9 +316,9 @@ def test_deletes_that_make_no_sense(make: Make) -> None:
     with refused(table.uri, InvalidOption, "null"):
         table.delete([1, None])
     with refused(table.uri, lakebed.LakebedError, "nope"):
-        table.delete("nope = 1")
+        table.delete(where="nope = 1")
     with refused(table.uri, lakebed.LakebedError):
-        table.delete("id = = 1")
+        table.delete(where="id = = 1")
     with refused(table.uri, SchemaConflict, "id"):
         table.delete(pa.table({"key": [1]}))
     with refused(table.uri, lakebed.LakebedError):

@@ -55,7 +55,7 @@ def test_columns_of_every_name_keep_their_values(make: Make, index: str, partiti
     assert table.delete([0]).deleted == 1
     assert table.delete(first.slice(1, 1)).deleted == 1
     assert table.delete(pa.table({"id": [2]})).deleted == 1
-    assert table.delete("_group = '_group-3-10'").deleted == 1
+    assert table.delete(where="_group = '_group-3-10'").deleted == 1
     assert stored(table) == expected(first.slice(4, 2), second)
 
     third = hostile_rows([20, 21, 22], 30)

@@ -55,7 +55,7 @@ def test_every_verb_under_every_index(mor: Make, index: str, version: int) -> No
     model = {r[0]: r for r in FIRST} | {0: (0, "c0", "b", 2), 1: (1, "c1", "b", 2)}
     assert content(table) == sorted(model.values())
     assert table.delete([3, 4]).deleted == 2
-    assert table.delete("v = 'b' and city = 'c1'").deleted == 1
+    assert table.delete(where="v = 'b' and city = 'c1'").deleted == 1
     model = {k: r for k, r in model.items() if k not in (1, 3, 4)}
     assert content(table) == sorted(model.values())
     table.insert(rows((50, "c0", "new", 1), (51, "c9", "new", 1)))

@@ -45,7 +45,7 @@ def test_upsert_replaces_and_adds(make: Make, index: str, version: int, partitio
 def test_an_empty_write_commits_nothing_new(make: Make, index: str) -> None:
     table = make(index=index)
     table.upsert(rows(*FIRST))
-    for result in (table.upsert(rows()), table.delete([]), table.delete("id > 100"), table.bulk_insert(rows())):
+    for result in (table.upsert(rows()), table.delete([]), table.delete(where="id > 100"), table.bulk_insert(rows())):
         assert counts(result) == (0, 0, 0, 0)
         assert result.files == ()
     assert content(table) == FIRST
@@ -171,9 +171,9 @@ def test_delete_wins_over_any_ordering_value(make: Make, index: str) -> None:
 def test_deleting_all_rows_of_a_file_leaves_a_table_that_works(make: Make) -> None:
     table = make()
     table.upsert(rows(*FIRST))
-    assert table.delete("city = 'c1'").deleted == 4
+    assert table.delete(where="city = 'c1'").deleted == 4
     assert content(table) == [r for r in FIRST if r[1] != "c1"]
-    assert table.delete("true").deleted == 8
+    assert table.delete(where="true").deleted == 8
     assert content(table) == []
     table.upsert(rows(*FIRST))
     assert content(table) == FIRST
@@ -331,4 +331,4 @@ def test_a_condition_that_only_spark_knows_is_refused_by_its_function(make: Make
     table.upsert(rows(*FIRST))
     for function in ("levenshtein(v, 'one') < 2", "no_such_thing(v) = 1"):
         with refused(table.uri, InvalidOption, "runs on Spark only", function.partition("(")[0].upper()):
-            table.delete(function)
+            table.delete(where=function)

@@ -34,7 +34,7 @@ def test_without_meta_fields_rows_can_be_added_only(make: Make, version: int) ->
     for write in (
         lambda: table.upsert(rows(*FIRST)),
         lambda: table.delete([1]),
-        lambda: table.delete("id = 1"),
+        lambda: table.delete(where="id = 1"),
         lambda: table.insert(rows(*FIRST), options={"hoodie.datasource.write.insert.drop.duplicates": True}),
     ):
         with refused(table.uri, lakebed.LakebedError, "meta fields"):
@@ -83,7 +83,7 @@ def test_generated_keys_are_distinct(make: Make, version: int) -> None:
     for write in (lambda: table.upsert(rows(*FIRST)), lambda: table.delete(["x"])):
         with refused(table.uri, InvalidOption, "generated record keys"):
             write()
-    table.delete("id = 3")
+    table.delete(where="id = 3")
     assert content(table) == sorted(r for r in FIRST * 3 if r[0] != 3)
     assert set(table.scan(["_hoodie_record_key"]).to_arrow().column(0).to_pylist()) < set(keys)
     table.insert_overwrite(rows((1, "c1", "over", 1)))

@@ -53,7 +53,7 @@ def test_a_column_of_any_name_is_written_indexed_and_filtered(name: str) -> None
     assert values(table.changes(first.checkpoint).to_arrow()) == [21]
     assert values(table.changes("000", filter=f"`{name}` < 15").to_arrow()) == [10]
     assert table.indexes.verify().ok, table.indexes.verify()
-    assert table.delete(f"`{name}` = 21").deleted == 1
+    assert table.delete(where=f"`{name}` = 21").deleted == 1
     assert values(table.scan().to_arrow()) == [10, 30]
     MemoryStorage.drop(folder)
 

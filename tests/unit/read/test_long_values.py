@@ -63,7 +63,7 @@ def test_filters_find_every_value_beside_a_long_one(version: int, length: int, l
 
 def test_a_delete_by_condition_takes_the_row_that_is_shorter_than_its_neighbours() -> None:
     table = table_of("memory://long-values/delete", values(5000, 8), 3)
-    table.delete("v = 'p2'")
+    table.delete(where="v = 'p2'")
     assert found(table, "part = 'p'") == [f"p{n}" for n in range(9) if n != 2]
 
 

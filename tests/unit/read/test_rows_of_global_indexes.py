@@ -48,6 +48,6 @@ def test_a_key_that_is_asked_for_with_its_partition_column_is_found(moved: tuple
 
 def test_a_delete_by_the_partition_column_takes_it(moved: tuple[Table, pa.Table]) -> None:
     table, row = moved
-    table.delete(f"{REGION} = '{row[REGION][0].as_py()}'")
+    table.delete(where=f"{REGION} = '{row[REGION][0].as_py()}'")
     left = lakebed.open(table.uri).scan([REGION]).to_arrow()[REGION].to_pylist()
     assert row[REGION][0].as_py() not in left

@@ -28,7 +28,7 @@ NEW = (1, "c1", "new", 500)
 WRITES: dict[str, Callable[[Table, dict[str, Any]], Any]] = {
     "upsert": lambda t, options: t.upsert(rows(NEW), options=options),
     "delete": lambda t, options: t.delete([1], options=options),
-    "delete of rows that match": lambda t, options: t.delete("id = 1", options=options),
+    "delete of rows that match": lambda t, options: t.delete(where="id = 1", options=options),
     "insert_overwrite": lambda t, options: t.insert_overwrite(rows(NEW), options=options),
     "insert_overwrite of the table": lambda t, options: t.insert_overwrite(rows(NEW), "table", options=options),
     "delete_partitions": lambda t, options: t.delete_partitions(["c1"], options=options),

@@ -116,7 +116,7 @@ def test_a_condition_reaches_nothing_but_the_columns(text: str, places: tuple[st
     with pytest.raises(LakebedError):
         table.scan(filter=text).to_arrow()
     with pytest.raises(LakebedError):
-        table.delete(text)
+        table.delete(where=text)
     assert table.count() == 1
 
 

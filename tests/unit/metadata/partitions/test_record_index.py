@@ -62,7 +62,7 @@ def test_every_action_keeps_the_record_index_right(
         lambda: table.insert(rows((30, "c0", "i", 1), (31, "c5", "i", 1))),
         lambda: table.bulk_insert(rows((40, "c0", "i", 1), (41, "c7", "i", 1))),
         lambda: table.delete([0, 41, 99]),
-        lambda: table.delete("id = 4"),
+        lambda: table.delete(where="id = 4"),
         lambda: table.upsert(rows()),
         lambda: table.insert_overwrite(rows((3, "c0", "over", 1), (50, "c0", "over", 1))),
         lambda: table.upsert(rows(*FIRST)),

@@ -1,0 +1,122 @@
+"""What deletes take: keys in their place, conditions by name, and dry runs."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lakebed
+from lakebed.errors import InvalidOption
+from lakebed.table import Table
+
+ROWS = pa.table({"id": ["true", "b", "c"], "city": ["x", "x", "y"], "v": [1, 2, 3]})
+KINDS = [(kind, index) for kind in ("cow", "mor") for index in ("bucket", "simple", "record", "global_simple", "bloom")]
+_numbers = count()
+
+
+def made(type: Literal["cow", "mor"] = "cow", index: str = "simple", **more: Any) -> Table:
+    uri = f"memory://deletes/{next(_numbers)}"
+    table = lakebed.create(uri, ROWS, key="id", type=type, index=index, **more)
+    table.upsert(ROWS)
+    return table
+
+
+def ids(table: Table) -> list[str]:
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+@pytest.mark.parametrize("text", ["true", "b", "v > 1", ""])
+def test_a_text_in_the_place_of_keys_is_refused_with_both_ways_to_say_it(text: str) -> None:
+    table = made()
+    for dry_run in (False, True):
+        with pytest.raises(InvalidOption, match="may be a key or a condition") as raised:
+            table.delete(text, dry_run=dry_run)
+        assert f"t.delete([{text!r}])" in raised.value.hint
+        assert f"t.delete(where={text!r})" in raised.value.hint
+    with pytest.raises(InvalidOption, match="may be a key or a condition"):
+        lakebed.write(text, table.uri, {"hoodie.datasource.write.operation": "delete"})
+    assert ids(table) == ["b", "c", "true"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        (lambda t: t.delete(pc.field("v") > 1), "is a condition, not keys", "where="),
+        (lambda t: t.delete(5), "as a list, not 5", "t.delete([5])"),
+        (lambda t: t.delete(b"b"), "as a list, not b'b'", "t.delete([b'b'])"),
+        (lambda t: t.delete(), "neither keys nor a condition", "t.delete(where=condition)"),
+        (lambda t: t.delete(["b"], where="v = 1"), "both keys and a condition", "t.delete([key, ...])"),
+        (lambda t: t.delete(where=["b"]), "takes a SQL condition or an Arrow expression as where", ""),
+        (lambda t: t.count(where=7), "takes a SQL condition or an Arrow expression as where", ""),
+    ],
+)
+def test_other_wrong_deletes_name_what_to_give(call: Any, message: str, hint: str) -> None:
+    table = made()
+    with pytest.raises(InvalidOption) as raised:
+        call(table)
+    assert message in raised.value.message
+    assert hint in raised.value.hint
+    assert ids(table) == ["b", "c", "true"]
+
+
+def test_a_key_that_reads_as_a_condition_deletes_its_row_alone() -> None:
+    table = made()
+    assert table.delete(["true"]).deleted == 1
+    assert ids(table) == ["b", "c"]
+
+
+@pytest.mark.parametrize("condition", ["v >= 2", pc.field("v") >= 2], ids=["sql", "arrow"])
+def test_conditions_have_the_name_where(condition: Any) -> None:
+    table = made(partition_by="city")
+    assert table.count(where=condition) == 2
+    assert table.delete(where=condition, dry_run=True).deleted == 2
+    assert table.delete(where=condition).deleted == 2
+    assert ids(table) == ["true"]
+
+
+@pytest.mark.parametrize(("type", "index"), KINDS)
+@pytest.mark.parametrize("partition_by", [None, "city"])
+def test_a_dry_run_counts_the_rows_that_the_delete_then_deletes(
+    type: Literal["cow", "mor"], index: str, partition_by: str | None
+) -> None:
+    table = made(type, index, partition_by=partition_by)
+    # in the log files of a merge-on-read table: one is deleted, one is written again
+    table.delete(["c"])
+    table.upsert(ROWS.slice(1, 1))
+    before = table.timeline.last
+    moved = pa.table({"id": ["true", "b"], "city": ["y", "x"]})
+    for what in (["b", "c", "b", "never"], pa.table({"id": ["b", "c"]}), moved):
+        result = table.delete(what, dry_run=True)
+        stays = partition_by is not None and what is moved and "global" not in index and index != "record"
+        assert result.deleted == (2 if what is moved and not stays else 1)
+        assert result.dry_run
+        assert "would be deleted" in str(result)
+        assert result.to_dict()["instant"] == ""
+    assert (ids(table), table.timeline.last) == (["b", "true"], before)
+    expected = table.delete(moved, dry_run=True).deleted
+    table.delete(moved)
+    assert len(ids(table)) == 2 - expected
+
+
+def test_a_dry_run_of_partitions_counts_their_rows() -> None:
+    table = made(partition_by="city")
+    result = table.delete_partitions("x*", dry_run=True)
+    assert (result.replaced_file_groups, result.replaced_rows, result.dry_run) == (1, 2, True)
+    assert str(result) == "delete_partition, dry run: would replace 1 file group with 2 rows"
+    assert ids(table) == ["b", "c", "true"]
+    with pytest.raises(InvalidOption, match="has no partition"):
+        table.delete_partitions("z", dry_run=True)
+
+
+def test_a_dry_run_raises_what_the_delete_raises() -> None:
+    table = made()
+    for where in ("nope = 1", "v = = 1"):
+        for dry_run in (True, False):
+            with pytest.raises(InvalidOption):
+                table.delete(where=where, dry_run=dry_run)
+    with pytest.raises(InvalidOption, match="a key to delete is null"):
+        table.delete([None], dry_run=True)
