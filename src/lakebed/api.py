@@ -23,6 +23,7 @@ from lakebed.operations import hudi_job, recreate
 from lakebed.operations.advice import Advice, advise_for_data
 from lakebed.operations.create import create as create_table
 from lakebed.operations.create import explicit_schema, merge_settings, profile_of
+from lakebed.operations.foreign_files import no_table_here
 from lakebed.operations.hudi_job import choose_engine, session_engine
 from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
@@ -59,6 +60,7 @@ def create(
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
     properties: Mapping[str, Any] | None = None,
+    allow_existing: bool = False,
 ) -> Table:
     """Create an empty table at a path or URL, and return it.
 
@@ -80,7 +82,8 @@ def create(
     Hudi's own keys for everything else, such as `hoodie.datasource.write.hive_style_partitioning`, or
     `hoodie.metadata.enable=false` for a table without a metadata table.
 
-    Raises `TableExists`, `SchemaConflict` or `InvalidOption`; nothing is written then.
+    Raises `TableExists` where there is a table, or other data in the folder (`allow_existing=True` accepts it: the
+    files stay, and the table does not read them), `SchemaConflict` or `InvalidOption`; nothing is written then.
 
     >>> import lakebed, pyarrow as pa
     >>> columns = pa.schema([("id", pa.int64()), ("at", pa.int64())])
@@ -125,6 +128,7 @@ def create(
             **service_properties(options.explicit),
         },
         profile=lambda: profile_of(schema, settings, named, engine, rows),
+        allow_existing=allow_existing,
     )
     return Table(storage, config, spark, worker_tuning=options.spark.worker_tuning)
 
@@ -144,7 +148,8 @@ def open(
     `lakebed.read.page.checksums=false` does not check the pages of base files (2 to 3 % less time for whole files). One
     is for all work on Spark: `lakebed.spark.worker.tuning=false` leaves Spark's Python workers as they are.
 
-    Raises `TableNotFound`, `CorruptFile` for unreadable properties, `UnsupportedFeature` for another table version.
+    Raises `TableNotFound` (for a Delta Lake or Iceberg table and for data files with the way to load them),
+    `CorruptFile` for unreadable properties, `UnsupportedFeature` for another table version.
 
     >>> import lakebed
     >>> lakebed.open("memory://docs/nothing-here")
@@ -153,7 +158,11 @@ def open(
     """
     resolved = _open_options(options)
     storage = open_storage(uri, storage_options)
-    return Table(storage, load_settled(storage), spark, resolved.read, worker_tuning=resolved.spark.worker_tuning)
+    try:
+        config = load_settled(storage)
+    except TableNotFound as error:
+        raise no_table_here(storage, error) from None
+    return Table(storage, config, spark, resolved.read, worker_tuning=resolved.spark.worker_tuning)
 
 
 @checks_arguments
@@ -168,11 +177,14 @@ def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> boo
 
 
 @checks_arguments
-def drop(uri: str, *, missing_ok: bool = False, storage_options: Mapping[str, str] | None = None) -> list[str]:
+def drop(
+    uri: str, *, missing_ok: bool = False, dry_run: bool = False, storage_options: Mapping[str, str] | None = None
+) -> list[str]:
     """Delete a table with all its rows and its history. It cannot be undone, and no catalog is changed.
 
     Only the table's own files are deleted: `.hoodie` and, in the folders of its partition paths, files with the names
-    of Hudi's writers. Returns the paths of other files in its folder, which stay; as a rule there are none.
+    of Hudi's writers. Returns the paths of other files in its folder, which stay; as a rule there are none. With
+    `dry_run` nothing is deleted.
 
     Raises `TableNotFound` where there is no table, except with `missing_ok`.
 
@@ -184,7 +196,7 @@ def drop(uri: str, *, missing_ok: bool = False, storage_options: Mapping[str, st
     False
     """
     try:
-        return recreate.drop(open_storage(uri, storage_options))
+        return recreate.drop(open_storage(uri, storage_options), dry_run=dry_run)
     except TableNotFound:
         if not missing_ok:
             raise
@@ -207,6 +219,8 @@ def write(
     or schema is allowed), then runs the operation; if that fails the old table stays as it was. The operations delete
     and delete_partition need `append`; insert_overwrite_table replaces the rows in one commit of the existing table.
     Columns widen as in real Hudi, unless the table is configured otherwise (`WriteResult.schema_changes` names them).
+    `errorifexists` also refuses a folder that holds other data, and every mode a Delta Lake or Iceberg table
+    (`TableExists`).
 
     Raises one error that names all options that lakebed does not know or implement, each with its replacement:
     `InvalidOption`, or `UnsupportedFeature` where real Hudi accepts them. `lakebed options check FILE` finds them

@@ -185,6 +185,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "cli.rows": "NOT_THERE",
         "index.bucket": "_PREVIEWED",
         "index.inference": "_PREVIEWED",
+        "operations.foreign_files": "_DISPLAYED _DEEPEST",
         "operations.recreate": "_DISPLAYED",
         "services.change_index": "_PREVIEWED",
         "services.change_index_plan": "_PREVIEWED",

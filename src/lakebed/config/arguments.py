@@ -89,6 +89,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
     **dict.fromkeys(("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait"), _FLAG),
     **dict.fromkeys(("once", "deletes", "unique_keys", "partitioned", "update_partition_path"), _FLAG),
+    "allow_existing": _FLAG,
     **dict.fromkeys(("options", "storage_options", "properties", "settings"), _OPTIONS),
     **dict.fromkeys(("start", "end", "as_of"), _MOMENT),
     "spark": _SESSION,

@@ -25,6 +25,7 @@ from lakebed.merge.mergers import ENTRY_POINTS, Merger, merger_named, register
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.registry import parse_index_name, remembered_property
 from lakebed.operations.context import incoming_schema
+from lakebed.operations.foreign_files import refuse_foreign_files
 from lakebed.operations.recreate import finish_interrupted_overwrite
 from lakebed.operations.transaction import GIVES_WAY
 from lakebed.properties.file import create_table
@@ -57,10 +58,12 @@ def create(
     properties: Mapping[str, str],
     indexes: Sequence[str] = (),
     profile: Callable[[], TableProfile],
+    allow_existing: bool = True,
 ) -> TableConfig:
     """Check everything, then write the properties. Raises before anything is written; `TableExists` by the storage.
 
-    `profile` gives what "auto" goes by; the table remembers why it has the index that it got so.
+    Without `allow_existing` a folder that holds other data is refused. `profile` gives what "auto" goes by; the table
+    remembers why it has the index that it got so.
     """
     columns = incoming_schema(schema)
     _check_choices(settings, buckets)
@@ -115,6 +118,8 @@ def create(
     _check_config(config, columns)
     check_new_indexes(wanted, config, columns, chosen)
     finish_interrupted_overwrite(storage)
+    if not allow_existing:
+        refuse_foreign_files(storage)
     config = create_table(storage, created)
     if chosen.hashing is not None:
         chosen.hashing.before_change(NO_INSTANT, storage)

@@ -39,6 +39,7 @@ from lakebed.model import RECORD_KEY
 from lakebed.operations.context import WriteContext, incoming_rows
 from lakebed.operations.create import create, profile_of
 from lakebed.operations.delete import delete, is_condition
+from lakebed.operations.foreign_files import refuse_foreign_files
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.recreate import load_settled, recreate
 from lakebed.operations.result import WriteResult
@@ -307,6 +308,7 @@ def write(
         table_bytes=lambda: 0 if config is None else bytes_of_files(open_snapshot(storage, config)),
     )
     if config is None:
+        refuse_foreign_files(storage, only_tables=mode != "errorifexists")
         return _write_new(storage, engine, df, job)
     if mode == "overwrite" and operation != "insert_overwrite_table":
         named = replace(job, table=replace(job.table, name=job.table.name or config.name))

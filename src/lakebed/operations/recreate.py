@@ -81,7 +81,8 @@ def warn_of_left(storage: Storage, left: Sequence[str]) -> None:
         )
 
 
-def _remove_below(storage: Storage, folder: str, kept: Collection[str]) -> list[str]:
+def _split(storage: Storage, folder: str, kept: Collection[str]) -> tuple[list[str], list[str]]:
+    """The table's files below a folder, and those that stay."""
     paths = [info.path for info in storage.list(folder)]
     nested = tuple({path[: path.index(f"/{HOODIE}/") + 1] for path in paths if f"/{HOODIE}/" in path})
     own = [
@@ -89,7 +90,11 @@ def _remove_below(storage: Storage, folder: str, kept: Collection[str]) -> list[
         for path in paths
         if path not in kept and is_table_file(path.rpartition("/")[2]) and not path.startswith(nested)
     ]
-    staying = sorted({*paths} - {*own})
+    return own, sorted({*paths} - {*own})
+
+
+def _remove_below(storage: Storage, folder: str, kept: Collection[str]) -> list[str]:
+    own, staying = _split(storage, folder, kept)
     if not staying:
         storage.delete_folder(folder)
         return []
@@ -266,9 +271,9 @@ def exists(storage: Storage) -> bool:
     return True
 
 
-def drop(storage: Storage) -> list[str]:
+def drop(storage: Storage, *, dry_run: bool = False) -> list[str]:
     """Delete a table with all its rows, under its lock; files in its folder that are not the table's stay, and their
-    paths are returned. The next call finishes what was interrupted.
+    paths are returned, in a dry run without a deletion. The next call finishes what was interrupted.
 
     Raises `TableNotFound` where there is neither a table nor what such a call left of one.
     """
@@ -278,6 +283,10 @@ def drop(storage: Storage) -> list[str]:
             hint="check the path; lakebed.exists(uri) checks whether there is one",
             context={"uri": storage.url()},
         )
+    if dry_run:
+        folders = [folder for folder in storage.list_folders("") if folder != HOODIE]
+        below = [path for folder in folders for path in _split(storage, folder, ())[1]]
+        return below + [name for name in storage.list_names("") if not is_table_file(name)]
     with default_lock(storage):
         storage.delete(BACKUP_PATH)
         storage.delete(PROPERTIES_PATH)

@@ -253,6 +253,8 @@ def parse_uri(uri: str) -> Location:
     Local paths become absolute; `%` in them is a plain character, as it is for Hadoop. Raises `InvalidOption` for a
     scheme that lakebed does not know, and for credentials inside the URI (which would end up in logs).
     """
+    if not uri.strip():
+        raise InvalidOption("the URI is empty", hint="give a path or a URI; '.' is the current folder")
     match = _SCHEME.match(uri)
     scheme = match.group(1).lower() if match else "file"
     if scheme == "file":

@@ -117,15 +117,18 @@ def test_bulk_insert_writes_every_row(make: Make, index: str, mode: str) -> None
         lakebed.KeyText(["1", "4", "77"]),
         pa.table({"id": [1, 4, 77]}),
         pa.table({"id": [1, 4, 77], "city": ["c1", "c1", "c9"]}),
-        "id in (1, 4, 77)",
-        pc.field("id").isin([1, 4, 77]),
+        {"where": "id in (1, 4, 77)"},
+        {"where": pc.field("id").isin([1, 4, 77])},
     ],
     ids=["list", "array", "tuple", "key text", "keys", "keys and partitions", "SQL", "expression"],
 )
 def test_delete_by_any_word(make: Make, index: str, keys: Any) -> None:
     table = make(index=index)
     table.upsert(rows(*FIRST))
-    assert table.delete(keys).deleted == 2
+    what = keys if isinstance(keys, dict) else {"keys": keys}
+    assert table.delete(**what, dry_run=True).deleted == 2
+    assert content(table) == FIRST
+    assert table.delete(**what).deleted == 2
     assert content(table) == [r for r in FIRST if r[0] not in (1, 4)]
     assert table.exists([1, 4, 5]).to_pylist() == [False, False, True]
     # the key is free again, whatever its ordering value was

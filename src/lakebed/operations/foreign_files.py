@@ -1,0 +1,76 @@
+"""What a folder without a Hudi table holds: a table of another format, data files, or anything else."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from lakebed.errors import TableExists, TableNotFound
+from lakebed.model import HOODIE
+from lakebed.storage.base import Storage
+
+_DATA_FILES = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro", "csv": "CSV", "tsv": "TSV", "json": "JSON"}
+# A folder of partitions is looked into so deep.
+_DEEPEST = 4
+_DISPLAYED = 3
+DELTA, ICEBERG = "a Delta Lake table", "an Iceberg table"
+_READ_AS = {
+    DELTA: 'deltalake.DeltaTable("{uri}").to_pyarrow_dataset()',
+    ICEBERG: 'pyiceberg.table.StaticTable.from_metadata("<its newest .metadata.json>").scan().to_arrow()',
+    "Parquet files": 'pyarrow.dataset.dataset("{uri}", partitioning="hive")',
+}
+
+
+def kind_of_folder(storage: Storage) -> str:
+    """What is in a table's folder besides `.hoodie`, in words; empty where there is nothing."""
+    names, folders = storage.list_names(""), [name for name in storage.list_folders("") if name != HOODIE]
+    if "_delta_log" in folders:
+        return DELTA
+    if "metadata" in folders and any(name.endswith(".metadata.json") for name in storage.list_names("metadata")):
+        return ICEBERG
+    if not names and not folders:
+        return ""
+    return _kind_of_files(storage) or ", ".join(sorted([*names, *(f"{name}/" for name in folders)])[:_DISPLAYED])
+
+
+def _kind_of_files(storage: Storage) -> str:
+    """The kind of the data files in the folder, or in the first of its folders that has some."""
+    folder = ""
+    for _ in range(_DEEPEST):
+        names = storage.list_names(folder)
+        suffixes = Counter(name.rpartition(".")[2].lower() for name in names if name[:1] not in "._")
+        known = [suffix for suffix, _ in suffixes.most_common() if suffix in _DATA_FILES]
+        if known:
+            return f"{_DATA_FILES[known[0]]} files"
+        below = [name for name in storage.list_folders(folder) if name[:1] not in "._"]
+        if not below:
+            return ""
+        folder = f"{folder}/{below[0]}".lstrip("/")
+    return ""
+
+
+def refuse_foreign_files(storage: Storage, *, only_tables: bool = False) -> None:
+    """Raise `TableExists` where a new table's folder holds something else; with `only_tables` a table of another
+    format."""
+    kind = kind_of_folder(storage)
+    if not kind or (only_tables and kind not in (DELTA, ICEBERG)):
+        return
+    raise TableExists(
+        f"the folder {storage.url()} is not empty: it holds {kind}",
+        hint="choose an empty folder, or create the table with lakebed.create(..., allow_existing=True): then the other"
+        " files stay next to it",
+        context={"uri": storage.url(), "holds": kind},
+    )
+
+
+def no_table_here(storage: Storage, error: TableNotFound) -> TableNotFound:
+    """The error for a folder without a table, which names the data that it holds and how to load it."""
+    kind = kind_of_folder(storage)
+    if kind not in _READ_AS:
+        return error
+    rows = _READ_AS[kind].format(uri=storage.spec.uri)
+    return TableNotFound(
+        f"there is no Hudi table at {storage.url()}: it holds {kind}",
+        hint=f"load the rows into a table in another folder: rows = {rows}, then lakebed.create(new_uri, rows.schema,"
+        " key=...).bulk_insert(rows)",
+        context={"uri": storage.url(), "holds": kind},
+    )
