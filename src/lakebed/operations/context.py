@@ -40,7 +40,7 @@ from lakebed.schema.arrow import (
     refuse_untyped,
     with_meta,
 )
-from lakebed.schema.avro import arrow_to_avro, avro_with_meta
+from lakebed.schema.avro import arrow_to_avro, avro_with_meta, check_avro_names
 from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import is_promotion, reconcile
 from lakebed.schema.spark import spark_type
@@ -237,9 +237,10 @@ def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -
 
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
     """The caller's columns as a table would hold them, Hudi's own columns left out. Raises `SchemaConflict` for names
-    that Hudi or lakebed has for itself, and for columns without a type."""
+    that Hudi or lakebed has for itself or that no Hudi table can hold, and for columns without a type."""
     refuse_reserved(schema.names)
     columns = normalise(pa.schema([f for f in schema if f.name not in (*META_COLUMNS, OPERATION_COLUMN)]))
+    check_avro_names(columns)
     refuse_untyped(columns)
     return columns
 
@@ -258,6 +259,7 @@ def refuse_reserved(names: Iterable[str]) -> None:
 
 def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool = True) -> None:
     """Key, partition and ordering columns must be there, and of a type that makes a key or has an order."""
+    columns = incoming_schema(schema)
     names = schema.names
     wanted: list[tuple[str, Sequence[str]]] = [
         ("record key", context.keys.key_fields),
@@ -279,7 +281,6 @@ def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool 
                     hint="order by a number, a text, a date or a timestamp",
                     context={"column": name, "type": str(field.type)},
                 )
-    columns = incoming_schema(schema)
     # SchemaConflict for a type that no key or path is made of
     context.keys.record_key.sql(columns)
     if context.keys.partition_path.has_sql:

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from itertools import count
 from typing import Any, cast
 
 import pyarrow as pa
@@ -204,11 +205,12 @@ def arrow_to_avro(schema: pa.Schema, table_name: str, *, meta: bool = False) -> 
     """The Avro schema (compact JSON) that Hudi would write for a table of this Arrow schema, data columns
     only; `meta` puts the five meta columns in front, as footers and log blocks have them.
 
-    Raises `SchemaConflict` for a column name that Hudi's Avro parser refuses.
+    Raises `SchemaConflict` for column names that Hudi's Avro parser refuses.
 
     >>> arrow_to_avro(pa.schema([pa.field("id", pa.string(), False)]), "t")
     '{"type":"record","name":"t_record","namespace":"hoodie.t","fields":[{"name":"id","type":"string"}]}'
     """
+    check_avro_names(schema)
     table = sanitise_name(table_name)
     record = _record([f for f in schema if f.name not in META_COLUMNS], f"{table}_record", f"hoodie.{table}")
     record = _define_once(record, "", {})
@@ -250,7 +252,7 @@ def _with_meta(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def sanitise_name(name: str) -> str:
-    """A table name as Hudi spells it in Avro: what is no ASCII letter, digit or `_` becomes `__`.
+    """A name as Hudi spells it in Avro, and its streamer in columns: all but ASCII letters, digits and `_` are `__`.
 
     >>> sanitise_name("2024 trips")
     '__024__trips'
@@ -287,7 +289,6 @@ def _record(fields: list[pa.Field], name: str, namespace: str) -> dict[str, Any]
 
 
 def _avro_field(field: pa.Field, namespace: str) -> dict[str, Any]:
-    _check_name(field.name, namespace)
     kind = _nullable_avro(field, field.name, namespace)
     entry: dict[str, Any] = {"name": field.name, "type": kind}
     return {**entry, "default": None} if field.nullable else entry
@@ -328,17 +329,67 @@ def _avro_type(kind: pa.DataType, name: str, namespace: str) -> Any:
     )
 
 
-def _check_name(name: str, namespace: str) -> None:
+def check_avro_names(schema: pa.Schema) -> None:
+    """Raise one `SchemaConflict` for all column names that Hudi's Avro schema cannot hold, those inside structs too.
+
+    Its hint renames them as Hudi's streamer does (`sanitise_name`); a name that is taken already gets a number.
+
+    >>> check_avro_names(pa.schema([("Sample Number", pa.int64()), ("a-b", pa.int64())]))
+    Traceback (most recent call last):
+    lakebed.errors.SchemaConflict: the column names 'Sample Number', 'a-b' are not possible in a Hudi table...
+    """
+    columns = [name for name in schema.names if not _is_avro_name(name)]
+    inner = [path for field in schema for path in _inner_names(field.type, field.name)]
+    if not columns and not inner:
+        return
+    names, taken = dict[str, str](), {name.lower() for name in schema.names}
+    for name in columns:
+        sanitised = new = sanitise_name(name)
+        for number in count(2):
+            if new.lower() not in taken:
+                break
+            new = f"{sanitised}_{number}"
+        names[name] = new
+        taken.add(new.lower())
+    several = len(columns) + len(inner) > 1
+    hints: list[str] = []
+    if names:
+        hints.append(
+            f"Rename {'them' if len(names) > 1 else 'it'}: rows.rename_columns({names}) in Arrow; pandas has"
+            " rows.rename(columns=...), polars rows.rename(...), Spark rows.withColumnsRenamed(...) for the same dict."
+        )
+    if inner:
+        hints.append(f"Build the {'structs' if len(inner) > 1 else 'struct'} with other field names.")
+    raise SchemaConflict(
+        f"the column {'names' if several else 'name'} {', '.join(map(repr, [*columns, *inner]))}"
+        f" {'are' if several else 'is'} not possible in a Hudi table: its Avro schema allows letters, digits and _,"
+        " and no digit first",
+        hint=" ".join(hints),
+        context={"column": [*columns, *inner][0], "rename": names, "inside": inner},
+    )
+
+
+def _inner_names(kind: pa.DataType, path: str) -> list[str]:
+    """Paths of the fields inside a type whose names are not possible."""
+    if pt.is_struct(kind):
+        fields = [(field.type, f"{path}.{field.name}", field.name) for field in kind]
+        bad = [inner for _, inner, name in fields if not _is_avro_name(name)]
+        return bad + [found for inside, inner, _ in fields for found in _inner_names(inside, inner)]
+    if pt.is_map(kind):
+        return _inner_names(kind.item_type, f"{path}.value")
+    return _inner_names(kind.value_type, f"{path}.element") if is_list(kind) else []
+
+
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _is_avro_name(name: str) -> bool:
     """Java's Avro takes letters of any script, digits after the first character, and `_`; nothing beyond the BMP."""
+    if _PLAIN_NAME.fullmatch(name):
+        return True
     letters = [c == "_" or (unicodedata.category(c)[0] == "L" and ord(c) < 0x10000) for c in name]
     digits = [unicodedata.category(c) == "Nd" and ord(c) < 0x10000 for c in name]
-    if not name or not letters[0] or not all(a or b for a, b in zip(letters, digits, strict=True)):
-        raise SchemaConflict(
-            f"the column name {name!r} is not possible in a Hudi table: its Avro schema allows letters, digits "
-            "and _, and no digit first",
-            hint="Rename the column.",
-            context={"column": name, "record": namespace},
-        )
+    return bool(name) and letters[0] and all(a or b for a, b in zip(letters, digits, strict=True))
 
 
 def _dump(avro: Any) -> str:

@@ -116,3 +116,45 @@ def test_reserved_names_are_refused(make: Make, uri: str, name: str) -> None:
         with refused(uri, SchemaConflict, name, "ename"):
             getattr(table, verb)(more)
     assert content(table) == [(1, "c", "a", 10)]
+
+
+BAD_NAMES = ["Sample Number", "a-b", "a.b", "2020", "v ", "a\U0001f600"]
+RENAMED = ["Sample__Number", "a__b", "a__b_2", "__020", "v__", "a__"]
+
+
+def test_all_names_that_hudi_cannot_hold_are_refused_at_once_with_a_call_that_renames_them(make: Make) -> None:
+    data = pa.table({"id": [1], **{name: [n] for n, name in enumerate(BAD_NAMES)}})
+    with pytest.raises(SchemaConflict) as raised:
+        make(data, key="id", partition_by=None, ordering=None)
+    assert all(repr(name) in raised.value.message for name in BAD_NAMES)
+    renames = dict(zip(BAD_NAMES, RENAMED, strict=True))
+    assert f"rows.rename_columns({renames})" in raised.value.hint
+    assert raised.value.context["rename"] == renames
+    renamed = data.rename_columns(renames)
+    table = make(renamed, key="id", partition_by=None, ordering=None)
+    table.upsert(renamed)
+    assert table.scan().to_arrow().to_pylist() == renamed.to_pylist()
+    with refused(table.uri, SchemaConflict, "rename_columns", *map(repr, BAD_NAMES)):
+        table.upsert(data)
+    with refused(table.uri, SchemaConflict, "rename_columns({'no good': 'no__good'})"):
+        table.upsert(renamed.append_column("no good", pa.array([1])))
+
+
+def test_a_key_that_is_only_renamed_is_refused_by_the_name_of_the_data(make: Make) -> None:
+    table = make(pa.schema([("a__b", pa.int64())]), key="a__b", partition_by=None, ordering=None)
+    with refused(table.uri, SchemaConflict, "'a-b' is not possible", "{'a-b': 'a__b'}"):
+        table.upsert([{"a-b": 1}])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.struct([("no-good", pa.int64())]),
+        pa.list_(pa.struct([("no-good", pa.int64())])),
+        pa.map_(pa.string(), pa.struct([("x", pa.struct([("no-good", pa.int64())]))])),
+    ],
+)
+def test_a_field_inside_a_column_is_refused_by_its_path(make: Make, kind: pa.DataType) -> None:
+    with pytest.raises(SchemaConflict, match=r"'c(|\.element|\.value\.x)\.no-good' is not possible") as raised:
+        make(pa.schema([("id", pa.int64()), ("c", kind)]), key="id", partition_by=None, ordering=None)
+    assert raised.value.hint == "Build the struct with other field names."
