@@ -138,7 +138,6 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
         (lambda t: t.indexes.advise(deletes="no"), "advise() takes True or False as deletes, not 'no'"),
         (lambda t: t.indexes.create("record_index", partitioned="no"), "takes True or False as partitioned, not 'no'"),
         (lambda t: t.upsert(ROWS.column("id")), "cannot take rows from pyarrow.lib.ChunkedArray"),
-        (lambda t: t.upsert(pd.DataFrame({"id": [1, "a"]})), "cannot take rows from pandas"),
         (lambda t: lakebed.run_services(7), "run_services() takes a name or a list of names as tables, not 7"),
         (lambda t: lakebed.by_buckets(ROWS), "by_buckets() takes a Spark DataFrame"),
         (lambda t: t.scan().to_spark(bucketed="yes"), "to_spark() takes"),
@@ -146,7 +145,7 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
     ],
     ids=[
         *("columns", "options", "keys", "start", "dry_run", "to", "uri", "index"),
-        *("deletes", "partitioned", "data", "mixed", "tables", "frame", "bucketed", "spark"),
+        *("deletes", "partitioned", "data", "tables", "frame", "bucketed", "spark"),
     ],
 )
 def test_an_error_says_what_is_taken(call: Any, said: str, table: Table) -> None:

@@ -5,9 +5,10 @@ Python's dicts and lists become values of the table's column types.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow.types as pt
 
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, SchemaConflict
-from lakebed.schema.arrow import is_list
+from lakebed.schema.arrow import check_names, is_list
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.layouts import plain_table
 
@@ -137,9 +138,14 @@ def check_same_columns(rows: Sequence[Any]) -> None:
 
 
 def _table(what: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
+    made: dict[Any, Any] = {}
     try:
-        return pa.table({name: _column(values, type_of(name, types)) for name, values in columns.items()})
+        for name, values in columns.items():
+            made[name] = _column(values, type_of(name, types))
+        return pa.table(made)
     except (pa.ArrowException, TypeError, ValueError) as error:
+        if len(made) < len(columns):
+            refuse_values(*list(columns.items())[len(made)])
         raise InvalidOption(
             f"{what}: {error}", hint="give the values of a column one type, and as many for each column"
         ) from error
@@ -150,8 +156,64 @@ def type_of(name: Any, types: Mapping[str, pa.DataType]) -> pa.DataType | None:
     return types.get(name) or (types.get(name.lower()) if isinstance(name, str) else None)
 
 
+def refuse_values(name: Any, values: Any) -> None:
+    """Raise `SchemaConflict` for a column of which Arrow makes no array, where its values show why: they are of several
+    types, or of one that no table has. It names the first row of each type."""
+    examples: dict[type, tuple[int, Any]] = {}
+    for at, value in enumerate(values if isinstance(values, Iterable) else ()):
+        if value is not None and not is_nan(value):
+            examples.setdefault(type(value), (at, value))
+    context = {"column": str(name), "types": [kind.__name__ for kind in examples]}
+    where = [f"{kind.__name__} in row {at} ({shorten(repr(value), 40)})" for kind, (at, value) in examples.items()]
+    if len(examples) > 1:
+        raise SchemaConflict(
+            f"column {name} has values of several types: {', '.join(where[:4])}",
+            hint="give them one type: texts (str), or numbers",
+            context=context,
+        )
+    for kind in examples:
+        ways = {"Period": "give times (to_timestamp()) or texts (str)", "complex": "give real and imaginary part"}
+        way = next((hint for word, hint in ways.items() if kind.__name__.startswith(word)), "")
+        if way or kind.__module__ != "builtins" or kind is object:
+            raise SchemaConflict(
+                f"column {name} has values of a type that no table can hold: {where[0]}",
+                hint=way or "give numbers, texts, bytes, dates, times, lists or dicts",
+                context=context,
+            )
+
+
+def integers_of(values: Any, kind: pa.DataType | None) -> Any:
+    """The floating numbers of a column as whole ones, with null for NaN, where the table has integers and they are
+    whole: pandas has no missing integers. Others are given back as they are, and those so large that the floating
+    number may stand for a neighbour."""
+    if kind is None or not pt.is_integer(kind):
+        return values
+    numbers = values
+    if isinstance(values, list | tuple) and any(map(is_nan, values)) and all(map(_is_number, values)):
+        numbers = np.array([np.nan if value is None else value for value in values], np.float64)
+    if not isinstance(numbers, np.ndarray) or not np.issubdtype(numbers.dtype, np.floating) or numbers.ndim != 1:
+        return values
+    missing = np.isnan(numbers)
+    filled = np.where(missing, 0, numbers)
+    exact = 2.0 ** (np.finfo(numbers.dtype).nmant + 1)
+    if not (np.isfinite(filled).all() and (np.abs(filled) < exact).all() and (filled == np.trunc(filled)).all()):
+        return values
+    whole = pa.array(filled.astype(np.int64), mask=missing)
+    try:
+        return whole.cast(kind)
+    except pa.ArrowInvalid:
+        return whole
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float | np.number) and not isinstance(value, bool))
+
+
 def _column(values: Any, kind: pa.DataType | None) -> Any:
     if hasattr(values, "__arrow_c_array__"):
+        return values
+    values = integers_of(values, kind)
+    if isinstance(values, pa.Array):
         return values
     if kind is not None and not pt.is_floating(kind):
         values = _without_nan(values)
@@ -331,7 +393,21 @@ def _of_pandas(frame: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
                 hint="make it dense (column.sparse.to_dense()), or give real and imaginary part as columns",
                 context={"column": str(name), "type": str(kind)},
             )
-    table = pa.Table.from_pandas(frame, preserve_index=False)
+    check_names([str(name) for name in frame.columns])
+    try:
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        for name in frame.columns:
+            try:
+                pa.array(frame[name], from_pandas=True)
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                refuse_values(name, frame[name].tolist())
+        raise
+    for at, (name, kind) in enumerate(frame.dtypes.items()):
+        if getattr(kind, "kind", "") == "f" and isinstance(kind, np.dtype):
+            column = integers_of(frame[name].to_numpy(), type_of(str(name), types))
+            if isinstance(column, pa.Array):
+                table = table.set_column(at, str(name), column)
     for name in dict.fromkeys(frame.index.names):
         if name is None or str(name) in table.column_names or (types and type_of(str(name), types) is None):
             continue

@@ -118,11 +118,26 @@ def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
         return list_of(item.type, nullable=item.nullable, metadata=item.metadata)
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name in _EXTENSIONS:
         return normal_type(kind.storage_type, column)
+    if isinstance(kind, pa.BaseExtensionType):
+        _refuse_types_of_pandas(kind.extension_name, column)
     raise SchemaConflict(
         f"column {column} has type {kind}, which a Hudi table cannot store",
         hint="Cast it to one of boolean, int, long, float, double, decimal, string, binary, date, timestamp, "
         "struct, array or map, or leave it out.",
         context={"column": column, "type": str(kind)},
+    )
+
+
+def _refuse_types_of_pandas(extension: str, column: str) -> None:
+    """Raise `SchemaConflict` for a type of pandas alone. A Parquet file that pandas wrote names it, and where pandas is
+    not imported Arrow reads what the type stores: of a period the number of months or days since 1970."""
+    if not extension.startswith("pandas."):
+        return
+    ways = {"pandas.period": f"give times (frame[{column!r}].dt.to_timestamp()) or texts (.astype(str))"}
+    raise SchemaConflict(
+        f"column {column} has the type {extension}, whose values mean nothing outside of pandas",
+        hint=ways.get(extension, "give its parts as columns of their own, or texts (.astype(str))"),
+        context={"column": column, "type": extension},
     )
 
 
@@ -170,6 +185,8 @@ def map_of(item: pa.DataType, *, nullable: bool = True, metadata: dict[bytes, by
 def _normal_field(field: pa.Field, column: str) -> pa.Field:
     noted = (field.metadata or {}).get(AVRO_TYPE)
     kind = normal_type(field.type, column)
+    if field.metadata:
+        _refuse_types_of_pandas(field.metadata.get(b"ARROW:extension:name", b"").decode(), column)
     return pa.field(field.name, kind, field.nullable, {AVRO_TYPE: noted} if noted else None)
 
 

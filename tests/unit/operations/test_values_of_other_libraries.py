@@ -35,6 +35,15 @@ def values(table: Table) -> list[Any]:
     return [row["u"] for row in sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])]
 
 
+def from_parquet(frame: pd.DataFrame) -> pa.Table:
+    """The frame as Arrow reads it from a Parquet file in a process without pandas: by its storage."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    field = table.schema.field("u")
+    names = {"ARROW:extension:name": field.type.extension_name, "ARROW:extension:metadata": "{}"}
+    stored = pa.field("u", field.type.storage_type, metadata=names)
+    return pa.table([table.column("id"), pa.array([672])], schema=pa.schema([table.schema.field("id"), stored]))
+
+
 @pytest.mark.parametrize(
     ("data", "named"),
     [
@@ -46,9 +55,10 @@ def values(table: Table) -> list[Any]:
         (lambda: duckdb.sql("select 1::bigint id, {'a': '10:00:00+02'::timetz} u"), "TIME WITH TIME ZONE"),
         (lambda: pd.DataFrame({"id": [1], "u": pd.period_range("2024-01", "2024-01", freq="M")}), "pandas.period"),
         (lambda: pd.DataFrame({"id": [1], "u": pd.interval_range(0, 1)}), "pandas.interval"),
+        (lambda: from_parquet(pd.DataFrame({"id": [1], "u": pd.period_range("2024", "2024")})), "pandas.period"),
         (lambda: pa.table({"id": [1], "u": pa.array([b"x"], pa.opaque(pa.binary(), "bignum", "DuckDB"))}), "opaque"),
     ],
-    ids=["object", "lazy", "bignum", "bit", "bit-list", "timetz", "period", "interval", "opaque"],
+    ids=["object", "lazy", "bignum", "bit", "bit-list", "timetz", "period", "interval", "period-file", "opaque"],
 )
 def test_types_without_a_meaning_in_arrow_are_refused_by_name(data: Any, named: str) -> None:
     for write in (new, of_kind(pa.binary()).upsert):
@@ -188,3 +198,80 @@ def test_a_change_of_what_may_be_null_inside_says_so() -> None:
     table.upsert(pa.table({"id": [1], "u": pa.array([[1]], pa.list_(pa.field("element", pa.int32(), nullable=False)))}))
     result = table.upsert(pa.table({"id": [1], "u": pa.array([[1]], pa.list_(pa.int32()))}))
     assert result.schema_changes == ("column u may hold nulls inside now",)
+
+
+EXACT = 1 << 53
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()], ids=str)
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda numbers: pd.DataFrame({"id": [1, 2, 3], "u": numbers}),
+        lambda numbers: pd.DataFrame({"id": [1, 2, 3], "U": np.array(numbers, np.float32)}),
+        lambda numbers: pd.DataFrame({"id": [1, 2, 3], "u": numbers}).to_dict("records"),
+        lambda numbers: pd.DataFrame({"id": [1, 2, 3], "u": numbers}).to_dict("list"),
+        lambda numbers: {"id": [1, 2, 3], "u": np.array(numbers)},
+        lambda numbers: {"id": [1, 2, 3], "u": [7, None, numbers[2]]},
+    ],
+    ids=["frame", "float32", "records", "lists", "numpy", "with-none"],
+)
+def test_whole_numbers_with_a_missing_one_are_integers_in_an_integer_column(kind: pa.DataType, given: Any) -> None:
+    table = of_kind(kind)
+    result = table.upsert(given([7.0, float("nan"), float("nan")]))
+    assert result.schema_changes == ()
+    assert values(table) == [7, None, None]
+    assert table.schema.field("u").type == kind
+
+
+def test_whole_numbers_of_pandas_without_a_missing_one_are_integers_too() -> None:
+    table = of_kind(pa.int32())
+    table.upsert(pd.DataFrame({"id": [1, 2], "u": [7.0, -8.0]}))
+    assert values(table) == [7, -8]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "taken"),
+    [
+        (pa.int64(), 1.5, False),
+        (pa.int64(), float("inf"), False),
+        (pa.int64(), float(EXACT - 1), True),
+        (pa.int64(), float(EXACT), False),
+        (pa.int64(), float(1 - EXACT), True),
+        (pa.int32(), float((1 << 31) - 1), True),
+        (pa.int32(), float(1 << 31), False),
+    ],
+)
+def test_floating_numbers_are_never_cut_or_rounded_to_integers(kind: pa.DataType, number: float, taken: bool) -> None:
+    table = of_kind(kind)
+    data = pd.DataFrame({"id": [1, 2], "u": [number, float("nan")]})
+    if taken:
+        table.upsert(data)
+        assert values(table) == [int(number), None]
+    else:
+        with pytest.raises(SchemaConflict, match="column u is"):
+            table.upsert(data)
+        assert values(table) == []
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, dict, lambda data: pd.DataFrame(data).to_dict("records")])
+def test_a_column_of_several_types_is_refused_with_the_first_row_of_each(make: Any) -> None:
+    data = make({"id": [1, 2, 3, 4], "u": [None, 5, 6, "x"]})
+    for write in (new, of_kind(pa.string()).upsert):
+        with pytest.raises(SchemaConflict, match=r"column u has values of several types: int .*row 1 \(5.*'x'\)"):
+            write(data)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [(pd.Period("2026-01"), "Period in row 1"), (1 + 2j, "complex in row 1"), (object(), "object in row 1")],
+    ids=["period", "complex", "object"],
+)
+def test_a_value_of_a_type_without_a_column_is_refused_by_its_row(value: Any, named: str) -> None:
+    with pytest.raises(SchemaConflict, match=f"column u has values of a type that no table can hold: {named}"):
+        new([{"id": 1, "u": None}, {"id": 2, "u": value}])
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(SchemaConflict, match="hold twice the name u"):
+        new(pd.DataFrame([[1, 2, 3]], columns=["id", "u", "u"]))
