@@ -181,6 +181,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "index.inference": "_PLAUSIBLE",
     },
     "what is shown": {
+        "schema.column_names": "_LISTED _MOST_NEW",
         "cli.output": "_SCREENFUL",
         "cli.rows": "NOT_THERE",
         "index.bucket": "_PREVIEWED",

@@ -58,6 +58,8 @@ _RECORD_NAMES = ("record_index", "global_record_level_index", "record_level_inde
 def check_table(named: TableSettings, properties: Mapping[str, str]) -> None:
     """Raise InvalidOption for the first setting in `said` that differs from the table's."""
     for key, requested, stored in _table_pairs(named, properties):
+        if key in _COLUMNS and _in_lower_case(requested) == _in_lower_case(stored):
+            continue
         if requested is not None and stored is not None and requested != stored:
             raise _conflict(key, requested, stored)
     for key, requested in named.timestamp.items():
@@ -82,7 +84,7 @@ def check_index(named: IndexSettings, properties: Mapping[str, str]) -> None:
     if named.partition_buckets is not None and named.partition_buckets.strip("; ") != rules:
         raise _conflict("lakebed.index.bucket.partitions", named.partition_buckets, rules or None)
     fields = _names(properties.get("lakebed.index.bucket.fields"))
-    if named.fields and fields and set(named.fields) != set(fields):
+    if named.fields and fields and {*_in_lower_case(named.fields)} != {*_in_lower_case(fields)}:
         raise _conflict("lakebed.index.bucket.fields", named.fields, fields)
 
 
@@ -155,6 +157,14 @@ def stored_merge_mode(properties: Mapping[str, str]) -> str | None:
 
 def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+# Settings that name columns, which have the same name in any case.
+_COLUMNS = frozenset(f"hoodie.table.{role}.fields" for role in ("recordkey", "partition", "ordering"))
+
+
+def _in_lower_case(names: tuple[str, ...] | None) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names or ())
 
 
 def _conflict(key: str, requested: object, stored: object) -> InvalidOption:

@@ -9,7 +9,6 @@ Escaping of partition values, as Hive does it: the same 48 characters as `%XX`, 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import SchemaConflict
+from lakebed.schema.column_names import did_you_mean
 
 
 @runtime_checkable
@@ -157,19 +157,12 @@ def _walk(schema: pa.Schema, path: str) -> tuple[tuple[str, ...], pa.DataType]:
         names.append(part)
         kind = kind.field(index).type if index >= 0 else None
     if kind is None:
-        raise _missing(schema, path)
+        raise SchemaConflict(
+            f"there is no column `{path}` in the data",
+            hint=did_you_mean(path, schema.names),
+            context={"column": path},
+        )
     return tuple(names), kind
-
-
-def _missing(schema: pa.Schema, path: str) -> SchemaConflict:
-    near = difflib.get_close_matches(path.lower(), [name.lower() for name in schema.names], n=1)
-    named = [name for name in schema.names if near and name.lower() == near[0]]
-    hint = (
-        f"Did you mean `{named[0]}`? Names are case-sensitive"
-        if named
-        else f"The columns are: {', '.join(schema.names)}"
-    )
-    return SchemaConflict(f"there is no column `{path}` in the data", hint=hint, context={"column": path})
 
 
 _ESCAPED = "%" + "".join(map(chr, range(0x20))) + "\x7f" + "\"#'*/:=?\\{[]^"

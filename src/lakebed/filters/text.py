@@ -4,7 +4,6 @@ name.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import Decimal
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import sql_literal
+from lakebed.schema.column_names import did_you_mean, nearest_name
 
 
 def quote_name(name: str) -> str:
@@ -109,10 +109,8 @@ def resolve_column(name: str, schema: pa.Schema) -> pa.Field:
     for found in schema:
         if found.name.lower() == name.lower():
             return found
-    near = difflib.get_close_matches(name.lower(), [n.lower() for n in schema.names], n=1, cutoff=0.5)
-    nearest = next((n for n in schema.names if near and n.lower() == near[0]), None)
     raise InvalidOption(
         f"no column {name!r} in the table",
-        hint=f"did you mean {nearest!r}?" if nearest else f"columns are {', '.join(schema.names[:20])}",
-        context={"column": name, "nearest": nearest},
+        hint=did_you_mean(name, schema.names),
+        context={"column": name, "nearest": nearest_name(name, schema.names)},
     )

@@ -42,6 +42,7 @@ from lakebed.index.bucket_counts import (
     write_counts,
 )
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice, path_in
+from lakebed.schema.column_names import in_any_case
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 
@@ -231,14 +232,17 @@ class BucketIndex(Index, Hashing):
                 hint="name the key fields, or take the index 'simple'",
                 context={"buckets": self.buckets},
             )
-        foreign = [f for f in self.fields if f not in key_fields]
+        fields = self.fields
+        if not set(fields) <= set(key_fields):
+            fields = tuple(in_any_case(f, key_fields) for f in fields)
+        foreign = [f for f in fields if f not in key_fields]
         if foreign:
             raise InvalidOption(
                 f"hash field {foreign[0]!r} of the bucket index is none of the key fields ({', '.join(key_fields)})",
                 hint="a bucket is found from the key alone: name key fields only, or none for all of them",
                 context={"fields": list(self.fields), "key_fields": list(key_fields)},
             )
-        wanted = self.fields or tuple(key_fields)
+        wanted = fields or tuple(key_fields)
         return replace(self, fields=tuple(f for f in key_fields if f in wanted))
 
     def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from lakebed.index.registry import built_in, index_of
 from lakebed.read.keys import key_generator_of
 from lakebed.read.lookup import KeyText, exists
 from lakebed.schema.arrow import check_names
+from lakebed.schema.column_names import did_you_mean
 from lakebed.slices.row_size import from_types, of_stored
 from lakebed.slices.snapshot import Snapshot
 
@@ -213,7 +214,7 @@ def _check_columns(schema: pa.Schema, names: Sequence[str]) -> None:
     if missing:
         raise InvalidOption(
             f"the data has no column {missing[0]!r}",
-            hint=f"it has {', '.join(schema.names)}",
+            hint=did_you_mean(missing[0], schema.names, "it has"),
             context={"column": missing[0]},
         )
 

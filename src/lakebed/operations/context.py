@@ -4,6 +4,7 @@ names.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +28,7 @@ from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.column_stats import columns_with_stats
-from lakebed.model import DERIVED, META_COLUMNS, OPERATION_COLUMN, has_completion_times
+from lakebed.model import DERIVED, IS_DELETED_COLUMN, META_COLUMNS, OPERATION_COLUMN, has_completion_times
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import (
     check_names,
@@ -41,13 +42,15 @@ from lakebed.schema.arrow import (
     with_meta,
 )
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta, check_avro_names
+from lakebed.schema.column_names import did_you_mean, similar_columns
 from lakebed.schema.conversion import cast_column, may_lose
-from lakebed.schema.evolution import is_promotion, reconcile
+from lakebed.schema.evolution import EVOLUTION_OPTION, is_promotion, reconcile
 from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot, table_features, table_keys
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once
 
+_log = logging.getLogger("lakebed")
 CONCURRENCY = "hoodie.write.concurrency.mode"
 
 
@@ -202,6 +205,27 @@ def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows, *, p
     return table_schema(context, snapshot, merged)
 
 
+def check_similar_names(context: WriteContext, rows: Rows) -> None:
+    """Warn of new columns whose names may be typos of the table's. Raises `SchemaConflict` for partial rows that lack
+    the column which is meant, since nothing else would show it. Who names how columns change wants the new one."""
+    settings, config = context.settings, context.config
+    others = {*META_COLUMNS, OPERATION_COLUMN, IS_DELETED_COLUMN, config.delete_field}
+    names, stored = [n for n in context.engine.schema(rows).names if n not in others], context.opened.schema.names
+    if EVOLUTION_OPTION in context.options.explicit or not stored or set(names) <= set(stored):
+        return
+    for similar in similar_columns(stored, names):
+        text = f"the data has the new column {similar.new!r}, and table {config.name!r} has {similar.existing!r}"
+        if similar.is_absent and settings.partial:
+            raise SchemaConflict(
+                text,
+                hint=f"rename it to {similar.existing!r}; or, if it is a column of its own, give"
+                f" options={{{EVOLUTION_OPTION!r}: {settings.evolution!r}}}",
+                context={"column": similar.new, "nearest": similar.existing},
+            )
+        if settings.evolution != "strict":
+            _log.warning("%s; if it is a typo, restore the table to the commit before this write", text)
+
+
 def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
     """Files are read by the names of their columns: where some still hold a column that was taken off the table, its
     name comes back with its type, or a wider one, and so do its values."""
@@ -271,7 +295,7 @@ def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool 
             if name not in names and name.split(".")[0] not in names:
                 raise SchemaConflict(
                     f"the {what} column {name!r} of table {context.config.name!r} is not in the data",
-                    hint=f"the data has {', '.join(names) or 'no columns'}: add or rename the column",
+                    hint=did_you_mean(name, names, "add or rename it: the columns of the data are"),
                     context={"column": name, "role": what, "columns": names},
                 )
             field = schema.field(name) if name in names else None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -32,6 +33,7 @@ from lakebed.properties.file import create_table
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import INDEX_REASON, SORT, TableConfig, key_generator_spec
 from lakebed.schema.avro import arrow_to_avro
+from lakebed.schema.column_names import did_you_mean, in_any_case
 from lakebed.slices.row_size import from_types
 from lakebed.storage.base import Storage
 
@@ -66,6 +68,7 @@ def create(
     remembers why it has the index that it got so.
     """
     columns = incoming_schema(schema)
+    settings, hash_fields = _named_as_columns(settings, columns), [in_any_case(n, columns.names) for n in hash_fields]
     _check_choices(settings, buckets)
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
@@ -124,6 +127,16 @@ def create(
     if chosen.hashing is not None:
         chosen.hashing.before_change(NO_INSTANT, storage)
     return config
+
+
+def _named_as_columns(settings: TableSettings, columns: pa.Schema) -> TableSettings:
+    """The settings with the names of key, partition and ordering fields as the columns have them, in any case."""
+    roles = ("key_fields", "partition_fields", "ordering_fields")
+    names = {role: getattr(settings, role) for role in roles}
+    return replace(
+        settings,
+        **{role: tuple(in_any_case(n, columns.names) for n in fields) for role, fields in names.items() if fields},
+    )
 
 
 def _check_table_type(index: Index, type_: str) -> None:
@@ -213,7 +226,7 @@ def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:
             if name not in columns.names and name.split(".")[0] not in columns.names:
                 raise SchemaConflict(
                     f"the {what} column {name!r} is not in the schema",
-                    hint=f"the schema has {', '.join(columns.names)}",
+                    hint=did_you_mean(name, columns.names, "the schema has"),
                     context={"column": name, "role": what},
                 )
     for name in settings.ordering_fields or ():
@@ -241,7 +254,7 @@ def _check_config(config: TableConfig, columns: pa.Schema) -> None:
         if len(columns) and name not in columns.names:
             raise SchemaConflict(
                 f"rows are ordered by the column {name!r}, which is not in the schema",
-                hint=f"the schema has {', '.join(columns.names)}",
+                hint=did_you_mean(name, columns.names, "the schema has"),
                 context={"column": name, "role": "ordering"},
             )
     key_generator_spec(config)

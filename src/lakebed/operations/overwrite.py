@@ -21,6 +21,7 @@ from lakebed.operations.placement import NoRows, Placed
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows
 from lakebed.operations.write import RowMatch, Write
+from lakebed.schema.column_names import nearest_name
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.rollback import encode_requested_replace
 from lakebed.write_status import WriteStatus
@@ -150,9 +151,11 @@ def match_partitions(patterns: Sequence[str], partitions: Sequence[str]) -> list
         else:
             found = [p for p in partitions if p == pattern.strip("/")]
         if not found:
+            near = nearest_name(pattern, partitions)
+            listed = f"{', '.join(map(repr, partitions[:5])) or 'none'}{', ...' if len(partitions) > 5 else ''}"
             raise InvalidOption(
                 f"the table has no partition {pattern!r}",
-                hint=f"it has {', '.join(map(repr, partitions[:5])) or 'none'}{', ...' if len(partitions) > 5 else ''}",
+                hint=f"{'' if near is None else f'Did you mean {near!r}? '}It has {listed}",
                 context={"partition": pattern},
             )
         chosen += [p for p in found if p not in chosen]

@@ -10,7 +10,14 @@ from typing import Any
 
 from lakebed.engine.base import Rows
 from lakebed.errors import UnsupportedFeature
-from lakebed.operations.context import WriteContext, incoming_rows, keyed_by_meta, require_columns, schema_for_write
+from lakebed.operations.context import (
+    WriteContext,
+    check_similar_names,
+    incoming_rows,
+    keyed_by_meta,
+    require_columns,
+    schema_for_write,
+)
 from lakebed.operations.pipeline import RowsVerb, admit, explain, refuse_clustered_groups, run
 from lakebed.operations.placement import Placed, TaskRows, placed
 from lakebed.operations.plan import WritePlan
@@ -89,6 +96,7 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
     rows = incoming_rows(context, data)
     require_columns(context, context.engine.schema(rows))
     schema_for_write(context, context.opened, rows, partial=context.settings.partial)
+    check_similar_names(context, rows)
     check_partitions(context, rows)
     return rows
 

@@ -42,6 +42,7 @@ from lakebed.read.spark import (
     shaped,
     through_storage,
 )
+from lakebed.schema.column_names import did_you_mean
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
@@ -133,7 +134,7 @@ def _key_schema(
         if theirs not in column_names.names:
             raise InvalidOption(
                 f"the DataFrame has no column {theirs!r}",
-                hint=f"it has {', '.join(column_names.names)}; name its keys by on=",
+                hint=f"{did_you_mean(theirs, column_names.names, 'it has')} Name its keys by on=",
             )
         if column_names.field(theirs).type != stored.field(ours).type:
             raise SchemaConflict(

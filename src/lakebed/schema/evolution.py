@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import is_list, list_of, map_of
+from lakebed.schema.column_names import similar_columns
 from lakebed.schema.conversion import cast_column, may_lose, project
 from lakebed.schema.spark import spark_projection, spark_type
 
@@ -127,10 +128,10 @@ def _reconcile_fields(
     _check_case(known, [f.name for f in incoming if f.name not in known], parent)
     absent = [f"{parent}{f.name}" for f in table if f.name not in given]
     if absent and rules.missing == "error":
-        raise _missing(absent)
+        raise _missing(absent, [f"{parent}{f.name}" for f in incoming if f.name not in known])
     new = [field for field in incoming if field.name not in known]
     if new and rules.evolution == "strict":
-        raise _not_taken_in([f"{parent}{f.name}" for f in new])
+        raise _not_taken_in([f"{parent}{f.name}" for f in new], absent)
     result: list[pa.Field] = []
     for field in table:
         if field.name in given:
@@ -152,24 +153,30 @@ def _check_case(known: set[str], new: Sequence[str], parent: str) -> None:
             )
 
 
-def _missing(absent: Sequence[str]) -> SchemaConflict:
+def _typos(absent: Sequence[str], new: Sequence[str]) -> str:
+    """A sentence for new columns whose names are nearly those of columns that are missing; empty where none is."""
+    pairs = [f"{similar.existing} by {similar.new}" for similar in similar_columns(absent, new)]
+    return f"Did you mean {' and '.join(pairs)}? Rename {'them' if len(pairs) > 1 else 'it'}. " if pairs else ""
+
+
+def _missing(absent: Sequence[str], new: Sequence[str]) -> SchemaConflict:
     plural, them = ("columns", "them") if len(absent) > 1 else ("column", "it")
     whole = not any("." in name for name in absent)
     partly = f"; or call upsert(..., partial=True), which leaves {them} as stored in known keys" if whole else ""
     return SchemaConflict(
         f"the data lacks the table's {plural} {', '.join(absent)}",
-        hint=f"Add {them}{partly}; or set"
+        hint=f"{_typos(absent, new)}Add {them}{partly}; or set"
         f" hoodie.write.set.null.for.missing.columns=true to fill {them} with null, or"
         f" hoodie.datasource.write.schema.allow.auto.evolution.column.drop=true to take {them} off the table.",
         context={"columns": list(absent)},
     )
 
 
-def _not_taken_in(new: Sequence[str]) -> SchemaConflict:
+def _not_taken_in(new: Sequence[str], absent: Sequence[str]) -> SchemaConflict:
     plural, them = ("columns", "them") if len(new) > 1 else ("column", "it")
     return SchemaConflict(
         f"the data has the {plural} {', '.join(new)}, which the table has not",
-        hint=f"Leave {them} out, or set {EVOLUTION_OPTION}=add to take new columns in.",
+        hint=f"{_typos(absent, new)}Leave {them} out, or set {EVOLUTION_OPTION}=add to take new columns in.",
         context={"columns": list(new)},
     )
 

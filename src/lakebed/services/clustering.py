@@ -27,6 +27,7 @@ from lakebed.operations.rollback import files_named, roll_back
 from lakebed.operations.transaction import Transaction, TransactionHooks
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
 from lakebed.schema.arrow import leaf_paths
+from lakebed.schema.column_names import did_you_mean
 from lakebed.services.compaction import groups_in_plans
 from lakebed.services.driver import (
     NothingToDo,
@@ -247,7 +248,7 @@ def check_sort_columns(snapshot: Snapshot, settings: ClusteringSettings) -> None
     if unknown:
         raise InvalidOption(
             f"table {snapshot.config.name!r} has no column {unknown[0]!r} to sort by",
-            hint=f"It has {', '.join(sorted(known))}.",
+            hint=did_you_mean(unknown[0], sorted(known), "it has"),
             context={"column": unknown[0]},
         )
 

@@ -36,7 +36,7 @@ def test_a_field_of_a_null_struct_is_null() -> None:
 
 @pytest.mark.parametrize(
     ("path", "hint"),
-    [("upper", "Did you mean `UPPER`"), ("zzz", "The columns are: a, a.b"), ("a.x", ""), ("UPPER.x", "")],
+    [("upper", "Did you mean 'UPPER'"), ("zzz", "The columns are a, a.b"), ("a.x", ""), ("UPPER.x", "")],
 )
 def test_a_missing_column_is_named_with_the_nearest_one(path: str, hint: str) -> None:
     with pytest.raises(SchemaConflict, match=f"no column `{path}`") as error:

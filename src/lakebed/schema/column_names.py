@@ -1,0 +1,113 @@
+"""Names that are nearly the same: what a caller may have meant, and new columns that may be a typo."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+# A list of names in a message has so many at most.
+_LISTED = 20
+# Data with more new columns than this is of another kind, and none of them is looked at.
+_MOST_NEW = 20
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """The name of these that is nearest to another one, in any case; None where none is near.
+
+    >>> nearest_name("fair", ["city", "FARE"])
+    'FARE'
+    """
+    folded = {known.lower(): known for known in names}
+    near = get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    return folded[near[0]] if near else None
+
+
+def did_you_mean(name: str, names: Sequence[str], what: str = "the columns are") -> str:
+    """A hint: the nearest of the names, or all of them where none is near.
+
+    >>> did_you_mean("fair", ["city", "fare"]), did_you_mean("x", ["city", "fare"])
+    ("did you mean 'fare'?", 'the columns are city, fare')
+    """
+    near = nearest_name(name, names)
+    if near is not None:
+        return f"did you mean {near!r}?"
+    return f"{what} {', '.join(names[:_LISTED]) or 'none'}{', ...' if len(names) > _LISTED else ''}"
+
+
+def in_any_case(name: str, names: Iterable[str]) -> str:
+    """The name as it is among these, in any case; of a path with dots its first part is looked for. The same name where
+    it is not there.
+
+    >>> in_any_case("id", ["ID", "city"]), in_any_case("at.day", ["At"])
+    ('ID', 'At.day')
+    """
+    known = frozenset(names)
+    first, dot, rest = name.partition(".")
+    if name in known or first in known:
+        return name
+    folded = {found.lower(): found for found in known}
+    if name.lower() in folded:
+        return folded[name.lower()]
+    return folded[first.lower()] + dot + rest if first.lower() in folded else name
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarColumn:
+    """A new column of the data whose name is nearly that of a column of the table; `is_absent`: the data has no column
+    of that name, so that the new one may be meant for it."""
+
+    new: str
+    existing: str
+    is_absent: bool
+
+
+def similar_columns(table: Sequence[str], data: Sequence[str]) -> list[SimilarColumn]:
+    """The new columns of the data that may be a column of the table with a typo in its name: some letters are wrong,
+    missing, too many or in another order. Names that differ in digits only are taken for columns of their own.
+
+    >>> similar_columns(["city", "address1"], ["ctiy", "address2"])
+    [SimilarColumn(new='ctiy', existing='city', is_absent=True)]
+    """
+    known, given = frozenset(table), frozenset(data)
+    new = [name for name in data if name not in known]
+    if len(new) > _MOST_NEW:
+        return []
+    found: list[SimilarColumn] = []
+    for name in new:
+        near = sorted((existing in given, existing) for existing in table if is_typo(name, existing))
+        if near:
+            found.append(SimilarColumn(name, near[0][1], not near[0][0]))
+    return found
+
+
+def is_typo(name: str, existing: str) -> bool:
+    """Whether few letters of a name have to be changed for another one, and not its digits alone.
+
+    >>> is_typo("ctiy", "City"), is_typo("lat", "lon"), is_typo("address1", "address2")
+    (True, False, False)
+    """
+    name, existing = name.lower(), existing.lower()
+    longest = max(len(name), len(existing))
+    allowed = 0 if longest < 4 else 1 if longest < 8 else 2
+    if abs(len(name) - len(existing)) > allowed or len({*name} ^ {*existing}) > 2 * allowed:
+        return False
+    return _DIGITS.sub("", name) != _DIGITS.sub("", existing) and _edits(name, existing) <= allowed
+
+
+_DIGITS = re.compile("[0-9]+")
+
+
+def _edits(left: str, right: str) -> int:
+    """How many letters have to be put in, left out, replaced or exchanged with their neighbour."""
+    before: list[int] = []
+    row = list(range(len(right) + 1))
+    for at, letter in enumerate(left, 1):
+        earlier, before, row = before, row, [at]
+        for to, other in enumerate(right, 1):
+            cost = min(before[to] + 1, row[to - 1] + 1, before[to - 1] + (letter != other))
+            if at > 1 and to > 1 and letter == right[to - 2] and left[at - 2] == other:
+                cost = min(cost, earlier[to - 2] + 1)
+            row.append(cost)
+    return row[-1]
