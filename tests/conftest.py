@@ -24,7 +24,16 @@ hypothesis.settings.register_profile("fixed", derandomize=True, database=None)
 if run() != "day":
     hypothesis.settings.load_profile("fixed")
 _LAYERS_WITH_A_JVM = ("spark", "interop")
-_LAYERS_OF_ONE_CASE = ("spark", "services", "interop")
+# Tests that need a JVM or a server, or make whole tables: a case takes from a tenth of a second to many seconds.
+_FOLDERS_OF_ONE_CASE = (
+    "spark",
+    "services",
+    "interop",
+    "property",
+    "fault",
+    *(f"unit/{room}" for room in ("services", "operations", "index", "read", "metadata", "handles", "cli")),
+    "unit/test_wrong_arguments.py",
+)
 _NO_PARAMETERS = SimpleNamespace(params={})
 _HERE = Path(__file__).parent
 
@@ -56,10 +65,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if beyond and any(str(value) in beyond for value in getattr(item, "callspec", _NO_PARAMETERS).params.values()):
             item.add_marker("larger_set")
-        layer = item.path.relative_to(_HERE).parts[0] if item.path.is_relative_to(_HERE) else ""
+        place = item.path.relative_to(_HERE).as_posix() if item.path.is_relative_to(_HERE) else ""
+        layer = place.partition("/")[0]
         if layer in _LAYERS_WITH_A_JVM:
             item.add_marker(layer)
-        if layer in _LAYERS_OF_ONE_CASE:
+        if any(place == folder or place.startswith(f"{folder}/") for folder in _FOLDERS_OF_ONE_CASE):
             item.add_marker("one_case")
     if is_small() and not any("::" in argument for argument in config.args):
         taken = list(_each_value_once(item for item in items if not item.get_closest_marker("full")))
