@@ -328,6 +328,12 @@ def remove_heartbeat(storage: Storage, instant: str) -> None:
     storage.delete(heartbeat_path(instant), durable=False)
 
 
+def writer_of(storage: Storage, instant: str) -> str:
+    """The id of the writer whose heartbeat an instant has: who takes a plan up again, or chose the same instant, puts
+    another in its place. Empty where it has none, or one of real Hudi."""
+    return str(_read_body(storage, heartbeat_path(instant)).get("writerId") or "")
+
+
 def newest_heartbeat(storage: Storage) -> str:
     """The greatest instant that has a heartbeat, empty for none. Its writer has taken it, though it may not be on the
     timeline yet."""

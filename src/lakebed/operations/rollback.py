@@ -1,5 +1,5 @@
 """Rolls back writes: deletes the files that their markers name, or (of completed ones) their write stats, then their
-instants; and removes what dead writers left next to the timeline.
+instants; removes what dead writers left next to the timeline, and plans of clusterings that give way to a write.
 
 A completed write loses its completion first: from then on no reader sees what it wrote. Before table version 8 a log
 file belongs to its slice's instant and may hold blocks of others: a command block after it hides those of the write.
@@ -14,7 +14,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
+from lakebed.concurrency.conflicts import TouchedFiles
+from lakebed.concurrency.heartbeat import (
+    HEARTBEAT_FOLDER,
+    Heartbeat,
+    heartbeat_path,
+    is_dead,
+    newest_heartbeat,
+    remove_heartbeat,
+)
 from lakebed.concurrency.markers import delete_markers, list_markers, write_marker
 from lakebed.errors import CommitConflict, CorruptFile
 from lakebed.format.file_names import is_written_by, log_file_name, parse_base_file, parse_log_file
@@ -27,13 +35,14 @@ from lakebed.metadata.records import record_form
 from lakebed.metadata.store import rollback as metadata_rollback
 from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.store import MetadataStore
-from lakebed.model import Action, Instant, LogFile, State, has_completion_times, path_in
+from lakebed.model import Action, FileGroupId, Instant, LogFile, State, has_completion_times, path_in
 from lakebed.policies.rollback import files_of_instant, is_log_path, is_void, plan_rollback_by_paths
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import list_table
-from lakebed.storage.atomic_file import remove_asides
+from lakebed.storage.atomic_file import aside_name, remove_asides
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.exactly_once import create_exactly_once
+from lakebed.timeline.bodies.plans import planned_clustering
 from lakebed.timeline.bodies.rollback import (
     RollbackPlan,
     encode_rollback_metadata,
@@ -379,7 +388,8 @@ def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: st
         if log is None or (partition, log.file_id, log.instant) in slices:
             continue
         if storage.head(path) is None:
-            storage.delete(path)  # what was not finished of it
+            # what was not finished of it; the file itself may come now, from a writer that is not dead
+            storage.delete(path_in(partition, aside_name(name)))
             continue
         slices.add((partition, log.file_id, log.instant))
         others = (parse_log_file(partition, other, 0) for other in storage.list_names(partition))
@@ -546,3 +556,32 @@ def _unfinished_files(storage: Storage, folder: str, pending: set[str]) -> list[
 def _is_unfinished(name: str, pending: set[str]) -> bool:
     match = _UNFINISHED.match(name)
     return match is not None and match["instant"] not in pending
+
+
+def remove_overtaken_plans(
+    storage: Storage,
+    timeline: Timeline,
+    written: TouchedFiles,
+    beside: Collection[FileGroupId],
+    clock: InstantClock,
+    lock_is_held: Callable[[], bool],
+) -> None:
+    """Remove the plans of clusterings from the timeline whose file groups a write has changed, if no process runs them;
+    a process that does finds out before it completes. Lock held."""
+    planned = timeline.pending_clustering()
+    met = [group for group in written.overlap(frozenset(planned)) if group not in beside]
+    for plan in {planned[group].time: planned[group] for group in met}.values():
+        if storage.head(heartbeat_path(plan.time)) is not None and not is_dead(storage, plan.time):
+            continue
+        if plan.state is State.INFLIGHT and not is_dead(storage, plan.time):
+            continue
+        # files of its own, or those that writes during it, of before or after this one, have named after it
+        if plan.state is State.INFLIGHT or names_its_groups(timeline, plan):
+            roll_back(storage, timeline.config, timeline, plan, clock, lock_is_held, with_plan=True)
+        elif lock_is_held():
+            TimelineWriter(storage, timeline.config).remove_pending(plan)
+
+
+def names_its_groups(timeline: Timeline, plan: Instant) -> bool:
+    """Whether the plan of a clustering names the file groups that it makes, so that writes may continue during it."""
+    return any(one.extra for one in planned_clustering(timeline.plan(plan)).operations)

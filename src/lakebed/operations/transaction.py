@@ -7,7 +7,7 @@ and only where something was committed in between.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
@@ -26,7 +26,7 @@ from lakebed.concurrency.conflicts import (
     is_requested,
     reason_to_take_back,
 )
-from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, heartbeat_path, is_dead
+from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, heartbeat_path, is_dead, writer_of
 from lakebed.concurrency.lock import Lock
 from lakebed.concurrency.markers import TEMP_FOLDER, delete_markers, list_markers
 from lakebed.concurrency.providers import table_lock
@@ -62,6 +62,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback import (
     delete_data_files,
     remove_leftovers,
+    remove_overtaken_plans,
     roll_back,
     roll_back_dead_writers,
     roll_back_late,
@@ -74,7 +75,6 @@ from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import encode_commit
-from lakebed.timeline.bodies.plans import planned_clustering
 from lakebed.timeline.index_changes import (
     COMMITTED_CHANGE,
     IndexChange,
@@ -493,6 +493,7 @@ class WriteTransaction(Transaction):
     looks_up: bool = field(default=True, kw_only=True)
     plain_keys: tuple[str, ...] = field(default=(), kw_only=True)
     _started: StartedAt | None = field(default=None, init=False)
+    _may_be_shown: bool = field(default=False, init=False)
 
     def request(self, body: bytes = b"") -> None:
         """Take an instant, start the heartbeat, show the write as requested."""
@@ -501,7 +502,17 @@ class WriteTransaction(Transaction):
         self._started = StartedAt.of(self.timeline)
         self.start_heartbeat()
         self.refuse_lost("begin")
-        TimelineWriter(self.storage, self.config).request(self.action, self.instant, body)
+        writer = TimelineWriter(self.storage, self.config)
+        self._may_be_shown = True
+        try:
+            requested = writer.request(self.action, self.instant, body)
+        except CommitConflict:
+            self._may_be_shown = False
+            raise
+        if not self.lock_is_held():
+            writer.remove_pending(requested)
+            self._may_be_shown = False
+            self.refuse_lost("begin")
 
     def _refuse_other_index(self, timeline: Timeline) -> None:
         now = snapshot_of(self.storage, self.config, timeline).index_settings
@@ -628,12 +639,20 @@ class WriteTransaction(Transaction):
             )
 
     def abort(self) -> None:
-        """Undo this write now: its files, then its pending instant. What fails here the next writer does."""
+        """Undo this write now: its files, then its pending instant. What fails here the next writer does.
+
+        What is at an instant that this write did not show is another process's, which chose the same one.
+        """
         self.stop_heartbeat()
+        if not self._may_be_shown:
+            with suppress(Exception):
+                if writer_of(self.storage, self.instant) == self.writer_id:
+                    self.remove_heartbeat()
+            return
         with suppress(Exception), self.locked():
             timeline = self.load()
-            mine = next((i for i in timeline.pending if i.time == self.instant), None)
-            if mine is not None:
+            mine = timeline.find(self.instant, self.action)
+            if mine is not None and not mine.is_completed:
                 roll_back(self.storage, self.config, timeline, mine, self.clock, self.lock_is_held, self.forget)
             elif not timeline.has_completed(self.instant):
                 # another writer has rolled it back, with its markers, while this one still wrote
@@ -654,35 +673,6 @@ def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: Wr
     if settings.clustering_updates == GIVES_WAY:
         return frozenset(pending)
     return frozenset(time for time, plan in pending.items() if _lost_its_runner(storage, plan))
-
-
-def remove_overtaken_plans(
-    storage: Storage,
-    timeline: Timeline,
-    written: TouchedFiles,
-    beside: Collection[FileGroupId],
-    clock: InstantClock,
-    lock_is_held: Callable[[], bool],
-) -> None:
-    """Remove the plans of clusterings from the timeline whose file groups a write has changed, if no process runs them;
-    a process that does finds out before it completes. Lock held."""
-    planned = timeline.pending_clustering()
-    met = [group for group in written.overlap(frozenset(planned)) if group not in beside]
-    for plan in {planned[group].time: planned[group] for group in met}.values():
-        if storage.head(heartbeat_path(plan.time)) is not None and not is_dead(storage, plan.time):
-            continue
-        if plan.state is State.INFLIGHT and not is_dead(storage, plan.time):
-            continue
-        # files of its own, or those that writes during it, of before or after this one, have named after it
-        if plan.state is State.INFLIGHT or names_its_groups(timeline, plan):
-            roll_back(storage, timeline.config, timeline, plan, clock, lock_is_held, with_plan=True)
-        elif lock_is_held():
-            TimelineWriter(storage, timeline.config).remove_pending(plan)
-
-
-def names_its_groups(timeline: Timeline, plan: Instant) -> bool:
-    """Whether the plan of a clustering names the file groups that it makes, so that writes may continue during it."""
-    return any(one.extra for one in planned_clustering(timeline.plan(plan)).operations)
 
 
 def _lost_its_runner(storage: Storage, plan: Instant) -> bool:

@@ -4,7 +4,6 @@ base files are made, outside the lock, of the table as it was then; under the lo
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Callable, Generator, Sequence
@@ -12,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead
+from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, writer_of
 from lakebed.concurrency.lock import Lock, default_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
@@ -321,21 +320,14 @@ class _Build:
         return found
 
     def _is_mine(self) -> bool:
-        return self._body(self.instant).get("writerId") == self.writer_id
-
-    def _body(self, instant: str) -> dict[str, Any]:
-        try:
-            body = json.loads(self.storage.read(heartbeat_path(instant)) or b"{}")
-        except (FileNotFoundError, ValueError):
-            return {}
-        return body if isinstance(body, dict) else {}
+        return writer_of(self.storage, self.instant) == self.writer_id
 
     def _of_other_engines(self, timeline: Timeline) -> frozenset[str]:
         """Pending instants of writers that do not read the table's settings again as they commit: lakebed's do, and
         their heartbeats identify them."""
         writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT, Action.COMPACTION, Action.CLUSTERING)
         pending = (i for i in timeline.pending if i.action in writes and i.state is State.INFLIGHT)
-        return frozenset(i.time for i in pending if not self._body(i.time).get("writerId"))
+        return frozenset(i.time for i in pending if not writer_of(self.storage, i.time))
 
     def _store(self, timeline: Timeline, lock: Lock | None = None) -> MetadataStore:
         config = load_table_config(self.storage)

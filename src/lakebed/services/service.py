@@ -7,7 +7,6 @@ completed, never in between.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from lakebed.concurrency.conflicts import check_nothing_undone, is_requested, is_rolled_back
-from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat
+from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat, writer_of
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.operations.rollback import delete_data_files, remove_lost, remove_unfinished, roll_back
@@ -189,12 +188,8 @@ class ServiceTransaction(Transaction):
         self.hooks.check(self, timeline)
 
     def _is_mine(self) -> bool:
-        """Whether the heartbeat is that of this run: who takes a plan up again puts another in its place."""
-        try:
-            body = json.loads(self.storage.read(heartbeat_path(self.instant)) or b"{}")
-        except (FileNotFoundError, ValueError):
-            return False
-        return isinstance(body, dict) and body.get("writerId") == self.writer_id
+        """Whether the heartbeat is that of this run."""
+        return writer_of(self.storage, self.instant) == self.writer_id
 
     def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
         """Others may commit during a service: it is valid unless it was undone in between."""
