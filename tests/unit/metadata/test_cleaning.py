@@ -56,3 +56,20 @@ def test_what_is_cleaned_does_not_depend_on_how_often_it_is_looked_for(
     assert seen == expected
     assert any(after["files", "base"] < before["files", "base"] for before, after in pairwise(seen))
     assert looks < every / 2
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 4])
+def test_the_metadata_table_is_cleaned_however_often_it_is_compacted(after: int) -> None:
+    name = uuid.uuid4().hex
+    rows = pa.table({"id": ["a"], "v": [1.0]})
+    settings = {"hoodie.metadata.compact.max.delta.commits": after}
+    table = lakebed.create(f"memory://{name}/table", rows, key="id", index="bucket", buckets=1, properties=settings)
+    storage = open_storage(f"memory://{name}/table")
+    kept: list[int] = []
+    for _ in range(50):
+        table.upsert(rows)
+        names = storage.list_names(f"{FOLDER}/files")
+        kept.append(sum(file.endswith(".hfile") for file in names))
+    MemoryStorage.drop(name)
+    assert max(kept[-20:]) <= 20 // after + 4
+    assert kept[-1] > 1

@@ -258,7 +258,8 @@ def run_cleaning(store: MetadataStore) -> list[str]:
     """Finish cleans that were cut off, then clean if there is something to; gives a line about each."""
     done = [_run_clean(store, instant.time, instant.state) for instant in store.pending(Action.CLEAN)]
     compaction = last_compaction(store.timeline.commits)
-    if compaction and len(store.timeline.completed_after(compaction.time)) < _GRACE_INSTANTS:
+    grace = min(_GRACE_INSTANTS, store.settings.compact_after)  # a table that is compacted sooner is cleaned as well
+    if compaction and len(store.timeline.completed_after(compaction.time)) < grace:
         return done
     commits, count = store.timeline.commits, store.settings.clean_commits
     pending = (instant for instant in store.timeline.pending if instant.action is not Action.CLEAN)
