@@ -93,6 +93,7 @@ OTHERS: dict[str, dict[str, str]] = {
     "beyond it a file or a request is refused": {
         "format.avro.encoder": "_MOST_INFLATION _INFLATED_AT_LEAST",
         "format.avro.types": "_MOST_BYTES _DEEPEST _VALUES_A_BYTE _VALUES_TO_SPARE",
+        "filters.values": "_MOST_DIGITS",
         "format.bloom": "_MOST_HASHES",
         "format.hfile.blocks": "MAX_BLOCK_BYTES _MAX_INFLATION _MAX_LEVELS",
         "format.parquet_block": "_SPARE_BYTES _BYTES_A_BYTE _INFLATED_A_BYTE",

@@ -95,3 +95,25 @@ def test_a_condition_that_spark_does_not_know_is_refused_before_the_write(table:
     with pytest.raises(Exception, match="no_such_function"):
         table.delete(where="no_such_function(city) = 1")
     assert len(lakebed.open(table.uri).timeline) == before
+
+
+def test_reads_of_a_table_of_a_session_take_all_of_sparks_sql(table: Table) -> None:
+    condition = "levenshtein(city, 'rom') = 1 AND v < 10"
+    table.upsert(table.scan(filter="id < 3").to_arrow())
+    read = table.scan(filter=condition)
+    expected = sorted(row["id"] for row in read.to_spark().select("id").toArrow().to_pylist())
+    assert expected
+    assert read.count() == len(expected)
+    assert read.to_arrow().schema == table.scan().to_arrow().schema
+    assert sorted(read.to_arrow()["id"].to_pylist()) == expected
+    assert sorted(read.to_pandas()["id"]) == expected
+    assert sorted(row for batch in read.to_batches() for row in batch["id"].to_pylist()) == expected
+    assert read.head(1).num_rows == 1
+    assert read.limit(1).count() == 1
+    assert set(read.head(1)["id"].to_pylist()) <= set(expected)
+    changes = table.changes("000", filter=condition)
+    assert sorted(changes.to_arrow()["id"].to_pylist()) == expected
+    assert changes.count() == len(expected)
+    assert table.scan(columns=["v"], filter=condition).to_arrow().column_names == ["v"]
+    with pytest.raises(InvalidOption, match="on Spark only: LEVENSHTEIN"):
+        lakebed.open(table.uri).scan(filter=condition).count()

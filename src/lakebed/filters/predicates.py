@@ -100,6 +100,20 @@ def _concat(args: Sequence[pc.Expression], _to: pa.DataType, _options: tuple[Any
     return pc.binary_join_element_wise(*args, pc.scalar(""), null_handling="emit_null")
 
 
+def _modulo(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
+    """The remainder, with the sign of the dividend as in Java."""
+    left, right = (a.cast(to) for a in args)
+    return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
+
+
+def _case(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    """The value of the first condition that holds, which null does not; the last value where none holds."""
+    result = args[-1]
+    for condition, value in reversed(list(zip(options, args[:-1], strict=True))):
+        result = pc.if_else(pc.coalesce(node_to_arrow(condition), pc.scalar(False)), value, result)
+    return result
+
+
 ARROW_FUNCTIONS: dict[str, Kernel] = {
     "cast": _cast,
     "local": _local,
@@ -131,6 +145,15 @@ ARROW_FUNCTIONS: dict[str, Kernel] = {
     "add": lambda args, _to, _options: pc.add(args[0], args[1]),
     "subtract": lambda args, _to, _options: pc.subtract(args[0], args[1]),
     "multiply": lambda args, _to, _options: pc.multiply(args[0], args[1]),
+    "modulo": _modulo,
+    "quotient": lambda args, to, _options: pc.divide(args[0].cast(to), args[1].cast(to)),
+    "divide": lambda args, _to, _options: pc.divide(args[0], args[1]),
+    "abs": lambda args, to, _options: pc.abs(args[0].cast(to)),
+    "negate": lambda args, to, _options: pc.negate(args[0].cast(to)),
+    "case": _case,
+    "datediff": lambda args, to, _options: pc.subtract(args[0].cast(pa.int32()), args[1].cast(pa.int32())).cast(to),
+    "date_trunc": lambda args, _to, options: pc.floor_temporal(args[0], unit=options[0]),
+    "rlike": _predicate(pc.match_substring_regex),
     "starts_with": _predicate(pc.starts_with),
     "ends_with": _predicate(pc.ends_with),
     "contains": _predicate(pc.match_substring),
@@ -275,6 +298,12 @@ class Predicate:
         return tuple(dict.fromkeys((*columns_of(self.root), *self.named)))
 
     @property
+    def runs_in_process(self) -> bool:
+        """Whether Arrow can evaluate it."""
+        parts = () if self.expression is not None else walk(self.root)
+        return all(part.expression is not None for part in parts if isinstance(part, Opaque))
+
+    @property
     def runs_on_spark_sql(self) -> bool:
         return bool(self.text) or not any(isinstance(n, Opaque) for n in walk(self.root))
 
@@ -337,6 +366,8 @@ def _value_columns(value: Value) -> Iterator[str]:
     elif isinstance(value, Call):
         for arg in value.args:
             yield from _value_columns(arg)
+        for condition in value.options if value.name == "case" else ():
+            yield from columns_of(condition)
 
 
 def conjuncts(node: Node) -> Iterator[Node]:

@@ -107,7 +107,7 @@ _TEXT_MATCH: dict[type[Expression], str] = {
     exp.Contains: "contains",
 }
 # Escapes that Spark and the parser read the same way; anything else after a backslash is left to Spark.
-_ODD_ESCAPE = re.compile(r"\\(?![\\'\"%_ntr])|\\\\[%_]")
+_ODD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\'\"%_ntr])|\\\\[%_]")
 
 
 class _Spark(Spark):
@@ -178,7 +178,7 @@ class _ConditionReader:
     def __init__(self, schema: pa.Schema, zone: tzinfo) -> None:
         self.schema = schema
         self.zone = zone
-        self.values = ValueReader(schema, zone, resolve_column)
+        self.values = ValueReader(schema, zone, resolve_column, self.node)
 
     def root(self, tree: Any, odd_escapes: bool) -> Node:
         if odd_escapes:

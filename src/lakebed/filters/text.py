@@ -4,12 +4,14 @@ name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import sql_literal
@@ -78,6 +80,70 @@ def like_prefix(pattern: str) -> tuple[str, Literal["equal", "prefix", "more"]]:
         text.append(char)
         at += 1
     return "".join(text), "equal"
+
+
+_LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
+_SPACES = r" \t\n\x0B\f\r"
+_SAME_ESCAPES = frozenset("dDwWtnrf")
+_PUNCTUATION = frozenset(r".^$|?*+()[]{}\/-")
+_QUANTIFIER = re.compile(r"(?:[*+?]|\{(\d{1,3})(?:,(\d{0,3}))?\})\??", re.ASCII)
+_CLASS = re.compile(r"\[\^?(?:\\.|[^\[\]\\&^])+\]", re.DOTALL)
+
+
+def arrow_pattern(pattern: str) -> str | None:
+    r"""A regular expression of Java's as Arrow's RE2 has it, with the same matches; None where it has parts that the
+    two may read differently (word boundaries, look-around, back references, flags, classes inside classes).
+
+    >>> arrow_pattern(r"^R\d+\.x"), arrow_pattern(r"\bR")
+    ('^R\\d+\\.x', None)
+    """
+    parts: list[str] = []
+    at, may_repeat = 0, False
+    while at < len(pattern):
+        rest = pattern[at:]
+        if found := _QUANTIFIER.match(rest):
+            if not may_repeat or rest[found.end() : found.end() + 1] in ("+", "*", "?", "{"):
+                return None
+            parts.append(found[0])
+            at, may_repeat = at + found.end(), False
+            continue
+        if found := _CLASS.match(rest):
+            escapes = {one[1] for one in re.finditer(r"\\(.)", found[0], re.DOTALL)}
+            if not escapes <= (_SAME_ESCAPES | _PUNCTUATION | {"s"}) or {"s", "\\"} <= escapes:
+                return None
+            parts.append(found[0].replace("\\s", _SPACES) if "s" in escapes else found[0])
+            at, may_repeat = at + found.end(), True
+            continue
+        part, size = _one_of_pattern(rest)
+        if part is None:
+            return None
+        parts.append(part)
+        at, may_repeat = at + size, part not in ("^", "(", "(?:", "|") and rest[0] != "$"
+    # before the end of a text Java's $ knows the pair of two line ends, which another part could take apart
+    if "$" in pattern and re.search(r"\[\^|\\[sSDWr]|\r", pattern):
+        return None
+    try:
+        pc.match_substring_regex(pa.array([""]), "".join(parts))
+    except pa.ArrowInvalid:
+        return None
+    return "".join(parts)
+
+
+def _one_of_pattern(rest: str) -> tuple[str | None, int]:
+    """What a pattern begins with in RE2's words, None for what it may read differently; and its length."""
+    char = rest[0]
+    if char == "\\":
+        following = rest[1:2]
+        if following in _PUNCTUATION or following in _SAME_ESCAPES:
+            return (rest[:2] if following else None), 2
+        return {"s": f"[{_SPACES}]", "S": f"[^{_SPACES}]"}.get(following), 2
+    if char == "(":
+        return ("(?:", 3) if rest.startswith("(?:") else (None if rest.startswith("(?") else "(", 1)
+    if char == ".":
+        return f"[^{_LINE_ENDS}]", 1
+    if char == "$":
+        return rf"(?:\r\n|[{_LINE_ENDS}])?\z", 1
+    return (None if char in "*+?[]{}" else char), 1
 
 
 def text_after(prefix: str) -> str | None:

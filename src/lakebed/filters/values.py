@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -12,13 +12,17 @@ from sqlglot import exp
 
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.time_patterns import pattern_parts
-from lakebed.filters.coercion import INSTANT, LOCAL_TIME, SparkOnly, cast_literal, common_type, number_literal
-from lakebed.filters.predicates import Call, Column, Literal, Value
+from lakebed.filters.coercion import INSTANT, LOCAL_TIME, SparkOnly, cast, cast_literal, common_type, number_literal
+from lakebed.filters.predicates import Call, Column, IsNull, Literal, Node, Not, Opaque, Value, walk
+from lakebed.filters.text import arrow_pattern
 
 if TYPE_CHECKING:
     from sqlglot.expressions.core import Expression
 
 _INT = pa.int32()
+_DIGITS = {_INT: 10, pa.int64(): 19}
+# Of a decimal.
+_MOST_DIGITS = 38
 _DATE_PARTS: dict[type[Expression], str] = {
     exp.Year: "year",
     exp.Quarter: "quarter",
@@ -50,10 +54,17 @@ _TYPES: dict[str, pa.DataType] = {
 class ValueReader:
     """Reads the parser's value expressions; raises `SparkOnly` for what it does not know."""
 
-    def __init__(self, schema: pa.Schema, zone: tzinfo, resolve: Callable[[str, pa.Schema], pa.Field]) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        zone: tzinfo,
+        resolve: Callable[[str, pa.Schema], pa.Field],
+        condition: Callable[[Expression], Node],
+    ) -> None:
         self.schema = schema
         self.zone = zone
         self.resolve = resolve
+        self.condition = condition
 
     def read(self, e: Expression) -> Value:
         if isinstance(e, exp.Paren):
@@ -152,6 +163,11 @@ class ValueReader:
             return self._time_part(e)
         if kind in _ARITHMETIC:
             return self._arithmetic(e)
+        if isinstance(e, exp.Mod | exp.IntDiv | exp.Div):
+            return self._division(e)
+        if isinstance(e, exp.Abs | exp.Neg):
+            _only(e, "this")
+            return self._with_sign("abs" if isinstance(e, exp.Abs) else "negate", self.read(e.this))
         if isinstance(e, exp.TsOrDsToDate):
             _only(e, "this", "safe")
             return self._cast(self.read(e.this), pa.date32())
@@ -180,7 +196,15 @@ class ValueReader:
         if isinstance(e, exp.DPipe):
             return Call("concat", (self._text(e.this), self._text(e.expression)), pa.string())
         if isinstance(e, exp.Coalesce):
-            return self._coalesce(e)
+            _only(e, "this", "expressions")
+            values = self._of_one_type([self.read(x) for x in (e.this, *e.expressions)])
+            return Call("coalesce", values, values[0].type)
+        if isinstance(e, exp.Case | exp.If | exp.Nvl2 | exp.Nullif):
+            return self._case(e)
+        if isinstance(e, exp.DateDiff | exp.DateTrunc):
+            return self._date_function(e)
+        if isinstance(e, exp.RegexpLike):
+            return self._rlike(e)
         raise SparkOnly(f"{e.sql('spark')}")
 
     def _text(self, e: Expression) -> Value:
@@ -268,9 +292,12 @@ class ValueReader:
     def _arithmetic(self, e: Expression) -> Value:
         _only(e, "this", "expression")
         left, right = self.read(e.this), self.read(e.expression)
+        if isinstance(left, Literal) and isinstance(right, Literal):
+            raise SparkOnly(f"arithmetic on {left.type} and {right.type}")
+        if _is_integer(left) and _is_integer(right):
+            return _integer_arithmetic(_ARITHMETIC[type(e)], left, right)
         to = common_type(left.type, right.type)
-        if to != pa.float64() or (isinstance(left, Literal) and isinstance(right, Literal)):
-            # what an overflow of integers or decimals does is the session's choice
+        if to != pa.float64():
             raise SparkOnly(f"arithmetic on {left.type} and {right.type}")
         sides = tuple(v if v.type == to else Call("cast", (v,), to) for v in (left, right))
         return Call(_ARITHMETIC[type(e)], sides, to)
@@ -284,12 +311,137 @@ class ValueReader:
             raise SparkOnly("substring with anything but a constant start and length")
         return Call("substring", (self._text(e.this),), pa.string(), (max(begin - 1, 0), size))
 
-    def _coalesce(self, e: exp.Coalesce) -> Value:
-        values = [self.read(x) for x in (e.this, *e.expressions)]
-        to = values[0].type
-        if any(v.type != to for v in values) or pa.types.is_nested(to):
-            raise SparkOnly("coalesce over different types")
-        return Call("coalesce", tuple(values), to)
+    def _division(self, e: Expression) -> Value:
+        """`%`, `div` and `/` by a constant: what a division by zero does is the session's choice."""
+        _only(e, "this", "expression", "typed", "safe")
+        left, right = self.read(e.this), self.read(e.expression)
+        if isinstance(left, Literal) or not isinstance(right, Literal) or right.value in (None, 0, -1):
+            raise SparkOnly(f"{e.sql('spark')}")
+        if isinstance(e, exp.Div):
+            if common_type(left.type, right.type) != pa.float64() and not (
+                pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
+            ):
+                raise SparkOnly(f"division of {left.type} by {right.type}")
+            divisor = Literal(float(right.value), pa.float64())
+            dividend = left if left.type == pa.float64() else Call("cast", (left,), pa.float64())
+            return Call("divide", (dividend, divisor), pa.float64())
+        if not (pa.types.is_integer(left.type) and pa.types.is_integer(right.type)):
+            raise SparkOnly(f"{e.sql('spark')}")
+        if isinstance(e, exp.IntDiv):
+            return Call("quotient", (left, right), pa.int64())
+        return Call("modulo", (left, right), pa.int64() if pa.int64() in (left.type, right.type) else _INT)
+
+    def _with_sign(self, name: str, value: Value) -> Value:
+        """`abs`, and a minus sign: of an INT as a BIGINT, which has room for every result."""
+        if isinstance(value, Literal) or value.type not in (_INT, pa.float64()):
+            raise SparkOnly(f"{name} of {value.type}")
+        return Call(name, (value,), pa.int64() if value.type == _INT else value.type)
+
+    def _of_one_type(self, values: Sequence[Value]) -> tuple[Value, ...]:
+        """The values in the type that Spark gives them all; null takes the type of the others."""
+        types = {v.type for v in values if not pa.types.is_null(v.type)}
+        if len(types) > 1 and types <= {_INT, pa.int64()}:
+            types = {pa.int64()}
+        if len(types) > 1 and types <= {_INT, pa.int64(), pa.float64()}:
+            types = {pa.float64()}
+        if len(types) != 1 or pa.types.is_nested(to := next(iter(types))):
+            raise SparkOnly(f"values of the types {', '.join(sorted(map(str, types)))} in one")
+        typed: list[Value] = []
+        for value in values:
+            if not isinstance(value, Literal):
+                typed.append(cast(value, to))
+            elif pa.types.is_floating(to) and value.value is not None:
+                typed.append(Literal(float(value.value), to))
+            else:
+                typed.append(Literal(value.value, to))
+        return tuple(typed)
+
+    def _case(self, e: Expression) -> Value:
+        """`CASE`, `if`, `nvl2` and `nullif`."""
+        if isinstance(e, exp.Nvl2):
+            conditions: list[Node] = [Not(IsNull(self._no_literal(e.this)))]
+            results = [e.args["true"], e.args.get("false")]
+        elif isinstance(e, exp.Nullif):
+            conditions, results = [self.condition(exp.EQ(this=e.this, expression=e.expression))], [None, e.this]
+        elif isinstance(e, exp.If):
+            _only(e, "this", "true", "false")
+            conditions, results = [self.condition(e.this)], [e.args["true"], e.args.get("false")]
+        else:
+            _only(e, "this", "ifs", "default")
+            asked = [one.this if e.this is None else exp.EQ(this=e.this, expression=one.this) for one in e.args["ifs"]]
+            conditions = [self.condition(one) for one in asked]
+            results = [*(one.args["true"] for one in e.args["ifs"]), e.args.get("default")]
+        if any(isinstance(part, Opaque) for condition in conditions for part in walk(condition)):
+            raise SparkOnly(f"{e.sql('spark')}")
+        values = [Literal(None, pa.null()) if result is None else self.read(result) for result in results]
+        typed = self._of_one_type(values)
+        return Call("case", typed, typed[0].type, tuple(conditions))
+
+    def _no_literal(self, e: Expression) -> Value:
+        value = self.read(e)
+        if isinstance(value, Literal):
+            raise SparkOnly(f"a function of the constant {e.sql('spark')}")
+        return value
+
+    def _date_function(self, e: Expression) -> Value:
+        """`datediff` of dates and times, `trunc` of dates."""
+        if isinstance(e, exp.DateTrunc):
+            _only(e, "this", "unit")
+            unit = _TRUNCATED.get(str(e.args["unit"].name).upper())
+            value = self._no_literal(e.this)
+            if unit is None or not pa.types.is_date32(value.type):
+                raise SparkOnly(f"{e.sql('spark')}")
+            return Call("date_trunc", (value,), pa.date32(), (unit,))
+        _only(e, "this", "expression")
+        sides = [self.read(side) for side in (e.this, e.expression)]
+        if all(isinstance(side, Literal) for side in sides) or not all(pa.types.is_date32(s.type) for s in sides):
+            raise SparkOnly(f"{e.sql('spark')}")
+        return Call("datediff", tuple(sides), _INT)
+
+    def _rlike(self, e: Expression) -> Value:
+        _only(e, "this", "expression")
+        pattern = self.read(e.expression)
+        if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
+            raise SparkOnly("RLIKE with anything but a constant pattern")
+        translated = arrow_pattern(pattern.value)
+        if translated is None:
+            raise SparkOnly(f"{e.sql('spark')}")
+        self._no_literal(e.this)
+        return Call("rlike", (self._text(e.this),), pa.bool_(), (translated,))
+
+
+_TRUNCATED = {
+    **dict.fromkeys(("YEAR", "YYYY", "YY"), "year"),
+    "QUARTER": "quarter",
+    **dict.fromkeys(("MONTH", "MM", "MON"), "month"),
+    "WEEK": "week",
+}
+
+
+def _is_integer(value: Value) -> bool:
+    """Whether it is an integer, or the exact result of arithmetic on integers."""
+    exact = isinstance(value, Call) and value.name in _ARITHMETIC.values() and pa.types.is_decimal(value.type)
+    return exact or pa.types.is_integer(value.type)
+
+
+def _integer_arithmetic(name: str, left: Value, right: Value) -> Value:
+    """Arithmetic on integers in a type that has room for every result: a BIGINT for one operation on INT, else a
+    decimal. What an overflow does is the session's choice."""
+    if left.type == right.type == _INT:
+        return Call(name, tuple(Call("cast", (side,), pa.int64()) for side in (left, right)), pa.int64())
+    digits = [
+        len(str(abs(side.value))) if isinstance(side, Literal) else _DIGITS.get(side.type) or side.type.precision
+        for side in (left, right)
+    ]
+    room = sum(digits) + 1 if name == "multiply" else max(digits) + 1
+    if room > _MOST_DIGITS:
+        raise SparkOnly(f"arithmetic on {left.type} and {right.type} whose results have up to {room} digits")
+    types = [pa.decimal128(n, 0) for n in digits]
+    sides = tuple(
+        Literal(Decimal(side.value), to) if isinstance(side, Literal) else cast(side, to)
+        for side, to in zip((left, right), types, strict=True)
+    )
+    return Call(name, sides, pa.decimal128(room, 0))
 
 
 def _only(e: Expression, *known: str) -> None:

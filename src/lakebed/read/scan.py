@@ -60,6 +60,10 @@ class Results:
         """The rows, by one look at the table."""
         raise NotImplementedError
 
+    def _first_rows(self, most: int | None) -> Iterator[pa.RecordBatch]:
+        """The rows, at least the first `most`."""
+        return self._read()
+
     def _renew(self) -> bool:
         """Look at the table again; whether it has changed since."""
         return False
@@ -165,7 +169,7 @@ class _Limited(Results):
         left = self._rows
         if not left:
             return
-        for batch in self._whole._read():
+        for batch in self._whole._first_rows(left):
             yield batch.slice(0, left)
             left -= min(left, batch.num_rows)
             if not left:
@@ -332,11 +336,29 @@ class Scan(Results):
         return super().to_batches()
 
     def _read(self) -> Iterator[pa.RecordBatch]:
-        return scan_batches(self.plan, self.reader)
+        return self._first_rows(None)
+
+    def _first_rows(self, most: int | None) -> Iterator[pa.RecordBatch]:
+        """The rows; those of a filter that only Spark evaluates are collected, no more than `most`."""
+        spark = self._session_of_filter()
+        if spark is None:
+            return scan_batches(self.plan, self.reader)
+        from lakebed.read.spark import collected_rows
+
+        frame = self._frame(spark, bucketed=False)
+        return iter(collected_rows(frame if most is None else frame.limit(most), spark, self.schema))
 
     def _count(self) -> int:
         """Without a filter only the files' footers are read."""
-        return count_rows(self.plan, self.reader)
+        spark = self._session_of_filter()
+        return count_rows(self.plan, self.reader) if spark is None else self._frame(spark, bucketed=False).count()
+
+    def _session_of_filter(self) -> SparkSession | None:
+        """The session of the table, where its filter is one that only Spark evaluates and its workers see the table."""
+        predicate = self.plan.predicate
+        if predicate is None or predicate.runs_in_process or self._storage().spec.in_this_process:
+            return None
+        return self._spark
 
     def _storage(self) -> Storage:
         return self._snapshot.storage

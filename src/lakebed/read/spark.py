@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow.types import is_floating, is_time
 
-from lakebed.engine.spark import can_open, read_parquet, shifts_times
+from lakebed.engine.spark import SparkEngine, can_open, read_parquet, shifts_times
 from lakebed.engine.spark_session import parallelism, require_spark
 from lakebed.engine.spark_worker import for_workers, use_this_python
 from lakebed.errors import UnsupportedFeature
@@ -87,6 +87,11 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
     for part in parts[1:]:
         frame = frame.unionByName(part)
     return frame
+
+
+def collected_rows(frame: DataFrame, spark: SparkSession, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """All rows of a scan's DataFrame, in the types of the scan."""
+    return SparkEngine(spark).collect_normalised(frame).select(schema.names).cast(schema).to_batches()
 
 
 def _refuse_times(plan: ScanPlan, spark: SparkSession) -> None:

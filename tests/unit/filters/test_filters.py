@@ -13,6 +13,7 @@ from lakebed.errors import InvalidOption
 from lakebed.expressions import letter_case
 from lakebed.filters.predicates import And, Column, Compare, In, IsNull, Literal, Not, Opaque, Or, combine
 from lakebed.filters.sql import parse_filter
+from lakebed.filters.text import arrow_pattern
 
 ROWS = pa.record_batch(
     {
@@ -162,11 +163,13 @@ def test_unreadable_conditions_are_refused(condition: str, message: str) -> None
 @pytest.mark.parametrize(
     "condition",
     [
-        "name rlike 'a.*'",
+        "name rlike 'a(?=b)'",
         "name = 5",
         "day = 'yesterday'",
         "name = 'a\\d'",
-        "id / 2 = 1",
+        "id / 0 = 1",
+        "amount + 1 = 1",
+        "case when levenshtein(name, 'x') = 1 then 1 end = 1",
         "id in (1, 'x')",
         "name = 'it''s'",
         "amount = '1.0'",
@@ -181,7 +184,7 @@ def test_conditions_that_only_spark_evaluates_are_left_to_it(condition: str) -> 
 
 
 def test_a_function_of_spark_alone_leaves_the_other_conditions_to_prune() -> None:
-    root = parse_filter("id = 1 and name rlike 'a'", ROWS.schema).root
+    root = parse_filter("id = 1 and name rlike '\\\\ba'", ROWS.schema).root
     assert isinstance(root, And)
     assert [type(p) for p in root.parts] == [Compare, Opaque]
 
@@ -266,3 +269,66 @@ def test_more_conditions_survive_a_comment_in_the_text() -> None:
     assert predicate is not None
     assert predicate.to_spark_sql() == "((`name` IN ('Ada'))) AND (\nid < 3 -- two\n)"
     assert ROWS.filter(predicate.to_arrow()).num_rows == 1
+
+
+DAILY = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4], pa.int64()),
+        "i": pa.array([2**31 - 1, -7, None, 6], pa.int32()),
+        "n": pa.array([2**63 - 1, -7, None, 6], pa.int64()),
+        "s": ["Rome", "a.b\n", None, "x1"],
+        "day": pa.array([date(2024, 2, 3), date(2024, 1, 31), None, date(2023, 12, 31)]),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "ids"),
+    [
+        ("i + 1 > 0", [1, 4]),
+        ("n + 1 > 0", [1, 4]),
+        ("(n + 1) * 2 = 14", [4]),
+        ("i + n = 12", [4]),
+        ("n % 4 = -3", [2]),
+        ("i div 2 = -3", [2]),
+        ("n / 4 = 1.5D", [4]),
+        ("abs(i) = 7", [2]),
+        ("-i = 7", [2]),
+        ("s rlike '^R'", [1]),
+        ("s rlike 'b$'", [2]),
+        ("s rlike 'a.b.'", []),
+        ("regexp_like(s, '[a-z]\\\\d')", [4]),
+        ("case when i > 0 then 'p' when i < 0 then 'm' end = 'm'", [2]),
+        ("case i when 6 then 1 else 0 end = 1", [4]),
+        ("if(i > 0, n, 0) = 6", [4]),
+        ("coalesce(i, 0) = 0", [3]),
+        ("coalesce(i, n, 5L) = 5", [3]),
+        ("nvl2(i, 1, 2) = 2", [3]),
+        ("nullif(i, 6) is null", [3, 4]),
+        ("datediff(day, date'2024-01-31') = 3", [1]),
+        ("trunc(day, 'MM') = date'2024-01-01'", [2]),
+        ("NOT (coalesce(i, 0) % 2 = 1)", [2, 3, 4]),
+    ],
+)
+def test_functions_of_daily_use_run_in_process(condition: str, ids: list[int]) -> None:
+    predicate = parse_filter(condition, DAILY.schema)
+    assert predicate.runs_in_process
+    assert DAILY.filter(predicate.to_arrow())["id"].to_pylist() == ids
+
+
+@pytest.mark.parametrize(
+    ("java", "re2"),
+    [
+        ("^R\\d{2,3}?[^a-f]x|y+", "^R\\d{2,3}?[^a-f]x|y+"),
+        ("(?:a)\\.", "(?:a)\\."),
+        ("[\\s]", "[ \\t\\n\\x0B\\f\\r]"),
+        *(
+            (pattern, None)
+            for pattern in ("\\bx", "(?i)x", "a++", "*a", "[a[b]]", "[a&&b]", "\\1", "\\p{L}", "a{", "\\")
+        ),
+        ("\\s$", None),
+        ("a{1001}", None),
+    ],
+)
+def test_patterns_are_those_of_java_or_left_to_spark(java: str, re2: str | None) -> None:
+    assert arrow_pattern(java) == re2
