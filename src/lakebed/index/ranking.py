@@ -14,6 +14,7 @@ from typing import Literal
 import pyarrow as pa
 
 from lakebed.index.costs import STORED_KEY, Batch, record_cost, simple_cost
+from lakebed.wording import Printed
 
 MIB = 1 << 20
 # A base file is filled to about this size.
@@ -118,8 +119,8 @@ class Candidate:
         return self.tagging + self.writing
 
 
-@dataclass(frozen=True)
-class Ranking:
+@dataclass(frozen=True, repr=False)
+class Ranking(Printed):
     """Indexes, the cheapest first. Prints as a table with a reason for each figure."""
 
     workload: Workload
@@ -163,8 +164,6 @@ class Ranking:
             )
             lines += [f"    {word}" for word in c.words]
         return "\n".join(lines)
-
-    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         names = ("index", "CPU-s", "tagging", "writing", "write amplification", "read amplification", "why")

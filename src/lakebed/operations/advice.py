@@ -20,6 +20,7 @@ from lakebed.schema.arrow import check_names
 from lakebed.schema.column_names import did_you_mean
 from lakebed.slices.row_size import from_types, of_stored
 from lakebed.slices.snapshot import Snapshot
+from lakebed.wording import Printed
 
 # Rows of a DataFrame on Spark that are looked at; rows of a batch whose keys are looked for.
 _SAMPLE = 200_000
@@ -29,8 +30,8 @@ _GROWING = 0.9
 _PAST = 10
 
 
-@dataclass(frozen=True)
-class Advice:
+@dataclass(frozen=True, repr=False)
+class Advice(Printed):
     """The index to take, with what every index would cost; prints as a table that explains each figure."""
 
     ranking_: Ranking
@@ -61,8 +62,6 @@ class Advice:
 
     def __str__(self) -> str:
         return f"take index={self.index!r}\n{self.ranking_}"
-
-    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return f"<p>take <code>index={self.index!r}</code></p>{self.ranking_._repr_html_()}"  # pyright: ignore[reportPrivateUsage]

@@ -17,7 +17,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.slices.row_size import of_stored
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline
-from lakebed.wording import count_text
+from lakebed.wording import Printed, count_text
 
 
 def tagging_costs(
@@ -68,8 +68,8 @@ class PlannedFile:
     appends: bool = False
 
 
-@dataclass(frozen=True)
-class WritePlan:
+@dataclass(frozen=True, repr=False)
+class WritePlan(Printed):
     """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` is what
     finding the keys costs (None: there are no stored keys yet), `waiting` which services are planned,
     `schema_changes` which columns of the table are new or change, `lookup` what the index did to find the keys,
@@ -158,8 +158,6 @@ class WritePlan:
             lines.append(f"    ... and {len(self.files) - 10} more")
         lines += [f"  {line}" for line in (*self.schema_changes, *self.waiting)]
         return "\n".join(lines)
-
-    __repr__ = __str__
 
 
 def waiting_services(timeline: Timeline) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.rollback import encode_requested_replace
 from lakebed.timeline.timeline import Timeline
-from lakebed.wording import count_text, size_text
+from lakebed.wording import Printed, count_text, size_text
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
 # Readers of changes pass over commits with this operation: file groups go, their rows stay.
@@ -42,8 +42,8 @@ _OPERATION = CLUSTER_OPERATION
 _COUNTERS = 16
 
 
-@dataclass(frozen=True)
-class Rescaled:
+@dataclass(frozen=True, repr=False)
+class Rescaled(Printed):
     """What a change of the index did, or would do: see `plan`. Without work to do there is no `instant`."""
 
     plan: RescalePlan
@@ -73,8 +73,6 @@ class Rescaled:
             return f"{self.plan}\n(nothing was done)"
         done = f"{count_text(self.rows, 'row')} in {count_text(len(self.files), 'file')} of {size_text(self.bytes)}"
         return f"{self.plan}\ndone by {self.instant}: {done} ({self.seconds:.2f} s)"
-
-    __repr__ = __str__
 
 
 def plan_change(context: WriteContext, snapshot: Snapshot, new: Index) -> RescalePlan:

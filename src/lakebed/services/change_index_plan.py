@@ -11,7 +11,7 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.handles.rebucket import Move
 from lakebed.index.base import KeyHash
 from lakebed.model import FileSlice
-from lakebed.wording import count_text, size_text
+from lakebed.wording import Printed, count_text, size_text
 
 Way = Literal["nothing", "split", "merge", "split and merge", "overwrite"]
 _PREVIEWED = 10
@@ -50,8 +50,8 @@ class PartitionMoves:
         return sum(one.size for one in self.sources)
 
 
-@dataclass(frozen=True)
-class RescalePlan:
+@dataclass(frozen=True, repr=False)
+class RescalePlan(Printed):
     """What a rescale or a change of the index does: `before` and `after` describe the index, `partitions` how the
     rows of each partition path get to their locations, `rows` how many are rewritten. `builds` are the indexes of the
     metadata table that are built for it, `notes` what else there is to know."""
@@ -146,8 +146,6 @@ class RescalePlan:
         if len(moving) > _PREVIEWED:
             lines.append(f"    ... and {len(moving) - _PREVIEWED} more")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
-
-    __repr__ = __str__
 
 
 def plan_moves(

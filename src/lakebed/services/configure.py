@@ -17,6 +17,7 @@ from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.cdc import CDC_ENABLED
 from lakebed.storage.base import Storage
+from lakebed.wording import Printed
 
 # What to do instead, by the beginning of a key or of the setting that it ends in.
 _INSTEAD = (
@@ -32,8 +33,8 @@ _CDC_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 Change = tuple[str | None, str | None]
 
 
-@dataclass(frozen=True)
-class Configured:
+@dataclass(frozen=True, repr=False)
+class Configured(Printed):
     """What `configure` changed, or would: by the key in `hoodie.properties` the value before and after, None for no
     value."""
 
@@ -48,8 +49,6 @@ class Configured:
     def __str__(self) -> str:
         lines = [f"{key}: {_text(old)} -> {_text(new)}" for key, (old, new) in self.changes.items()]
         return "\n".join([*lines, *([] if self.done or not lines else ["(nothing was done)"])]) or "nothing to change"
-
-    __repr__ = __str__
 
 
 def configure(

@@ -57,13 +57,14 @@ from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_plan, last_
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
+from lakebed.wording import Printed
 
 # How many file groups an index is to get, if its maker named a number.
 _GROUPS = "lakebed.file_groups"
 
 
-@dataclass(frozen=True)
-class IndexPlan:
+@dataclass(frozen=True, repr=False)
+class IndexPlan(Printed):
     """Indexes that wait to be built, or are: `partitions` of the metadata table, under `instant`. `is_running` while a
     process is at it."""
 
@@ -78,8 +79,6 @@ class IndexPlan:
     def __str__(self) -> str:
         state = "is being built" if self.is_running else "waits to be built"
         return f"{', '.join(self.partitions)} {state} (indexing {self.instant})"
-
-    __repr__ = __str__
 
 
 def pending_indexings(timeline: Timeline) -> list[Instant]:

@@ -27,6 +27,7 @@ from lakebed.services.due import SERVICES
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
+from lakebed.wording import Printed
 
 Kind = Literal["due", "ran", "nothing", "failed", "held", "waiting", "stopped"]
 
@@ -35,8 +36,8 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-@dataclass(frozen=True)
-class ServiceEvent:
+@dataclass(frozen=True, repr=False)
+class ServiceEvent(Printed):
     """Something that happened to a `table`, in a `service` if one is named.
 
     - `due`: the service is due, `text` is the reason. Unless it is a dry run one of the next three follows.
@@ -91,8 +92,6 @@ class ServiceEvent:
                 return f"{self.table}: {self.service} is due: {self.text}"
             case _:
                 return f"{self.table}: {self.text}"
-
-    __repr__ = __str__
 
 
 T = TypeVar("T")

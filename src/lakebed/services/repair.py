@@ -61,7 +61,7 @@ from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_featu
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.timeline.history import has_unchecked_inserts
 from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
-from lakebed.wording import count_text
+from lakebed.wording import Printed, count_text
 
 _DELETES = RowMatch("keys", deletes=True)
 _NEWEST = (COMMIT_TIME, COMMIT_SEQNO, FILE_ID)
@@ -272,8 +272,8 @@ class RepairPart:
         )
 
 
-@dataclass(frozen=True)
-class RepairResult:
+@dataclass(frozen=True, repr=False)
+class RepairResult(Printed):
     """What `repair` found by its `parts`, and mended, or with `dry_run` would."""
 
     parts: tuple[RepairPart, ...]
@@ -296,8 +296,6 @@ class RepairResult:
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.parts), *(["(nothing was done)"] if self.dry_run and not self.ok else [])])
-
-    __repr__ = __str__
 
 
 PARTS: tuple[Part, ...] = get_args(Part)

@@ -49,11 +49,11 @@ from lakebed.timeline.bodies.rollback import (
 from lakebed.timeline.history import rollback_record
 from lakebed.timeline.timeline import Timeline, completed_at
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.wording import count_text
+from lakebed.wording import Printed, count_text
 
 
-@dataclass(frozen=True)
-class RestoreResult:
+@dataclass(frozen=True, repr=False)
+class RestoreResult(Printed):
     """What a restore did, or would do: the instants that it takes back, newest first. `instant` is the restore's own,
     None where nothing was done."""
 
@@ -83,8 +83,6 @@ class RestoreResult:
             else "nothing was done"
         )
         return f"restore to {self.to}: {count_text(len(self.rolled_back), 'instant')} rolled back, {names} ({done})"
-
-    __repr__ = __str__
 
 
 def restore(context: WriteContext, to: str | None = None, *, dry_run: bool = False) -> RestoreResult:
@@ -267,8 +265,8 @@ def _check_lock(tx: UndoTransaction, instant: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class RollbackResult:
+@dataclass(frozen=True, repr=False)
+class RollbackResult(Printed):
     """What a rollback did, or would do: `plan` names the files that it deletes. `instant` is the rollback's own, None
     where nothing was done."""
 
@@ -289,8 +287,6 @@ class RollbackResult:
 
     def __str__(self) -> str:
         return str(self.plan) + ("" if self.instant else " (nothing was done)")
-
-    __repr__ = __str__
 
 
 def rollback(context: WriteContext, instant: str, *, dry_run: bool = False) -> RollbackResult:

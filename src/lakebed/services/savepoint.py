@@ -18,11 +18,11 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.rollback import encode_savepoint, savepointed_names
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.wording import count_text
+from lakebed.wording import Printed, count_text
 
 
-@dataclass(frozen=True)
-class Savepoint:
+@dataclass(frozen=True, repr=False)
+class Savepoint(Printed):
     """A savepoint of the commit `instant`: who made it, when and why, and the names of its files by partition path."""
 
     instant: str
@@ -48,8 +48,6 @@ class Savepoint:
         note = f": {self.comment}" if self.comment else ""
         partitions = count_text(len(self.files), "partition")
         return f"savepoint {self.instant}{by}, {count_text(count, 'file')} in {partitions}{note}"
-
-    __repr__ = __str__
 
 
 def savepoint(

@@ -47,7 +47,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.timeline.timeline import Timeline, load_timeline
-from lakebed.wording import count_text
+from lakebed.wording import Printed, count_text
 
 # Indexes that are to be built again, noted from before the first one goes until all are there: the next run of the
 # change, after it was cut off, builds those.
@@ -56,8 +56,8 @@ NOTED_PROPERTY = "lakebed.upgrade.indexes"
 _OF_BOTH = (FILES, BLOOM_FILTERS, RECORD_INDEX)
 
 
-@dataclass(frozen=True)
-class VersionPlan:
+@dataclass(frozen=True, repr=False)
+class VersionPlan(Printed):
     """How a table comes from version `source` to `target`.
 
     `slices` with log files are compacted first; what only earlier views need is cleaned away where log files would
@@ -110,8 +110,6 @@ class VersionPlan:
         lines += [f"dropped: {name} ({reason})" for name, reason in self.dropped.items()]
         lines += [f"{key}: {'(removed)' if text is None else text}" for key, text in self.properties.items()]
         return "\n".join(lines)
-
-    __repr__ = __str__
 
 
 def check_direction(version: int, to: int, verb: str) -> None:
@@ -248,8 +246,8 @@ _EVERYTHING = {
 }
 
 
-@dataclass(frozen=True)
-class VersionChange:
+@dataclass(frozen=True, repr=False)
+class VersionChange(Printed):
     """What an upgrade or downgrade did, or would do: see `plan`. `notes` name what else was done."""
 
     plan: VersionPlan
@@ -267,8 +265,6 @@ class VersionChange:
             return "\n".join([f"the table has version {self.plan.target}", *self.notes])
         end = f"({self.seconds:.2f} s)" if self.done else "(nothing was done)"
         return "\n".join([str(self.plan), *self.notes, end])
-
-    __repr__ = __str__
 
 
 def upgrade(context: WriteContext, to: int, *, dry_run: bool = False) -> VersionChange:
