@@ -153,7 +153,12 @@ def _print_missing(table: lakebed.Table, keys: list[str]) -> None:
     there = table.exists(lakebed.KeyText(keys)).to_pylist()
     missing = [key for key, found in zip(keys, there, strict=True) if not found]
     if missing:
-        typer.echo(f"the table has no {', '.join(missing)}", err=True)
+        text, fields = "", table.properties.get("hoodie.table.recordkey.fields", "").split(",")
+        if any(pa.types.is_temporal(field.type) for field in table.schema if field.name in fields):
+            # the text of such a key is not that of the value
+            stored = table.scan(columns=["_hoodie_record_key"]).head(1).column(0).to_pylist()
+            text = f"; its keys are stored as {stored[0]!r}, for example" if stored and stored[0] else ""
+        typer.echo(f"the table has no {', '.join(missing)}{text}", err=True)
         raise typer.Exit(NOT_THERE)
 
 

@@ -161,6 +161,8 @@ ARROW_FUNCTIONS: dict[str, Kernel] = {
 }
 
 
+# What the reason of a condition begins with that has a function which the parser does not know.
+UNKNOWN_FUNCTION = "the unknown function"
 Operator = OneOf["=", "!=", "<", "<=", ">", ">=", "<=>"]
 FLIPPED: dict[str, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
 
@@ -415,9 +417,11 @@ def node_to_arrow(node: Node) -> pc.Expression:
         case Opaque(_, reason, expression):
             if expression is not None:
                 return expression
+            unknown = reason.startswith(UNKNOWN_FUNCTION)
             raise InvalidOption(
-                f"this filter runs on Spark only: {reason}",
-                hint="open the table with spark=..., write the condition in simpler SQL, or give a pyarrow.compute"
+                f"this filter has {reason}" if unknown else f"this filter runs on Spark only: {reason}",
+                hint=("check its name; if it is one of Spark's, " if unknown else "")
+                + "open the table with spark=..., write the condition in simpler SQL, or give a pyarrow.compute"
                 " expression",
                 context={"reason": reason},
             )

@@ -132,7 +132,7 @@ def _parsed(text: str, schema: pa.Schema, zone: str) -> Predicate:
         tree: Any = sqlglot.parse_one(text, read=_Spark, into=exp.Condition)
     except SqlglotError as error:
         raise InvalidOption(
-            f"the filter {text!r} is no SQL condition: {_first_line(error)}",
+            f"the filter {text!r} is no SQL condition: {_why(error)}",
             hint="write it as you would after WHERE in Spark SQL",
             context={"filter": text},
         ) from None
@@ -163,9 +163,16 @@ def _check_reach(tree: Any, text: str) -> None:
     )
 
 
-def _first_line(error: Exception) -> str:
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    return plain.strip().splitlines()[0].rstrip(". ")
+def _why(error: SqlglotError) -> str:
+    """What does not parse and where, without the parser's own words."""
+    errors: list[dict[str, Any]] = getattr(error, "errors", [])
+    if not errors:
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error.__cause__ or error))
+        return plain.strip().splitlines()[0].rstrip(". ")
+    first = errors[0]
+    described = str(first["description"])
+    what = "something is missing" if "<class" in described else described[:1].lower() + described[1:]
+    return f"{what} at character {first['col']}, {first['highlight']!r}"
 
 
 # Functions of Spark that call what is in the JVM's class path.

@@ -13,7 +13,7 @@ from sqlglot import exp
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.time_patterns import pattern_parts
 from lakebed.filters.coercion import INSTANT, LOCAL_TIME, SparkOnly, cast, cast_literal, common_type, number_literal
-from lakebed.filters.predicates import Call, Column, IsNull, Literal, Node, Not, Opaque, Value, walk
+from lakebed.filters.predicates import UNKNOWN_FUNCTION, Call, Column, IsNull, Literal, Node, Not, Opaque, Value, walk
 from lakebed.filters.text import arrow_pattern
 
 if TYPE_CHECKING:
@@ -205,6 +205,8 @@ class ValueReader:
             return self._date_function(e)
         if isinstance(e, exp.RegexpLike):
             return self._rlike(e)
+        if isinstance(e, exp.Anonymous):
+            raise SparkOnly(f"{UNKNOWN_FUNCTION} {e.name}() in {e.sql('spark', normalize_functions=False)}")
         raise SparkOnly(f"{e.sql('spark')}")
 
     def _text(self, e: Expression) -> Value:

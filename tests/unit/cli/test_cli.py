@@ -349,3 +349,15 @@ def test_a_dry_run_of_a_delete_counts_rows_and_deletes_none(capsys: pytest.Captu
     assert capsys.readouterr().out == "delete, dry run: 1 row would be deleted\n"
     assert said(capsys, "count", uri) == {"rows": 3}
     assert len(said(capsys, "timeline", "show", uri)) == 1
+
+
+def test_a_key_of_times_that_is_not_there_is_answered_with_a_stored_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    row = pa.table({"at": pa.array([datetime(2026, 1, 1, 10, tzinfo=UTC)], pa.timestamp("us", "UTC")), "v": [1]})
+    uri = str(tmp_path / "times")
+    lakebed.create(uri, row, key="at", index="simple").upsert(row)
+    assert invoke(["get", uri, "2026-01-01 10:00:00"]) == 20
+    lines = capsys.readouterr().err
+    assert "has no 2026-01-01 10:00:00; its keys are stored as '1767261600000000', for example" in lines
+    assert invoke(["get", uri, "1767261600000000"]) == 0

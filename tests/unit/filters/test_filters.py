@@ -150,6 +150,9 @@ def test_constants_get_the_columns_type() -> None:
     [
         ("nmae = 'x'", "Did you mean 'name'"),
         ("id = ", "is no SQL condition"),
+        ("id = 1 and", "is no SQL condition: something is missing at character 10, 'and'"),
+        ("select 1", "is no SQL condition: invalid expression / Unexpected token at character 6, 'select'"),
+        ("name = 'x", "is no SQL condition: Missing ' from"),
         ("id = 1; drop table x", "is no SQL condition"),
         ("id = 1 limit 3", "is no SQL condition"),
         ("price + 1", "not a condition"),
@@ -332,3 +335,9 @@ def test_functions_of_daily_use_run_in_process(condition: str, ids: list[int]) -
 )
 def test_patterns_are_those_of_java_or_left_to_spark(java: str, re2: str | None) -> None:
     assert arrow_pattern(java) == re2
+
+
+def test_a_function_that_is_not_known_is_called_so() -> None:
+    with pytest.raises(InvalidOption, match=r"has the unknown function foo\(\) in foo\(id\)") as raised:
+        parse_filter("foo(id) = 1", ROWS.schema).to_arrow()
+    assert raised.value.hint.startswith("Check its name")
