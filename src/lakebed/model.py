@@ -28,6 +28,8 @@ POSITION = f"{DERIVED}position"
 that read stored rows may ask for it, and an index that does returns it with the location of a key."""
 COMBINED = f"{DERIVED}combined"
 """How many rows (int64) of the same key went into a row before an index looked for its key."""
+TABLE_OF_ROWS = b"lakebed.table"
+"""In the metadata of an Arrow schema: the URI of the table that the rows were read from."""
 HOODIE = ".hoodie"
 # In the metadata of every commit that lakebed wrote.
 WRITER_ID = "lakebed.writer"

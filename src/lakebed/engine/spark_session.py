@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import UnsupportedFeature
+from lakebed.storage.base import parse_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,6 +133,29 @@ def _compression(plan: Any, seen: list[int]) -> int | None:
     found = [_LEAVES.get(name, 1), *(_compression(children.apply(n), seen) for n in range(children.size()))]
     known = [factor for factor in found if factor is not None]
     return max(known) if len(known) == len(found) else None
+
+
+def read_mark(uri: str) -> str:
+    """The alias of DataFrames that read the table, by which their plan names it; no query needs to know it."""
+    return f"lakebed_read_{hashlib.sha256(uri.encode()).hexdigest()[:16]}"
+
+
+def reads_table(data: DataFrame, uri: str) -> bool:
+    """Whether the DataFrame is made of rows of the table: by `to_spark()`, or by `format("lakebed")`. No job runs."""
+    try:
+        frame: Any = getattr(data, "_jdf", None)
+        if frame is None:
+            frame = data
+            text = str(frame._plan.to_proto(frame._session.client))
+            return read_mark(uri) in text or ('format: "lakebed"' in text and f'"{uri}"' in text)
+        plan = frame.queryExecution().analyzed()
+        leaves = plan.collectLeaves()
+        relations = [leaves.apply(n) for n in range(leaves.size())]
+        relations = [leaf for leaf in relations if leaf.getClass().getSimpleName() == "DataSourceV2Relation"]
+        paths = [str(leaf.options().get("path")) for leaf in relations]  # "None" is the path of no table
+        return read_mark(uri) in str(plan.toString()) or uri in [parse_uri(path).uri for path in paths]
+    except Exception:  # a plan that cannot be looked through names no table
+        return False
 
 
 def session_of(data: Any) -> SparkSession | None:

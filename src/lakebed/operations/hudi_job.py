@@ -30,12 +30,13 @@ from lakebed.engine.spark_session import (
     is_in_one_process,
     optimizer_bytes,
     optimizer_rows,
+    reads_table,
     session_of,
 )
 from lakebed.errors import CommitConflict, InvalidOption, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.index.registry import job_index, recorded_index_properties
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.model import RECORD_KEY
+from lakebed.model import RECORD_KEY, TABLE_OF_ROWS
 from lakebed.operations.context import WriteContext, incoming_rows
 from lakebed.operations.create import create, profile_of
 from lakebed.operations.delete import delete, is_condition
@@ -315,8 +316,9 @@ def write(
         return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
     verb = operation or _default_operation(config)
     if not operation and not config.key_fields:
+        is_read = _is_read_of(df, storage.spec.uri)
         df = _repeatable(engine, df)
-        _refuse_generated_keys(engine, df, config)
+        _refuse_generated_keys(engine, df, config, is_read=is_read)
 
     def opened() -> WriteContext:
         return write_context(storage, load_settled(storage), engine, job, defaults=_HUDI_DEFAULTS)
@@ -360,17 +362,27 @@ def _repeatable(engine: Engine, df: Any) -> Any:
     return df if engine.is_distributed else engine.rows(df).table
 
 
-def _refuse_generated_keys(engine: Engine, df: Any, config: TableConfig) -> None:
-    """Raise for rows that were read from a table with their generated keys: real Hudi updates by these, and here each
-    would be stored in the table a second time."""
-    if RECORD_KEY not in engine.schema(engine.rows(df)).names:
+def _is_read_of(df: Any, uri: str) -> bool:
+    """Whether the data are rows of the table at `uri`: a DataFrame's plan, or the note in an Arrow schema has it."""
+    if session_of(df) is not None:
+        return reads_table(df, uri)
+    schema: Any = getattr(df, "schema", None)
+    return isinstance(schema, pa.Schema) and (schema.metadata or {}).get(TABLE_OF_ROWS) == uri.encode()
+
+
+def _refuse_generated_keys(engine: Engine, df: Any, config: TableConfig, *, is_read: bool) -> None:
+    """Raise for rows that were read from the table (`is_read`), or bring its generated keys: real Hudi reads rows with
+    their keys and updates by these, and here each would be stored in the table a second time."""
+    has_keys = RECORD_KEY in engine.schema(engine.rows(df)).names
+    if not has_keys and not is_read:
         return
+    what = f"the rows bring record keys ({RECORD_KEY})" if has_keys else "the rows were read from this table"
     raise UnsupportedFeature(
-        f"the rows bring record keys ({RECORD_KEY}), but table {config.name!r} generates its keys, so that nothing"
-        " updates them",
-        hint="Make the table with a key (hoodie.datasource.write.recordkey.field); to add these rows once more, drop"
-        f" that column or set {OPERATION}=bulk_insert.",
-        context={"column": RECORD_KEY},
+        f"{what}, but table {config.name!r} generates its keys, so that the rows would not be updated but added once"
+        " more",
+        hint="To update rows, make the table with a key (hoodie.datasource.write.recordkey.field). To add these rows"
+        f" once more, set {OPERATION}=bulk_insert.",
+        context={"column": RECORD_KEY} if has_keys else {"table": config.name},
     )
 
 

@@ -20,7 +20,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.predicates import Node, Predicate, combine
 from lakebed.filters.sql import parse_filter
 from lakebed.filters.text import resolve_column
-from lakebed.model import META_COLUMNS, Action, BaseFile
+from lakebed.model import META_COLUMNS, TABLE_OF_ROWS, Action, BaseFile
 from lakebed.read.batches import count_rows, scan_batches
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.reopening import read_again, reopened, stream_again
@@ -114,7 +114,11 @@ class Results:
 
     def to_arrow(self) -> pa.Table:
         """All rows as one Arrow table."""
-        return read_again(self._storage(), lambda: pa.Table.from_batches(list(self._read()), self.schema), self._renew)
+        storage = self._storage()
+        rows = read_again(storage, lambda: pa.Table.from_batches(list(self._read()), self.schema), self._renew)
+        # a job that appends them to a table with generated keys would add them once more
+        # Arrow forgets the number of rows of a table without columns
+        return rows.replace_schema_metadata({TABLE_OF_ROWS: storage.spec.uri.encode()}) if rows.num_columns else rows
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow.types import is_floating, is_time
 
 from lakebed.engine.spark import SparkEngine, can_open, read_parquet, shifts_times
-from lakebed.engine.spark_session import parallelism, require_spark
+from lakebed.engine.spark_session import parallelism, read_mark, require_spark
 from lakebed.engine.spark_worker import for_workers, use_this_python
 from lakebed.errors import UnsupportedFeature
 from lakebed.filters.text import quote_name, spark_literal
@@ -73,7 +73,8 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
     reason = through_storage(plan, spark, slices)
     if reason:
         _warn(reason, slices.storage.spec)
-        return _python_frame(plan, plan.sets, spark, slices, tuning=worker_tuning)
+        frame = _python_frame(plan, plan.sets, spark, slices, tuning=worker_tuning)
+        return frame.alias(read_mark(slices.storage.spec.uri))
     native = selected_slices(plan.sets, log_files=False)
     parts = [
         _native_frame(plan, part, spark, slices.storage, statistics=statistics)
@@ -86,7 +87,7 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
     frame = parts[0]
     for part in parts[1:]:
         frame = frame.unionByName(part)
-    return frame
+    return frame.alias(read_mark(slices.storage.spec.uri))
 
 
 def collected_rows(frame: DataFrame, spark: SparkSession, schema: pa.Schema) -> list[pa.RecordBatch]:
