@@ -223,6 +223,8 @@ class Table:
     def insert(self, data: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None) -> WriteResult:
         """Add rows without looking up their keys: the caller states that their keys are new.
 
+        A key that the table holds already gets a second row, and an upsert of it then updates both, as in Hudi. Only a
+        merge-on-read table with a bucket index merges the new row with the stored one.
         With `options={"hoodie.datasource.write.insert.drop.duplicates": True}` rows of existing keys are left out.
 
         >>> _ = t.insert([{"id": 4, "city": "Rome", "fare": 3.0, "ts": 2}])

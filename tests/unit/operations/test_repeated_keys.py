@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -210,3 +211,16 @@ def test_a_refused_insert_notes_nothing(make: Make) -> None:
     assert NOTE not in lakebed.open(table.uri).properties
     assert content(table) == [(1, "a", "x", 1)]
     assert before.keys() <= files(table.uri).keys()
+
+
+@EVERY_TYPE
+@pytest.mark.parametrize("index", ["bucket", "simple", "record"])
+def test_an_insert_of_a_stored_key_makes_a_second_row_that_an_upsert_updates_too(kind: Any, index: str) -> None:
+    uri = f"memory://inserted-twice/{kind}-{index}"
+    table = lakebed.create(uri, {"id": [1], "v": [1]}, key="id", type=kind, index=index)
+    table.upsert({"id": [1], "v": [1]})
+    table.insert({"id": [1], "v": [2]})
+    merged = (kind, index) == ("mor", "bucket")
+    assert sorted(table.scan().to_arrow()["v"].to_pylist()) == ([2] if merged else [1, 2])
+    table.upsert({"id": [1], "v": [3]})
+    assert table.scan().to_arrow()["v"].to_pylist() == ([3] if merged else [3, 3])
