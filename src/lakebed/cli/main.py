@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import daemon, indexes, rows, services, tables
+from lakebed.cli import daemon, indexes, options, rows, services, tables
 from lakebed.errors import LakebedError
 
 _TRACEBACK = "--traceback"
@@ -47,7 +47,7 @@ app.add_typer(tables.timeline_app, name="timeline")
 app.add_typer(tables.files_app, name="files")
 app.add_typer(indexes.app, name="index")
 app.add_typer(daemon.app, name="services")
-app.add_typer(tables.options_app, name="options")
+app.add_typer(options.app, name="options")
 _ROWS = (
     *(rows.scan, rows.count, rows.get, rows.locate, rows.changes, rows.cdc),
     *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),

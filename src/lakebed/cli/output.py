@@ -1,5 +1,5 @@
 """How answers are shown: a table for people, JSON for programs. How input files are read: Parquet, CSV and JSON
-lines by Arrow; options as JSON or `key=value`.
+lines by Arrow.
 """
 
 from __future__ import annotations
@@ -235,23 +235,3 @@ def _check_delimiter(path: Path, names: Sequence[str]) -> None:
     if other is not None:
         hint = "name it .tsv" if other == "\t" else f"give the separator of its fields: --delimiter {other!r}"
         raise InvalidOption(f"{path} has one column, {names[0]!r}", hint=hint)
-
-
-def read_options(path: Path) -> dict[str, str]:
-    """The options in a file: a JSON object, or lines `key=value` (or `key value`, as Spark has them)."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        if text.lstrip().startswith("{"):
-            found = json.loads(text)
-            return {key: value if isinstance(value, str) else json.dumps(value) for key, value in found.items()}
-    except ValueError as error:
-        raise InvalidOption(f"{path} cannot be read: {error}", hint="give a JSON object, or lines key=value") from error
-    lines = (line.strip() for line in text.splitlines())
-    return dict(_pair(line) for line in lines if line and line[0] not in "#!")
-
-
-def _pair(line: str) -> tuple[str, str]:
-    key, separator, value = line.partition("=")
-    if not separator:
-        key, _, value = line.partition(" ")
-    return key.strip(), value.strip()

@@ -1,10 +1,9 @@
-"""`lakebed table`, `timeline`, `files`, `options`, `upgrade`, `downgrade`, `configure`: create a table, describe it,
+"""`lakebed table`, `timeline`, `files`, `upgrade`, `downgrade`, `configure`: create a table, describe it,
 change its settings or version.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,17 +20,12 @@ from lakebed.cli.output import (
     Uri,
     pairs,
     print_cut,
-    read_options,
     read_rows,
     row_limit,
     show_facts,
-    show_records,
     show_rows,
 )
-from lakebed.config.option_table import Option, canonical, nearest
-from lakebed.config.option_table import options as known_options
-from lakebed.config.options import check_options, stored_merge_mode
-from lakebed.errors import InvalidOption
+from lakebed.config.options import stored_merge_mode
 from lakebed.services.upgrade import VersionChange
 from lakebed.wording import count_text
 
@@ -134,64 +128,6 @@ def _for_people(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _fields(text: str) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] or None
-
-
-_VERDICTS = ("implemented", "refused", "ignored")
-options_app = typer.Typer(help="The options of a write or read, and what becomes of them.", no_args_is_help=True)
-
-
-@options_app.command("list")
-def list_options(
-    verdict: Annotated[str, typer.Option(help="Only these: implemented, refused or ignored.")] = "",
-    contains: Annotated[str, typer.Option(help="Only keys that contain this text.")] = "",
-    output: Output = Form.TABLE,
-) -> None:
-    """All options with default and verdict."""
-    if verdict and verdict not in _VERDICTS:
-        raise InvalidOption(f"there is no verdict {verdict!r}", hint=f"take {' or '.join(_VERDICTS)}")
-    rows = [
-        _option_facts(option)
-        for option in known_options().values()
-        if verdict in ("", option.verdict) and contains in option.key
-    ]
-    show_records(rows, ["option", "default", "verdict", "note"], output)
-
-
-@options_app.command("show")
-def show_option(
-    key: Annotated[str, typer.Argument(help="The option, by key or older name.")], output: Output = Form.TABLE
-) -> None:
-    """One option."""
-    name = canonical(key)
-    if name is None:
-        near = nearest(key)
-        raise InvalidOption(f"unknown option {key}", hint=f"did you mean {near}?" if near else "")
-    show_facts(_option_facts(known_options()[name]), output)
-
-
-@options_app.command("check")
-def check(
-    file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="A JSON object of options, or lines `key=value`.")
-    ],
-    output: Output = Form.TABLE,
-) -> None:
-    """What would become of each option of a job. The exit code is 5 where one is refused, wrong or unknown."""
-    verdicts = check_options(read_options(file))
-    show_records([asdict(v) for v in verdicts], ["option", "value", "verdict", "note"], output)
-    if not all(v.is_taken for v in verdicts):
-        raise typer.Exit(InvalidOption.exit_code)
-
-
-def _option_facts(option: Option) -> dict[str, object]:
-    return {
-        "option": option.key,
-        "default": option.default,
-        "verdict": option.verdict,
-        "values": "" if option.values == "off" else option.values.replace("|", ", "),
-        "older_names": list(option.aliases),
-        "note": option.note,
-    }
 
 
 timeline_app = typer.Typer(help="The table's instants.", no_args_is_help=True)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from typing import Any, Literal, cast
 
 from lakebed.config.collected import CollectedSettings, Options, split_partition_types
@@ -273,6 +274,18 @@ _OF_NEW_TABLES_TOO = frozenset(
         "write.bloom_filters_index",
     }
 )
+# With the value "ignore" a job that asks for catalog sync runs without it.
+CATALOG_SYNC = "lakebed.catalog.sync"
+_SYNC = frozenset({"hoodie.datasource.hive_sync.enable", "hoodie.datasource.meta.sync.enable"})
+# What an optional package is needed for: a setting, a value of it, the package and the extra that installs it.
+_EXTRAS = (
+    ("lock.provider", "ZookeeperBasedLockProvider", "kazoo", "zookeeper"),
+    ("lock.provider", "DynamoDBBasedLockProvider", "boto3", "dynamodb"),
+    ("lock.provider", "HiveMetastoreBasedLockProvider", "pymetastore", "hive"),
+    ("index.type", "HBASE", "kazoo", "hbase"),
+    ("hbase.transport", "thrift", "happybase", "hbase"),
+)
+_HBASE_TRANSPORT = "lakebed.index.hbase.transport"
 _SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.", "partition_ttl.", "file_sizing.", "retries.")
 # To run a service within the write and to leave it to another job are two answers to one question.
 _EITHER = (
@@ -304,9 +317,10 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
     problems: list[LakebedError] = []
     known, extra = _canonical_keys(texts, problems)
     settings = CollectedSettings()
+    ignored = _SYNC if known.get(CATALOG_SYNC, "").strip().lower() == "ignore" else frozenset[str]()
     for key, text in known.items():
         try:
-            _take(settings, options()[key], text)
+            _take(settings, options()[key], text, ignored)
         except LakebedError as problem:
             problems.append(problem)
     if problems:
@@ -314,13 +328,13 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
     return settings.options(known, extra)
 
 
-def _take(settings: CollectedSettings, option: Option, text: str) -> None:
-    """An implemented option becomes a setting; the rest is logged or refused."""
+def _take(settings: CollectedSettings, option: Option, text: str, ignored: frozenset[str]) -> None:
+    """An implemented option becomes a setting; the rest is logged or refused. Those of `ignored` are logged."""
     if option.verdict == "implemented":
         value = parse_value(option, text)
         if option.setting:
             settings.put(option, value)
-    elif option.verdict == "ignored":
+    elif option.verdict == "ignored" or (option.key in ignored and not asks_for_nothing(option, text)):
         _log_once(option, text)
     elif not asks_for_nothing(option, text):
         raise refusal(option, text)
@@ -515,14 +529,15 @@ def _log_once(option: Option, text: str) -> None:
         _log.warning("%s=%s has no effect: %s", option.key, redacted(option.key, text), option.note)
 
 
-Verdict = Literal["implemented", "ignored", "refused", "wrong", "unknown"]
+Verdict = Literal["implemented", "ignored", "refused", "wrong", "unknown", "not installed"]
 _COMMIT_METADATA = "hoodie.datasource.write.commitmeta.key.prefix"
 
 
 @dataclass(frozen=True)
 class OptionVerdict:
     """The status of one option: "implemented", "ignored" (it changes nothing here), "refused", "wrong" (a value that
-    it cannot have) or "unknown"; `note` gives the reason, and what to write instead."""
+    it cannot have), "unknown" or "not installed" (a package that it needs); `note` gives the reason, and what to write
+    instead."""
 
     option: str
     value: str
@@ -540,13 +555,24 @@ def check_options(given: Mapping[str, Any]) -> list[OptionVerdict]:
     >>> [v.verdict for v in check_options({"hoodie.index.type": "BUCKET", "hoodie.indx.type": "BUCKET"})]
     ['implemented', 'unknown']
     """
-    prefix = str(given.get(_COMMIT_METADATA, "_"))
-    return [_verdict(str(name), value, prefix) for name, value in given.items()]
+    texts = {str(name): _text(value) for name, value in given.items() if value is not None}
+    first: dict[str, str] = {}  # by key, the name that gives the option first
+    verdicts: list[OptionVerdict] = []
+    for name, value in texts.items():
+        key = canonical(name) or name
+        other = first.setdefault(key, name)
+        if texts[other] == value:
+            verdicts.append(_verdict(name, value, texts))
+        else:
+            note = f"it is one option with {other}={redacted(key, texts[other])}: give it once"
+            verdicts.append(OptionVerdict(name, redacted(key, value), "wrong", note))
+    return verdicts
 
 
-def _verdict(name: str, value: Any, prefix: str) -> OptionVerdict:
+def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
     key = canonical(name)
-    text = redacted(key or name, str(value))
+    text = redacted(key or name, value)
+    prefix = job.get(_COMMIT_METADATA, "_")
     if key is None and prefix and name.startswith(prefix):
         if is_credential(name):
             return OptionVerdict(name, text, "wrong", exposed(name).message)
@@ -556,10 +582,25 @@ def _verdict(name: str, value: Any, prefix: str) -> OptionVerdict:
     option = options()[key]
     note = option.note if key == name else f"{option.note} (now {key})".strip()
     try:
-        resolve_options({key: value})
+        resolve_options({key: value, **({CATALOG_SYNC: job.get(CATALOG_SYNC)} if key in _SYNC else {})})
+    except InvalidOption as problem:
+        return OptionVerdict(name, text, "wrong", str(problem))
     except LakebedError as problem:
-        wrong = isinstance(problem, InvalidOption)
-        return OptionVerdict(name, text, "wrong" if wrong else "refused", problem.hint or str(problem))
+        return OptionVerdict(name, text, "refused", problem.hint or str(problem))
+    missing = _missing_package(option, text, job)
+    if missing:
+        return OptionVerdict(name, text, "not installed", missing)
     # a refused option whose value asks for what lakebed does anyway
     verdict: Verdict = "ignored" if option.verdict == "refused" else option.verdict
     return OptionVerdict(name, text, verdict, note)
+
+
+def _missing_package(option: Option, text: str, job: Mapping[str, str]) -> str:
+    """What to install for this value; empty where nothing is missing."""
+    if option.setting == "index.type" and job.get(_HBASE_TRANSPORT, "").strip().lower() == "thrift":
+        return ""
+    word = simple_name(text.strip()).lower()
+    for setting, value, package, extra in _EXTRAS:
+        if (option.setting, word) == (setting, value.lower()) and find_spec(package) is None:
+            return f"it needs the package {package}: pip install 'lakebed[{extra}]'"
+    return ""

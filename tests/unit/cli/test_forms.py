@@ -151,7 +151,7 @@ def test_options_are_checked_before_a_job_runs(capsys: pytest.CaptureFixture[str
     )
     assert invoke(["options", "check", str(job), "-o", "json"]) == InvalidOption.exit_code
     verdicts = {v["option"]: v for v in json.loads(capsys.readouterr().out)}
-    assert [v["verdict"] for v in verdicts.values()] == ["implemented", "ignored", "unknown", "refused", "wrong"]
+    assert [v["verdict"] for v in verdicts.values()] == ["wrong", "unknown", "refused", "ignored", "implemented"]
     assert "hoodie.index.type" in verdicts["hoodie.indx.type"]["note"]
     assert invoke(["options", "check", "--help"]) == 0
     assert f"exit code is {InvalidOption.exit_code}" in " ".join(capsys.readouterr().out.replace("│", " ").split())

@@ -1,0 +1,149 @@
+"""`lakebed options`: the options of a write or read, and what becomes of those of a job."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakebed.cli.output import Form, Output, show_facts, show_records
+from lakebed.config.option_table import Option, canonical, nearest
+from lakebed.config.option_table import options as known_options
+from lakebed.config.options import CATALOG_SYNC, OptionVerdict, check_options
+from lakebed.errors import InvalidOption
+from lakebed.wording import count_text
+
+# The verdicts of a job's options, those first that stop it.
+_ORDER = ("wrong", "unknown", "refused", "not installed", "ignored", "implemented")
+_BLANKS = " \t\f"
+_PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_VERDICTS = ("implemented", "refused", "ignored")
+app = typer.Typer(help="The options of a write or read, and what becomes of them.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_options(
+    verdict: Annotated[str, typer.Option(help="Only these: implemented, refused or ignored.")] = "",
+    contains: Annotated[str, typer.Option(help="Only keys that contain this text.")] = "",
+    output: Output = Form.TABLE,
+) -> None:
+    """All options with default and verdict."""
+    if verdict and verdict not in _VERDICTS:
+        raise InvalidOption(f"there is no verdict {verdict!r}", hint=f"take {' or '.join(_VERDICTS)}")
+    rows = [
+        _option_facts(option)
+        for option in known_options().values()
+        if verdict in ("", option.verdict) and contains in option.key
+    ]
+    show_records(rows, ["option", "default", "verdict", "note"], output)
+
+
+@app.command("show")
+def show_option(
+    key: Annotated[str, typer.Argument(help="The option, by key or older name.")], output: Output = Form.TABLE
+) -> None:
+    """One option."""
+    name = canonical(key)
+    if name is None:
+        near = nearest(key)
+        raise InvalidOption(f"unknown option {key}", hint=f"did you mean {near}?" if near else "")
+    show_facts(_option_facts(known_options()[name]), output)
+
+
+@app.command("check")
+def check(
+    file: Annotated[
+        Path,
+        typer.Argument(exists=True, dir_okay=False, help="A .properties file, or a JSON object of options."),
+    ],
+    ignore_sync: Annotated[
+        bool, typer.Option("--ignore-sync", help="Catalog sync counts as ignored, as with lakebed.catalog.sync=ignore.")
+    ] = False,
+    output: Output = Form.TABLE,
+) -> None:
+    """What would become of each option of a job, those first that stop it. The exit code is 5 where one is refused,
+    wrong, unknown or needs a package that is not installed."""
+    given = read_options(file)
+    verdicts = check_options({**given, CATALOG_SYNC: "ignore"} if ignore_sync else given)
+    shown = [v for v in verdicts if v.option in given]
+    shown.sort(key=lambda v: _ORDER.index(v.verdict))
+    show_records([asdict(v) for v in shown], ["option", "value", "verdict", "note"], output)
+    if not output.is_for_programs:
+        typer.echo(_conclusion(shown))
+    if not all(v.is_taken for v in shown):
+        raise typer.Exit(InvalidOption.exit_code)
+
+
+def _conclusion(verdicts: Sequence[OptionVerdict]) -> str:
+    """The line below the verdicts: whether the job runs, and how many options have each verdict."""
+    counts = Counter(v.verdict for v in verdicts)
+    parts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in _ORDER if counts[verdict])
+    stops = sum(not v.is_taken for v in verdicts)
+    start = f"the job does not run: {count_text(stops, 'option')} to correct" if stops else "the job runs"
+    return f"{start} ({parts})" if parts else f"{start} (no options)"
+
+
+def read_options(path: Path) -> dict[str, str]:
+    """The options in a file: a JSON object, or the lines of a `.properties` file as Java reads them."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if text.lstrip().startswith("{"):
+            found = json.loads(text)
+            return {key: value if isinstance(value, str) else json.dumps(value) for key, value in found.items()}
+        return read_properties(text)
+    except ValueError as error:
+        raise InvalidOption(f"{path} cannot be read: {error}", hint="give a JSON object, or lines key=value") from error
+
+
+def read_properties(text: str) -> dict[str, str]:
+    r"""Keys and values of a `.properties` file by the rules of `java.util.Properties`: the key ends at `=`, `:` or
+    white space, a backslash at the end of a line continues it, `#` and `!` begin comments, and backslashes escape.
+
+    >>> read_properties("hoodie.table.name: trips\nfields = a,\\\n   b")
+    {'hoodie.table.name': 'trips', 'fields': 'a,b'}
+    """
+    found: dict[str, str] = {}
+    pending = ""
+    for natural in [*re.split(r"\r\n|\r|\n", text), ""]:
+        line = natural.lstrip(_BLANKS)
+        if not pending and line[:1] in ("", "#", "!"):
+            continue
+        line = pending + line
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2 and natural:
+            pending = line[:-1]
+            continue
+        pending = ""
+        match = _PROPERTY.match(line.rstrip("\\") + "\\" * (backslashes - backslashes % 2))
+        assert match is not None
+        found[_unescaped(match[1])] = _unescaped(match[2]).rstrip()
+    return found
+
+
+def _unescaped(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        if match[1]:
+            return chr(int(match[1], 16))
+        if match[2] == "u":
+            raise ValueError(f"\\u is not followed by four hexadecimal digits in {text!r}")
+        return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(match[2], match[2])
+
+    return _ESCAPE.sub(plain, text)
+
+
+def _option_facts(option: Option) -> dict[str, object]:
+    return {
+        "option": option.key,
+        "default": option.default,
+        "verdict": option.verdict,
+        "values": "" if option.values == "off" else option.values.replace("|", ", "),
+        "older_names": list(option.aliases),
+        "note": option.note,
+    }
