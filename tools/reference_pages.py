@@ -24,7 +24,18 @@ from lakebed.cli import main as program_main
 
 MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 _WIDTH = 100
-_FUNCTIONS = ("create", "open", "write", "exists", "drop", "repair", "advise", "by_buckets", "run_services")
+_FUNCTIONS = (
+    "create",
+    "open",
+    "write",
+    "exists",
+    "list_tables",
+    "drop",
+    "repair",
+    "advise",
+    "by_buckets",
+    "run_services",
+)
 # What a program holds in its hands after a call of the table: each class with the members that are there for it.
 _READS = (
     ("lakebed.read.scan", "Results", None),

@@ -33,7 +33,7 @@ from lakebed.errors import (
 )
 
 if TYPE_CHECKING:
-    from lakebed.api import advise, create, drop, exists, open, repair, write  # noqa: A004
+    from lakebed.api import advise, create, drop, exists, list_tables, open, repair, write  # noqa: A004
     from lakebed.engine.spark_rewrite import by_buckets
     from lakebed.merge.mergers import Merger
     from lakebed.operations.result import WriteResult
@@ -71,6 +71,7 @@ __all__ = [
     "drop",
     "errors",
     "exists",
+    "list_tables",
     "open",
     "repair",
     "run_services",
@@ -84,6 +85,7 @@ _LAZY = {
     "create": "lakebed.api",
     "drop": "lakebed.api",
     "exists": "lakebed.api",
+    "list_tables": "lakebed.api",
     "open": "lakebed.api",
     "repair": "lakebed.api",
     "run_services": "lakebed.services.daemon",

@@ -19,6 +19,7 @@ from lakebed.errors import InvalidOption, TableNotFound
 from lakebed.index.base import Index
 from lakebed.merge.mergers import Merger
 from lakebed.metadata.maintain import METADATA_OPTION
+from lakebed.model import HOODIE
 from lakebed.operations import hudi_job, recreate
 from lakebed.operations.advice import Advice, advise_for_data
 from lakebed.operations.create import create as create_table
@@ -27,6 +28,7 @@ from lakebed.operations.foreign_files import no_table_here
 from lakebed.operations.hudi_job import choose_engine, session_engine
 from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
+from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH
 from lakebed.services.due import run_due_services
 from lakebed.services.repair import Part, RepairResult, repair_table
 from lakebed.storage import open_storage
@@ -174,6 +176,36 @@ def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> boo
     False
     """
     return recreate.exists(open_storage(uri, storage_options))
+
+
+@checks_arguments
+def list_tables(uri: str, *, depth: int = 3, storage_options: Mapping[str, str] | None = None) -> list[str]:
+    """The URIs of the tables in a folder, sorted, also of those that lakebed cannot open.
+
+    `depth` is how many levels of folders are searched below `uri`; 0 looks at `uri` alone. Folders of tables, and those
+    whose names begin with a dot or an underscore, are not searched. A folder that does not exist has no tables.
+
+    >>> import lakebed
+    >>> _ = lakebed.create("memory://docs/shop/orders", {"id": [1]}, key="id")
+    >>> lakebed.list_tables("memory://docs/shop")
+    ['memory://docs/shop/orders']
+    """
+    if depth < 0:
+        raise InvalidOption(f"list_tables() takes 0 or more as depth, not {depth}")
+    storage = open_storage(uri, storage_options)
+    tables: list[str] = []
+    level = [""]
+    for _ in range(depth + 1):
+        below: list[str] = []
+        for path in level:
+            start = f"{path}/" if path else ""
+            folders = storage.list_folders(path)
+            if HOODIE in folders and any(storage.head(start + name) for name in (PROPERTIES_PATH, BACKUP_PATH)):
+                tables.append(f"{uri.rstrip('/')}/{path}" if path else uri)
+            else:
+                below += [start + name for name in folders if name[:1] not in "._"]
+        level = below
+    return sorted(tables)
 
 
 @checks_arguments

@@ -98,7 +98,9 @@ def test_methods_of_indexes_raise_lakebeds_errors_alone(name: str) -> None:
     try_all(getattr(indexes, name), inspect.signature(getattr(type(indexes), name)))
 
 
-@pytest.mark.parametrize("name", ["create", "open", "write", "exists", "drop", "repair", "advise", "run_services"])
+@pytest.mark.parametrize(
+    "name", ["create", "open", "write", "exists", "list_tables", "drop", "repair", "advise", "run_services"]
+)
 def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: Table) -> None:
     function = getattr(lakebed, name)
     signature = inspect.signature(function)

@@ -1,9 +1,10 @@
-"""`lakebed table`, `timeline`, `files`, `upgrade`, `downgrade`, `configure`: create a table, describe it,
+"""`lakebed table`, `timeline`, `files`, `upgrade`, `downgrade`, `configure`: create, list, describe and drop tables,
 change its settings or version.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,13 +24,16 @@ from lakebed.cli.output import (
     read_rows,
     row_limit,
     show_facts,
+    show_records,
     show_rows,
+    working,
 )
 from lakebed.config.options import stored_merge_mode
+from lakebed.errors import LakebedError
 from lakebed.services.upgrade import VersionChange
 from lakebed.wording import count_text
 
-app = typer.Typer(help="Create and describe tables.", no_args_is_help=True)
+app = typer.Typer(help="Create, list, describe and drop tables.", no_args_is_help=True)
 
 
 @app.command()
@@ -94,6 +98,73 @@ def create(
     )
     facts = _facts(table)
     show_facts(facts if output.is_for_programs else _for_people(facts), output)
+
+
+@app.command("list")
+def list_all(
+    folder: Annotated[str, typer.Argument(help="A folder: a path or a URI.", show_default=False)],
+    depth: Annotated[int, typer.Option(min=0, help="How many levels of folders are searched below it.")] = 3,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """The tables in a folder: version, type, key, partition fields and newest instant."""
+    storage_options = pairs(storage_option, "--storage-option")
+    with working("searching"):
+        rows = [
+            _in_list(uri, storage_options)
+            for uri in lakebed.list_tables(folder, depth=depth, storage_options=storage_options)
+        ]
+    show_records(rows, ["location", "version", "type", "key", "partitions", "newest_instant", "note"], output)
+
+
+def _in_list(uri: str, storage_options: dict[str, str]) -> dict[str, Any]:
+    """The row of a table in a list; of one that does not open the note has the reason."""
+    try:
+        table = lakebed.open(uri, storage_options=storage_options)
+        last = table.timeline.last
+    except LakebedError as error:
+        return {"location": uri, "note": error.message}
+    stored = table.properties
+    return {
+        "location": uri,
+        "version": int(stored.get("hoodie.table.version", "0")),
+        "type": stored.get("hoodie.table.type", ""),
+        "key": _fields(stored.get("hoodie.table.recordkey.fields", "")) or [],
+        "partitions": _fields(stored.get("hoodie.table.partition.fields", "")) or [],
+        "newest_instant": last.time if last else None,
+    }
+
+
+@app.command()
+def drop(
+    uri: Uri,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    missing_ok: Annotated[bool, typer.Option("--missing-ok", help="No error where there is no table.")] = False,
+    dry_run: DryRun = False,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Delete a table with all its rows and its history; other files in its folder stay, and are shown."""
+    storage_options = pairs(storage_option, "--storage-option")
+    if not lakebed.exists(uri, storage_options=storage_options) and missing_ok:
+        dropped, left = False, []
+    else:
+        if not (yes or dry_run):
+            if not sys.stdin.isatty():
+                raise typer.BadParameter("give --yes to delete the table, or --dry-run", param_hint="--yes")
+            typer.confirm(f"delete {uri} with all its rows and its history?", abort=True)
+        with working("dropping"):
+            left = lakebed.drop(uri, dry_run=dry_run, storage_options=storage_options)
+        dropped = not dry_run
+    if output.is_for_programs:
+        show_facts({"location": uri, "dropped": dropped, "left": left}, output)
+        return
+    what = "dropped" if dropped else "would drop" if dry_run else "there is no table at"
+    typer.echo(f"{what} {uri}")
+    if left:
+        typer.echo(f"{count_text(len(left), 'other file')} in the folder:")
+    for path in left:
+        typer.echo(f"  {path}")
 
 
 def _facts(table: lakebed.Table) -> dict[str, Any]:

@@ -83,7 +83,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "type"), _TEXT),
     **dict.fromkeys(("instant", "kind", "function", "column", "rules", "partition_buckets", "how", "suffix"), _TEXT),
     **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "least", "split_over"), _NUMBER),
-    "expected_rows": _NUMBER,
+    **dict.fromkeys(("expected_rows", "depth"), _NUMBER),
     "interval": _SECONDS,
     **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "fields", "tables"), _NAMES),
     **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
