@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSourceReader
 
 import lakebed
@@ -152,3 +153,15 @@ def test_the_data_source_refuses_what_it_cannot_do_by_name(tmp_path: Path, spark
         spark.read.format("lakebed").load(str(tmp_path / "nothing"))
     with pytest.raises(Exception, match=r"lakebed\.write"):
         spark.range(1).write.format("lakebed").mode("append").save(path)
+
+
+def test_a_table_of_sparks_catalog_is_refused_and_a_view_reads_the_rows(tmp_path: Path, spark: Any) -> None:
+    path = golden("v9_cow_simple").unpack(tmp_path)
+    for where in (f"LOCATION '{path}'", f"OPTIONS (path '{path}')", f"LOCATION '{path}' COMMENT 'mine'"):
+        with pytest.raises(AnalysisException, match=r"cannot hold a table of lakebed(?s:.*)CREATE TEMPORARY VIEW"):
+            spark.sql(f"CREATE TABLE of_lakebed USING lakebed {where}")
+        assert not spark.catalog.tableExists("of_lakebed")
+    spark.sql(f"CREATE TEMPORARY VIEW of_lakebed USING lakebed OPTIONS (path '{path}')")
+    rows = spark.sql("SELECT * FROM of_lakebed").toArrow()
+    assert_same_rows(rows, Scan(open_snapshot(open_storage(str(path)))).to_arrow())
+    spark.catalog.dropTempView("of_lakebed")

@@ -33,6 +33,8 @@ _LAKEBED_OPTIONS = (
     "images",
 )
 _QUERY = "query"
+# Properties that Spark's own catalog adds to the options of CREATE TABLE ... USING lakebed.
+_CATALOG_PROPERTIES = ("owner", "provider", "comment", "location", "external", "is_managed_location", "collation")
 _HUDI_PREFIXES = ("hoodie.", "lakebed.", "as.of.")
 
 
@@ -94,6 +96,13 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
             storage[key.removeprefix(STORAGE_PREFIX)] = value
         elif key.startswith(_HUDI_PREFIXES):
             hudi[key] = value
+        elif key in _CATALOG_PROPERTIES:
+            raise UnsupportedFeature(
+                "Spark's own catalog cannot hold a table of lakebed: when it is read, Spark passes no path and"
+                " no options to a data source in Python",
+                hint="name the table by a view: CREATE TEMPORARY VIEW name USING lakebed OPTIONS (path '...')",
+                context={"feature": "CREATE TABLE USING lakebed", "option": name},
+            )
         else:
             near = difflib.get_close_matches(key, _LAKEBED_OPTIONS, n=1, cutoff=0.5)
             raise InvalidOption(
