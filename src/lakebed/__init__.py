@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from lakebed import errors
+from lakebed.engine.spark_python import use_this_python_later, use_this_python_now
 from lakebed.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -101,6 +102,10 @@ def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'lakebed' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)
+
+
+use_this_python_later()
+use_this_python_now()
 
 
 def __dir__() -> list[str]:

@@ -14,6 +14,7 @@ from lakebed.config.options import (
     split_partition_types,
 )
 from lakebed.config.settings import TableSettings
+from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, TableNotFound
 from lakebed.index.base import Index
@@ -159,6 +160,8 @@ def open(
     lakebed.errors.TableNotFound: ...
     """
     resolved = _open_options(options)
+    if spark is not None:
+        use_this_python(spark)
     storage = open_storage(uri, storage_options)
     try:
         config = load_settled(storage)

@@ -5,13 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
-
-import lakebed
-from lakebed.engine import spark_columns
-from lakebed.errors import UnsupportedFeature
-from lakebed.expressions.base import Column
-from lakebed.expressions.bucket import JavaHash
 
 ON_SPARK = {"lakebed.local.rows": 0}
 
@@ -20,12 +15,25 @@ def main(folder: Path) -> None:
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
+    with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+        spark.read.format("lakebed").load(str(folder / "t"))
+    # imported after the session has begun and has looked for data sources in vain
+    import lakebed
+    from lakebed.engine import spark_columns
+    from lakebed.errors import UnsupportedFeature
+    from lakebed.expressions.base import Column
+    from lakebed.expressions.bucket import JavaHash
+
     rows = spark.range(3).selectExpr("id", "'a' AS v")
     table = lakebed.create(str(folder / "t"), rows, key="id", index="bucket", buckets=1, type="mor", spark=spark)
     # the python3 of the path is no Python at all: these workers are this process's own
     assert table.upsert(rows, options=ON_SPARK).inserted == 3
     assert table.upsert(rows.limit(2), options=ON_SPARK).updated == 2
     assert sorted(row.id for row in table.scan().to_spark().collect()) == [0, 1, 2]
+
+    assert spark.read.format("lakebed").load(str(folder / "t")).count() == 3
+    spark.sql(f"CREATE TEMPORARY VIEW v USING lakebed OPTIONS (path '{folder / 't'}')")
+    assert sorted(row.id for row in spark.sql("SELECT id FROM v").collect()) == [0, 1, 2]
 
     bare = folder / "bare"
     bare.mkdir()

@@ -31,8 +31,9 @@ from lakebed.engine.base import (
     map_groups,
 )
 from lakebed.engine.spark_columns import arrow_column, hash_column
+from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import estimated_bytes, gateway, has_exact_leaves, parallelism, require_spark
-from lakebed.engine.spark_worker import carrying, for_workers, job_errors, tune_worker, use_this_python
+from lakebed.engine.spark_worker import carrying, for_workers, job_errors, tune_worker
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, POSITION, RECORD_KEY, FileSlice

@@ -26,19 +26,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakebed.engine.spark_session import is_connect, is_in_one_process
+from lakebed.engine.spark_python import HOW, LACKING, PYTHON
+from lakebed.engine.spark_session import is_connect
 from lakebed.errors import CorruptFile, LakebedError, UnsupportedFeature, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LACKING = "Spark's workers have no lakebed"
-HOW = (
-    "install lakebed for that Python on every worker, or send an environment that has it along"
-    " (spark-submit --archives env.tar.gz#env with PYSPARK_PYTHON=./env/bin/python)"
-)
-PYTHON = "PYSPARK_PYTHON"
-_CONFIGURED = ("spark.pyspark.python", "spark.executorEnv.PYSPARK_PYTHON")
 _tuned_processes: set[int] = set()
 
 
@@ -56,10 +50,12 @@ def for_workers(fn: Callable[..., Any], *, tuning: bool = False) -> Callable[...
         import sys
 
         if not unpacked:
-            try:
-                __import__("lakebed")
-            except ImportError as error:
-                raise ImportError(f"{lacking}: {sys.executable} ({error}). To go on, {how}.") from None
+            for package in ("lakebed", "pyarrow"):
+                try:
+                    __import__(package)
+                except ImportError as error:
+                    found = f"{lacking}{package}: {sys.executable} ({error})"
+                    raise ImportError(f"{found}. To go on, {how}.") from None
             unpacked.append(pickle.loads(sent))
         return unpacked[0](*given)
 
@@ -88,18 +84,6 @@ class _Tuning:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         tune_worker()
         return self.fn(batches)
-
-
-def use_this_python(spark: SparkSession) -> None:
-    """If Spark runs in this process and no Python is set for its workers, let it be this one: "python3" of
-    the path, which Spark takes otherwise, is another one when a program runs in a virtual environment by its path."""
-    if not is_in_one_process(spark) or os.environ.get(PYTHON):
-        return
-    context = spark.sparkContext
-    if any(context.getConf().get(key) for key in _CONFIGURED):
-        return
-    if context.pythonExec == "python3":  # pyright: ignore[reportUnknownMemberType]
-        context.pythonExec = sys.executable
 
 
 def tune_worker() -> None:
@@ -142,6 +126,7 @@ def _version(path: str) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
+_NO_PYARROW = re.compile(r"No module named 'pyarrow'|PyArrow >= [\d.]+ must be installed")
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 _UNREAD = re.compile(r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (.+?\.parquet)")
 _NOT_FOUND = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?\.parquet)")
@@ -193,6 +178,10 @@ def job_errors(spark: SparkSession) -> Generator[None]:
             line = told[told.index(LACKING) :].partition("\n")[0]
             raise UnsupportedFeature(
                 line.partition(". To go on, ")[0], hint=HOW + _unset(spark), context={"feature": "workers"}
+            ) from None
+        if _NO_PYARROW.search(told):  # Spark's own words, before anything of lakebed's runs
+            raise UnsupportedFeature(
+                f"{LACKING}pyarrow", hint=HOW + _unset(spark), context={"feature": "workers"}
             ) from None
         if _OTHER_PYTHON in told:
             raise UnsupportedFeature(

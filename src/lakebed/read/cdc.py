@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import parallelism, require_spark
-from lakebed.engine.spark_worker import for_workers, use_this_python
+from lakebed.engine.spark_worker import for_workers
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.filters.text import resolve_columns
 from lakebed.format.data_block import AFTER, BEFORE, OP, TIME

@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyarrow.types import is_floating, is_time
 
 from lakebed.engine.spark import SparkEngine, can_open, read_parquet, shifts_times
+from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import parallelism, read_mark, require_spark
-from lakebed.engine.spark_worker import for_workers, use_this_python
+from lakebed.engine.spark_worker import for_workers
 from lakebed.errors import UnsupportedFeature
 from lakebed.filters.text import quote_name, spark_literal
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from lakebed.engine.spark_worker import TaskError, carrying, job_errors
-from lakebed.errors import CommitConflict, CorruptFile, LakebedError, StorageError
+from lakebed.errors import CommitConflict, CorruptFile, LakebedError, StorageError, UnsupportedFeature
 
-SESSION = cast("Any", None)  # asked only where workers lack lakebed
+SESSION = cast("Any", None)  # asked only for its class, where workers lack a package
 
 
 def raising(error: Exception) -> Iterator[int]:
@@ -67,3 +67,16 @@ def test_other_errors_and_texts_that_were_cut_off_stay_what_they_are() -> None:
     with pytest.raises(RuntimeError) as raised, job_errors(SESSION):
         raise RuntimeError(cut)
     assert str(raised.value) == cut
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ModuleNotFoundError: No module named 'pyarrow'",
+        "[PACKAGE_NOT_INSTALLED] PyArrow >= 15.0.0 must be installed; however, it was not found.",
+    ],
+)
+def test_workers_without_pyarrow_are_named_in_one_sentence(text: str) -> None:
+    with pytest.raises(UnsupportedFeature, match="Spark's workers have no pyarrow") as raised, job_errors(SESSION):
+        raise RuntimeError(f"Job aborted: Traceback\n  File x\n{text}\n\n\tat org.Task")
+    assert "Install lakebed for that Python" in raised.value.hint

@@ -30,6 +30,14 @@ def test_a_function_arrives_whole() -> None:
     assert list(pickle.loads(cloudpickle.dumps(sent))(iter([1, 2]))) == [3, 6]
 
 
+def test_a_worker_without_pyarrow_says_so_in_one_sentence() -> None:
+    sent = cloudpickle.dumps(for_workers(partial(_times, 3)))
+    without = WITHOUT.replace("lakebed", "pyarrow")
+    run = subprocess.run([sys.executable, "-c", without + RUN], input=sent, capture_output=True, check=False)
+    last = run.stderr.decode().splitlines()[-1]
+    assert last.startswith(f"ImportError: Spark's workers have no pyarrow: {sys.executable} (")
+
+
 def test_a_worker_without_lakebed_says_so_in_one_sentence() -> None:
     sent = cloudpickle.dumps(for_workers(partial(_times, 3)))
     run = subprocess.run([sys.executable, "-c", WITHOUT + RUN], input=sent, capture_output=True, check=False)

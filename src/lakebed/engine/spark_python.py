@@ -1,0 +1,114 @@
+"""Which Python Spark runs lakebed with.
+
+Spark looks for data sources such as `format("lakebed")`, and plans with them, in a Python that its JVM takes from its
+own environment: PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else the `python3` of the path. In a virtual environment
+that is not activated `python3` is another Python, which knows no lakebed.
+
+A JVM that starts later gets a variable (`use_this_python_later`). In a session that exists, the source is registered by
+a class that needs nothing but PySpark, so that a Python without lakebed says so in one sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from lakebed.engine.spark_session import gateway, is_in_one_process
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PYTHON = "PYSPARK_PYTHON"
+DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
+_CONFIGURED = ("spark.pyspark.python", "spark.executorEnv.PYSPARK_PYTHON")
+_DEFAULT = "python3"
+_registered: WeakSet[Any] = WeakSet()
+
+LACKING = "Spark's workers have no "
+HOW = (
+    "install lakebed for that Python on every worker, or send an environment that has it along"
+    " (spark-submit --archives env.tar.gz#env with PYSPARK_PYTHON=./env/bin/python)"
+)
+
+
+def use_this_python_later() -> None:
+    """Let a JVM that starts later in this process look for data sources with this Python, unless one is chosen. Workers
+    of other machines are not concerned: they have PYSPARK_PYTHON."""
+    if os.environ.get(DRIVER_PYTHON) or os.environ.get(PYTHON) or _is_default() or find_spec("pyspark") is None:
+        return
+    os.environ[DRIVER_PYTHON] = sys.executable
+
+
+def use_this_python_now() -> None:
+    """The same for the session that this process has, if it has one."""
+    sessions: Any = sys.modules.get("pyspark.sql.session")
+    spark = getattr(getattr(sessions, "SparkSession", None), "_instantiatedSession", None)
+    if spark is None:
+        return
+    try:
+        use_this_python(spark)
+    except Exception:  # a session that has ended; opening a table in another one tries again
+        return
+
+
+def use_this_python(spark: SparkSession) -> None:
+    """If no Python is set for Spark, let the session's workers in this process be this one, and register the data
+    source."""
+    if is_in_one_process(spark) and not os.environ.get(PYTHON):
+        context = spark.sparkContext
+        chosen = any(context.getConf().get(key) for key in _CONFIGURED)
+        if not chosen and context.pythonExec == _DEFAULT:  # pyright: ignore[reportUnknownMemberType]
+            context.pythonExec = sys.executable
+    _register_source(spark)
+
+
+def _register_source(spark: SparkSession) -> None:
+    jvm = gateway(spark)
+    if jvm is None or spark in _registered:
+        return
+    _registered.add(spark)
+    environment = jvm.java.lang.System
+    if environment.getenv(DRIVER_PYTHON) or environment.getenv(PYTHON) or _is_default():
+        return  # the Python that Spark looks with is chosen, or is this one
+    try:
+        spark.dataSource.register(_source_class())
+    except Exception as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # found after all: `python3` has lakebed, too
+            raise
+
+
+def _is_default() -> bool:
+    """Whether the path's `python3` is this Python."""
+    found = shutil.which(_DEFAULT)
+    return found is not None and os.path.dirname(os.path.abspath(found)) == os.path.dirname(sys.executable)
+
+
+def _source_class() -> Any:
+    from pyspark.sql.datasource import DataSource
+
+    lacking, how, variable = LACKING, HOW, DRIVER_PYTHON
+
+    # nested, so that it is pickled by its code and not by the name of a module that the worker may lack
+    class Source(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "lakebed"
+
+        def __new__(cls, options: Any) -> Any:
+            import sys
+            from importlib import import_module
+
+            try:
+                source = import_module("pyspark_lakebed").DefaultSource
+            except ImportError as error:
+                raise ImportError(
+                    f"{lacking}{error.name or 'lakebed'}: {sys.executable} ({error}). To go on, set {variable} to a"
+                    f" Python that has lakebed before the session begins, and {how}."
+                ) from None
+            return source(options)
+
+    return Source
