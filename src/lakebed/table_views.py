@@ -13,9 +13,10 @@ from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.registry import index_of
 from lakebed.model import Action, FileSlice, Instant
 from lakebed.read.reopening import read_again
+from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline, load_timeline
-from lakebed.wording import count_text, size_text
+from lakebed.wording import count_text, rows_html, size_text
 
 # Services whose pending plans are shown, with the file slices that they merge.
 _PLANNED = {Action.COMPACTION: "compact", Action.LOGCOMPACTION: "log_compact"}
@@ -36,6 +37,8 @@ _MOST_BARS, _WIDTH, _HEIGHT, _ROOM = 400, 720, 160, 24
 
 
 _PREVIEWED = 50
+# A view that shows the number of rows opens no more files for it.
+_MOST_COUNTED = 64
 
 
 class View:
@@ -58,7 +61,8 @@ class View:
     def _repr_html_(self) -> str:
         table = self.to_arrow()
         cut = "".join(f"<p>{html.escape(line)}</p>" for line in self._cut(table))
-        return arrow_html(self._shown(table)) + cut
+        picture = self.plot() if isinstance(self, BucketSkewView) else ""
+        return picture + arrow_html(self._shown(table)) + cut
 
     def _shown(self, table: pa.Table) -> pa.Table:
         return table.slice(max(0, table.num_rows - _PREVIEWED) if self.newest_last else 0, _PREVIEWED)
@@ -66,8 +70,8 @@ class View:
     def _cut(self, table: pa.Table) -> list[str]:
         if table.num_rows <= _PREVIEWED:
             return []
-        which = "the newest " if self.newest_last else ""
-        return [f"{which}{_PREVIEWED} of {table.num_rows}; to_arrow() has all"]
+        which, left = "newest" if self.newest_last else "first", table.num_rows - _PREVIEWED
+        return [f"the {which} {_PREVIEWED} of {table.num_rows:,}, {left:,} more; to_arrow() has all"]
 
 
 class TimelineView(View):
@@ -204,9 +208,6 @@ class BucketSkewView(View):
             f' stroke-dasharray="4"/><text x="0" y="{_HEIGHT + _ROOM - 8}" font-size="12">{text}</text></svg>'
         )
 
-    def _repr_html_(self) -> str:
-        return self.plot() + arrow_html(self.to_arrow())
-
 
 class FilesView(View):
     """The latest file slice of every file group. Iterable; prints as a table.
@@ -255,8 +256,10 @@ class FilesView(View):
 
 
 def table_html(snapshot: Snapshot) -> str:
-    """A table's notebook view: what it is, and its columns."""
-    config = snapshot.config
+    """A table's notebook view: what it is, how large it is, and its columns."""
+    config, slices = snapshot.config, snapshot.file_slices()
+    # the footers of a few files have it
+    is_counted = len(slices) <= _MOST_COUNTED and not any(one.log_files for one in slices)
     facts = {
         "location": snapshot.storage.spec.uri,
         "version": config.version,
@@ -266,6 +269,8 @@ def table_html(snapshot: Snapshot) -> str:
         "ordering": ", ".join(config.ordering_fields) or "commit time",
         "index": index_of(snapshot, for_write=False).name,
         "newest instant": snapshot.instant or "none",
+        "rows": f"{Scan(snapshot).count():,}" if is_counted else "not counted; t.count() counts them",
+        "size": f"{size_text(sum(one.size for one in slices))} in {count_text(len(slices), 'file group')}",
     }
     rows = "".join(f"<tr><th>{k}</th><td>{html.escape(str(v))}</td></tr>" for k, v in facts.items())
     columns = "".join(
@@ -278,9 +283,4 @@ def table_html(snapshot: Snapshot) -> str:
 
 
 def arrow_html(table: pa.Table) -> str:
-    head = "".join(f"<th>{html.escape(n)}</th>" for n in table.column_names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape('' if v is None else str(v))}</td>" for v in row.values()) + "</tr>"
-        for row in table.to_pylist()
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return rows_html(table.column_names, (row.values() for row in table.to_pylist()))

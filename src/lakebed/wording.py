@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from html import escape
 from typing import Any, cast
@@ -30,6 +30,46 @@ def size_text(size: float) -> str:
     return f"{size:.1f} TB"
 
 
+class Lines(str):
+    """A text of several lines that a prompt and a notebook show as they are.
+
+    >>> Lines("a plan\\n  of two lines")
+    a plan
+      of two lines
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str.__str__(self)
+
+    def _repr_html_(self) -> str:
+        return text_html(self)
+
+
+def text_html(text: str) -> str:
+    """A text whose lines and spaces a notebook keeps. It shows nothing for no text.
+
+    >>> text_html("a <b>")
+    '<pre>a &lt;b&gt;</pre>'
+    """
+    return f"<pre>{escape(text, quote=False)}</pre>" if text else ""
+
+
+def rows_html(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table for a notebook; None is an empty cell.
+
+    >>> rows_html(["a"], [[1], [None]])
+    '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>1</td></tr><tr><td></td></tr></tbody></table>'
+    """
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape('' if value is None else str(value))}</td>" for value in row) + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
 class Printed:
     """A result that prints as its text wherever it is shown. Of dataclasses (with `repr=False`) that have `__str__`."""
 
@@ -48,7 +88,7 @@ class Printed:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self), quote=False)}</pre>"
+        return text_html(str(self))
 
 
 def _plain(value: Any) -> Any:

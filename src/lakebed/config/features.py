@@ -7,7 +7,7 @@ or a write asks all rows before it touches anything. To add a feature: one row h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lakebed.config.option_table import PAYLOAD_STRATEGY, PAYLOADS, STRATEGIES, key_generator, simple_name
@@ -67,7 +67,7 @@ class Feature:
     """
 
     name: str
-    present: Callable[[Properties, TableFacts], bool]
+    present: Callable[[Properties, TableFacts], bool] = field(repr=False)
     read: Verdict
     write: Verdict
     why: str = ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakebed.index.base import KeyLookup
-from lakebed.wording import count_text, size_text
+from lakebed.wording import count_text, rows_html, size_text, text_html
 from lakebed.write_status import WriteStatus
 
 
@@ -143,7 +143,12 @@ class WriteResult:
             return f"{self.operation}, dry run: {count_text(self.deleted, 'row')} would be deleted"
         line = f"{self.operation} {self.instant}: {counts or nothing} ({size}{replaced}, {took:.2f} s{again})"
         lookup = [str(self.lookup)] if self.lookup and self.lookup.files else []
-        return "\n".join([line, *lookup, *self.schema_changes, *self.services])
+        return "\n".join([line, *lookup, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        """What the write did besides its rows."""
+        rolled_back = [f"rolled back {instant}, which had not completed" for instant in self.rolled_back]
+        return [*self.schema_changes, *rolled_back, *self.services]
 
     __repr__ = __str__
 
@@ -159,9 +164,7 @@ class WriteResult:
             "size": size_text(self.bytes),
             **{f"{stage} (s)": f"{s:.2f}" for stage, s in self.seconds.items()},
         }
-        head = "".join(f"<th>{name}</th>" for name in cells)
-        row = "".join(f"<td>{value}</td>" for value in cells.values())
-        return f"<table><thead><tr>{head}</tr></thead><tbody><tr>{row}</tr></tbody></table>"
+        return rows_html(cells, [cells.values()]) + text_html("\n".join(self._notes()))
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +23,7 @@ from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.parallel import once
-from lakebed.wording import count_text
+from lakebed.wording import Lines, count_text, text_html
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -241,7 +240,7 @@ class BucketJoin(Results):
 
         return read_again(self._storage(), frame, self._renew)
 
-    def explain(self) -> str:
+    def explain(self) -> Lines:
         """The plan as text: how many buckets, and what is read of both sides."""
         on = ", ".join(a if a == b else f"{a} = {b}" for a, b in self._on)
         task = self._task
@@ -249,13 +248,13 @@ class BucketJoin(Results):
         for name, side in (("left", task.left), ("right", task.right)):
             found = [len(some) for some in side.slices]
             lines.append(f"  {name:6} {count_text(sum(found), 'file slice')}, at most {max(found, default=0)} a bucket")
-        return "\n".join(lines)
+        return Lines("\n".join(lines))
 
     def __repr__(self) -> str:
         return self.explain()
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.explain())}</pre>"
+        return text_html(str(self.explain()))
 
 
 def _pairs(on: On, left: pa.Schema, right: pa.Schema, mine: Buckets, theirs: Buckets) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,6 @@ spread over tasks, which read them as this process does.
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,7 +49,7 @@ from lakebed.storage.parallel import once, parallel_map
 from lakebed.timeline.bodies.plans import planned_clustering
 from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.timeline import completed_at
-from lakebed.wording import count_text
+from lakebed.wording import Lines, count_text, text_html
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -446,11 +445,11 @@ class ChangeLog(Results):
 
         return read_again(self._storage(), frame, self._renew)
 
-    def explain(self) -> str:
+    def explain(self) -> Lines:
         """The commits of the range, and the sources of their changes."""
         return read_again(self._storage(), self._explained, self._renew)
 
-    def _explained(self) -> str:
+    def _explained(self) -> Lines:
         commits, sources = self.range, self.sources
         span = f"({commits.start or 'beginning'}, {commits.end}]"
         lines = [
@@ -461,13 +460,13 @@ class ChangeLog(Results):
             found = [source for source in sources if source.kind == kind]
             if found:
                 lines.append(f"  {kind:<11} {len(found)} {what} ({sum(s.size for s in found) / (1 << 20):.1f} MiB)")
-        return "\n".join(lines)
+        return Lines("\n".join(lines))
 
     def __repr__(self) -> str:
         return self.explain()
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.explain())}</pre>"
+        return text_html(str(self.explain()))
 
 
 _KINDS: dict[str, Any] = {

@@ -29,6 +29,7 @@ from lakebed.storage.parallel import once
 from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.instants import completes_as, format_time, time_zone, without_suffix
 from lakebed.timeline.timeline import COMMITS
+from lakebed.wording import Lines, count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -311,10 +312,16 @@ class Changes(Scan):
     def available(self) -> pa.Schema:
         return read_again(self._storage(), lambda: table_columns(self._newest), self._renew)
 
-    def explain(self) -> str:
+    def explain(self) -> Lines:
         commits = self.range
         span = f"({commits.start or 'beginning'}, {commits.end}]"
-        return f"{super().explain()}\n  commits     {len(commits.commits)} in {span}"
+        _, *lines = super().explain().splitlines()
+        if self.parsed_filter() is None:  # the condition that the plan shows is that of the range
+            lines = [line for line in lines if not line.startswith("  filter ")]
+        head = (
+            f"changes of {self._newest.config.name}: the rows written by {count_text(len(commits.commits), 'commit')}"
+        )
+        return Lines("\n".join([head, *lines, f"  commits     {len(commits.commits)} in {span}"]))
 
 
 def _slices(newest: Snapshot, commits: CommitRange) -> tuple[Snapshot, tuple[FileSlice, ...], bool]:

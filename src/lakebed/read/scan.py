@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import islice
@@ -31,7 +30,7 @@ from lakebed.storage.parallel import once
 from lakebed.timeline.history import archived_cleans, cleans_after
 from lakebed.timeline.instants import following
 from lakebed.timeline.timeline import Timeline
-from lakebed.wording import count_text
+from lakebed.wording import Lines, count_text, rows_html, text_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +38,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.storage.base import Storage
+
+
+# What a notebook shows of a read.
+_PREVIEWED = 10
 
 
 class Results:
@@ -83,7 +86,7 @@ class Results:
     def _count(self) -> int:
         return sum(batch.num_rows for batch in self._read())
 
-    def explain(self) -> str:
+    def explain(self) -> Lines:
         """What the read does, as text."""
         raise NotImplementedError
 
@@ -182,11 +185,23 @@ class _Limited(Results):
     def to_spark(self) -> DataFrame:
         return self._whole.to_spark().limit(self._rows)
 
-    def explain(self) -> str:
-        return f"{self._whole.explain()}\n  limit       {count_text(self._rows, 'row')}"
+    def explain(self) -> Lines:
+        return Lines(f"{self._whole.explain()}\n  limit       {count_text(self._rows, 'row')}")
 
     def __repr__(self) -> str:
         return self.explain()
+
+    def _repr_html_(self) -> str:
+        return _first_rows_html(self)
+
+
+def _first_rows_html(rows: Results) -> str:
+    """A read's plan and the first of its rows."""
+    found = rows.limit(_PREVIEWED + 1).to_arrow()
+    shown = found.slice(0, _PREVIEWED)
+    more = f"the first {_PREVIEWED} rows; to_arrow() reads all" if found.num_rows > _PREVIEWED else ""
+    plan = text_html(str(rows.explain()))
+    return f"{plan}{rows_html(shown.column_names, (row.values() for row in shown.to_pylist()))}{text_html(more)}"
 
 
 def _require(package: str) -> Any:
@@ -376,7 +391,7 @@ class Scan(Results):
         self.__dict__.pop("plan", None)
         return True
 
-    def explain(self) -> str:
+    def explain(self) -> Lines:
         """The plan as text: files kept of all, what pruned the others, and how Spark would read them."""
         lines = [str(self.plan)]
         if self._spark is not None:
@@ -386,13 +401,13 @@ class Scan(Results):
             merged = ", through Python where log files are merged" if any(s.log_files for s in self.plan.slices) else ""
             how = f"through Python: {reason}" if reason else f"its own Parquet reader{merged}"
             lines.append(f"  on Spark    {how}")
-        return "\n".join(lines)
+        return Lines("\n".join(lines))
 
     def __repr__(self) -> str:
         return self.explain()
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.explain())}</pre>"
+        return _first_rows_html(self)
 
 
 def refuse_cleaned(view: Snapshot) -> None:

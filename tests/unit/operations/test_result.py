@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
+from lakebed.operations.result import WriteResult
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from lakebed.wording import size_text
 from support.write_tables import rows
 
 Make = Callable[..., Table]
@@ -47,9 +50,97 @@ def test_views_show_the_newest_instants_and_say_what_they_leave_out(make: Make) 
     shown = repr(table.timeline).splitlines()
     assert len(shown) == 52
     assert last.instant in shown[-2]
-    assert shown[-1] == "the newest 50 of 60; to_arrow() has all"
+    assert shown[-1] == "the newest 50 of 60, 10 more; to_arrow() has all"
     assert "the newest 50 of 60" in table.timeline._repr_html_()
     assert last.instant in table.timeline._repr_html_()
     assert isinstance(table.timeline.to_arrow(), pa.Table)
     assert table.timeline.to_arrow().num_rows == 60
     assert "of" not in repr(table.files).splitlines()[-1].split()
+
+
+def test_a_notebook_shows_what_a_write_did_besides_its_rows() -> None:
+    result = WriteResult(
+        "1",
+        "2",
+        "upsert",
+        inserted=1,
+        schema_changes=("column <new> is new (BIGINT)",),
+        rolled_back=("20260101000000000",),
+        services=("compaction: 1 file",),
+    )
+    assert str(result).splitlines()[1:] == [
+        "column <new> is new (BIGINT)",
+        "rolled back 20260101000000000, which had not completed",
+        "compaction: 1 file",
+    ]
+    shown = result._repr_html_()
+    assert "column &lt;new&gt; is new (BIGINT)\n" in shown
+    assert "rolled back 20260101000000000, which had not completed\ncompaction: 1 file</pre>" in shown
+
+
+def test_a_notebook_shows_how_large_a_table_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(index="bucket", buckets=1, type="cow")
+    table.upsert(rows((1, "c0", "a", 1), (2, "c1", "b", 1), (3, "c1", "c", 1)))
+    size = size_text(sum(one.size for one in table.files))
+    monkeypatch.setattr("lakebed.table_views._MOST_COUNTED", 2)
+    shown = table._repr_html_()
+    assert "<th>rows</th><td>3</td>" in shown
+    assert f"<th>size</th><td>{size} in 2 file groups</td>" in shown
+    monkeypatch.setattr("lakebed.table_views._MOST_COUNTED", 1)
+    assert "<th>rows</th><td>not counted; t.count() counts them</td>" in table._repr_html_()
+
+
+def test_a_notebook_counts_no_rows_that_log_files_change(make: Make) -> None:
+    table = make(partition_by=None, index="bucket", buckets=1, type="mor")
+    for n in range(2):
+        table.upsert(rows((n, "c0", "a", n)))
+    assert any(one.log_files for one in table.files)
+    assert "<th>rows</th><td>not counted; t.count() counts them</td>" in table._repr_html_()
+
+
+@pytest.mark.parametrize("count", [10, 11])
+def test_a_notebook_shows_the_first_rows_of_a_read(make: Make, count: int) -> None:
+    table = make(partition_by=None)
+    table.upsert(rows(*((n, "c0", f"<{n}>", 1) for n in range(count))))
+    for read in (table.scan(), table.changes("000"), table.scan().limit(20)):
+        shown = read._repr_html_()
+        assert shown.startswith(f"<pre>{html.escape(read.explain(), quote=False)}</pre><table>")
+        assert shown.count("<tr><td>") == 10
+        assert "<td>&lt;3&gt;</td>" in shown
+        assert ("the first 10 rows; to_arrow() reads all" in shown) == (count > 10)
+
+
+def test_plans_show_their_lines_wherever_they_are_shown(make: Make) -> None:
+    table = make(partition_by=None)
+    table.upsert(rows((1, "c0", "a", 1)))
+    for read in (table.scan(), table.changes("000"), table.scan().limit(2)):
+        plan = read.explain()
+        assert repr(plan) == plan == str(plan)
+        assert plan._repr_html_().startswith("<pre>")
+        assert len(repr(plan).splitlines()) > 3
+
+
+def test_changes_print_as_changes(make: Make) -> None:
+    table = make(partition_by=None)
+    table.upsert(rows((1, "c0", "a", 1)))
+    lines = repr(table.changes("000")).splitlines()
+    assert lines[0] == f"changes of {table.name}: the rows written by 1 commit"
+    assert not any("_hoodie_commit_time" in line for line in lines)
+    assert lines[-1].startswith("  commits     1 in (000, ")
+    assert "id > 0" in repr(table.changes("000", filter="id > 0"))
+
+
+def test_files_and_their_skew_show_the_top_and_say_how_many_more(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(index="bucket", buckets=1)
+    table.upsert(rows(*((n, f"c{n}", "a", 1) for n in range(5))))
+    monkeypatch.setattr("lakebed.table_views._PREVIEWED", 3)
+    for view in (table.files, table.files.skew()):
+        assert repr(view).splitlines()[-1] == "the first 3 of 5, 2 more; to_arrow() has all"
+        assert view._repr_html_().count("<tr><td>") == 3
+        assert "the first 3 of 5, 2 more" in view._repr_html_()
+    monkeypatch.setattr("lakebed.table_views._PREVIEWED", 5)
+    assert "more" not in repr(table.files) + repr(table.files.skew())
+
+
+def test_features_show_no_functions(make: Make) -> None:
+    assert "<function" not in repr(make().features)
