@@ -210,6 +210,8 @@ def cli_page() -> str:
     for name, command in _commands(program, "lakebed"):
         parts.append(f"\n## {name}\n\n{_sentence(command.help)}\n")
         parts.append(_parameters(command, name))
+        examples = [line.strip() for line in (command.epilog or "").splitlines() if line.startswith("  ")]
+        parts.append("\n```bash\n" + "\n".join(examples) + "\n```\n")
     return "".join(parts)
 
 
@@ -225,7 +227,8 @@ def _parameters(command: Any, name: str) -> str:
     context = typer.Context(command, info_name=name)
     usage = " ".join([name, *command.collect_usage_pieces(context)[1:], *command.collect_usage_pieces(context)[:1]])
     records = [p.get_help_record(context) for p in command.params if p.name != "help"]
-    rows = [f"| `{_cell(names)}` | {_cell(_sentence(text))} |\n" for names, text in filter(None, records)]
+    records = [(names.replace("<list[str]>", "<str>..."), text) for names, text in filter(None, records)]
+    rows = [f"| `{_cell(names)}` | {_cell(_sentence(text))} |\n" for names, text in records]
     return f"\n```text\n{usage}\n```\n" + ("\n| | |\n|---|---|\n" + "".join(rows) if rows else "")
 
 

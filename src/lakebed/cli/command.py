@@ -20,13 +20,16 @@ class Result(Protocol):
 
 P = ParamSpec("P")
 
-WriteOptions = Annotated[list[str] | None, typer.Option("--option", help="KEY=VALUE, as in `lakebed options list`.")]
+WriteOptions = Annotated[
+    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="As in `lakebed options list`.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 PlanOnly = Annotated[
     bool, typer.Option("--plan-only", help="Only make the plan; a later run, or real Hudi, carries it out.")
 ]
 PartitionPaths = Annotated[
-    list[str] | None, typer.Option("--partition", help="Only this partition path; give it once for each.")
+    list[str] | None,
+    typer.Option("--partition", metavar="PATH", help="Only this partition path; give it once for each."),
 ]
 
 

@@ -105,9 +105,11 @@ def services() -> None:
 
 @app.command("run")
 def run(
-    uris: Annotated[list[str], typer.Argument(metavar="URI...", help="The tables.", show_default=False)],
+    uris: Annotated[list[str], typer.Argument(metavar="URI", help="The tables.", show_default=False)],
     once: Annotated[bool, typer.Option("--once", help="Run what is due now, and end.")] = False,
-    interval: Annotated[float, typer.Option("--interval", min=0.0, help="Seconds between two looks.")] = 60.0,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", min=0.0, help="Seconds between two looks.")
+    ] = 60.0,
     dry_run: DryRun = False,
     option: WriteOptions = None,
     output: Output = Form.TABLE,

@@ -11,7 +11,7 @@ import typer
 
 import lakebed
 from lakebed.cli.command import DryRun, PartitionPaths, open_table, show_result, table_command
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, read_rows, show_rows, working
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, read_rows, show_rows, working
 from lakebed.services.change_index import Rescaled
 from lakebed.services.verify import Verification
 
@@ -57,7 +57,9 @@ def create(
     groups: Annotated[int, typer.Option(help="File groups of a record or secondary index; 0: Hudi's estimate.")] = 0,
     column: Annotated[str | None, typer.Option(help="Make an expression index of this name on a column.")] = None,
     function: Annotated[str | None, typer.Option(help="Its function by Hudi's name: date_format, lower, ...")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the function: format=yyyy-MM-dd.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="For the function: format=yyyy-MM-dd.")
+    ] = None,
     kind: Annotated[str, typer.Option(help="Its records: column_stats or bloom_filters.")] = "column_stats",
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Build it now, or leave it to `lakebed index build` or services.")
@@ -113,7 +115,9 @@ def use(
     options: dict[str, str],
     name: Annotated[str, typer.Argument(help="bucket, record, bloom, simple, global_simple, ...")],
     buckets: Annotated[int | None, typer.Option(help="Buckets of a bucket index.")] = None,
-    field: Annotated[list[str] | None, typer.Option(help="A hash field of a bucket index; once for each.")] = None,
+    field: Annotated[
+        list[str] | None, typer.Option(metavar="A,B", help="Hash fields of a bucket index, separated by commas.")
+    ] = None,
     rules: Annotated[str | None, typer.Option(help="Bucket counts by partition path: 'regex,count;...'.")] = None,
     move: Annotated[
         bool | None,
@@ -125,7 +129,7 @@ def use(
     return table.indexes.use(
         name,
         buckets=buckets,
-        fields=field or (),
+        fields=names(field) or (),
         update_partition_path=move,
         partition_buckets=rules,
         dry_run=dry_run,
@@ -139,7 +143,8 @@ def reshard(
     name: Annotated[str, typer.Argument(help="record_index, a column with a secondary index, or as list shows it.")],
     file_groups: Annotated[int, typer.Option(help="File groups; of a partitioned index for each partition path.")] = 0,
     partition: Annotated[
-        list[str] | None, typer.Option(help="PATH=NUMBER: file groups of one partition path of a partitioned index.")
+        list[str] | None,
+        typer.Option(metavar="PATH=NUMBER", help="File groups of one partition path of a partitioned index."),
     ] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -211,8 +216,13 @@ def advise(
     target: Annotated[str, typer.Argument(help="A table, or with --key a file of rows.", show_default=False)],
     batch: Annotated[Path | None, typer.Option(help="A file with rows as they are written at a time.")] = None,
     batch_rows: Annotated[int, typer.Option(help="Instead of a file: how many rows that are.")] = 0,
-    key: Annotated[list[str] | None, typer.Option(help="The key column(s) of the rows in a file.")] = None,
-    partition_by: Annotated[list[str] | None, typer.Option(help="Their partition column(s).")] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A,B", help="The key columns of the rows in a file, separated by commas."),
+    ] = None,
+    partition_by: Annotated[
+        list[str] | None, typer.Option(metavar="A,B", help="Their partition columns, separated by commas.")
+    ] = None,
     expected_rows: Annotated[int, typer.Option(help="How many rows the table will have, if the file is a part.")] = 0,
     deletes: Annotated[bool, typer.Option("--deletes", help="Batches are keys that are deleted.")] = False,
     output: Output = Form.TABLE,
@@ -223,8 +233,8 @@ def advise(
     if key:
         advice = lakebed.advise(
             read_rows(Path(target)),
-            key=key,
-            partition_by=partition_by,
+            key=names(key),
+            partition_by=names(partition_by),
             batch=written,
             expected_rows=expected_rows or None,
             deletes=deletes,

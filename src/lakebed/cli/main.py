@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from lakebed.cli import daemon, indexes, options, rows, services, tables
+from lakebed.cli.examples import add_examples
 from lakebed.errors import LakebedError
 
 _TRACEBACK = "--traceback"
@@ -69,6 +70,7 @@ _SERVICES = (
 )
 for command in _SERVICES:
     app.command()(command)
+add_examples(app)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:

@@ -44,9 +44,10 @@ class Form(StrEnum):
 
 _SCREENFUL = 20
 
-Output = Annotated[Form, typer.Option("--output", "-o", help="table, json, ndjson or csv.")]
+Output = Annotated[Form, typer.Option("--output", "-o", help="How the answer is printed.")]
 StorageOptions = Annotated[
-    list[str] | None, typer.Option("--storage-option", help="KEY=VALUE for the storage, e.g. region=eu-west-1.")
+    list[str] | None,
+    typer.Option("--storage-option", metavar="KEY=VALUE", help="For the storage, e.g. region=eu-west-1."),
 ]
 Uri = Annotated[str, typer.Argument(help="The table: a path or a URI.", show_default=False)]
 
@@ -60,6 +61,16 @@ def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
         found[key.strip()] = value
     return found
+
+
+def names(given: Sequence[str] | None) -> list[str] | None:
+    """Names of an option that may be given several times, each time with one name or several separated by commas;
+    None where there are none.
+
+    >>> names(["city,day", " hour"])
+    ['city', 'day', 'hour']
+    """
+    return [name for text in given or () for part in text.split(",") if (name := part.strip())] or None
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from lakebed.cli.output import (
     Output,
     StorageOptions,
     Uri,
+    names,
     pairs,
     print_cut,
     read_rows,
@@ -40,24 +41,25 @@ class QueryType(StrEnum):
 
 
 Filter = Annotated[str | None, typer.Option("--filter", help="A SQL condition, e.g. \"city = 'Oslo' and fare > 10\".")]
-Columns = Annotated[str | None, typer.Option(help="Columns to show, separated by commas.")]
+Columns = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Columns to show, separated by commas.")]
 AsOf = Annotated[str | None, typer.Option(help="An instant, a timestamp or a date: the table as it was then.")]
 Query = Annotated[QueryType, typer.Option(help="read_optimized: base files only.")]
-Limit = Annotated[int | None, typer.Option(help="At most this many rows; 0: all. Without it 20, in JSON all.")]
+Limit = Annotated[
+    int | None, typer.Option(metavar="N", help="At most this many rows; 0: all. Without it 20, in JSON all.")
+]
 DataFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="Parquet, CSV, TSV or JSON.", show_default=False)
 ]
 Retries = Annotated[
-    int | None, typer.Option("--retries", min=0, help="How often it is run again after it lost against another write.")
+    int | None,
+    typer.Option(
+        "--retries", metavar="N", min=0, help="How often it is run again after it lost against another write."
+    ),
 ]
 
 
 # Exit code of a lookup of a key that the table does not hold.
 NOT_THERE = 20
-
-
-def _names(columns: str | None) -> list[str] | None:
-    return [part.strip() for part in columns.split(",")] if columns else None
 
 
 def _first(scan: Results, limit: int) -> tuple[pa.Table, bool]:
@@ -97,7 +99,7 @@ def scan(
 ) -> None:
     """Rows of the table."""
     found = open_table(uri, storage_option).scan(
-        columns=_names(columns), filter=filter_by, as_of=as_of, query=query.value
+        columns=names(columns), filter=filter_by, as_of=as_of, query=query.value
     )
     _show_some(found, limit, output)
 
@@ -122,7 +124,8 @@ def count(
 def get(
     uri: Uri,
     keys: Annotated[
-        list[str], typer.Argument(help="Record keys as stored, e.g. 42 or id:42,day:7.", show_default=False)
+        list[str],
+        typer.Argument(metavar="KEY", help="Record keys as stored, e.g. 42 or id:42,day:7.", show_default=False),
     ],
     columns: Columns = None,
     output: Output = Form.TABLE,
@@ -131,14 +134,15 @@ def get(
     """Rows by record key, through the table's index; exit code 20 where the table lacks one of them."""
     table = open_table(uri, storage_option)
     wanted = lakebed.KeyText(keys)
-    show_rows(table.get(wanted, columns=_names(columns)), output)
+    show_rows(table.get(wanted, columns=names(columns)), output)
     _print_missing(table, keys)
 
 
 def locate(
     uri: Uri,
     keys: Annotated[
-        list[str], typer.Argument(help="Record keys as stored, e.g. 42 or id:42,day:7.", show_default=False)
+        list[str],
+        typer.Argument(metavar="KEY", help="Record keys as stored, e.g. 42 or id:42,day:7.", show_default=False),
     ],
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -173,7 +177,7 @@ def changes(
     storage_option: StorageOptions = None,
 ) -> None:
     """Rows written since a checkpoint; the next checkpoint goes to standard error (this one where rows are left)."""
-    found = open_table(uri, storage_option).changes(start, end, columns=_names(columns), filter=filter_by)
+    found = open_table(uri, storage_option).changes(start, end, columns=names(columns), filter=filter_by)
     cut = _show_some(found, limit, output)
     # a checkpoint covers all rows before it: if some were not printed, the next read begins where this one did
     typer.echo(f"next --start {start if cut else found.end}", err=True)
@@ -183,7 +187,9 @@ def cdc(
     uri: Uri,
     start: Annotated[str, typer.Option(help="A checkpoint or instant (exclusive); 000: from the beginning.")] = "000",
     end: Annotated[str | None, typer.Option(help="A checkpoint or instant (inclusive).")] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns of the images, separated by commas.")] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(metavar="A,B", help="Columns of the images, separated by commas.")
+    ] = None,
     limit: Limit = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -191,7 +197,7 @@ def cdc(
     """Inserts, updates and deletes since a checkpoint, with the rows before and after; the next checkpoint goes to
     standard error (this one where changes are left)."""
     images = "rows" if output in (Form.JSON, Form.NDJSON) else "json"
-    found = open_table(uri, storage_option).cdc(start, end, columns=_names(columns), images=images)
+    found = open_table(uri, storage_option).cdc(start, end, columns=names(columns), images=images)
     cut = _show_some(found, limit, output)
     typer.echo(f"next --start {start if cut else found.end}", err=True)
 
@@ -255,7 +261,9 @@ def insert_overwrite(
 def delete_partitions(
     table: lakebed.Table,
     options: dict[str, str],
-    partitions: Annotated[list[str], typer.Argument(help="Partition paths; * is any text.", show_default=False)],
+    partitions: Annotated[
+        list[str], typer.Argument(metavar="PATH", help="Partition paths; * is any text.", show_default=False)
+    ],
     dry_run: DryRun = False,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
@@ -265,7 +273,9 @@ def delete_partitions(
 
 def delete(
     uri: Uri,
-    keys: Annotated[list[str] | None, typer.Argument(help="Record keys as stored.", show_default=False)] = None,
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY", help="Record keys as stored.", show_default=False)
+    ] = None,
     where: Annotated[str | None, typer.Option(help="A SQL condition: every row that fulfils it.")] = None,
     dry_run: DryRun = False,
     retries: Retries = None,
@@ -305,4 +315,4 @@ def explain(
             plan = table.explain(upsert=read_rows(file, table.schema, delimiter), options=pairs(option, "--option"))
         show_result(plan, output)
         return
-    show_text(table.scan(columns=_names(columns), filter=filter_by, as_of=as_of).explain(), output)
+    show_text(table.scan(columns=names(columns), filter=filter_by, as_of=as_of).explain(), output)

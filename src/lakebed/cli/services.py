@@ -20,7 +20,7 @@ from lakebed.cli.command import (
     show_result,
     table_command,
 )
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_records
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, show_facts, show_records
 from lakebed.services.archival import ArchivalResult
 from lakebed.services.cleaning import CleanResult
 from lakebed.services.clustering import ClusteringResult
@@ -95,7 +95,7 @@ def cluster(
     table: lakebed.Table,
     options: dict[str, str],
     sort: Annotated[
-        list[str] | None, typer.Option("--sort", help="A column to order rows by; give it once for each.")
+        list[str] | None, typer.Option("--sort", metavar="A,B", help="Columns to order rows by, separated by commas.")
     ] = None,
     layout: Annotated[Layout | None, typer.Option("--layout", help="One column after another, or a curve.")] = None,
     partition: PartitionPaths = None,
@@ -107,7 +107,7 @@ def cluster(
 ) -> ClusteringResult:
     """Rewrite small files as fewer and larger ones, in an order if one is given. Pending plans are run first."""
     return table.cluster(
-        sort,
+        names(sort),
         layout=layout.value if layout else None,
         partitions=partition,
         plan_only=plan_only,
@@ -122,7 +122,8 @@ def merge_small_files(
     table: lakebed.Table,
     options: dict[str, str],
     least: Annotated[
-        int, typer.Option("--least", min=2, help="Only in partition paths with so many small files or more.")
+        int,
+        typer.Option("--least", metavar="N", min=2, help="Only in partition paths with so many small files or more."),
     ] = 2,
     plan_only: PlanOnly = False,
     dry_run: DryRun = False,
@@ -192,7 +193,8 @@ def repair(
         list[str] | None,
         typer.Option(
             "--part",
-            help="properties, partition_metadata, orphans, metadata or duplicates; give it once for each. Without it"
+            metavar="A,B",
+            help="properties, partition_metadata, orphans, metadata or duplicates, separated by commas. Without it"
             " all are looked at and all but duplicates mended.",
         ),
     ] = None,
@@ -203,7 +205,7 @@ def repair(
 ) -> None:
     """Find what is wrong with a table and mend it: broken properties, folders that are no partitions, files that no
     commit names, a metadata table that differs, and (if named) all but the newest copy of a key."""
-    parts: Any = part
+    parts: Any = names(part)
     done = lakebed.repair(
         uri,
         parts,

@@ -19,6 +19,7 @@ from lakebed.cli.output import (
     Output,
     StorageOptions,
     Uri,
+    names,
     pairs,
     print_cut,
     read_rows,
@@ -61,20 +62,30 @@ def create(
         Path, typer.Option(exists=True, dir_okay=False, help="A Parquet, CSV or JSON-lines file with the columns.")
     ],
     delimiter: Delimiter = None,
-    key: Annotated[str, typer.Option(help="Record key fields, separated by commas; none: keys are generated.")] = "",
-    partition_by: Annotated[str, typer.Option(help="Partition fields, separated by commas.")] = "",
-    ordering: Annotated[str, typer.Option(help="Ordering fields, separated by commas.")] = "",
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A,B", help="Record key fields, separated by commas; none: keys are generated."),
+    ] = None,
+    partition_by: Annotated[
+        list[str] | None, typer.Option(metavar="A,B", help="Partition fields, separated by commas.")
+    ] = None,
+    ordering: Annotated[
+        list[str] | None, typer.Option(metavar="A,B", help="Ordering fields, separated by commas.")
+    ] = None,
     kind: Annotated[
         str, typer.Option("--type", help="cow or mor: whether updates rewrite files, or are logged and merged later.")
     ] = "cow",
     index: Annotated[str, typer.Option(help="bucket, record, [global_]bloom, [global_]simple or auto.")] = "auto",
     buckets: Annotated[int, typer.Option(help="Buckets of each partition, for the bucket index.")] = 0,
-    hash_fields: Annotated[str, typer.Option(help="Key fields the bucket follows from; none: all.")] = "",
+    hash_fields: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A,B", help="Key fields the bucket follows from, separated by commas; none: all."),
+    ] = None,
     merge: Annotated[str | None, typer.Option(help="event_time or commit_time.")] = None,
     sort: Annotated[str | None, typer.Option(help="key: rows of a file in the order of their keys; or none.")] = None,
     table_version: Annotated[int, typer.Option(help="9, 8 or 6.")] = 9,
     prop: Annotated[
-        list[str] | None, typer.Option("--property", help="KEY=VALUE, e.g. hoodie.table.name=trips.")
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="E.g. hoodie.table.name=trips.")
     ] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -84,12 +95,12 @@ def create(
         uri,
         read_rows(schema_from, delimiter=delimiter),
         type=kind,  # pyright: ignore[reportArgumentType]  # create() checks the word
-        key=_fields(key),
-        partition_by=_fields(partition_by),
-        ordering=_fields(ordering),
+        key=names(key),
+        partition_by=names(partition_by),
+        ordering=names(ordering),
         index=index,
         buckets=buckets or None,
-        hash_fields=_fields(hash_fields),
+        hash_fields=names(hash_fields),
         merge=merge,
         sort=sort,  # pyright: ignore[reportArgumentType]  # create() checks the word
         table_version=table_version,
@@ -103,7 +114,9 @@ def create(
 @app.command("list")
 def list_all(
     folder: Annotated[str, typer.Argument(help="A folder: a path or a URI.", show_default=False)],
-    depth: Annotated[int, typer.Option(min=0, help="How many levels of folders are searched below it.")] = 3,
+    depth: Annotated[
+        int, typer.Option(metavar="N", min=0, help="How many levels of folders are searched below it.")
+    ] = 3,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -198,7 +211,7 @@ def _for_people(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fields(text: str) -> list[str] | None:
-    return [part.strip() for part in text.split(",") if part.strip()] or None
+    return names([text])
 
 
 timeline_app = typer.Typer(help="The table's instants.", no_args_is_help=True)
@@ -268,16 +281,20 @@ def downgrade(
 
 def configure(
     uri: Uri,
-    settings: Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, e.g. hoodie.compact.inline=false.")] = None,
-    remove: Annotated[list[str] | None, typer.Option("--remove", help="KEY to take off: the default holds.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="E.g. hoodie.compact.inline=false.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="KEY", help="To take off: the default holds.")
+    ] = None,
     dry_run: DryRun = False,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Change settings that the table remembers, under its lock."""
-    changes: dict[str, str | None] = {**pairs(settings, "SETTINGS"), **dict.fromkeys(remove or [])}
+    changes: dict[str, str | None] = {**pairs(settings, "KEY=VALUE"), **dict.fromkeys(remove or [])}
     if not changes:
-        raise typer.BadParameter("name a setting to change or to remove", param_hint="SETTINGS")
+        raise typer.BadParameter("name a setting to change or to remove", param_hint="KEY=VALUE")
     table = open_table(uri, storage_option)
     show_result(table.configure(changes, dry_run=dry_run, options=pairs(option, "--option")), output)

@@ -1,0 +1,97 @@
+"""An example or two for each command, as `--help` and the documentation show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+from typer.models import CommandInfo
+
+# The table of the examples is the folder `trips`.
+EXAMPLES = {
+    "table create": (
+        "table create trips --schema-from rows.parquet --key id --partition-by city,day --ordering ts",
+        "table create trips --schema-from rows.csv --key id --type mor --index bucket --buckets 8",
+    ),
+    "table describe": ("table describe trips", "table describe s3://lake/trips --storage-option region=eu-west-1"),
+    "table list": ("table list s3://lake --depth 2",),
+    "table drop": ("table drop trips --dry-run", "table drop trips --yes"),
+    "timeline show": ("timeline show trips --limit 5",),
+    "files show": ("files show trips --partition oslo",),
+    "files skew": ("files skew trips",),
+    "index list": ("index list trips",),
+    "index create": (
+        "index create trips city",
+        "index create trips by_day --column ts --function date_format --option format=yyyy-MM-dd",
+    ),
+    "index build": ("index build trips",),
+    "index drop": ("index drop trips record_index",),
+    "index use": ("index use trips bucket --buckets 16 --field id,city",),
+    "index reshard": (
+        "index reshard trips record_index --file-groups 8",
+        "index reshard trips record_index --partition oslo=4",
+    ),
+    "index skew": ("index skew trips record_index --shards",),
+    "index verify": ("index verify trips",),
+    "index repair": ("index repair trips --index record_index",),
+    "services run": ("services run trips s3://lake/people --interval 30", "services run trips --once"),
+    "options list": ("options list --contains clean --verdict implemented",),
+    "options show": ("options show hoodie.index.type",),
+    "options check": ("options check job.properties", "options check job.properties --ignore-sync"),
+    "scan": (
+        "scan trips --filter \"city = 'Oslo' and fare > 10\" --columns id,fare",
+        "scan trips --as-of 2026-01-31 --output ndjson",
+    ),
+    "count": ("count trips --filter \"city = 'Oslo'\"",),
+    "get": ("get trips t1 t2", "get trips id:42,day:7"),
+    "locate": ("locate trips t1",),
+    "changes": ("changes trips --start 20260131120000000 --output ndjson",),
+    "cdc": ("cdc trips --start 20260131120000000 --output json",),
+    "upsert": ("upsert trips rows.csv --delimiter ';'", "upsert trips rows.json --partial"),
+    "insert": ("insert trips rows.json",),
+    "bulk-insert": ("bulk-insert trips rows.parquet",),
+    "insert-overwrite": ("insert-overwrite trips rows.parquet", "insert-overwrite trips rows.parquet --table"),
+    "delete": ("delete trips t1 t2", "delete trips --where \"city = 'Oslo'\" --dry-run"),
+    "delete-partitions": ("delete-partitions trips '2025-*' --dry-run",),
+    "explain": ("explain trips rows.parquet", "explain trips --filter \"city = 'Oslo'\""),
+    "compact": ("compact trips --when-due", "compact trips --plan-only"),
+    "cluster": ("cluster trips --sort city,fare --layout hilbert",),
+    "merge-small-files": ("merge-small-files trips --least 4",),
+    "clean": ("clean trips --dry-run", "clean trips --option hoodie.clean.commits.retained=3"),
+    "archive": ("archive trips --dry-run",),
+    "expire-partitions": ("expire-partitions trips --days 30 --dry-run",),
+    "savepoint": ("savepoint trips --comment 'before the migration'", "savepoint trips --list"),
+    "restore": ("restore trips 20260131120000000 --dry-run",),
+    "rollback": ("rollback trips 20260131120000000",),
+    "configure": ("configure trips hoodie.compact.inline=false", "configure trips --remove hoodie.compact.inline"),
+    "repair": ("repair trips --dry-run", "repair trips --part orphans,metadata"),
+    "upgrade": ("upgrade trips --to 9 --dry-run",),
+    "downgrade": ("downgrade trips --to 6 --dry-run",),
+    "rescale": ("rescale trips --buckets 16 --dry-run",),
+    "advise": ("advise trips --batch rows.parquet", "advise rows.parquet --key id --partition-by city,day"),
+}
+
+
+class _Command(TyperCommand):
+    def get_help(self, ctx: Any) -> str:
+        """The help of typer, with "<str>..." for its "<list[str]>" in the same width."""
+        return super().get_help(ctx).replace("<list[str]>", "<str>...   ")
+
+
+def add_examples(app: typer.Typer) -> None:
+    """Show the examples below the help of each command of `app`, and no types of Python in it."""
+    for name, command in _commands(app, ""):
+        lines = [f"  lakebed {example}" for example in EXAMPLES.get(name, ())]
+        command.cls = _Command
+        command.epilog = "\n".join(["\b", "Examples:", *lines])
+
+
+def _commands(app: typer.Typer, prefix: str) -> Iterator[tuple[str, CommandInfo]]:
+    for command in app.registered_commands:
+        name = command.name or (command.callback.__name__.replace("_", "-") if command.callback else "")
+        yield prefix + name, command
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            yield from _commands(group.typer_instance, f"{prefix}{group.name} ")
