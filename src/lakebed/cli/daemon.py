@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from lakebed.cli.command import DryRun, WriteOptions
 from lakebed.cli.output import Form, Output, StorageOptions, pairs
 from lakebed.errors import LakebedError
 from lakebed.services.daemon import ServiceEvent
+from lakebed.wording import count_text
 
 _STYLES = {"ran": "green", "failed": "red", "held": "yellow", "due": "dim", "nothing": "dim", "stopped": "bold"}
 _STATES = {"due": "at work", "ran": "in shape", "nothing": "in shape", "failed": "failed", "held": "left to others"}
@@ -122,6 +124,8 @@ def run(
     """
     stop = threading.Event()
     first: Exception | None = None
+    counts: Counter[str] = Counter()
+    busy: set[str] = set()
     with _stopped_by_signals(stop), ServicesView(uris) as view:
         for event in lakebed.run_services(
             uris,
@@ -133,10 +137,17 @@ def run(
             stop=stop,
         ):
             first = first or event.error
+            counts[event.kind] += 1
+            busy.add(event.table)
             if output.is_for_programs:
                 typer.echo(json.dumps(event.to_dict(), ensure_ascii=False, default=str))
             else:
                 view.show(event)
+    if (once or dry_run) and not output.is_for_programs:
+        parts = [f"{count_text(counts[kind], 'service')} {kind}" for kind in ("due" if dry_run else "ran", "failed")]
+        left = f", {count_text(counts['held'], 'table')} left to others" if counts["held"] else ""
+        idle = len(set(uris) - busy)
+        typer.echo(f"{count_text(len(set(uris)), 'table')}: {', '.join(parts)}{left}; nothing was due on {idle}")
     if first is not None and (once or dry_run):
         raise typer.Exit(first.exit_code if isinstance(first, LakebedError) else 1)
 

@@ -8,6 +8,7 @@ import base64
 import csv
 import json
 import math
+import re
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from rich.table import Table
 
 from lakebed.cli.json_file import Rows, read_json_rows
 from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.wording import count_text
 
 
 class Form(StrEnum):
@@ -172,7 +174,14 @@ def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, heade
         console.width = max(
             console.width, console.measure(table, options=console.options.update_width(1 << 20)).maximum
         )
-    console.print(table)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        console.file.write(_PADDING.sub(r"\1", line) + "\n")
+
+
+# Spaces at the end of a line, before and between the codes that end a style.
+_PADDING = re.compile(r"[ ]*((?:\x1b\[0m)?)(?:\x1b\[[0-9;]*m|[ ])*$")
 
 
 def _cell(value: object) -> str:
@@ -204,6 +213,8 @@ def _plain(value: object) -> object:
 
 Delimiter = Annotated[str | None, typer.Option(help="What separates the fields of a CSV file.")]
 
+_NO_VALUE = re.compile(r"CSV column #(\d+): [^']*'(.*)'", re.DOTALL)
+_OTHER_LENGTH = re.compile(r"Expected \d+ columns, got \d+")
 _DELIMITERS = (";", "\t", "|", ",")
 _KINDS = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
@@ -237,7 +248,36 @@ def _csv(path: Path, schema: pa.Schema | None, delimiter: str) -> pa.Table:
     plain = {f.name: f.type for f in schema or () if not pa.types.is_nested(f.type)}
     convert = pyarrow.csv.ConvertOptions(column_types=plain, strings_can_be_null=True, quoted_strings_can_be_null=False)
     options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    return pyarrow.csv.read_csv(path, parse_options=options, convert_options=convert)
+    try:
+        return pyarrow.csv.read_csv(path, parse_options=options, convert_options=convert)
+    except pa.ArrowInvalid as error:
+        raise _csv_error(path, delimiter, plain, str(error)) from error
+
+
+def _csv_error(path: Path, delimiter: str, types: Mapping[str, pa.DataType], message: str) -> InvalidRecord:
+    """Arrow's error with the line and the column's name, where the line is found."""
+    value, length = _NO_VALUE.search(message), _OTHER_LENGTH.search(message)
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        header = next(reader, [])
+        line = reader.line_num + 1
+        for row in reader:
+            if value and len(row) == len(header) and row[int(value[1])] == value[2]:
+                column = header[int(value[1])]
+                kind = str(types.get(column, "value of the column's type"))
+                return InvalidRecord(
+                    f"{path}, line {line}, column {column}: {value[2]!r} is no {kind}",
+                    hint="correct the value, or leave the field empty for null",
+                    context={"line": line, "column": column, "type": kind},
+                )
+            if length and row and len(row) != len(header):
+                return InvalidRecord(
+                    f"{path}, line {line}: {count_text(len(row), 'field')}, the header has {len(header)}",
+                    hint='correct the line; a value that holds the delimiter is written in "quotes"',
+                    context={"line": line},
+                )
+            line = reader.line_num + 1
+    return InvalidRecord(f"{path} cannot be read: {message}", hint="correct the file, or cast the column")
 
 
 def _check_delimiter(path: Path, names: Sequence[str]) -> None:

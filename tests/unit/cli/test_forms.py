@@ -14,7 +14,7 @@ import pytest
 
 import lakebed
 from lakebed.cli.main import invoke
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, InvalidRecord
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("zip", pa.string()), ("price", pa.decimal128(8, 2)), ("x", pa.float32()), ("ts", pa.int64())]
@@ -175,3 +175,30 @@ def test_an_error_of_no_class_is_a_sentence_and_a_traceback_on_demand(
     assert "Traceback" not in said
     assert invoke(["--traceback", "count", uri]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_error_in_a_csv_file_names_line_and_column(
+    capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.csv"
+    for text, said in (
+        ('id,zip,price,x,ts\n2,"a\nb",1,1,3\n3,c,much,1,3\n', "line 4, column price: 'much' is no decimal128(8, 2)"),
+        ("id,zip,price,x,ts\n2,a,1,1,3\n3,c\n", "line 3: 2 fields, the header has 5"),
+    ):
+        rows.write_text(text)
+        assert invoke(["upsert", uri, str(rows)]) == InvalidRecord.exit_code
+        assert said in capsys.readouterr().err
+        assert lakebed.open(uri).count() == 1
+
+
+def test_no_line_of_a_table_ends_in_spaces(capsys: pytest.CaptureFixture[str], uri: str) -> None:
+    lakebed.open(uri).upsert([{"id": 2, "zip": "z" * 200, "price": 2, "x": 0.5, "ts": 1}])
+    assert invoke(["scan", uri, "--columns", "id,zip"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line != line.rstrip()] == []
+
+
+def test_services_run_once_ends_with_what_was_done(capsys: pytest.CaptureFixture[str], uri: str) -> None:
+    assert invoke(["services", "run", uri, "--once"]) == 0
+    assert (
+        capsys.readouterr().out.splitlines()[-1] == "1 table: 0 services ran, 0 services failed; nothing was due on 1"
+    )
