@@ -96,8 +96,10 @@ def test_same_history_same_table(spark: SparkSession, tmp_path: Path, index: str
             continue
         assert rows_of(distributed.scan().to_arrow()) == stored, f"step {n}"
         assert rows_of(distributed.scan().to_spark().toArrow()) == stored, f"step {n}"
-    for what in ([3, 5, 8], "v = 'v1'"):
-        assert local.delete(what).deleted == distributed.delete(what).deleted
+    for what in ({"keys": [3, 5, 8]}, {"where": "v = 'v1'"}):
+        counted = [table.delete(**what, dry_run=True).deleted for table in (local, distributed)]
+        assert [table.delete(**what).deleted for table in (local, distributed)] == counted
+        assert counted[0] == counted[1]
 
 
 @pytest.mark.parametrize("java", [True, False], ids=["java", "no java"])

@@ -299,9 +299,10 @@ def test_rows_read_with_their_generated_keys_are_not_added_again(uri: str) -> No
     lakebed.write(rows(*FIRST), uri, options)
     table = lakebed.open(uri)
     read = table.scan(filter="id < 2", meta=True).to_arrow()
-    with refused(uri, UnsupportedFeature, "recordkey.field"):
-        lakebed.write(read, uri, options)
-    lakebed.write(read.select(SCHEMA.names).to_reader(), uri, options)
+    for again in (read, read.select(SCHEMA.names).to_reader()):
+        with refused(uri, UnsupportedFeature, "recordkey.field"):
+            lakebed.write(again, uri, options)
+    lakebed.write(rows(*FIRST[:2]).to_reader(), uri, options)
     assert content(table) == sorted([*FIRST, *FIRST[:2]])
     lakebed.write(read, uri, options | {"hoodie.datasource.write.operation": "bulk_insert"})
     assert content(table) == sorted([*FIRST, *FIRST[:2], *FIRST[:2]])
