@@ -61,8 +61,11 @@ class View:
     def _repr_html_(self) -> str:
         table = self.to_arrow()
         cut = "".join(f"<p>{html.escape(line)}</p>" for line in self._cut(table))
-        picture = self.plot() if isinstance(self, BucketSkewView) else ""
-        return picture + arrow_html(self._shown(table)) + cut
+        return self._picture() + arrow_html(self._shown(table)) + cut
+
+    def _picture(self) -> str:
+        """What a notebook shows above the table."""
+        return ""
 
     def _shown(self, table: pa.Table) -> pa.Table:
         return table.slice(max(0, table.num_rows - _PREVIEWED) if self.newest_last else 0, _PREVIEWED)
@@ -207,6 +210,9 @@ class BucketSkewView(View):
             f' role="img" aria-label="{text}">{bars}<line x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#888"'
             f' stroke-dasharray="4"/><text x="0" y="{_HEIGHT + _ROOM - 8}" font-size="12">{text}</text></svg>'
         )
+
+    def _picture(self) -> str:
+        return self.plot()
 
 
 class FilesView(View):

@@ -8,7 +8,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import UnsupportedFeature
-from lakebed.storage.base import parse_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,6 +141,8 @@ def read_mark(uri: str) -> str:
 
 def reads_table(data: DataFrame, uri: str) -> bool:
     """Whether the DataFrame is made of rows of the table: by `to_spark()`, or by `format("lakebed")`. No job runs."""
+    from lakebed.storage.base import parse_uri  # `import lakebed` passes this file, and loads no storage
+
     try:
         frame: Any = getattr(data, "_jdf", None)
         if frame is None:

@@ -54,7 +54,7 @@ def for_workers(fn: Callable[..., Any], *, tuning: bool = False) -> Callable[...
                 try:
                     __import__(package)
                 except ImportError as error:
-                    found = f"{lacking}{package}: {sys.executable} ({error})"
+                    found = f"{lacking}{error.name or package}: {sys.executable} ({error})"
                     raise ImportError(f"{found}. To go on, {how}.") from None
             unpacked.append(pickle.loads(sent))
         return unpacked[0](*given)

@@ -62,3 +62,9 @@ def test_a_python_that_lacks_a_package_says_which_and_what_to_set(package: str) 
     last = run.stderr.decode().splitlines()[-1]
     assert last.startswith(f"ImportError: Spark's workers have no {package}: {sys.executable} (")
     assert f"set {DRIVER_PYTHON} to a Python that has lakebed" in last
+
+
+def test_the_package_is_imported_without_arrow_numpy_and_spark() -> None:
+    code = "import sys, lakebed; print([m for m in ('pyarrow', 'numpy', 'pyspark', 'fastavro') if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
