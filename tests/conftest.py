@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if is_small() and not any("::" in argument for argument in config.args):
         taken = list(_each_value_once(item for item in items if not item.get_closest_marker("full")))
         first = set(_one_case_of_costly_tests(taken))
-        taken = first if run() == "small" else set(taken) - first
+        taken = first if run() == "small" else {*taken} - first
         config.hook.pytest_deselected(items=[item for item in items if item not in taken])
         items[:] = [item for item in items if item in taken]
 
@@ -92,9 +92,12 @@ def _each_value_once(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
 
 
 def _one_case_of_costly_tests(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """The items, with one case of each test that has the mark `one_case`; which one differs from test to test."""
+    """The items without those with the mark `rest`, and one case of each test that has the mark `one_case`; which one
+    differs from test to test."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
+        if item.get_closest_marker("rest"):
+            continue
         if item.get_closest_marker("one_case") and not item.get_closest_marker("every_case"):
             cases[item.nodeid.partition("[")[0]].append(item)
         else:

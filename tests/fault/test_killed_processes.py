@@ -97,6 +97,7 @@ def test_a_process_killed_at_a_call_of_storage_loses_nothing_that_it_acknowledge
             whole(uri, found, 4)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("index", "version", "stop_at"), STOPS[1:2])
 def test_a_process_frozen_at_a_call_of_storage_acknowledges_nothing_that_is_gone(
     index: str, version: int, stop_at: int

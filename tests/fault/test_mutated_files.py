@@ -11,6 +11,8 @@ from __future__ import annotations
 import resource
 from collections import Counter
 
+import pytest
+
 from lakebed.errors import CorruptFile, LakebedError
 from support.mutated_tables import ASKED, CASES_A_TABLE, IN_PLACE, QUESTIONS, TABLES, Case, case, placed
 from support.sampling import FUZZ, today, whole
@@ -82,6 +84,7 @@ def is_named(case: Case, error: LakebedError) -> bool:
     return isinstance(error, CorruptFile) or case.kind == "properties" or name in f"{error} {error.context}"
 
 
+@pytest.mark.rest
 def test_mutated_files_give_the_right_rows_or_an_error_that_names_them() -> None:
     seen, wrong = Counter[str](), list[str]()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

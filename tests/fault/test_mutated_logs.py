@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import pytest
+
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro.wrappers import Wrapped
 from lakebed.format.data_block import open_data_block
@@ -129,6 +131,7 @@ def wrong(case: Damaged) -> str:
     return ""
 
 
+@pytest.mark.rest
 def test_damaged_logs_give_the_blocks_that_are_whole_or_an_error() -> None:
     seen, bad = Counter[str](), list[str]()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -110,6 +110,7 @@ class Case:
         return {name: self.values[name] for name in names}
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(ONLY is not None, reason="one case is run")
 @pytest.mark.parametrize("pair", todays(PAIRS, 4, HISTORIES), ids="-to-".join)
 def test_rows_are_the_same_on_both_sides_of_every_bound(pair: tuple[str, str]) -> None:

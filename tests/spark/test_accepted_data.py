@@ -17,6 +17,8 @@ from lakebed.operations import hudi_job
 from lakebed.read.spark import TIME_TYPE
 from lakebed.table import Table
 
+pytestmark = pytest.mark.rest
+
 ON_SPARK = {"lakebed.local.rows": 0}
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("n", pa.int32())])
 NESTED = pa.schema(

@@ -85,6 +85,7 @@ def test_sorted_tables_join_and_group_without_exchange_and_sort(tmp_path: Path, 
         check(lakebed.by_buckets(plain.sql(query)), plain.sql(ordinary), sort=False)
 
 
+@pytest.mark.rest
 def test_partitions_log_files_and_a_multiple_of_buckets(tmp_path: Path, plain: Any) -> None:
     """A bucket spans partition paths; slices with log files come through Python, in one partition with the others."""
     a = made(tmp_path, plain, "a", trips(), partition_by="city", type="mor")

@@ -13,6 +13,8 @@ import lakebed
 from lakebed.index.record import RecordIndex
 from support.hostile_columns import hostile_rows, hostile_schema
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.parametrize(
     "index",

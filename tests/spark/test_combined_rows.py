@@ -10,6 +10,8 @@ import pytest
 import lakebed
 from support.write_tables import SCHEMA, content, rows
 
+pytestmark = pytest.mark.rest
+
 MOVES = {f"hoodie.{name}.index.update.partition.path": True for name in ("record", "simple")}
 
 

@@ -10,6 +10,8 @@ import pytest
 
 import lakebed
 
+pytestmark = pytest.mark.rest
+
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("city", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("text", pa.string())]
 )

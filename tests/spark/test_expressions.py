@@ -207,6 +207,7 @@ def number_expressions() -> dict[str, RowExpression]:
     return found
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("settings", SESSIONS[:2], ids=range(2))
 def test_paths_by_time_of_numbers_are_equal(spark: Any, settings: dict[str, str]) -> None:
     assert_equal_in(spark, typed_rows(), number_expressions(), settings)
@@ -249,6 +250,7 @@ def text_expressions() -> dict[str, RowExpression]:
     return found
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("settings", SESSIONS[1:3], ids=range(2))
 def test_paths_by_time_of_texts_are_equal(spark: Any, settings: dict[str, str]) -> None:
     assert_equal_in(spark, pa.table({"s": pa.array(DATE_TEXTS, pa.string())}), text_expressions(), settings)

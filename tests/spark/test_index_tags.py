@@ -133,6 +133,7 @@ def test_both_engines_tag_alike(spark: Any, tmp_path: Path, index: Any, rules: M
     assert any(row[3] is not None for row in found[0])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("index", [SimpleIndex(), GlobalSimpleIndex(), GlobalSimpleIndex(False)])
 @pytest.mark.parametrize("rules", [MergeRules(), MergeRules(("ts",))], ids=["commit time", "event time"])
 def test_both_engines_number_the_rows_of_base_files_alike(
@@ -169,6 +170,7 @@ def test_both_engines_number_the_rows_of_base_files_alike(
     assert all((row[3] is None) == (row[2] is None) for row in found[0])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_bloom_search_in_tasks_finds_what_this_process_finds(
     spark: Any, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

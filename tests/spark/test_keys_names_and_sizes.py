@@ -11,6 +11,8 @@ import pytest
 
 import lakebed
 
+pytestmark = pytest.mark.rest
+
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 
 

@@ -14,6 +14,8 @@ from lakebed.format.row_groups import nan_chunks
 from lakebed.handles import file_writer
 from lakebed.table import Table
 
+pytestmark = pytest.mark.rest
+
 NAN = math.nan
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("d", pa.float64()), ("f", pa.float32()), ("s", pa.struct([("x", pa.float64())]))]

@@ -10,6 +10,8 @@ import pytest
 import lakebed
 from support.write_tables import SCHEMA, content, rows
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.parametrize(
     ("kind", "index"), [("cow", "simple"), ("mor", "bucket"), ("mor", "record"), ("cow", "global_simple")]

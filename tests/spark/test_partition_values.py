@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 import lakebed
 from lakebed.errors import InvalidRecord
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.parametrize("index", ["bucket", "simple"])
 def test_bad_partition_values_are_refused_and_nothing_is_written(spark: SparkSession, tmp_path: Path, index: str):

@@ -138,6 +138,7 @@ def test_many_keys_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.Monke
     assert table.exists(["k0", "k60", "k3050"]).to_pylist() == [False, True, True]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("large", [1, 1_000_000])
 @pytest.mark.parametrize("index", ["record", "record_level_index"])
 def test_keys_that_inserts_store_again_are_noted(

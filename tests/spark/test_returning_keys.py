@@ -11,6 +11,8 @@ import lakebed
 from lakebed.index.bloom import search
 from support.write_tables import SCHEMA, content, rows
 
+pytestmark = pytest.mark.rest
+
 ON_SPARK = {"lakebed.local.rows": 0, "hoodie.parquet.small.file.limit": 0}
 
 

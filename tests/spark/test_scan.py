@@ -229,6 +229,7 @@ def test_a_table_without_rows_gives_a_frame_with_its_columns(tmp_path: Path, spa
     assert frame.count() == 0
 
 
+@pytest.mark.rest
 @pytest.mark.filterwarnings("ignore:lakebed scans through Python")
 @pytest.mark.parametrize(("dropped", "through"), [("true", ""), ("false", "python")])
 def test_no_columns_and_columns_of_paths(

@@ -20,6 +20,8 @@ from lakebed.table import Table
 from support.same_rows import assert_same_rows
 from support.sampling import HISTORIES, todays
 
+pytestmark = pytest.mark.rest
+
 SETTINGS = [
     ("spark.sql.timestampType", "TIMESTAMP_NTZ"),
     ("spark.sql.caseSensitive", "true"),

@@ -12,6 +12,8 @@ import lakebed
 from lakebed.errors import InvalidRecord
 from lakebed.expressions.key_text import SharedText
 
+pytestmark = pytest.mark.rest
+
 ON_SPARK = {"lakebed.local.rows": 0}
 ONE, OTHER = ("x", "y,b:z"), ("x,b:y", "z")
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])

@@ -15,7 +15,7 @@ import lakebed
 from lakebed.engine.spark_session import optimizer_rows
 from lakebed.table import Table
 
-pytestmark = pytest.mark.small_frames
+pytestmark = [pytest.mark.rest, pytest.mark.small_frames]
 
 SCHEMA = "id bigint, city string, at timestamp, day date, price decimal(9,2), tags array<string>, ts bigint"
 

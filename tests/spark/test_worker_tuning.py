@@ -13,6 +13,8 @@ import pytest
 import lakebed
 from lakebed.table import Table
 
+pytestmark = pytest.mark.rest
+
 OPTION = "lakebed.spark.worker.tuning"
 TASKS = 8
 _numbers = count()

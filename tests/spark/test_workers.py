@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 BODY = Path(__file__).with_name("workers_session.py")
 
 
+@pytest.mark.rest
 def test_a_local_session_without_a_chosen_python_and_workers_without_lakebed(spark: Any, tmp_path: Path) -> None:
     """`spark` only so that the machine is known to have Java."""
     path = tmp_path / "path"

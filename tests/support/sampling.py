@@ -10,7 +10,9 @@
 The rule of `make test` and `make test-rest` together: every test runs, and every value of each of its parameters is in
 a case (each index, table type, table version, verb, service and codec), but not every pair of values. Every path that
 changes storage is struck at some of its steps. `make test` alone has one case of each test that needs a JVM or seconds
-(the mark `one_case`), another value in each test, and all the cases of the quick ones.
+(the mark `one_case`), another value in each test, and all the cases of the quick ones. Tests with the mark `rest` are
+in `make test-rest` alone: they take seconds for a detail, or show again on Spark what tests in process show of the same
+code.
 
 Two marks are exceptions. `full` is in neither: tests that add no feature but pairs, rounds or time, and tests whose
 outcome hangs on the time at which processes are stopped, since whether a change lands must not hang on chance.

@@ -131,6 +131,7 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue()
 
 
+@pytest.mark.rest
 def test_parquet_blocks_that_become_large_are_refused() -> None:
     text = record(("v", [NULL, "string"]))
     pages = parquet(pa.table({"v": ["x" * (1 << 20)] * 400}), use_dictionary=False, write_statistics=False)

@@ -137,6 +137,7 @@ def gigabyte_file_group(folder: Path) -> tuple[str, int]:
     return uri, size
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_a_merge_into_a_gigabyte_stays_within_the_bound_and_300_mb(tmp_path: Path) -> None:
     uri, size = gigabyte_file_group(tmp_path)

@@ -46,6 +46,7 @@ def files_after_each_commit(version: int) -> tuple[list[Counter[tuple[str, str]]
     return seen, looks
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_what_is_cleaned_does_not_depend_on_how_often_it_is_looked_for(
     version: int, monkeypatch: pytest.MonkeyPatch

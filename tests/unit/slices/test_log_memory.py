@@ -55,6 +55,7 @@ def wide_rows(version: int) -> pa.Table:
     return pa.table(columns, names=["id", "ts", "payload"])
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 @pytest.mark.parametrize("merge", todays(MERGES, 2, HISTORIES))
 def test_logs_beyond_the_bound_are_merged_within_it(merge: Any, tmp_path: Path) -> None:
