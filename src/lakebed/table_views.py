@@ -61,11 +61,7 @@ class View:
     def _repr_html_(self) -> str:
         table = self.to_arrow()
         cut = "".join(f"<p>{html.escape(line)}</p>" for line in self._cut(table))
-        return self._picture() + arrow_html(self._shown(table)) + cut
-
-    def _picture(self) -> str:
-        """What a notebook shows above the table."""
-        return ""
+        return arrow_html(self._shown(table)) + cut
 
     def _shown(self, table: pa.Table) -> pa.Table:
         return table.slice(max(0, table.num_rows - _PREVIEWED) if self.newest_last else 0, _PREVIEWED)
@@ -211,8 +207,8 @@ class BucketSkewView(View):
             f' stroke-dasharray="4"/><text x="0" y="{_HEIGHT + _ROOM - 8}" font-size="12">{text}</text></svg>'
         )
 
-    def _picture(self) -> str:
-        return self.plot()
+    def _repr_html_(self) -> str:
+        return self.plot() + super()._repr_html_()
 
 
 class FilesView(View):
