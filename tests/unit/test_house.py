@@ -244,7 +244,7 @@ def short_functions_called_once() -> dict[str, list[str]]:
         }
         for function in functions(tree):
             body = body_of(function)
-            is_private = function.name.startswith("_") and not function.name.endswith("__")
+            is_private = function.name.startswith("_") and not function.name.endswith("_")  # as `_repr_html_` does
             is_once = uses[function.name] == 1 and function.name in called - names_in(function)
             is_short = bool(body) and (body[-1].end_lineno or 0) - body[0].lineno < SHORT
             if is_private and is_once and is_short and not function.decorator_list:
