@@ -84,6 +84,7 @@ def test_rings_and_resizes_of_both(case: Case, tmp_path: Path, oracle: HudiOracl
     turns.check()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("runs", todays(("hudi runs it", "lakebed runs it"), 2, INTEROP))
 def test_rows_written_beside_a_resize_are_as_the_last_write_left_them(
     runs: str, tmp_path: Path, oracle: HudiOracle

@@ -39,6 +39,7 @@ def shown(found: pa.Table) -> list[Row]:
     return sorted((r["id"], r["day"], r["hour"], r["text"]) for r in found.to_pylist())
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", some(["9", "6"], "6"))
 def test_all_reads_take_the_values_from_the_paths(version: str, tmp_path: Path, oracle: HudiOracle) -> None:
     folder, job = tmp_path / "t", {**JOB, "hoodie.write.table.version": version}

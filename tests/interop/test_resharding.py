@@ -51,6 +51,7 @@ def counts(table: Path, of_global: int, of_path: int) -> int | dict[str, int]:
     return {path: of_path + n for n, path in enumerate(paths)} if paths else of_global
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", todays(TABLES, 2, INTEROP))
 def test_hudi_reads_and_writes_on_after_resharding(name: str, tmp_path: Path, oracle: HudiOracle) -> None:
     made = golden(name)

@@ -18,6 +18,7 @@ ROUNDS = rounds(5)
 LATE = {"hoodie.metadata.compact.max.delta.commits": "100"}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("kind", "version", "index"), todays(CASES, 8, INTEROP))
 def test_each_goes_back_to_what_the_other_saved(
     kind: str, version: int, index: str, tmp_path: Path, oracle: HudiOracle

@@ -90,6 +90,7 @@ def test_a_large_file_goes_in_parts(s3: dict[str, Any]) -> None:
     assert client(s3).head_object(Bucket="lake", Key="large/f")["ETag"].endswith('-3"')
 
 
+@pytest.mark.rest
 def test_more_objects_than_a_page_are_listed_and_deleted(s3: dict[str, Any]) -> None:
     storage = open_storage("s3://lake/many", s3["options"])
     raw = client(s3)

@@ -367,6 +367,7 @@ def test_a_write_that_is_cut_short_leaves_the_file_as_it_was(tmp_path: Path) -> 
     assert is_free(storage)
 
 
+@pytest.mark.rest
 def test_a_waiting_thread_gets_the_lock_before_others_have_had_it_often(tmp_path: Path) -> None:
     program = """
         import sys, time

@@ -94,6 +94,7 @@ def again(kind: int, value: bytes) -> bytes:
     return value
 
 
+@pytest.mark.rest
 @pytest.mark.larger_set
 def test_footers_of_every_golden_file_are_the_same_bytes_again() -> None:
     seen = 0

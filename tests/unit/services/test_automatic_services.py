@@ -46,6 +46,7 @@ def bucket(make: Make) -> Make:
     return create
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("kind", "version"), todays([("cow", 9), ("mor", 8), ("cow", 6), ("mor", 9), ("mor", 6)], 4, HISTORIES)
 )
