@@ -14,6 +14,7 @@ import lakebed
 from lakebed.errors import InvalidOption, StorageError
 from lakebed.read.reopening import MOST_LOOKS
 from lakebed.slices.snapshot import CleanedView, Snapshot
+from lakebed.storage import open_storage
 from lakebed.table import Table
 from support.crash_tables import rows, state
 from support.sampling import HISTORIES, todays_of
@@ -78,6 +79,10 @@ def shown(scan: Any) -> set[tuple[int, str]]:
     return {(row["id"], row["v"]) for row in scan.to_arrow().to_pylist()}
 
 
+def data_files(table: Table) -> set[str]:
+    return {info.path for info in open_storage(table.uri).list() if not info.path.startswith(".hoodie/")}
+
+
 @contextmanager
 def before_files_are_listed(do: Callable[[], object], *, times: int = 1) -> Iterator[None]:
     """It happens when the files of a view are about to be listed, so often at most."""
@@ -101,9 +106,12 @@ def test_a_scan_that_is_read_after_a_clean_shows_the_table_of_then(
     version, table_type, metadata = kind
     table = create(version, table_type, metadata=metadata)
     scan = table.scan()
+    then, files = shown(table.scan()), data_files(table)
     change(table)
     table.clean(options=RETAINED)
-    assert shown(scan) == shown(table.scan())
+    now = shown(table.scan())
+    # where no file of then was deleted the scan may go on with its own view
+    assert shown(scan) in ([now, then] if files <= data_files(table) else [now])
     assert scan.count() == table.count()
 
 
