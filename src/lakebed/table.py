@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
@@ -46,7 +45,7 @@ from lakebed.services.cleaning import CleanResult, clean
 from lakebed.services.clustering import ClusteringResult, cluster, merge_small_files
 from lakebed.services.compaction import CompactionResult, compact
 from lakebed.services.configure import Configured, configure
-from lakebed.services.driver import engine_for, engine_for_all
+from lakebed.services.driver import fitting_context
 from lakebed.services.due import run_due_services
 from lakebed.services.log_compaction import compact_logs
 from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
@@ -908,13 +907,11 @@ class Table:
 
     def _service_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         """For a service that merges the table's log files."""
-        context = self._context(None, options, verb)
-        return replace(context, engine=engine_for(context.opened, context.engine, self._spark))
+        return fitting_context(self._context(None, options, verb), "logs", self._spark)
 
     def _rewriting_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         """For a service that may rewrite every file of the table."""
-        context = self._context(None, options, verb)
-        return replace(context, engine=engine_for_all(context.opened, context.engine, self._spark))
+        return fitting_context(self._context(None, options, verb), "files", self._spark)
 
     def _context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         self._config = load_table_config(self._storage)

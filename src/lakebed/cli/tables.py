@@ -5,6 +5,7 @@ change its settings or version.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,14 +138,15 @@ def _in_list(uri: str, storage_options: dict[str, str]) -> dict[str, Any]:
         last = table.timeline.last
     except LakebedError as error:
         return {"location": uri, "note": error.message}
-    stored = table.properties
+    return {"location": uri, **_kind_and_fields(table.properties), "newest_instant": last.time if last else None}
+
+
+def _kind_and_fields(stored: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "location": uri,
         "version": int(stored.get("hoodie.table.version", "0")),
         "type": stored.get("hoodie.table.type", ""),
-        "key": _fields(stored.get("hoodie.table.recordkey.fields", "")) or [],
-        "partitions": _fields(stored.get("hoodie.table.partition.fields", "")) or [],
-        "newest_instant": last.time if last else None,
+        "key": names([stored.get("hoodie.table.recordkey.fields", "")]) or [],
+        "partitions": names([stored.get("hoodie.table.partition.fields", "")]) or [],
     }
 
 
@@ -159,7 +161,7 @@ def drop(
 ) -> None:
     """Delete a table with all its rows and its history; other files in its folder stay, and are shown."""
     storage_options = pairs(storage_option, "--storage-option")
-    if not lakebed.exists(uri, storage_options=storage_options) and missing_ok:
+    if missing_ok and not lakebed.exists(uri, storage_options=storage_options):
         dropped, left = False, []
     else:
         if not (yes or dry_run):
@@ -188,11 +190,8 @@ def _facts(table: lakebed.Table) -> dict[str, Any]:
     return {
         "table": table.name,
         "location": table.uri,
-        "version": int(stored.get("hoodie.table.version", "0")),
-        "type": stored.get("hoodie.table.type", ""),
-        "key": _fields(stored.get("hoodie.table.recordkey.fields", "")) or [],
-        "partitions": _fields(stored.get("hoodie.table.partition.fields", "")) or [],
-        "ordering": _fields(ordering) or [],
+        **_kind_and_fields(stored),
+        "ordering": names([ordering]) or [],
         "merge": stored_merge_mode(stored) or "",
         "index": table.indexes.index.explain(),
         **({"chosen": reason} if (reason := table.indexes.reason) else {}),
@@ -208,10 +207,6 @@ def _for_people(facts: dict[str, Any]) -> dict[str, Any]:
     """For people, including what the table does not have."""
     none = {"key": "generated", "partitions": "none", "ordering": "none", "newest_instant": "none"}
     return facts | {name: word for name, word in none.items() if not facts[name]}
-
-
-def _fields(text: str) -> list[str] | None:
-    return names([text])
 
 
 timeline_app = typer.Typer(help="The table's instants.", no_args_is_help=True)

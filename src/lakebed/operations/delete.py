@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.engine.base import GROUP, Rows, persisted
 from lakebed.errors import InvalidOption
@@ -69,7 +70,7 @@ def _refuse_ambiguous(keys: Any) -> None:
             f" t.delete(where={keys!r})",
             context={"argument": "keys"},
         )
-    if is_expression(keys):
+    if isinstance(keys, pc.Expression):
         raise InvalidOption(f"{keys} is a condition, not keys", hint="give it by its name: t.delete(where=...)")
     if isinstance(keys, bytes | int | float | date | Decimal):
         raise InvalidOption(f"delete() takes keys as a list, not {keys!r}", hint=f"t.delete([{keys!r}])")
@@ -166,11 +167,6 @@ def _with_fields(context: WriteContext, asked: LookupKeys) -> pa.Table:
 def is_condition(what: Any) -> bool:
     """Whether it selects rows by a condition."""
     return isinstance(what, Where)
-
-
-def is_expression(what: Any) -> bool:
-    """Whether it is a condition of Arrow's."""
-    return type(what).__module__.startswith("pyarrow._compute")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakebed.index.base import KeyLookup
-from lakebed.wording import count_text, rows_html, size_text, text_html
+from lakebed.wording import Printed, count_text, rows_html, size_text, text_html
 from lakebed.write_status import WriteStatus
 
 
-@dataclass(frozen=True)
-class WriteResult:
+@dataclass(frozen=True, repr=False)
+class WriteResult(Printed):
     """The outcome of one committed write. Prints in a line.
 
     `instant` is its requested time, `checkpoint` the argument for the next `changes(start=...)`. Counts are rows.
@@ -149,8 +149,6 @@ class WriteResult:
         """What the write did besides its rows."""
         rolled_back = [f"rolled back {instant}, which had not completed" for instant in self.rolled_back]
         return [*self.schema_changes, *rolled_back, *self.services]
-
-    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         cells = {

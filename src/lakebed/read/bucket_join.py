@@ -23,7 +23,7 @@ from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.parallel import once
-from lakebed.wording import Lines, count_text, text_html
+from lakebed.wording import Lines, count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -249,12 +249,6 @@ class BucketJoin(Results):
             found = [len(some) for some in side.slices]
             lines.append(f"  {name:6} {count_text(sum(found), 'file slice')}, at most {max(found, default=0)} a bucket")
         return Lines("\n".join(lines))
-
-    def __repr__(self) -> str:
-        return self.explain()
-
-    def _repr_html_(self) -> str:
-        return text_html(str(self.explain()))
 
 
 def _pairs(on: On, left: pa.Schema, right: pa.Schema, mine: Buckets, theirs: Buckets) -> tuple[tuple[str, str], ...]:

@@ -49,7 +49,7 @@ from lakebed.storage.parallel import once, parallel_map
 from lakebed.timeline.bodies.plans import planned_clustering
 from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.timeline import completed_at
-from lakebed.wording import Lines, count_text, text_html
+from lakebed.wording import Lines, count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -461,12 +461,6 @@ class ChangeLog(Results):
             if found:
                 lines.append(f"  {kind:<11} {len(found)} {what} ({sum(s.size for s in found) / (1 << 20):.1f} MiB)")
         return Lines("\n".join(lines))
-
-    def __repr__(self) -> str:
-        return self.explain()
-
-    def _repr_html_(self) -> str:
-        return text_html(str(self.explain()))
 
 
 _KINDS: dict[str, Any] = {

@@ -90,6 +90,12 @@ class Results:
         """What the read does, as text."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        return self.explain()
+
+    def _repr_html_(self) -> str:
+        return text_html(self.explain())
+
     def limit(self, rows: int) -> Results:
         """The same read with at most so many rows, whichever come first; the files after them are not opened.
 
@@ -188,9 +194,6 @@ class _Limited(Results):
     def explain(self) -> Lines:
         return Lines(f"{self._whole.explain()}\n  limit       {count_text(self._rows, 'row')}")
 
-    def __repr__(self) -> str:
-        return self.explain()
-
     def _repr_html_(self) -> str:
         return _first_rows_html(self)
 
@@ -200,7 +203,7 @@ def _first_rows_html(rows: Results) -> str:
     found = rows.limit(_PREVIEWED + 1).to_arrow()
     shown = found.slice(0, _PREVIEWED)
     more = f"the first {_PREVIEWED} rows; to_arrow() reads all" if found.num_rows > _PREVIEWED else ""
-    plan = text_html(str(rows.explain()))
+    plan = text_html(rows.explain())
     return f"{plan}{rows_html(shown.column_names, (row.values() for row in shown.to_pylist()))}{text_html(more)}"
 
 
@@ -402,9 +405,6 @@ class Scan(Results):
             how = f"through Python: {reason}" if reason else f"its own Parquet reader{merged}"
             lines.append(f"  on Spark    {how}")
         return Lines("\n".join(lines))
-
-    def __repr__(self) -> str:
-        return self.explain()
 
     def _repr_html_(self) -> str:
         return _first_rows_html(self)

@@ -185,7 +185,7 @@ class ServedTable:
             yield ServiceEvent("due", self.uri, service.name, why)
             started = time.monotonic()
             done, context = self._again(
-                context, lambda now: service.serve(ServiceState(fitting_context(now, service, self.spark)))
+                context, lambda now: service.serve(ServiceState(fitting_context(now, service.reads, self.spark)))
             )
         except Exception as error:
             yield self._failed(service.name, error)

@@ -16,7 +16,6 @@ from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from lakebed.config.options import Options
-from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Action, Instant, State
@@ -92,6 +91,7 @@ class ServiceResult(Printed, Generic[Plan, Run]):
 
 _log = logging.getLogger("lakebed")
 
+Reads = Literal["little", "logs", "files"]
 Result = TypeVar("Result", bound=ServiceResult[Any, Any])
 Outcome = TypeVar("Outcome", bound=Printed)
 
@@ -160,7 +160,11 @@ class Service(ABC, Generic[Outcome]):
     # The setting of how many completed commits there may be, where it is due only after more.
     due_over: ClassVar[str] = ""
     # What it may read of the table: all files, or the file slices with log files.
-    reads: ClassVar[Literal["little", "logs", "files"]] = "little"
+    reads: ClassVar[Reads] = "little"
+
+    def runs_after_write(self, settings: Options) -> bool:
+        """Whether the settings ask for it, or for a plan of it, after each write."""
+        return settings.compaction.services and is_set(settings, (*self.after_write, self.plan_after_write))
 
     @abstractmethod
     def due(self, state: ServiceState) -> str | None:
@@ -329,32 +333,15 @@ def _request(
     return plans[-1], taken_up
 
 
-def engine_for(snapshot: Snapshot, engine: Engine, spark: Any | None) -> Engine:
-    """The engine that merges the table's log files: Spark if there is a session and they are larger than this process
-    handles alone."""
-    if engine.is_distributed or spark is None or snapshot.storage.spec.in_this_process:
-        return engine
-    size = sum(file_slice.size for file_slice in snapshot.file_slices() if file_slice.log_files)
-    return session_engine(spark) if size > IN_PROCESS_BYTES else engine
-
-
-def engine_for_all(snapshot: Snapshot, engine: Engine, spark: Any | None) -> Engine:
-    """The engine that rewrites the table (clusters it, moves its rows to other buckets): Spark if there is a session
-    and the table is larger than this process handles alone."""
-    if engine.is_distributed or spark is None or snapshot.storage.spec.in_this_process:
-        return engine
-    return session_engine(spark) if sum(one.size for one in snapshot.file_slices()) > IN_PROCESS_BYTES else engine
-
-
-def fitting_context(context: WriteContext, service: Service[Any], spark: Any | None) -> WriteContext:
-    """The context with the engine that fits how much a service reads."""
-    match service.reads:
-        case "files":
-            return replace(context, engine=engine_for_all(context.opened, context.engine, spark))
-        case "logs":
-            return replace(context, engine=engine_for(context.opened, context.engine, spark))
-        case _:
-            return context
+def fitting_context(context: WriteContext, reads: Reads, spark: Any | None) -> WriteContext:
+    """The context with the engine that fits what a service reads: Spark if there is a session and the files are larger
+    than this process handles alone."""
+    snapshot = context.opened
+    is_local = reads == "little" or spark is None or snapshot.storage.spec.in_this_process
+    if context.engine.is_distributed or is_local:
+        return context
+    size = sum(one.size for one in snapshot.file_slices() if reads == "files" or one.log_files)
+    return replace(context, engine=session_engine(spark)) if size > IN_PROCESS_BYTES else context
 
 
 def run_after_write(
@@ -375,7 +362,7 @@ def run_after_write(
         return opened is not None
 
     lines: list[str] = []
-    for service in services:
+    for service in [one for one in services if one.runs_after_write(context.services)]:
         try:
             lines += read_again(context.storage, lambda: _run_after(views[-1], result, service, spark), renew)  # noqa: B023
         except CommitConflict as conflict:
@@ -386,16 +373,13 @@ def run_after_write(
 
 
 def _run_after(context: WriteContext, result: WriteResult, service: Service[Any], spark: Any | None) -> list[str]:
-    """Run one service after a write, if the settings ask for it and it is due; returns lines for people."""
+    """Run one service after a write, if it is due; returns lines for people."""
     settings = context.services
-    plan_only = is_set(settings, [service.plan_after_write])
-    if not settings.compaction.services or not (plan_only or is_set(settings, service.after_write)):
-        return []
-    state = ServiceState(context, result, plan_only=plan_only)
+    state = ServiceState(context, result, plan_only=is_set(settings, [service.plan_after_write]))
     if service.due_over and len(state.commits) <= attrgetter(service.due_over)(settings):
         return []
     if service.due(state) is None:
         return []
-    state.context = fitting_context(state.context, service, spark)
+    state.context = fitting_context(state.context, service.reads, spark)
     outcome = service.serve(state)
     return service.lines(outcome) if service.has_changed(outcome) else []
