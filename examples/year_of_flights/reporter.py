@@ -78,7 +78,12 @@ class Reporter:
         for one in played:
             r = one.result
             counts = (r.rows, r.updated, r.inserted, r.deleted, r.unchanged, len(r.files))
-            table.add_row(one.step.name, one.step.operation, *(f"{n:,}" for n in counts), f"{one.seconds:.1f} s")
+            table.add_row(
+                one.step.name,
+                one.step.operation,
+                *("-" if n is None else f"{n:,}" for n in counts),
+                f"{one.seconds:.1f} s",
+            )
         self._out.print()
         self._out.print(table)
         self._out.print()

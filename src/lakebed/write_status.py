@@ -27,7 +27,8 @@ class WriteStatus:
     `changes` are its `key_changes` likewise, empty for none, None if not requested; where they are large the file
     `changes_file` holds them. `changed_keys` counts them. `cdc_stats` are the change logs that were written with the
     file: paths and sizes. `plain_keys` is whether no key in the file can be misread, None if not requested.
-    `lookup` has the `LOOKUP_COUNTS` of a task that looked keys up itself.
+    `lookup` has the `LOOKUP_COUNTS` of a task that looked keys up itself. Of the updates and deletes `num_blind_rows` and
+    `num_blind_deletes` were written without looking whether their keys are stored.
     """
 
     partition: str
@@ -46,6 +47,8 @@ class WriteStatus:
     num_deletes: int = 0
     num_unchanged: int = 0
     num_combined: int = 0
+    num_blind_rows: int = 0
+    num_blind_deletes: int = 0
     file_size: int = 0
     millis: int = 0
     ranges: bytes | None = None

@@ -170,6 +170,8 @@ class History(RuleBasedStateMachine):
         self.model.upsert(batch)
         result = self.table.upsert(pa.Table.from_pylist(batch, SCHEMA))
         if self.counts_rows:
+            assert result.inserted is not None
+            assert result.deleted is not None
             assert len(self.model.rows) - len(before) == result.inserted - result.deleted
         self._done(result)
 

@@ -126,12 +126,12 @@ def test_a_setting_changes_no_answer(key: str, value: str, tables: list[Table], 
             for condition, expected in CONDITIONS.items():
                 assert ids(table.scan(filter=condition).to_spark()) == expected, condition
             # what was read is written back, keys are found, and the table is as before
-            assert table.upsert(frame.where("id < 4")).updated == 4
+            assert table.upsert(frame.where("id < 4")).rows == 4
             assert table.delete(where="NAME = 'n7' AND at = TIMESTAMP '2026-03-01 16:00:00'").deleted == 1
             again = table.upsert(ROWS.slice(7))
             # no key is looked for where rows go to the log files of their buckets
             is_looked_for = table.properties["hoodie.table.type"] == "COPY_ON_WRITE"
-            assert (again.inserted, again.updated) == ((1, 0) if is_looked_for else (0, 1))
+            assert (again.inserted, again.updated) == ((1, 0) if is_looked_for else (None, None))
             assert_same_rows(table.scan().to_arrow(), ROWS)
 
 

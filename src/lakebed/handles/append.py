@@ -540,10 +540,12 @@ class AppendHandle:
             self._append_data(log, block, encoded.rows)
 
     def _append_data(self, log: LogWriter, block: LogBlock, rows: int) -> None:
-        if self._group.target.slice is None or self._group.job.takes_new_keys_only:
+        group = self._group
+        if group.target.slice is None or group.job.takes_new_keys_only:
             log.file.inserts += rows
         else:
             log.file.updates += rows
+            log.file.blind_rows += 0 if group.job.located else rows
         log.append(block)
 
     def _append_deletes(
@@ -554,6 +556,9 @@ class AppendHandle:
         ordering, forced = delete_ordering(group.job.rules, incoming, deletes, stored)
         content = encode_ordered_deletes(incoming.keys.take(pa.array(deletes)), group.partition, ordering, forced)
         log.file.deletes += len(deletes)
+        if not group.job.located:
+            looked_up = 0 if stored is None else int(incoming.forced[deletes].sum())
+            log.file.blind_deletes += len(deletes) - looked_up
         block = delete_block(content, group.instant, group.job.format.avro_schema)
         told = self._position_headers(self._positions(incoming, incoming.deletes))
         log.append(replace(block, headers={**block.headers, **told}))
@@ -599,6 +604,8 @@ class AppendHandle:
             num_inserts=file.inserts,
             num_updates=file.updates,
             num_deletes=file.deletes,
+            num_blind_rows=file.blind_rows,
+            num_blind_deletes=file.blind_deletes,
             file_size=file.size,
             millis=file.millis,
             ranges=file.ranges,

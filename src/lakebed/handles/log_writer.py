@@ -35,7 +35,8 @@ def token_of(instant: str, partition: int, attempt: int) -> str:
 @dataclass(slots=True)
 class WrittenLogFile:
     """One log file with the counts of its own blocks; `ranges` are those of its data blocks, also where it has none,
-    `plain_keys` whether no key in them can be misread."""
+    `plain_keys` whether no key in them can be misread. `blind_rows` and `blind_deletes` are the updates and deletes
+    whose keys were not looked up."""
 
     name: str
     version: int
@@ -43,6 +44,8 @@ class WrittenLogFile:
     inserts: int = 0
     updates: int = 0
     deletes: int = 0
+    blind_rows: int = 0
+    blind_deletes: int = 0
     millis: int = 0
     ranges: bytes | None = None
     plain_keys: bool | None = None

@@ -10,7 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from lakebed.config.features import check_write
 from lakebed.config.settings import WriteSettings
@@ -227,7 +227,8 @@ def _counted_once(status: WriteStatus, copies: Collection[FileGroupId]) -> Write
     """Rows that go to two file groups count in one."""
     if (status.partition, status.file_id) not in copies:
         return status
-    return replace(status, rows_in=0, num_inserts=0, num_updates=0, num_deletes=0, num_unchanged=0, num_combined=0)
+    counts = (field.name for field in fields(status) if field.name == "rows_in" or field.name.startswith("num_"))
+    return replace(status, **dict.fromkeys(counts, 0))
 
 
 def explain(context: WriteContext, verb: Verb) -> WritePlan:

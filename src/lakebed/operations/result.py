@@ -12,15 +12,19 @@ from lakebed.wording import Printed, count_text, rows_html, size_text, text_html
 from lakebed.write_status import WriteStatus
 
 
+# What a row is whose key was not looked up, by operation.
+_BLIND = {"upsert": "row upserted", "insert": "row inserted", "bulk_insert": "row inserted", "delete": "delete"}
+
+
 @dataclass(frozen=True, repr=False)
 class WriteResult(Printed):
     """The outcome of one committed write. Prints in a line.
 
     `instant` is its requested time, `checkpoint` the argument for the next `changes(start=...)`. Counts are rows.
     `unchanged` are incoming rows that changed nothing (an older ordering value, a delete of a key that the table
-    lacks). `combined` are incoming rows that were merged into another incoming row of their key. Rows that are appended
-    to log files of existing buckets count as `updated`, new keys too: their keys are not looked up. A row that moves to
-    another partition path is one updated row. `replaced_rows` are the rows of the file groups that overwrites and
+    lacks). `combined` are incoming rows that were merged into another incoming row of their key. `inserted`, `updated` and
+    `deleted` are None where the write did not look whether keys are stored: it appended to log files of existing buckets.
+    `rows` counts all incoming rows. A row that moves to another partition path is one updated row. `replaced_rows` are the rows of the file groups that overwrites and
     deletes of partitions replaced, None where one of their files cannot be read. `bytes` is the size of the files
     written.
 
@@ -43,9 +47,9 @@ class WriteResult(Printed):
     checkpoint: str
     operation: str
     rows: int = 0
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
+    inserted: int | None = 0
+    updated: int | None = 0
+    deleted: int | None = 0
     unchanged: int = 0
     combined: int = 0
     files: tuple[str, ...] = ()
@@ -75,14 +79,15 @@ class WriteResult(Printed):
         inserted, deleted = sum(s.num_inserts for s in statuses), sum(s.num_deletes for s in statuses)
         # a key that left several places is inserted once
         updated = min(moved, inserted, deleted)
+        blind_rows = any(s.num_blind_rows for s in statuses)
         return cls(
             instant=instant,
             checkpoint=checkpoint,
             operation=operation,
             rows=sum(s.rows_in for s in statuses) - moved,
-            inserted=inserted - updated,
-            updated=sum(s.num_updates for s in statuses) + updated,
-            deleted=deleted - updated,
+            inserted=None if blind_rows else inserted - updated,
+            updated=None if blind_rows else sum(s.num_updates for s in statuses) + updated,
+            deleted=None if any(s.num_blind_deletes for s in statuses) else deleted - updated,
             unchanged=sum(s.num_unchanged for s in statuses),
             combined=sum(s.num_combined for s in statuses),
             files=tuple(s.path or "" for s in written),
@@ -116,17 +121,7 @@ class WriteResult(Printed):
         }
 
     def __str__(self) -> str:
-        counts = ", ".join(
-            f"{n:,} {word}"
-            for n, word in (
-                (self.inserted, "inserted"),
-                (self.updated, "updated"),
-                (self.deleted, "deleted"),
-                (self.unchanged, "unchanged"),
-                (self.combined, "combined with others of their key"),
-            )
-            if n
-        )
+        counts = ", ".join(self._counts())
         took = sum(self.seconds.values())
         size = f"{count_text(len(self.files), 'file')}, {size_text(self.bytes)}"
         gone = "" if self.replaced_rows is None else f" with {count_text(self.replaced_rows, 'row')}"
@@ -140,10 +135,19 @@ class WriteResult(Printed):
         if self.dry_run:
             if self.replaced_file_groups:
                 return f"{self.operation}, dry run: would replace{replaced.removeprefix(',').removesuffix(' replaced')}"
-            return f"{self.operation}, dry run: {count_text(self.deleted, 'row')} would be deleted"
+            return f"{self.operation}, dry run: {count_text(self.deleted or 0, 'row')} would be deleted"
         line = f"{self.operation} {self.instant}: {counts or nothing} ({size}{replaced}, {took:.2f} s{again})"
         lookup = [str(self.lookup)] if self.lookup and self.lookup.files else []
         return "\n".join([line, *lookup, *self._notes()])
+
+    def _counts(self) -> list[str]:
+        counts = [(self.inserted, "inserted"), (self.updated, "updated"), (self.deleted, "deleted")]
+        if any(n is None for n, _ in counts):
+            n = self.rows - self.unchanged - self.combined
+            noun, _, word = _BLIND.get(self.operation, "row written").partition(" ")
+            counts = [(n, f"{noun if n == 1 else noun + 's'} {word}".strip())]
+        counts += [(self.unchanged, "unchanged"), (self.combined, "combined with others of their key")]
+        return [f"{n:,} {word}" for n, word in counts if n]
 
     def _notes(self) -> list[str]:
         """What the write did besides its rows."""
@@ -154,9 +158,11 @@ class WriteResult(Printed):
         cells = {
             "instant": self.instant,
             "operation": self.operation,
-            "inserted": f"{self.inserted:,}",
-            "updated": f"{self.updated:,}",
-            "deleted": f"{self.deleted:,}",
+            "rows": f"{self.rows:,}",
+            **{
+                name: "not looked up" if n is None else f"{n:,}"
+                for name, n in (("inserted", self.inserted), ("updated", self.updated), ("deleted", self.deleted))
+            },
             "unchanged": f"{self.unchanged:,}",
             "files": str(len(self.files)),
             "size": size_text(self.bytes),

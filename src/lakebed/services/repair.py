@@ -427,7 +427,7 @@ def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
     _metadata(context.storage, mends=True)
     _note_unique(context, files.timeline, done.instant)
     return RepairPart(
-        "duplicates", found, mended=True, note=f"{count_text(done.deleted, 'row')} deleted by {done.instant}"
+        "duplicates", found, mended=True, note=f"{count_text(done.deleted or 0, 'row')} deleted by {done.instant}"
     )
 
 

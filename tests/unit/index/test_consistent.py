@@ -67,7 +67,7 @@ def rings(table: Table) -> dict[str, Ring]:
 def test_every_row_goes_to_the_log_of_its_bucket(make: Made) -> None:
     table, model = made(make)
     result = write(table, model, range(30, 60), 1)
-    assert (result.updated, result.inserted) == (30, 0)
+    assert (result.rows, result.updated, result.inserted) == (30, None, None)
     files = table.files.to_arrow().to_pylist()
     assert [(f["base_file"], f["log_files"]) for f in files] == [(None, 2)] * 4
     assert {f["file_id"] for f in files} == {n.file_id for ring in rings(table).values() for n in ring.nodes}

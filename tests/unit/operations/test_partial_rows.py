@@ -142,7 +142,7 @@ def test_version_6_has_whole_rows_in_its_logs() -> None:
     table = made("memory://partial/six", type="mor", table_version=6)
     table.upsert(table_of([row(1, 5, s="a", n=1), row(2, 5, s="b", n=2)], SCHEMA.names))
     result = table.upsert(table_of([row(1, 6, n=7), row(2, 4, n=8)], ["n", "id", "city", "ts"]), partial=True)
-    assert (result.updated, result.unchanged) == (1, 1)
+    assert (result.rows, result.unchanged) == (2, 1)
     (block,) = blocks(table)
     assert HeaderKey.IS_PARTIAL not in block
     assert shown(table) == [row(1, 6, s="a", n=1) | {"n": 7}, row(2, 5, s="b", n=2)]

@@ -144,3 +144,28 @@ def test_files_and_their_skew_show_the_top_and_say_how_many_more(make: Make, mon
 
 def test_features_show_no_functions(make: Make) -> None:
     assert "<function" not in repr(make().features)
+
+
+@pytest.mark.parametrize("index", ["bucket", "consistent", "simple", "bloom", "record"])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_counts_mean_the_same_on_every_table_and_are_none_where_no_key_was_looked_up(
+    make: Make, kind: str, index: str
+) -> None:
+    table = make(index=index, type=kind, merge="commit_time", ordering=None)
+    table.upsert(rows(*FIRST))
+    looks_up = kind == "cow" or index not in ("bucket", "consistent")
+    done = table.upsert(rows((0, "c0", "b", 1), (1, "c1", "b", 1), (10, "c0", "b", 1)))
+    assert (done.rows, done.inserted, done.updated) == (3, *((1, 2) if looks_up else (None, None)))
+    assert ("1 inserted, 2 updated" if looks_up else ": 3 rows upserted (") in str(done)
+    gone = table.delete([0, 98, 99])
+    assert gone.deleted == (1 if looks_up or index == "consistent" else None)
+    if gone.deleted is None:
+        assert ": 3 deletes (" in str(gone)
+    assert ("not looked up" in done._repr_html_()) is not looks_up
+    assert table.count() == 10
+
+
+def test_deletes_that_carry_ordering_values_are_counted(make: Make) -> None:
+    table = make(index="bucket", type="mor")
+    table.upsert(rows(*FIRST))
+    assert table.delete([0, 1, 98]).deleted == 2
