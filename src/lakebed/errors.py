@@ -89,6 +89,10 @@ class InvalidRecord(LakebedError):
     exit_code = 8
 
 
+class AmbiguousMerge(InvalidRecord):
+    """Several source rows of a merge would change one stored row, or insert one key; nothing was committed."""
+
+
 class CommitConflict(LakebedError):
     """Another writer committed to the same file groups first; nothing of this write is visible."""
 

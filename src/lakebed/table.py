@@ -16,7 +16,7 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.operations.context import WriteContext
-from lakebed.operations.delete import count_deletes, delete, rows_to_delete
+from lakebed.operations.delete import Where, count_deletes, delete, rows_to_delete
 from lakebed.operations.hudi_job import (
     bytes_of_files,
     check_verb,
@@ -26,6 +26,8 @@ from lakebed.operations.hudi_job import (
     with_retries,
     write_context,
 )
+from lakebed.operations.merge import MergeResult, merge
+from lakebed.operations.merge_statement import ClauseText, MergeStatement
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
@@ -56,6 +58,7 @@ from lakebed.services.upgrade import VersionChange, downgrade, upgrade
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import Storage
 from lakebed.table_indexes import IndexesView
+from lakebed.table_merge import Merge
 from lakebed.table_views import FilesView, TimelineView, table_html
 
 if TYPE_CHECKING:
@@ -268,6 +271,46 @@ class Table:
         if dry_run:
             return self._again(lambda: count_deletes(self._context(what, options, "delete"), what))
         return self._write(delete, what, options, "delete", retries)
+
+    def merge(self, source: Any, on: Any = None, *, target: str = "t", source_alias: str = "s") -> Merge:
+        """Begin a MERGE of source rows: clauses say what happens to rows that match and to those that do not.
+
+        `on` is a column or a list of columns that are equal on both sides (None: the record key), or SQL over the
+        target `t` and the source `s`. Where the record key is equated the index finds the rows and nothing is joined.
+        `execute()` carries the merge out, `explain()` tells how it would be.
+
+        >>> rates = lakebed.create("memory://docs/rates", {"id": [1], "n": [1]}, key="id")
+        >>> _ = rates.upsert({"id": [1, 2], "n": [10, 20]})
+        >>> add = rates.merge({"id": [2, 3], "n": [5, 5]}).when_matched_update({"n": "t.n + s.n"})
+        >>> add.when_not_matched_insert().execute().updated
+        1
+        >>> rates.scan().to_arrow().sort_by("id")["n"].to_pylist()
+        [10, 25, 5]
+        """
+        return Merge(source, MergeStatement(on, target, source_alias), self._merge, self._plan_merge)
+
+    def update(
+        self,
+        set: Mapping[str, Any],
+        *,
+        where: str | None = None,
+        retries: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> MergeResult:
+        """Set columns of the rows that fulfil a condition (None: of all rows), in one commit.
+
+        Values are SQL over the row's columns, or constants. Raises `UnsupportedFeature` for a key field.
+
+        >>> tariff = lakebed.create("memory://docs/tariff", {"id": [1], "city": ["x"], "fare": [1.0]}, key="id")
+        >>> _ = tariff.upsert({"id": [1, 2], "city": ["rome", "oslo"], "fare": [10.0, 20.0]})
+        >>> tariff.update({"fare": "fare * 1.5"}, where="city = 'rome'").updated
+        1
+        >>> tariff.get([1])["fare"].to_pylist()
+        [15.0]
+        """
+        clause = ClauseText("not_matched_by_source", "update", where, set)
+        statement = MergeStatement(clauses=(clause,))
+        return self._merge(lambda context, _: merge(context, None, statement), Where(where or "true"), options, retries)
 
     def insert_overwrite(
         self,
@@ -872,6 +915,20 @@ class Table:
         given = with_retries(retries, options)
         context, result = run_again(lambda: self._context(data, given, name), verb, data)
         return run_due_services(context, result, self._spark)
+
+    def _merge(
+        self,
+        verb: Callable[[WriteContext, Any], MergeResult],
+        source: Any,
+        options: Mapping[str, Any] | None,
+        retries: int | None,
+    ) -> MergeResult:
+        result = self._write(verb, source, options, "upsert", retries)
+        assert isinstance(result, MergeResult)
+        return result
+
+    def _plan_merge(self, plan: Callable[[WriteContext], T], source: Any, options: Mapping[str, Any] | None) -> T:
+        return self._again(lambda: plan(self._context(source, options, "upsert")))
 
     def _moment(self, when: When) -> When:
         return in_local_zone(when, None if self._spark is None else self._spark.conf.get("spark.sql.session.timeZone"))

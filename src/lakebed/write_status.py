@@ -27,8 +27,9 @@ class WriteStatus:
     `changes` are its `key_changes` likewise, empty for none, None if not requested; where they are large the file
     `changes_file` holds them. `changed_keys` counts them. `cdc_stats` are the change logs that were written with the
     file: paths and sizes. `plain_keys` is whether no key in the file can be misread, None if not requested.
-    `lookup` has the `LOOKUP_COUNTS` of a task that looked keys up itself. Of the updates and deletes `num_blind_rows` and
-    `num_blind_deletes` were written without looking whether their keys are stored.
+    `lookup` has the `LOOKUP_COUNTS` of a task that looked keys up itself. Of the updates and deletes `num_blind_rows`
+    and `num_blind_deletes` were written without looking whether their keys are stored. `clauses` are the rows that each
+    clause of a merge acted on.
     """
 
     partition: str
@@ -58,6 +59,7 @@ class WriteStatus:
     cdc_stats: Sequence[tuple[str, int]] | None = None
     plain_keys: bool | None = None
     lookup: Sequence[int] | None = None
+    clauses: Sequence[int] | None = None
     error: str | None = None
 
     def stat(self) -> WriteStat:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import CommitConflict, InvalidOption, LakebedError
+from lakebed.errors import CommitConflict, InvalidOption, LakebedError, StorageError
 from lakebed.model import Action
 from lakebed.table import Table
 from support.changing_tables import ACTIONS, BEFORE, OURS, THEIRS, Other, interrupted, moving, take_plan_off
@@ -128,6 +128,11 @@ def test_a_read_finds_the_rows_of_before_or_after(other: Other, read: str, actio
                 answer = READS[read](lakebed.open(uri), checkpoints[1])
             except InvalidOption:
                 answer = "cleaned"
+            except StorageError as error:
+                # a stream that has given rows cannot begin again
+                assert read == "scan by batches"
+                assert "was deleted while the table was read" in error.message
+                continue
             assert answer in answers, f"call {at}, {between.call}"
             assert between.done
 

@@ -159,6 +159,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata.store.services._FIXED_BYTES": (0, HUGE),
     "metadata.store.slices._BASES_BYTES": (0, HUGE),
     "metadata.store.slices._CACHED_BYTES": (0, HUGE),
+    "operations.merge_join._MOST_PAIRS": (1, HUGE),
+    "operations.merge_join._MOST_VALUES": (0, HUGE),
     "operations.transaction._KEYS_TOGETHER": (1, HUGE),
     "metadata.build_jobs.LARGE_ROWS": (0, HUGE),
     "metadata.partitions.key_changes.INLINE_BYTES": (0, HUGE),

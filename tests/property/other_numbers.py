@@ -188,6 +188,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "index.bucket": "_PREVIEWED",
         "index.inference": "_PREVIEWED",
         "operations.foreign_files": "_DISPLAYED _DEEPEST",
+        "operations.merge_on_spark": "_EXAMPLES",
         "operations.recreate": "_DISPLAYED",
         "read.scan": "_PREVIEWED",
         "services.change_index": "_PREVIEWED",

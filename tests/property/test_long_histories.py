@@ -22,6 +22,7 @@ from lakebed.errors import InvalidOption
 from lakebed.read import batches
 from lakebed.storage import parallel
 from lakebed.storage.memory import MemoryStorage
+from lakebed.timeline.timeline import COMMITS
 from support.crash_tables import leftovers
 from support.sampling import so_many, today
 
@@ -195,6 +196,13 @@ class LongHistory:
     def clean(self) -> None:
         self.table().clean()
         self.past = self.past[-1:]
+        if self.past and self.is_cleanable(self.past[0][0]):
+            self.past = []
+
+    def is_cleanable(self, instant: str) -> bool:
+        """Whether so many commits of services came after a write that a clean need not keep what it shows."""
+        later = [i for i in self.table().timeline if i.is_completed and i.time > instant and i.action in COMMITS]
+        return len(later) >= OPTIONS["hoodie.clean.commits.retained"]
 
     def archive(self) -> None:
         self.clean()

@@ -18,7 +18,7 @@ FACES = ("cli", "spark_source", "api.py", *(path.name for path in SOURCE.glob("t
 ENGINES = frozenset({"LocalEngine", "SparkEngine"})
 MOST_LINES = 700
 # The one public object, with a docstring and an example for each of its methods.
-LONGER = {"table.py": 960}
+LONGER = {"table.py": 1150}
 # Without the signature and the docstring.
 MOST_BODY_LINES = 70
 
@@ -120,6 +120,7 @@ CONCEPTS = {
     "index/hbase/thrift.py": "one of two wire protocols",
     "metadata/repeated_keys.py": "damage of the metadata table",
     "metadata/store/expected_files.py": "what completed instants wrote",
+    "operations/merge_on_spark.py": "the join and the clauses in Spark's SQL; merge_join.py has them in Arrow",
     "services/change_index_plan.py": "a plan that prints",
     "services/upgrade_properties.py": "properties of each version",
     "slices/repeated_keys.py": "damage of a table",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -57,7 +57,7 @@ def session_text(text: str, tree: Any, dialect: type[Dialect], column: Callable[
     """
     edits = [*_names(tree, column)]
     if _TIMESTAMP in text.upper():
-        edits += _types(dialect().tokenize(text))
+        edits += edits_of_types(dialect().tokenize(text))
     for start, stop, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[stop:]
     return text
@@ -81,7 +81,7 @@ def _names(tree: Any, column: Callable[[Expression], Column]) -> Iterator[Edit]:
                 yield start, end + 1, quote_name(name)
 
 
-def _types(tokens: Sequence[Any]) -> Iterator[Edit]:
+def edits_of_types(tokens: Sequence[Any]) -> Iterator[Edit]:
     """The type name in casts and before constants. A column may have that name, too."""
     kinds = ["", *(token.token_type.name for token in tokens), ""]
     for at, token in enumerate(tokens):
@@ -110,7 +110,7 @@ _TEXT_MATCH: dict[type[Expression], str] = {
 _ODD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\'\"%_ntr])|\\\\[%_]")
 
 
-class _Spark(Spark):
+class SparkText(Spark):
     """Spark's SQL, with the patterns of dates and times as they are written."""
 
     TIME_MAPPING: ClassVar[dict[str, str]] = {}
@@ -127,39 +127,50 @@ def parse_condition(text: str, schema: pa.Schema, zone: str) -> Predicate:
         ) from None
 
 
-def _parsed(text: str, schema: pa.Schema, zone: str) -> Predicate:
+def parse_tree(text: str, what: str = "filter", form: str = "condition") -> Any:
+    """The parser's tree of an expression over the columns of a row. Raises `InvalidOption`, which says `what` it is."""
     try:
-        tree: Any = sqlglot.parse_one(text, read=_Spark, into=exp.Condition)
+        tree: Any = sqlglot.parse_one(text, read=SparkText, into=exp.Condition)
     except SqlglotError as error:
         raise InvalidOption(
-            f"the filter {text!r} is no SQL condition: {_why(error)}",
+            f"the {what} {text!r} is no SQL {form}: {_why(error)}",
             hint="write it as you would after WHERE in Spark SQL",
-            context={"filter": text},
+            context={what: text},
         ) from None
     if isinstance(tree, exp.Query) or not isinstance(tree, exp.Condition):
-        raise InvalidOption(f"the filter {text!r} is no SQL condition", hint="give one condition, as after WHERE")
-    _check_reach(tree, text)
-    reader = _ConditionReader(schema, parse_zone(zone))
-    root = reader.root(tree, _ODD_ESCAPE.search(text) is not None)
+        raise InvalidOption(f"the {what} {text!r} is no SQL {form}", hint=f"give one {form}, as after WHERE")
+    _check_reach(tree, text, what)
+    return tree
+
+
+def has_odd_escapes(text: str) -> bool:
+    """Whether a text constant has a backslash escape that the parser and Spark may read differently."""
+    return _ODD_ESCAPE.search(text) is not None
+
+
+def _parsed(text: str, schema: pa.Schema, zone: str) -> Predicate:
+    tree = parse_tree(text)
+    reader = ConditionReader(schema, parse_zone(zone))
+    root = reader.root(tree, has_odd_escapes(text))
     if isinstance(root, Constant):
         return Predicate(root, text, spark_sql=node_to_spark(root))
     column = reader.values.column
-    return Predicate(root, text, spark_sql=session_text(text, tree, _Spark, column), named=reader.names(tree))
+    return Predicate(root, text, spark_sql=session_text(text, tree, SparkText, column), named=reader.names(tree))
 
 
-def _check_reach(tree: Any, text: str) -> None:
+def _check_reach(tree: Any, text: str, what: str) -> None:
     """Refuse what Spark would look for outside of the row: other tables, and code of the JVM."""
     if tree.find(exp.Query) is not None:
-        what = "a subquery"
+        found = "a subquery"
     else:
         named = {str(one.name).lower() for one in tree.find_all(exp.Anonymous)} & _BEYOND_ROWS
         if not named:
             return
-        what = f"{min(named)}()"
+        found = f"{min(named)}()"
     raise InvalidOption(
-        f"the filter {text!r} has {what}: a condition is over the columns of the table",
+        f"the {what} {text!r} has {found}: it is over the columns of one row",
         hint="look up the values first and give them as a list, or join with the other table in Spark",
-        context={"filter": text},
+        context={what: text},
     )
 
 
@@ -179,13 +190,13 @@ def _why(error: SqlglotError) -> str:
 _BEYOND_ROWS = frozenset({"java_method", "reflect", "try_reflect"})
 
 
-class _ConditionReader:
+class ConditionReader:
     """Turns the parser's conditions into nodes; what it does not know becomes `Opaque`."""
 
-    def __init__(self, schema: pa.Schema, zone: tzinfo) -> None:
+    def __init__(self, schema: pa.Schema, zone: tzinfo, now: datetime | None = None) -> None:
         self.schema = schema
         self.zone = zone
-        self.values = ValueReader(schema, zone, resolve_column, self.node)
+        self.values = ValueReader(schema, zone, resolve_column, self.node, now)
 
     def root(self, tree: Any, odd_escapes: bool) -> Node:
         if odd_escapes:

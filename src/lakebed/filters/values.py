@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,8 @@ _TYPES: dict[str, pa.DataType] = {
 
 
 class ValueReader:
-    """Reads the parser's value expressions; raises `SparkOnly` for what it does not know."""
+    """Reads the parser's value expressions; raises `SparkOnly` for what it does not know. With `now` the current time
+    and date are constants."""
 
     def __init__(
         self,
@@ -60,11 +61,13 @@ class ValueReader:
         zone: tzinfo,
         resolve: Callable[[str, pa.Schema], pa.Field],
         condition: Callable[[Expression], Node],
+        now: datetime | None = None,
     ) -> None:
         self.schema = schema
         self.zone = zone
         self.resolve = resolve
         self.condition = condition
+        self.now = now
 
     def read(self, e: Expression) -> Value:
         if isinstance(e, exp.Paren):
@@ -101,6 +104,10 @@ class ValueReader:
         return Column(tuple(path), field.type)
 
     def _constant(self, e: Expression) -> Literal | None:
+        if isinstance(e, exp.CurrentTimestamp | exp.CurrentDate) and self.now is not None:
+            is_date = isinstance(e, exp.CurrentDate)
+            local = self.now.astimezone(self.zone).date()
+            return Literal(local, pa.date32()) if is_date else Literal(self.now, INSTANT)
         if isinstance(e, exp.Null):
             return Literal(None, pa.null())
         if isinstance(e, exp.Boolean):
@@ -298,6 +305,8 @@ class ValueReader:
             raise SparkOnly(f"arithmetic on {left.type} and {right.type}")
         if _is_integer(left) and _is_integer(right):
             return _integer_arithmetic(_ARITHMETIC[type(e)], left, right)
+        if all(_is_integer(side) or pa.types.is_decimal(side.type) for side in (left, right)):
+            return _decimal_arithmetic(_ARITHMETIC[type(e)], left, right)
         to = common_type(left.type, right.type)
         if to != pa.float64():
             raise SparkOnly(f"arithmetic on {left.type} and {right.type}")
@@ -444,6 +453,32 @@ def _integer_arithmetic(name: str, left: Value, right: Value) -> Value:
         for side, to in zip((left, right), types, strict=True)
     )
     return Call(name, sides, pa.decimal128(room, 0))
+
+
+def _decimal_arithmetic(name: str, left: Value, right: Value) -> Value:
+    """Arithmetic on decimals, and on one with an integer: exact, in the digits that Spark gives the result."""
+    (digits, places), (other_digits, other_places) = (_digits_of(side) for side in (left, right))
+    if name == "multiply":
+        precision, scale = digits + other_digits + 1, places + other_places
+    else:
+        scale = max(places, other_places)
+        precision = max(digits - places, other_digits - other_places) + scale + 1
+    if precision > _MOST_DIGITS:
+        raise SparkOnly(f"arithmetic on {left.type} and {right.type} whose results have up to {precision} digits")
+    sides: list[Value] = []
+    for side, (size, point) in ((left, (digits, places)), (right, (other_digits, other_places))):
+        to = pa.decimal128(size, point)
+        sides.append(Literal(Decimal(side.value), to) if isinstance(side, Literal) else cast(side, to))
+    return Call(name, tuple(sides), pa.decimal128(precision, scale))
+
+
+def _digits_of(side: Value) -> tuple[int, int]:
+    """Precision and scale of a decimal, or of the integers of a type."""
+    if pa.types.is_decimal(side.type):
+        return side.type.precision, side.type.scale
+    if isinstance(side, Literal):
+        return len(str(abs(side.value))), 0
+    return _DIGITS.get(side.type, 19), 0
 
 
 def _only(e: Expression, *known: str) -> None:

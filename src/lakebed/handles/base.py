@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lakebed.engine.base import Task
 from lakebed.expressions.partition_paths import PathCheck
@@ -24,6 +24,9 @@ from lakebed.model import FileGroupId, FileSlice
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
 from lakebed.write_status import WriteStatus
+
+if TYPE_CHECKING:
+    from lakebed.handles.matched import KeyMerge
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class GroupJob:
 
     `on_match` is what happens to a stored row of the same key, `located` whether the keys of rows for existing file
     groups were looked up: a stored row is there for each. With `delete_lookup` deletes without an ordering value take
-    that of the stored row.
+    that of the stored row. With `merge` the rows are those of a merge's source, and its clauses say what is written.
     """
 
     reader: SliceReader
@@ -139,6 +142,7 @@ class GroupJob:
     path_check: PathCheck
     located: bool = False
     delete_lookup: bool = False
+    merge: KeyMerge | None = None
 
     @property
     def storage(self) -> Storage:

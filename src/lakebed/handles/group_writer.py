@@ -83,15 +83,22 @@ class GroupWriter:
         handle = self._handle_type(to.target)(to)
         appends = isinstance(handle, AppendHandle)
         intake = replace(self.job.intake, numbered=appends and to.base_of_positions is not None)
+        merge = self.job.merge
+        if merge is not None:
+            intake = merge.intake(intake)
         with Spill(intake.memory) as spill:
             incoming = intake.collect(batches, spill, task)
+            counts: list[int] | None = None
+            if merge is not None:
+                incoming, counts = merge.apply(to, incoming, appends=appends)
             check_stored_key_fields(to, incoming)
-            return handle.write(incoming.by_key() if self.job.format.sort else incoming)
+            first, *others = handle.write(incoming.by_key() if self.job.format.sort else incoming)
+        return [replace(first, clauses=counts), *others]
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupWriter:
         """The writer of these groups. Small ones of log files are taken in and begun together, which is quicker; what
         fails is left to be tried again group by group, so that the error names the group."""
-        if not are_small(groups) or not self._takes_in_together(rows):
+        if self.job.merge is not None or not are_small(groups) or not self._takes_in_together(rows):
             return self
         writes = [self._group(group.partition, group.number, group.task) for group in groups]
         if any(self._handle_type(to.target) is not AppendHandle for to in writes):

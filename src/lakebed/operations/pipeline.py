@@ -157,6 +157,10 @@ class Verb(ABC):
         """The rows at their places."""
         return placed(write, prepared)
 
+    def noted(self, statuses: Sequence[WriteStatus]) -> None:
+        """Take down what the tasks counted for this kind of write."""
+        return
+
     def replaced(self, write: Write, statuses: list[WriteStatus]) -> Mapping[str, tuple[str, ...]]:
         """File ids of the file groups that go, by partition path."""
         return {}
@@ -200,6 +204,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
                 tx.check_early(frozenset(layout.plan().touched()))
             tx.inflight(layout.profile())
             statuses = layout.run()  # 5. write: one shuffle, a handle for each file group
+        verb.noted(statuses)
         times.mark("write")
         replaced = verb.replaced(write, statuses)
         tx.plain_keys = context.watched_keys(write.schema.data)

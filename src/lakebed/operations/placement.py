@@ -170,7 +170,8 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
             prepared = engine.derive(prepared, {DELETE: BooleanLiteral(False)})
         prepared = engine.derive(prepared, {COMBINED: Zero()})
     # a key that lives in another partition path is known all the same
-    index = index.for_existence_checks() if match.on_match in ("skip", "fail") else index
+    stays = match.on_match in ("skip", "fail") or write.merge is not None
+    index = index.for_existence_checks() if stays else index
     stored = index.stored_locations
     at_once = None if stored is None else stored.place_in_one(prepared, rules, write.snapshot, engine)
     if at_once is not None:

@@ -11,7 +11,6 @@ from lakebed.index.base import KeyLookup
 from lakebed.wording import Printed, count_text, rows_html, size_text, text_html
 from lakebed.write_status import WriteStatus
 
-
 # What a row is whose key was not looked up, by operation.
 _BLIND = {"upsert": "row upserted", "insert": "row inserted", "bulk_insert": "row inserted", "delete": "delete"}
 
@@ -22,11 +21,11 @@ class WriteResult(Printed):
 
     `instant` is its requested time, `checkpoint` the argument for the next `changes(start=...)`. Counts are rows.
     `unchanged` are incoming rows that changed nothing (an older ordering value, a delete of a key that the table
-    lacks). `combined` are incoming rows that were merged into another incoming row of their key. `inserted`, `updated` and
-    `deleted` are None where the write did not look whether keys are stored: it appended to log files of existing buckets.
-    `rows` counts all incoming rows. A row that moves to another partition path is one updated row. `replaced_rows` are the rows of the file groups that overwrites and
-    deletes of partitions replaced, None where one of their files cannot be read. `bytes` is the size of the files
-    written.
+    lacks). `combined` are incoming rows that were merged into another incoming row of their key. `inserted`, `updated`
+    and `deleted` are None where the write did not look whether keys are stored: it appended to log files of existing
+    buckets. `rows` counts all incoming rows. A row that moves to another partition path is one updated row.
+    `replaced_rows` are the rows of the file groups that overwrites and deletes of partitions replaced, None where one
+    of their files cannot be read. `bytes` is the size of the files written.
 
     `seconds` has the time of each stage: "begin", "metadata" (missing indexes of the metadata table are built, it is
     compacted), "tag" (the index places the rows, file groups are assigned), "write", "commit". `services` has a line

@@ -17,6 +17,7 @@ from lakebed.handles.append import AppendHandle
 from lakebed.handles.base import GroupJob, HandleType, Targets
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.group_writer import GroupWriter
+from lakebed.handles.matched import KeyMerge
 from lakebed.index.base import key_hash_of
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
@@ -94,7 +95,7 @@ class RowMatch:
 class Write:
     """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With
     `new_groups_only` its rows go to new file groups only. `absent` are columns that they lack, which known keys keep;
-    `early` finds writers that are at a file group."""
+    `early` finds writers that are at a file group. With `merge` the rows are those of a merge's source."""
 
     context: WriteContext
     snapshot: Snapshot
@@ -105,6 +106,7 @@ class Write:
     new_groups_only: bool = False
     absent: tuple[str, ...] = ()
     early: EarlyConflicts | None = None
+    merge: KeyMerge | None = None
 
     def group_job(self) -> GroupJob:
         """What the file groups of this write have in common, ready to be sent to tasks."""
@@ -135,6 +137,7 @@ class Write:
             located=context.index.hashing is None and self.match.looks_up,
             # of writers that do not wait for one another a delete takes also what it did not see
             delete_lookup=settings.delete_lookup and not context.is_non_blocking,
+            merge=self.merge,
         )
 
     def group_writer(self, targets: Targets, existing_partitions: frozenset[str] = frozenset()) -> GroupWriter:

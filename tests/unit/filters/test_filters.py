@@ -171,7 +171,7 @@ def test_unreadable_conditions_are_refused(condition: str, message: str) -> None
         "day = 'yesterday'",
         "name = 'a\\d'",
         "id / 0 = 1",
-        "amount + 1 = 1",
+        "amount / 3 = 1",
         "case when levenshtein(name, 'x') = 1 then 1 end = 1",
         "id in (1, 'x')",
         "name = 'it''s'",

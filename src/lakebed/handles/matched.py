@@ -1,0 +1,171 @@
+"""The clauses of a MERGE in a write task: the source rows of a file group against the rows it stores.
+
+Only the stored rows of the source's keys are read, and of those the columns that the clauses name. What the clauses
+make goes on as incoming rows of an upsert: updated rows without the columns that they keep, deletes, new rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import InvalidRecord, SchemaConflict
+from lakebed.handles.base import GroupWrite
+from lakebed.merge.clauses import Acts, Clauses, When, check_unambiguous, evaluate
+from lakebed.merge.incoming import Incoming, Intake
+from lakebed.merge.rules import MergeRules
+from lakebed.metadata.partitions.stored import stored_rows
+from lakebed.model import RECORD_KEY
+from lakebed.schema.conversion import project
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMerge:
+    """A merge whose source rows come to the file groups of their keys.
+
+    `source` has the columns of the source rows as they are sent to tasks, among them the table's `key_fields` by their
+    own names. `on` are the conditions in addition to equal keys, `read` the stored columns that conditions and values
+    need. With `keeps` an updated row may lack columns.
+    """
+
+    clauses: Clauses
+    source: pa.Schema
+    key_fields: tuple[str, ...]
+    on: pc.Expression | None
+    read: tuple[str, ...]
+    keeps: bool
+
+    def intake(self, intake: Intake) -> Intake:
+        """How the source rows of a file group are taken in: as they are."""
+        return replace(intake, schema=self.source, rules=MergeRules(), combine=False, absent=())
+
+    def apply(self, group: GroupWrite, incoming: Incoming, *, appends: bool) -> tuple[Incoming, list[int]]:
+        """The rows to be written, and how many each clause made. With `appends` they go to a log file, where the rows
+        of a block have the same columns."""
+        stored = _stored(group, incoming, self.read, group.job.format.schema, self.clauses.prefix)
+        pairs = pa.Table.from_batches([incoming.take(np.arange(incoming.rows))])
+        for name in stored.rows.schema.names[1:]:
+            pairs = pairs.append_column(name, stored.values(name))
+        matched = self._matched(pairs, stored.found)
+        kinds: dict[When, npt.NDArray[np.bool_]] = {"matched": matched, "not_matched": ~matched}
+        acts = self.clauses.act(pairs, kinds)
+        actions = self.clauses.actions(acts.clause)
+        keys = incoming.keys.take(pa.array(acts.at))
+        counts = np.bincount(acts.clause, minlength=len(self.clauses.clauses)).tolist()
+        inserts, updates = actions == "insert", actions == "update"
+        refuse_stored_keys(keys.filter(pa.array(inserts & (stored.found[acts.at] >= 0))))
+        carried_out = check_unambiguous(keys, actions)
+        complete = not self.keeps or (appends and bool(inserts.any()))
+        rows = acts.rows
+        if complete and self.keeps and updates.any():
+            rows = self._completed(group, incoming, acts)
+        deletes = actions == "delete"
+        written = incoming.at(acts.at).with_rows(rows, deletes)
+        marked = group.job.rules.is_delete(rows)
+        if marked is not None:
+            deletes = deletes | marked.to_numpy(zero_copy_only=False)
+        absent = () if complete or not updates.any() else self.clauses.untouched
+        written = replace(written, deletes=deletes, forced=actions == "delete", absent=absent)
+        check_new_rows(
+            rows, keys, deletes, updates if absent else np.zeros(len(keys), np.bool_), self.clauses, group.job.intake
+        )
+        written = written.where(carried_out)
+        return replace(written, received=written.rows), counts
+
+    def _matched(self, pairs: pa.Table, found: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        matched = found >= 0
+        for name in self.key_fields:  # a null equals nothing
+            matched &= pairs.column(name).is_valid().to_numpy()
+        if self.on is not None and matched.any():
+            at = np.flatnonzero(matched)
+            (holds,) = evaluate(pairs.take(pa.array(at)), [self.on])
+            matched[at] = pc.fill_null(holds, False).to_numpy(zero_copy_only=False)
+        return matched
+
+    def _completed(self, group: GroupWrite, incoming: Incoming, acts: Acts) -> pa.Table:
+        """Whole rows: updated ones with the stored values of the columns that they keep."""
+        names = self.clauses.untouched
+        part = incoming.at(acts.at)
+        stored = _stored(group, part, names, group.job.format.schema, "")
+        is_update = pa.array(self.clauses.actions(acts.clause) == "update")
+        rows = acts.rows
+        for name in names:
+            kept = stored.values(name).cast(rows.schema.field(name).type)
+            made = rows.column(name).combine_chunks()
+            rows = rows.set_column(rows.schema.get_field_index(name), name, pc.if_else(is_update, kept, made))
+        return rows
+
+
+def refuse_stored_keys(keys: pa.Array) -> None:
+    """Raise `InvalidRecord` where there are keys: the merge would insert them, and they are stored."""
+    if not len(keys):
+        return
+    key = keys[0].as_py()
+    raise InvalidRecord(
+        f"the merge would insert record key {key!r}, which the table holds in a row that the join condition leaves out",
+        hint="give the insert clause a condition that leaves such source rows out, or move the condition from ON to the"
+        " clause of matched rows",
+        context={"record_key": key, "keys": len(keys)},
+    )
+
+
+def check_new_rows(
+    rows: pa.Table,
+    keys: pa.Array,
+    deletes: npt.NDArray[np.bool_],
+    partial: npt.NDArray[np.bool_],
+    clauses: Clauses,
+    intake: Intake,
+) -> None:
+    """Raise `SchemaConflict` for a null in a column that takes none, `InvalidRecord` for a null ordering value. Of the
+    rows that are `partial` the columns that they keep are not looked at."""
+    alive = ~deletes
+    for field in clauses.schema:
+        if field.nullable or not rows.column(field.name).null_count:
+            continue
+        asked = alive & ~partial if field.name in clauses.untouched else alive
+        nulls = rows.column(field.name).is_null().to_numpy() & asked
+        if nulls.any():
+            key = keys[int(np.argmax(nulls))].as_py()
+            raise SchemaConflict(
+                f"record key {key!r} would have a null in column {field.name!r}, which may not be null",
+                hint=f"give {field.name!r} a value in the clause",
+                context={"record_key": key, "column": field.name},
+            )
+    if intake.null_ordering == "refuse" and intake.rules.ordering and alive.any():
+        mask = pa.array(alive)
+        intake.rules.check_ordering(rows.filter(mask).append_column(RECORD_KEY, keys.filter(mask)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Stored rows of keys; `found` has the number of the row of each key, -1 for none."""
+
+    rows: pa.RecordBatch
+    found: npt.NDArray[np.int64]
+
+    def values(self, name: str) -> pa.Array:
+        """A column, for each key."""
+        at = pa.array(self.found, mask=self.found < 0)
+        return self.rows.column(name).take(at)
+
+
+def _stored(group: GroupWrite, incoming: Incoming, names: tuple[str, ...], schema: pa.Schema, prefix: str) -> _Stored:
+    wanted = pa.schema([schema.field(name).with_nullable(True) for name in names])
+    keys, parts, held = pc.unique(incoming.keys), list[pa.RecordBatch](), list[pa.Array]()
+    for one in group.target.stored_in if len(keys) else ():
+        found = stored_rows(group.job.reader, one, [RECORD_KEY, *names], keys=keys)
+        parts.append(project(found, wanted))
+        held.append(found.column(RECORD_KEY).cast(pa.string()))
+    texts = pa.concat_arrays(held) if held else pa.array([], pa.string())
+    at = pc.fill_null(pc.index_in(incoming.keys, value_set=texts), -1).to_numpy(zero_copy_only=False)
+    columns = [
+        pa.concat_arrays([part.column(name) for part in parts]) if parts else pa.array([], wanted.field(name).type)
+        for name in names
+    ]
+    rows = pa.RecordBatch.from_arrays([texts, *columns], names=[RECORD_KEY, *(prefix + name for name in names)])
+    return _Stored(rows, at.astype(np.int64))

@@ -1,0 +1,221 @@
+"""The clauses of a MERGE as a row function: pairs of stored and incoming rows in, what becomes of them out.
+
+Pure Arrow, the same in a task and in the process of the caller. A pair is a row of a table that has the columns of both
+sides, each under a name of its own. Clauses run in order, and the first whose condition is true acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from pyarrow import acero
+
+from lakebed.errors import AmbiguousMerge, InvalidRecord, SchemaConflict
+from lakebed.schema.conversion import can_cast, cast_column, one_array
+from lakebed.schema.spark import spark_type
+
+Positions = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+When = Literal["matched", "not_matched", "not_matched_by_source"]
+Action = Literal["update", "delete", "insert"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """What happens to some pairs: those of the kind `when` for which `condition` (None: always) is true. `values` are
+    the columns that an update or an insert sets."""
+
+    when: When
+    action: Action
+    condition: pc.Expression | None = None
+    values: Mapping[str, pc.Expression] = field(default_factory=dict[str, pc.Expression])
+
+
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """What clauses do. `at` are the pairs that one acts on, `clause` its number, `rows` what it makes of each in the
+    table's columns."""
+
+    at: Positions
+    clause: npt.NDArray[np.int8]
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Clauses:
+    """All clauses of a merge, in their order.
+
+    `schema` has the table's columns after the merge. Pairs have a stored column under `prefix` and its name, those of
+    the source under other names; a column that has its own name in the pairs has that value in every row made of
+    them. `updated` are the columns that an updated row has: it keeps all others as they are stored.
+    """
+
+    schema: pa.Schema
+    clauses: tuple[Clause, ...]
+    prefix: str
+    updated: tuple[str, ...]
+
+    @property
+    def untouched(self) -> tuple[str, ...]:
+        """The columns that an updated row keeps without naming them."""
+        return tuple(name for name in self.schema.names if name not in self.updated)
+
+    def act(self, pairs: pa.Table, kinds: Mapping[When, Flags]) -> Acts:
+        """What the clauses do with pairs; `kinds` has the pairs of each kind."""
+        chosen = np.full(pairs.num_rows, -1, np.int8)
+        for number, clause in enumerate(self.clauses):
+            candidates = np.flatnonzero(kinds[clause.when] & (chosen < 0))
+            if clause.condition is not None and len(candidates):
+                (holds,) = evaluate(pairs.take(pa.array(candidates)), [clause.condition])
+                candidates = candidates[pc.fill_null(holds, False).to_numpy(zero_copy_only=False)]
+            chosen[candidates] = number
+        at = np.flatnonzero(chosen >= 0)
+        return Acts(at, chosen[at], self._rows(pairs, chosen))
+
+    def actions(self, numbers: npt.NDArray[np.int8]) -> npt.NDArray[np.str_]:
+        """The action of each clause number."""
+        return np.array([clause.action for clause in self.clauses])[numbers]
+
+    def _rows(self, pairs: pa.Table, chosen: npt.NDArray[np.int8]) -> pa.Table:
+        """The rows that the chosen clauses make, in the order of the pairs."""
+        parts: list[pa.Table] = []
+        order: list[Positions] = []
+        for number, clause in enumerate(self.clauses):
+            at = np.flatnonzero(chosen == number)
+            if len(at):
+                parts.append(self._made(clause, pairs.take(pa.array(at))))
+                order.append(at)
+        if not parts:
+            return self._loose.empty_table()
+        back = np.argsort(np.concatenate(order), kind="stable")
+        made = pa.concat_tables(parts)
+        return made if len(parts) == 1 else made.combine_chunks().take(pa.array(back))
+
+    @property
+    def _loose(self) -> pa.Schema:
+        return pa.schema([f.with_nullable(True) for f in self.schema])
+
+    def _made(self, clause: Clause, pairs: pa.Table) -> pa.Table:
+        names = [name for name in clause.values if name in self.schema.names]
+        computed = evaluate(pairs, [clause.values[name] for name in names])
+        given = {
+            name: assigned(values, self.schema.field(name).type, name)
+            for name, values in zip(names, computed, strict=True)
+        }
+        columns: list[pa.Array] = []
+        for column in self.schema:
+            name = column.name
+            stored = self.prefix + name
+            if name in given:
+                values = given[name]
+            elif name in pairs.column_names:
+                values = assigned(one_array(pairs.column(name)), column.type, name)
+            elif clause.action != "insert" and name in self.updated and stored in pairs.column_names:
+                values = cast_column(one_array(pairs.column(stored)), column.type)
+            else:
+                values = pa.nulls(pairs.num_rows, column.type)
+            columns.append(values)
+        return pa.Table.from_arrays(columns, schema=self._loose)
+
+
+def evaluate(rows: pa.Table, expressions: Sequence[pc.Expression]) -> list[pa.Array]:
+    """The value of each expression in each row. Raises `InvalidRecord` where one has none, as for numbers that are too
+    great.
+
+    >>> evaluate(pa.table({"a": [1, 2]}), [pc.field("a") + 1])[0].to_pylist()
+    [2, 3]
+    """
+    if not expressions:
+        return []
+    named = [str(number) for number in range(len(expressions))]
+    plan = acero.Declaration.from_sequence(
+        [
+            acero.Declaration("table_source", acero.TableSourceNodeOptions(rows)),
+            acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), named)),
+        ]
+    )
+    try:
+        made = plan.to_table(use_threads=False)
+    except pa.ArrowInvalid as error:
+        raise InvalidRecord(
+            f"an expression has no value in a row: {error}",
+            hint="cast the values, or leave the rows out by a condition",
+        ) from error
+    return [one_array(column) for column in made.columns]
+
+
+def is_assignable(kind: pa.DataType, to: pa.DataType) -> bool:
+    """Whether values of a type may be assigned to a column of another one: numbers to numbers, and what a write would
+    take."""
+    if kind.equals(to) or pt.is_null(kind):
+        return True
+    return can_cast(kind, to) if not _are_numbers(kind, to) else True
+
+
+def assigned(values: pa.Array, to: pa.DataType, column: str) -> pa.Array:
+    """Values in the type of the column that they are assigned to. A fraction that goes to a column of whole numbers is
+    cut, as in Spark. Raises `SchemaConflict` for types that do not fit, `InvalidRecord` for numbers that are too great.
+
+    >>> assigned(pa.array([1.7, None]), pa.int64(), "a").to_pylist()
+    [1, None]
+    """
+    kind = values.type
+    if not is_assignable(kind, to):
+        raise SchemaConflict(
+            f"column {column!r} is {spark_type(to)}, and the expression for it gives {spark_type(kind)}",
+            hint=f"cast it: CAST(... AS {spark_type(to)})",
+            context={"column": column, "table": str(to), "data": str(kind)},
+        )
+    if kind.equals(to):
+        return values
+    if not _are_numbers(kind, to):
+        return cast_column(values, to)
+    try:
+        if pt.is_integer(to) and not pt.is_integer(kind):
+            values = pc.trunc(values)
+        return values.cast(to, safe=not pt.is_floating(to))
+    except pa.ArrowInvalid as error:
+        raise InvalidRecord(
+            f"a value for column {column!r} does not fit {spark_type(to)}: {error}",
+            hint="correct the expression, or widen the column",
+            context={"column": column, "table": str(to)},
+        ) from error
+
+
+def _are_numbers(*kinds: pa.DataType) -> bool:
+    return all(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) for kind in kinds)
+
+
+def check_unambiguous(keys: pa.Array, actions: npt.NDArray[np.str_]) -> Flags:
+    """Which acts to carry out: of several deletes of a key one. Raises `AmbiguousMerge` where several source rows would
+    change one stored row, or insert one key."""
+    every = np.ones(len(keys), np.bool_)
+    if len(keys) == pc.count_distinct(keys, mode="all").as_py():
+        return every
+    coded = keys.dictionary_encode()
+    codes = coded.indices.to_numpy(zero_copy_only=False)
+    counts = np.bincount(codes)
+    inserts, deletes = (np.bincount(codes[actions == name], minlength=len(counts)) for name in ("insert", "delete"))
+    twice = np.flatnonzero((counts > 1) & (deletes < counts))
+    if len(twice):
+        key = coded.dictionary[int(twice[0])].as_py()
+        is_new = inserts[twice[0]] == counts[twice[0]]
+        what = "would insert" if is_new else "would change the row of"
+        raise AmbiguousMerge(
+            f"{counts[twice[0]]} source rows {what} record key {key!r}"
+            + (f", and likewise {len(twice) - 1} more keys" if len(twice) > 1 else ""),
+            hint="make the source unique in what the join condition compares, or give the clauses conditions of which"
+            " one source row at most fulfils one",
+            context={"record_key": key, "keys": len(twice)},
+        )
+    _, first = np.unique(codes, return_index=True)
+    every[:] = False
+    every[first] = True
+    return every

@@ -1,0 +1,380 @@
+"""MERGE and UPDATE: which path a statement takes, and the two kinds of writes that carry it out.
+
+- By key: each key field is equated with a value of the source. There is no join: source rows go to the file groups of
+  their keys, as those of an upsert do, and the clauses run in the write tasks (`lakebed.handles.matched`).
+- By join: any other condition, and clauses for rows that no source row matched. The columns that are needed are read
+  and joined (`lakebed.operations.merge_join`), and what the clauses make is written as an upsert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.arrow_data import arrow_rows
+from lakebed.engine.base import Rows
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.expressions.base import Column, RowExpression, quote_name
+from lakebed.filters.pairs import Equality, PairExpression, Side
+from lakebed.handles.matched import KeyMerge
+from lakebed.merge.clauses import evaluate
+from lakebed.model import META_COLUMNS
+from lakebed.operations.context import TableSchema, WriteContext, keyed_by_meta, table_schema
+from lakebed.operations.merge_join import MergeJoin
+from lakebed.operations.merge_statement import (
+    BoundMerge,
+    MergeStatement,
+    arrow_of,
+    bind,
+    key_equalities,
+)
+from lakebed.operations.pipeline import Verb, admit, explain, run
+from lakebed.operations.placement import Placed, placed
+from lakebed.operations.result import WriteResult
+from lakebed.operations.write import RowMatch, Write, derive_keys
+from lakebed.schema.arrow import normalise, normalise_batch
+from lakebed.schema.conversion import cast_column
+from lakebed.schema.evolution import reconcile
+from lakebed.schema.spark import spark_type
+from lakebed.slices.snapshot import Snapshot
+from lakebed.wording import Lines
+from lakebed.write_status import WriteStatus
+
+_MATCH = RowMatch("keys", combine=False)
+
+
+@dataclass(frozen=True, repr=False)
+class MergeResult(WriteResult):
+    """The outcome of a merge or an update: a `WriteResult` with the number of rows that each clause acted on.
+
+    `clauses` has the clauses in their order, each with its rows; `path` is how rows were matched, "key" or "join".
+    `rows`, `inserted`, `updated` and `deleted` count the rows that clauses acted on.
+
+    >>> import lakebed
+    >>> t = lakebed.create("memory://docs/merged", {"id": [1, 2], "n": [1, 1]}, key="id")
+    >>> _ = t.upsert({"id": [1, 2], "n": [1, 1]})
+    >>> done = t.merge({"id": [2, 3], "n": [5, 5]}).when_matched_update().when_not_matched_insert().execute()
+    >>> done.clauses, done.path
+    ((('when_matched_update', 1), ('when_not_matched_insert', 1)), 'key')
+    """
+
+    clauses: tuple[tuple[str, int], ...] = ()
+    path: str = "key"
+
+    def to_dict(self) -> dict[str, Any]:
+        counted = [{"clause": name, "rows": rows} for name, rows in self.clauses]
+        return {**super().to_dict(), "clauses": counted, "path": self.path}
+
+
+def merge(context: WriteContext, source: Any, statement: MergeStatement) -> MergeResult:
+    """Carry out a merge; `source` is the caller's data."""
+    verb = _verb(context, source, statement)
+    result = run(context, verb)
+    return verb.result(result)
+
+
+def explain_merge(context: WriteContext, source: Any, statement: MergeStatement) -> Lines:
+    """How the merge would be carried out: its path and the reason for it, columns, files. Nothing is written."""
+    verb = _verb(context, source, statement)
+    bound = verb.bound
+    reads = bound.read_columns if isinstance(verb, MergeByKey) else verb.join.read_columns
+    lines = [
+        f"merge into table {context.config.name!r} by {verb.path}: {verb.reason}",
+        f"  engine      {context.engine.name}" + (f" ({context.engine.note})" if context.engine.note else ""),
+        f"  reads       {_listed(reads)} of the table, {_listed(bound.source_columns)} of the source",
+        f"  writes      {_listed(verb.written_columns)}",
+    ]
+    if isinstance(verb, MergeByKey):
+        lines += [f"  {line}" for line in str(explain(context, verb)).splitlines()]
+    else:
+        scan = verb.join.stored_rows(context, context.opened)
+        lines += [f"  {line}" for line in str(scan.explain()).splitlines()]
+    return Lines("\n".join(lines))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if names else "no column"
+
+
+def _verb(context: WriteContext, source: Any, statement: MergeStatement) -> MergeByKey | MergeByJoin:
+    admit(context, "upsert")
+    keyed_by_meta(context, "merge")
+    _check_rules(context, statement)
+    rows, columns = _source_rows(context, source)
+    schema = _schema_after(context, statement, columns)
+    bound = bind(context, statement, columns, schema.data)
+    equal, reason = _by_key(context, bound)
+    if equal is not None:
+        return MergeByKey(
+            operation="UPSERT", match=_MATCH, bound=bound, after=schema, rows=rows, equal=equal, reason=reason
+        )
+    join = MergeJoin(bound, rows)
+    return MergeByJoin(operation="UPSERT", match=_MATCH, bound=bound, after=schema, join=join, reason=reason)
+
+
+def _check_rules(context: WriteContext, statement: MergeStatement) -> None:
+    """Rows that are written are whole, so what a table makes of two rows of a key must be one of them."""
+    rules = context.rules
+    if any(clause.action == "update" for clause in statement.clauses) and not rules.picks_winners:
+        how = "by a merger of the user's" if rules.merger is not None else f"field by field ({rules.partial})"
+        raise UnsupportedFeature(
+            f"table {context.config.name!r} merges rows {how}: what an update sets would be merged once more",
+            hint="upsert the rows, or merge into a table that orders rows by event time or commit time",
+            context={"feature": "merge into a table with partial updates"},
+        )
+
+
+def _source_rows(context: WriteContext, source: Any) -> tuple[Rows | None, pa.Schema]:
+    """The source's rows, its columns under the names that pairs have them by, and the columns as they are called."""
+    if source is None:
+        return None, pa.schema([])
+    engine = context.engine
+    types = {f.name: f.type for f in context.opened.schema}
+    rows = engine.rows(arrow_rows(source, {name.lower(): kind for name, kind in types.items()} | types))
+    given = engine.schema(rows)
+    given = pa.schema([f for f in given if f.name not in META_COLUMNS])
+    doubled = {n for n in given.names if [m.lower() for m in given.names].count(n.lower()) > 1}
+    if doubled:
+        raise InvalidOption(f"the source has columns that differ in case alone: {', '.join(sorted(doubled))}")
+    untyped = {f.name: types.get(f.name, pa.string()) for f in given if pa.types.is_null(f.type)}
+    columns = normalise(pa.schema([f.with_type(untyped.get(f.name, f.type)) for f in given]))
+    side = Side.source(columns)
+    named: dict[str, RowExpression] = {side.field(f.name): _Normal(f.name, f.type) for f in columns}
+    return engine.derive(rows, named, keep=[]), columns
+
+
+@dataclass(frozen=True, slots=True)
+class _Normal:
+    """A column of the source in the type that a table would have for it."""
+
+    name: str
+    kind: pa.DataType
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def sql(self, schema: pa.Schema) -> str:
+        column = Column(self.name).sql(schema)
+        is_null = pa.types.is_null(schema.field(self.name).type)
+        return f"CAST({column} AS {spark_type(self.kind)})" if is_null else column
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        column = batch.column(batch.schema.get_field_index(self.name))
+        if pa.types.is_null(column.type):
+            return pa.nulls(len(column), self.kind)
+        one = pa.RecordBatch.from_arrays([column], names=[self.name])
+        return normalise_batch(one, pa.schema([(self.name, self.kind)])).column(0)
+
+
+def _schema_after(context: WriteContext, statement: MergeStatement, source: pa.Schema) -> TableSchema:
+    """The table's columns after the merge; with evolution those of the source that are new come in addition."""
+    current = context.opened.schema
+    if not statement.evolves:
+        return table_schema(context, context.opened, current)
+    known = {name.lower() for name in current.names}
+    new = [f.with_nullable(True) for f in source if f.name.lower() not in known]
+    merged = reconcile(current, pa.schema([*current, *new]), missing="null", evolution="widen")
+    return table_schema(context, context.opened, merged)
+
+
+def _by_key(context: WriteContext, bound: BoundMerge) -> tuple[dict[str, Equality] | None, str]:
+    """The equality of each field that the place of a row follows from, where rows go to the file groups of their
+    keys; else None; and the reason."""
+    statement, keys = bound.statement, context.keys
+    if statement.by_source:
+        return None, "a clause is for rows that no source row matched"
+    stored = bound.stored
+    if not set(keys.key_fields) <= set(stored.names):
+        return None, "a key field is inside a struct"
+    if (only := bound.spark_only) is not None:
+        return None, f"{only.text!r} runs on Spark only ({only.reason})"
+    fields_ = list(keys.key_fields)
+    if not context.index.is_global:
+        fields_ += [name for name in keys.partition_fields if name not in fields_]
+    equal = key_equalities(bound.on, fields_, stored)
+    if equal is None:
+        what = "key field" if fields_ == list(keys.key_fields) else "key and partition field"
+        return None, f"the join condition does not equate each {what} ({', '.join(fields_)}) with a value of the source"
+    for clause in bound.inserts:
+        for name in fields_:
+            if clause.values[name].spark != equal[name].value.spark:
+                return None, f"{clause.text.name} gives {name} another value than the join condition compares"
+    if set(bound.set_columns) & set(keys.partition_fields) - set(equal):
+        return None, "an update sets a partition column"
+    if any(name not in equal for name in keys.partition_fields):
+        return None, "rows of new keys may belong into other partition paths"
+    return equal, "each key field is equated with a value of the source, so rows go where their keys are"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceValue:
+    """The value of an expression over the source, in the type of the column that it is equated with."""
+
+    value: PairExpression
+    kind: pa.DataType
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        side = Side.source(pa.schema([]))
+        return tuple(side.field(name) for name in self.value.source)
+
+    def sql(self, schema: pa.Schema) -> str:
+        return f"CAST(({self.value.spark}) AS {spark_type(self.kind)})"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        (values,) = evaluate(pa.Table.from_batches([batch]), [arrow_of(self.value)])
+        return cast_column(values, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _MayMatter:
+    """Whether a source row has all key fields, or would be inserted without: which is refused where it is written."""
+
+    fields: tuple[str, ...]
+    inserts: tuple[PairExpression | None, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        side = Side.source(pa.schema([]))
+        named = [side.field(name) for e in self.inserts if e is not None for name in e.source]
+        return (*self.fields, *named)
+
+    def sql(self, schema: pa.Schema) -> str:
+        whole = " AND ".join(f"{quote_name(name)} IS NOT NULL" for name in self.fields)
+        inserts = [f"coalesce(({e.spark}), false)" if e is not None else "true" for e in self.inserts]
+        return " OR ".join([f"({whole})", *inserts])
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        matters = pa.repeat(pa.scalar(True), batch.num_rows)
+        for name in self.fields:
+            matters = pc.and_(matters, pc.is_valid(batch.column(name)))
+        for condition in self.inserts:
+            if condition is None:
+                return pa.repeat(pa.scalar(True), batch.num_rows)
+            (holds,) = evaluate(pa.Table.from_batches([batch]), [arrow_of(condition)])
+            matters = pc.or_(matters, pc.fill_null(holds, False))
+        return matters
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Merge(Verb):
+    """What the two kinds have in common."""
+
+    bound: BoundMerge
+    after: TableSchema
+    reason: str
+
+    path = ""
+
+    def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
+        return self.after
+
+    @property
+    def written_columns(self) -> tuple[str, ...]:
+        """The columns that are given values."""
+        if self.bound.inserts:
+            return tuple(self.bound.schema.names)
+        return self.bound.set_columns
+
+    def counted(self, result: WriteResult, counts: Sequence[int]) -> MergeResult:
+        """The result with the rows of each clause."""
+        clauses = self.bound.statement.clauses
+        by_action = {"insert": 0, "update": 0, "delete": 0}
+        for clause, rows in zip(clauses, counts, strict=True):
+            by_action[clause.action] += rows
+        given = {f.name: getattr(result, f.name) for f in fields(result)}
+        given |= {
+            "rows": sum(counts),
+            "inserted": by_action["insert"],
+            "updated": by_action["update"],
+            "deleted": by_action["delete"],
+            "operation": "merge" if self.bound.on is not None else "update",
+        }
+        named = tuple((clause.name, rows) for clause, rows in zip(clauses, counts, strict=True))
+        return MergeResult(**given, clauses=named, path=self.path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeByKey(_Merge):
+    """Source rows that go to the file groups of their keys. `equal` has the value of each field that a row's place
+    follows from."""
+
+    rows: Rows
+    equal: Mapping[str, Equality]
+    counts: list[int] = field(default_factory=list[int])
+
+    path = "key"
+
+    def prepare(self, write: Write) -> Rows:
+        context, engine = write.context, write.context.engine
+        bound, schema = self.bound, write.schema.data
+        side = bound.reader.source
+        needed = [side.field(name) for name in bound.source_columns]
+        values: dict[str, RowExpression] = {
+            name: SourceValue(one.value, schema.field(name).type) for name, one in self.equal.items()
+        }
+        rows = engine.derive(self.rows, values, keep=needed)
+        inserts = tuple(clause.condition for clause in bound.inserts)
+        rows = engine.filter(rows, _MayMatter(tuple(context.keys.key_fields), inserts))
+        return derive_keys(context, rows, engine.schema(rows), keep=[*values, *needed])
+
+    @contextmanager
+    def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
+        self.counts[:] = [0] * len(self.bound.clauses)
+        names = [*self.equal, *(self.bound.reader.source.field(n) for n in self.bound.source_columns)]
+        present, on = write.context.engine.schema(prepared), self.bound.on
+        stays = {*write.context.rules.ordering_columns, *self.equal, *self.bound.set_columns}
+        merge = KeyMerge(
+            clauses=self.bound.compiled([name for name in write.schema.data.names if name in stays]),
+            source=pa.schema([present.field(name).with_nullable(True) for name in names]),
+            key_fields=tuple(write.context.keys.key_fields),
+            on=reduce(and_, map(arrow_of, on.others)) if on and on.others else None,
+            read=self.bound.read_columns,
+            keeps=True,
+        )
+        with placed(replace(write, merge=merge), prepared) as rows:
+            yield rows
+
+    def noted(self, statuses: Sequence[WriteStatus]) -> None:
+        """Take down the counts that came back."""
+        for status in statuses:
+            for number, rows in enumerate(status.clauses or ()):
+                self.counts[number] += rows
+
+    def result(self, result: WriteResult) -> MergeResult:
+        return self.counted(result, self.counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeByJoin(_Merge):
+    """Rows that a join matched, and what the clauses made of them."""
+
+    join: MergeJoin
+
+    path = "join"
+
+    def absent(self, context: WriteContext, schema: TableSchema) -> tuple[str, ...]:
+        return self.join.absent
+
+    def prepare(self, write: Write) -> Rows:
+        return self.join.prepare(write)
+
+    @contextmanager
+    def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
+        try:
+            with placed(write, prepared) as rows:
+                yield rows
+        finally:
+            while self.join.cached:
+                write.context.engine.release(self.join.cached.pop())
+
+    def result(self, result: WriteResult) -> MergeResult:
+        return self.counted(result, self.join.counts)

@@ -1,0 +1,292 @@
+"""Merges whose rows are matched by a join: the stored columns that are needed are read at the write's own view, joined
+with the source, and the rows that the clauses make are given keys and partition paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from typing import Literal as OneOf
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.base import Rows
+from lakebed.errors import UnsupportedFeature
+from lakebed.filters.pairs import Equality, PairReader, Side
+from lakebed.filters.predicates import Column, Compare, In, Literal, Node
+from lakebed.handles.matched import check_new_rows, refuse_stored_keys
+from lakebed.merge.clauses import check_unambiguous, evaluate
+from lakebed.merge.incoming import Intake
+from lakebed.model import DELETE, PARTITION_PATH, RECORD_KEY
+from lakebed.operations.context import WriteContext
+from lakebed.operations.merge_statement import BoundMerge, arrow_of, is_same_key, key_equalities
+from lakebed.operations.write import Write, derive_keys
+from lakebed.read.lookup import KeyText, exists
+from lakebed.read.scan import Scan
+from lakebed.schema.conversion import cast_column, one_array
+from lakebed.slices.snapshot import Snapshot
+
+Positions = npt.NDArray[np.int64]
+# Values of a column that are looked for one by one; of more the range counts.
+_MOST_VALUES = 1_000
+# Pairs that are looked at together where no column is equated.
+_MOST_PAIRS = 1 << 20
+
+
+@dataclass
+class MergeJoin:
+    """One merge by join. `counts` are the rows that each clause acted on, once it ran; `cached` are rows that are held
+    for the write."""
+
+    bound: BoundMerge
+    rows: Rows | None
+    counts: list[int] = field(default_factory=list[int])
+    cached: list[Rows] = field(default_factory=list[Rows])
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether rows are written with all their columns: new ones, and those that may move to another partition
+        path."""
+        keys = self.bound.context.keys
+        return bool(self.bound.inserts) or bool(set(self.bound.set_columns) & set(keys.partition_fields))
+
+    @cached_property
+    def read_columns(self) -> tuple[str, ...]:
+        """The stored columns that are read."""
+        stored = self.bound.stored
+        if self.is_complete and self.bound.updates:
+            return tuple(stored.names)
+        context = self.bound.context
+        needed = {*self.bound.read_columns, *context.keys.key_fields, *context.keys.partition_fields}
+        needed |= {*context.rules.ordering_columns, *(one.column for one in self._equalities)}
+        needed |= {name for clause in self.bound.clauses for name in clause.keys_of_all}
+        needed = {name.partition(".")[0] for name in needed}
+        return tuple(name for name in stored.names if name in needed)
+
+    @cached_property
+    def updated(self) -> tuple[str, ...]:
+        """The columns that an updated row is written with."""
+        names = self.bound.schema.names
+        if self.is_complete:
+            return tuple(names)
+        chosen = {*self.bound.set_columns, *self.read_columns}
+        return tuple(name for name in names if name in chosen)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The columns that the written rows lack."""
+        return tuple(name for name in self.bound.schema.names if name not in self.updated)
+
+    @property
+    def inserts_cannot_be_stored(self) -> bool:
+        """Whether a source row that matches no stored row has a new key, since equal keys are all that is compared."""
+        on, fields = self.bound.on, self.bound.context.keys.key_fields
+        if on is None or on.others:
+            return False
+        equal = key_equalities(on, fields, self.bound.stored)
+        if equal is None or len(on.equalities) != len(fields):
+            return False
+        return all(
+            clause.values[name].spark == equal[name].value.spark for clause in self.bound.inserts for name in fields
+        )
+
+    @property
+    def _equalities(self) -> tuple[Equality, ...]:
+        return self.bound.on.equalities if self.bound.on else ()
+
+    def prepare(self, write: Write) -> Rows:
+        """The rows to be written, with record key and partition path."""
+        engine = write.context.engine
+        if engine.is_distributed:
+            from lakebed.operations.merge_on_spark import prepare_on_spark
+
+            return prepare_on_spark(self, write)
+        source = None if self.rows is None else engine.collect(self.rows)
+        stored = self.stored_rows(write.context, write.snapshot, self._of_source(source)).to_arrow()
+        side = self.bound.reader.target
+        names = [n if n in (RECORD_KEY, PARTITION_PATH) else side.field(n) for n in stored.column_names]
+        return engine.from_arrow(self._made(write, stored.rename_columns(names).combine_chunks(), source))
+
+    def stored_rows(self, context: WriteContext, snapshot: Snapshot, narrow: Sequence[Node] = ()) -> Scan:
+        """The scan of the stored rows that may be matched, or changed by a clause for unmatched ones."""
+        spark = getattr(context.engine, "spark", None)
+        columns = [RECORD_KEY, PARTITION_PATH, *self.read_columns]
+        by_source = self.bound.statement.by_source
+        if not by_source:
+            return Scan(snapshot, columns=columns, spark=spark).narrowed(narrow)
+        texts = [clause.condition for clause in by_source if clause.condition is not None]
+        if self.rows is not None or len(texts) < len(by_source):
+            return Scan(snapshot, columns=columns, spark=spark)
+        target = Side(self.bound.reader.target.alias, "", self.bound.stored)  # columns by the table's own names
+        reader = PairReader(target, self.bound.reader.source)
+        condition = " OR ".join(f"({reader.condition(text, (target,), 'condition').spark})" for text in texts)
+        return Scan(snapshot, columns=columns, filter=condition, spark=spark)
+
+    def _of_source(self, source: pa.Table | None) -> list[Node]:
+        """What the source's values say of the rows that they can match."""
+        found: list[Node] = []
+        stored = self.bound.stored
+        for one in self._equalities if source is not None else ():
+            kind = stored.field(one.column).type
+            if not is_same_key(one.value.type, kind):
+                continue
+            (values,) = evaluate(source, [arrow_of(one.value)])
+            values = pc.unique(cast_column(values, kind)).drop_null()
+            column = Column((one.column,), kind)
+            if len(values) <= _MOST_VALUES:
+                found.append(In(column, tuple(Literal(value, kind) for value in values.to_pylist())))
+            else:
+                span = pc.min_max(values).as_py()
+                found += [
+                    Compare(column, ">=", Literal(span["min"], kind)),
+                    Compare(column, "<=", Literal(span["max"], kind)),
+                ]
+        return found
+
+    def _made(self, write: Write, target: pa.Table, source: pa.Table | None) -> pa.Table:
+        """What the clauses make of all pairs, with key and partition path."""
+        context, bound = write.context, self.bound
+        clauses = bound.compiled(self.updated)
+        of_target, of_source = self._matched(target, source)
+        alone = np.array([], np.int64)
+        new = unmatched = alone
+        if source is not None and bound.inserts:
+            new = np.setdiff1d(np.arange(source.num_rows), of_source)
+        if bound.statement.by_source:
+            unmatched = np.setdiff1d(np.arange(target.num_rows), of_target)
+        at_target = np.concatenate([of_target, np.full(len(new), -1), unmatched])
+        at_source = np.concatenate([of_source, new, np.full(len(unmatched), -1)])
+        pairs = _paired(target, at_target, source, at_source)
+        kind = np.repeat([0, 1, 2], [len(of_target), len(new), len(unmatched)])
+        acts = clauses.act(pairs, {"matched": kind == 0, "not_matched": kind == 1, "not_matched_by_source": kind == 2})
+        actions = clauses.actions(acts.clause)
+        self.counts[:] = np.bincount(acts.clause, minlength=len(clauses.clauses)).tolist()
+        self._check_keys(pairs, acts.at, acts.clause)
+        chosen = pairs.select([RECORD_KEY, PARTITION_PATH]).take(pa.array(acts.at))
+        rows = acts.rows.select([name for name in acts.rows.column_names if name in self.updated])
+        is_delete = actions == "delete"
+        marked = rows.append_column(DELETE, pa.array(is_delete))
+        keyed = write.context.engine.collect(
+            derive_keys(context, context.engine.from_arrow(marked), marked.schema, [*rows.column_names, DELETE])
+        )
+        is_new = pa.array(actions == "insert")
+        keys = one_array(pc.if_else(is_new, keyed.column(RECORD_KEY), chosen.column(RECORD_KEY)))
+        paths = one_array(pc.if_else(is_new, keyed.column(PARTITION_PATH), chosen.column(PARTITION_PATH)))
+        carried_out = pa.array(check_unambiguous(keys, actions))
+        if not self.inserts_cannot_be_stored:
+            new_keys = keys.filter(is_new).drop_null()
+            if len(new_keys):
+                refuse_stored_keys(new_keys.filter(exists(write.snapshot, KeyText(new_keys))))
+        nulls = write.context.settings.null_ordering
+        intake = Intake(write.schema.data, write.context.rules, False, False, 0, null_ordering=nulls)
+        partial = actions == "update" if self.absent else np.zeros(len(actions), np.bool_)
+        check_new_rows(acts.rows, keys, is_delete, partial, clauses, intake)
+        placed = _with(_with(keyed, RECORD_KEY, keys), PARTITION_PATH, paths).filter(carried_out)
+        how = self.moving(write)
+        if how is None:
+            return placed
+        leaves = pc.and_(pc.not_equal(one_array(keyed.column(PARTITION_PATH)), paths), pa.array(actions == "update"))
+        leaves = pc.fill_null(leaves, False)
+        there = keyed.filter(leaves)
+        stays = placed.filter(pc.invert(leaves.filter(carried_out)))
+        if how == "index":
+            return pa.concat_tables([stays, there])
+        gone = _with(placed.filter(leaves.filter(carried_out)), DELETE, pa.repeat(pa.scalar(True), there.num_rows))
+        return pa.concat_tables([stays, gone, there])
+
+    def _matched(self, target: pa.Table, source: pa.Table | None) -> tuple[Positions, Positions]:
+        """The positions of target and source rows that the join condition holds for."""
+        if source is None or self.bound.on is None:
+            return np.array([], np.int64), np.array([], np.int64)
+        stored = self.bound.stored
+        equal = [one for one in self._equalities if is_same_key(one.value.type, stored.field(one.column).type)]
+        others = [arrow_of(e) for e in self.bound.on.others]
+        others += [arrow_of(one.condition) for one in self._equalities if one not in equal]
+        found: list[tuple[Positions, Positions]] = []
+        for of_target, of_source in self._candidates(target, source, equal):
+            for condition in others:
+                (holds,) = evaluate(_paired(target, of_target, source, of_source), [condition])
+                mask = pc.fill_null(holds, False).to_numpy(zero_copy_only=False)
+                of_target, of_source = of_target[mask], of_source[mask]
+            found.append((of_target, of_source))
+        return tuple(np.concatenate(side) for side in zip(*found, strict=True))  # type: ignore[return-value]
+
+    def _candidates(
+        self, target: pa.Table, source: pa.Table, equal: Sequence[Equality]
+    ) -> Iterator[tuple[Positions, Positions]]:
+        """Pairs of positions whose equated values are equal; without such all pairs, some at a time."""
+        if equal:
+            names = [str(number) for number in range(len(equal))]
+            own = [target.column(self.bound.reader.target.field(one.column)) for one in equal]
+            given = evaluate(source, [arrow_of(one.value) for one in equal])
+            given = [cast_column(v, c.type) for v, c in zip(given, own, strict=True)]
+            left = pa.table([*own, pa.array(np.arange(target.num_rows))], names=[*names, "target"])
+            right = pa.table([*given, pa.array(np.arange(source.num_rows))], names=[*names, "source"])
+            joined = right.join(left, names, join_type="inner").select(["target", "source"]).sort_by("source")
+            yield joined.column("target").to_numpy(), joined.column("source").to_numpy()
+            return
+        size = max(1, _MOST_PAIRS // max(1, target.num_rows))
+        every = np.arange(target.num_rows)
+        for start in range(0, max(1, source.num_rows), size):
+            some = np.arange(start, min(source.num_rows, start + size))
+            yield np.tile(every, len(some)), np.repeat(some, target.num_rows)
+
+    def _check_keys(self, pairs: pa.Table, at: Positions, numbers: npt.NDArray[np.int8]) -> None:
+        """Raise `UnsupportedFeature` where "all" would change a key."""
+        reader = self.bound.reader
+        for number, clause in enumerate(self.bound.clauses):
+            for name in clause.keys_of_all:
+                rows = pairs.take(pa.array(at[numbers == number]))
+                stored = one_array(rows.column(reader.target.field(name)))
+                column = reader.source.column(name)
+                assert column is not None
+                given = one_array(rows.column(reader.source.field(column)))
+                same = pc.fill_null(pc.equal(cast_column(given, stored.type), stored), False)
+                if not pc.all(same, min_count=0).as_py():
+                    key = rows.column(RECORD_KEY).filter(pc.invert(same))[0].as_py()
+                    raise UnsupportedFeature(
+                        f"{clause.text.name} would change the key field {name!r} of record key {key!r},"
+                        " and a row keeps its key",
+                        hint=f"leave it out: except_columns=[{name!r}]",
+                        context={"column": name, "record_key": key},
+                    )
+
+    def moving(self, write: Write) -> OneOf["index", "rows"] | None:
+        """How rows that get another partition path move there: the index moves them, or they are deleted where they
+        are and written where they go; None where no update sets a partition column. Raises `UnsupportedFeature` for an
+        index that leaves rows where they are."""
+        index, fields = write.context.index, set(write.context.keys.partition_fields)
+        if not fields & set(self.bound.set_columns):
+            return None
+        if not index.is_global:
+            return "rows"
+        if index.for_existence_checks().settings() == index.settings():
+            raise UnsupportedFeature(
+                f"an update sets {', '.join(sorted(fields))}, by which rows are partitioned, and the index of table"
+                f" {write.context.config.name!r} leaves rows where they are",
+                hint="delete the rows and insert them, or take an index with update_partition_path=True",
+                context={"columns": sorted(fields)},
+            )
+        return "index"
+
+
+def _with(table: pa.Table, name: str, values: Any) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), name, values)
+
+
+def _paired(target: pa.Table, at_target: Positions, source: pa.Table | None, at_source: Positions) -> pa.Table:
+    """Rows of both sides next to each other, by position; -1 is a row of nulls."""
+    parts: list[pa.Table] = []
+    for table, at in ((target, at_target), (source, at_source)):
+        if table is not None and table.num_rows:
+            parts.append(table.take(pa.array(at, pa.int64(), mask=at < 0)))
+        elif table is not None:
+            nulls = [pa.nulls(len(at), column.type) for column in table.schema]
+            parts.append(pa.table(nulls, schema=table.schema))
+    columns = [column for part in parts for column in part.columns]
+    return pa.table(columns, names=[name for part in parts for name in part.column_names])

@@ -1,0 +1,204 @@
+"""A merge by join on Spark: the source and the stored rows as one DataFrame of pairs, the clauses as Spark's SQL.
+
+Texts of conditions and values reach Spark as they were written, with their columns bound to one side.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakebed.engine.base import Rows
+from lakebed.errors import SchemaConflict
+from lakebed.filters.pairs import PairExpression
+from lakebed.filters.text import quote_name
+from lakebed.handles.matched import refuse_stored_keys
+from lakebed.merge.clauses import check_unambiguous, is_assignable
+from lakebed.model import DELETE, DERIVED, PARTITION_PATH, RECORD_KEY
+from lakebed.operations.write import Write, derive_keys
+from lakebed.read.lookup import KeyText, exists
+from lakebed.schema.spark import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lakebed.operations.merge_join import MergeJoin
+
+CLAUSE, IS_STORED, IS_GIVEN = (f"{DERIVED}{name}" for name in ("clause", "is_stored", "is_given"))
+# Keys that several source rows act on, at most so many of them are looked at.
+_EXAMPLES = 100
+
+
+class SparkMerge:
+    """One merge by join on Spark."""
+
+    def __init__(self, join: MergeJoin, write: Write) -> None:
+        self._join = join
+        self._write = write
+        self._bound = join.bound
+        self._engine = write.context.engine
+
+    def prepare(self) -> Rows:
+        """The rows to be written, with record key and partition path. Runs the join once, and counts its rows."""
+        pairs = self._engine.persist(self._acting())
+        self._join.cached.append(pairs)
+        counts = [0] * len(self._bound.clauses)
+        for row in self._engine.aggregate(pairs, [CLAUSE]).to_pylist():
+            counts[row[CLAUSE]] = row["rows"]
+        self._join.counts[:] = counts
+        self._check_unambiguous(pairs)
+        rows = self._rows(pairs)
+        return self._keyed(rows)
+
+    def _pairs(self) -> DataFrame:
+        """All pairs that a clause may act on."""
+        from pyspark.sql import functions as F
+
+        join, bound = self._join, self._bound
+        side = bound.reader.target
+        stored = join.stored_rows(self._write.context, self._write.snapshot).to_spark()
+        named = [
+            F.col(quote_name(n)).alias(n if n in (RECORD_KEY, PARTITION_PATH) else side.field(n))
+            for n in stored.columns
+        ]
+        stored = stored.select(*named, F.lit(True).alias(IS_STORED))
+        if join.rows is None or bound.on is None:
+            names = [f.name for f in bound.reader.source.fields]
+            return stored.select(
+                "*", F.lit(None).cast("boolean").alias(IS_GIVEN), *[F.lit(None).alias(n) for n in names]
+            )
+        given = join.rows.select("*", F.lit(True).alias(IS_GIVEN))
+        conditions = (*(one.condition for one in bound.on.equalities), *bound.on.others)
+        on = F.expr(" AND ".join(f"({condition.spark})" for condition in conditions))
+        hows = {(False, False): "inner", (True, False): "left_outer", (False, True): "right_outer"}
+        how = hows.get((bool(bound.inserts), bool(bound.statement.by_source)), "full_outer")
+        return given.join(stored, on, how)
+
+    def _acting(self) -> DataFrame:
+        """The pairs that a clause acts on, with its number."""
+        from pyspark.sql import functions as F
+
+        whens = {
+            "matched": f"{IS_STORED} AND {IS_GIVEN}",
+            "not_matched": f"{IS_STORED} IS NULL",
+            "not_matched_by_source": f"{IS_GIVEN} IS NULL",
+        }
+        cases = [
+            f"WHEN {whens[clause.text.when]}"
+            + (f" AND coalesce(({clause.condition.spark}), false)" if clause.condition is not None else "")
+            + f" THEN {number}"
+            for number, clause in enumerate(self._bound.clauses)
+        ]
+        number = F.expr(f"CASE {' '.join(cases)} END")
+        return self._pairs().withColumn(CLAUSE, number).filter(F.col(CLAUSE).isNotNull())
+
+    def _check_unambiguous(self, pairs: DataFrame) -> None:
+        """Raise `AmbiguousMerge` where several source rows act on one stored row, and not all of them delete it."""
+        from pyspark.sql import functions as F
+
+        stored = pairs.filter(F.col(IS_STORED))
+        twice = stored.groupBy(RECORD_KEY, PARTITION_PATH).count().filter("count > 1").limit(_EXAMPLES)
+        some = twice.select(RECORD_KEY, PARTITION_PATH).join(stored, [RECORD_KEY, PARTITION_PATH])
+        found = self._engine.collect(some.select(RECORD_KEY, CLAUSE))
+        if found.num_rows:
+            numbers = found.column(CLAUSE).to_numpy()
+            actions = self._bound.actions[numbers]
+            check_unambiguous(found.column(RECORD_KEY).combine_chunks(), actions)
+
+    def _rows(self, pairs: DataFrame) -> DataFrame:
+        """What the clauses make, in the table's columns and types, one row a key."""
+        from pyspark.sql import functions as F
+
+        columns = [self._column(pairs, name).alias(name) for name in self._join.updated]
+        deletes = [str(n) for n, clause in enumerate(self._bound.clauses) if clause.text.action == "delete"]
+        is_delete = F.expr(f"{CLAUSE} IN ({', '.join(deletes)})" if deletes else "false")
+        rows = pairs.select(RECORD_KEY, PARTITION_PATH, CLAUSE, is_delete.alias(DELETE), *columns)
+        if not deletes:
+            return rows
+        gone = rows.filter(F.col(DELETE)).dropDuplicates([RECORD_KEY, PARTITION_PATH])
+        return rows.filter(~F.col(DELETE)).unionByName(gone)
+
+    def _column(self, pairs: DataFrame, name: str) -> Column:
+        """A column of the rows: what each clause sets, else the stored value."""
+        from pyspark.sql import functions as F
+
+        bound = self._bound
+        to = spark_type(bound.schema.field(name).type)
+        stored = "NULL"
+        if name in self._join.read_columns:
+            stored = quote_name(bound.reader.target.field(name))
+        cases: list[str] = []
+        for number, clause in enumerate(bound.clauses):
+            value = clause.values.get(name)
+            if value is None and clause.text.action != "insert":
+                continue
+            text = "NULL" if value is None else f"({value.spark})"
+            if value is not None:
+                self._check_type(pairs, name, value)
+            cases.append(f"WHEN {CLAUSE} = {number} THEN CAST({text} AS {to})")
+        whole = f"CASE {' '.join(cases)} ELSE CAST({stored} AS {to}) END" if cases else f"CAST({stored} AS {to})"
+        return F.expr(whole)
+
+    def _check_type(self, pairs: DataFrame, name: str, value: PairExpression) -> None:
+        """A value that only Spark evaluates has the type that Spark gives it."""
+        if value.type is not None:
+            return
+        kind = self._engine.schema(pairs.selectExpr(f"({value.spark}) AS value")).field("value").type
+        to = self._bound.schema.field(name).type
+        if not is_assignable(kind, to):
+            raise SchemaConflict(
+                f"column {name!r} is {spark_type(to)}, and {value.text!r} gives {spark_type(kind)}",
+                hint=f"cast it: CAST({value.text} AS {spark_type(to)})",
+                context={"column": name, "table": str(to), "data": str(kind)},
+            )
+
+    def _keyed(self, rows: DataFrame) -> Rows:
+        """With key and partition path: those of stored rows as they are, of new rows by the table's rules."""
+        from pyspark.sql import functions as F
+
+        context = self._write.context
+        names = list(self._join.updated)
+        held = {name: f"{DERIVED}held_{at}" for at, name in enumerate((RECORD_KEY, PARTITION_PATH))}
+        for name, own in held.items():
+            rows = rows.withColumnRenamed(name, own)
+        keyed = derive_keys(context, rows, self._engine.schema(rows), [*names, DELETE, CLAUSE, *held.values()])
+        moved = self._join.moving(self._write)
+        inserts = ", ".join(str(n) for n, c in enumerate(self._bound.clauses) if c.text.action == "insert")
+        if inserts:
+            self._check_inserts(keyed.filter(f"{CLAUSE} IN ({inserts})"))
+        is_new = f"{CLAUSE} IN ({inserts})" if inserts else "false"
+        leaves = F.expr(f"NOT ({is_new}) AND NOT {DELETE} AND {PARTITION_PATH} != {held[PARTITION_PATH]}")
+        fixed = [
+            F.expr(f"CASE WHEN {is_new} THEN {quote_name(name)} ELSE {own} END").alias(name)
+            for name, own in held.items()
+        ]
+        others = [quote_name(n) for n in keyed.columns if n not in (*held, *held.values(), CLAUSE)]
+        if moved is None:
+            return keyed.select(*fixed, *others)
+        stays = keyed.filter(~leaves).select(*fixed, *others)
+        going = keyed.filter(leaves)
+        there = going.select(*[quote_name(n) for n in held], *others)
+        if moved == "index":
+            return stays.unionByName(there)
+        gone = going.withColumn(DELETE, F.lit(True)).select(*fixed, *others)
+        return stays.unionByName(gone).unionByName(there)
+
+    def _check_inserts(self, new: DataFrame) -> None:
+        """Raise for keys of new rows that come twice, are null or are stored."""
+        twice = new.groupBy(RECORD_KEY).count().filter("count > 1").limit(_EXAMPLES)
+        found = self._engine.collect(twice.select(RECORD_KEY))
+        keys = found.column(RECORD_KEY).combine_chunks()
+        if len(keys) and keys.null_count < len(keys):
+            keys = pa.concat_arrays([keys.drop_null()] * 2)
+            check_unambiguous(keys, np.array(["insert"] * len(keys)))
+        if self._bound.on is not None and not self._join.inserts_cannot_be_stored:
+            keys = self._engine.collect(new.select(RECORD_KEY)).column(RECORD_KEY).combine_chunks().drop_null()
+            if len(keys):
+                refuse_stored_keys(keys.filter(exists(self._write.snapshot, KeyText(keys))))
+
+
+def prepare_on_spark(join: MergeJoin, write: Write) -> Any:
+    """The rows that a merge by join writes, on Spark."""
+    return SparkMerge(join, write).prepare()

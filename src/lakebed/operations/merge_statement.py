@@ -1,0 +1,361 @@
+"""A MERGE as its caller wrote it, and the same bound to the columns of a table and of source rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
+from lakebed.filters.pairs import Equality, OnCondition, PairExpression, PairReader, Side
+from lakebed.filters.text import quote_name, spark_literal
+from lakebed.merge.clauses import Action, Clause, Clauses, When, is_assignable
+from lakebed.operations.context import WriteContext
+from lakebed.schema.column_names import did_you_mean, in_any_case, nearest_name
+from lakebed.schema.spark import spark_type
+
+All = Literal["all"]
+
+
+@dataclass(frozen=True)
+class ClauseText:
+    """A clause as it was given. `values` are SQL texts or constants by column, or "all"."""
+
+    when: When
+    action: Action
+    condition: str | None = None
+    values: Mapping[str, Any] | All = "all"
+    except_columns: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the clause is called in Python, for messages."""
+        return f"when_{self.when}_{self.action}"
+
+    def __str__(self) -> str:
+        return self.name + ("" if self.condition is None else f"(condition={self.condition!r})")
+
+
+@dataclass(frozen=True)
+class MergeStatement:
+    """What a merge does: the join condition (None: equal record keys), the names of both sides, the clauses."""
+
+    on: Any = None
+    target: str = "t"
+    source: str = "s"
+    clauses: tuple[ClauseText, ...] = ()
+    evolves: bool = False
+
+    def with_clause(self, clause: ClauseText) -> MergeStatement:
+        """The same with one more clause. Raises `InvalidOption` for one that would never run."""
+        for earlier in self.clauses:
+            if earlier.when == clause.when and earlier.condition is None:
+                raise InvalidOption(
+                    f"{clause} would never run: {earlier.name} before it has no condition",
+                    hint="give the earlier clause a condition, or put the clause without one last",
+                    context={"clause": clause.name},
+                )
+        if clause.condition is not None and not isinstance(clause.condition, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(
+                f"the condition of {clause.name} is SQL text, not {type(clause.condition).__name__}",
+                hint=f'for example condition="{self.source}.fare > 10"',
+            )
+        return replace(self, clauses=(*self.clauses, clause))
+
+    @property
+    def by_source(self) -> tuple[ClauseText, ...]:
+        """The clauses for stored rows that no source row matched."""
+        return tuple(clause for clause in self.clauses if clause.when == "not_matched_by_source")
+
+    @property
+    def inserts(self) -> bool:
+        """Whether a clause adds rows."""
+        return any(clause.action == "insert" for clause in self.clauses)
+
+
+@dataclass(frozen=True)
+class BoundClause:
+    """A clause with what its texts mean. `keys_of_all` are key fields that "all" would set, which is refused where it
+    would change them."""
+
+    text: ClauseText
+    condition: PairExpression | None
+    values: Mapping[str, PairExpression]
+    keys_of_all: tuple[str, ...] = ()
+
+    @property
+    def expressions(self) -> tuple[PairExpression, ...]:
+        """All that is computed for the clause."""
+        return (*([self.condition] if self.condition is not None else []), *self.values.values())
+
+
+@dataclass(frozen=True)
+class BoundMerge:
+    """A merge over the columns of a table and its source. `schema` are the table's columns after it, `stored` those
+    before it."""
+
+    context: WriteContext
+    statement: MergeStatement
+    reader: PairReader
+    on: OnCondition | None
+    clauses: tuple[BoundClause, ...]
+    schema: pa.Schema
+    stored: pa.Schema
+
+    @property
+    def updates(self) -> tuple[BoundClause, ...]:
+        """The clauses that change stored rows."""
+        return tuple(clause for clause in self.clauses if clause.text.action == "update")
+
+    @property
+    def inserts(self) -> tuple[BoundClause, ...]:
+        """The clauses that add rows."""
+        return tuple(clause for clause in self.clauses if clause.text.action == "insert")
+
+    @property
+    def set_columns(self) -> tuple[str, ...]:
+        """The columns that any update sets, in the table's order."""
+        names = {name for clause in self.updates for name in clause.values}
+        return tuple(name for name in self.schema.names if name in names)
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The stored columns that conditions and values need: those that they name, and of ordering columns and of
+        columns that not every update sets the values that stay."""
+        needed = {name for clause in self.clauses for e in clause.expressions for name in e.target}
+        needed |= {name for e in (self.on.others if self.on else ()) for name in e.target}
+        stays = [*self.set_columns, *self.context.rules.ordering_columns] if self.updates else []
+        needed |= {name for name in stays if any(name not in clause.values for clause in self.updates)}
+        return tuple(name for name in self.stored.names if name in needed)
+
+    @property
+    def source_columns(self) -> tuple[str, ...]:
+        """The columns of the source that anything names."""
+        expressions = [e for clause in self.clauses for e in clause.expressions]
+        expressions += self.on.expressions if self.on else ()
+        needed = {name for e in expressions for name in e.source}
+        return tuple(name for name in self.reader.source.schema.names if name in needed)
+
+    @property
+    def spark_only(self) -> PairExpression | None:
+        """An expression that only Spark evaluates."""
+        expressions = [e for clause in self.clauses for e in clause.expressions]
+        expressions += self.on.expressions if self.on else ()
+        return next((e for e in expressions if e.arrow is None), None)
+
+    @property
+    def actions(self) -> npt.NDArray[np.str_]:
+        """The action of each clause."""
+        return np.array([clause.text.action for clause in self.clauses])
+
+    def compiled(self, updated: Sequence[str]) -> Clauses:
+        """The clauses as a row function; `updated` are the columns that an updated row has."""
+        made = tuple(
+            Clause(
+                clause.text.when,
+                clause.text.action,
+                None if clause.condition is None else arrow_of(clause.condition),
+                {name: arrow_of(value) for name, value in clause.values.items()},
+            )
+            for clause in self.clauses
+        )
+        return Clauses(self.schema, made, self.reader.target.prefix, tuple(updated))
+
+
+def arrow_of(expression: PairExpression) -> pc.Expression:
+    """The expression for Arrow; `InvalidOption` for one that only Spark evaluates."""
+    if expression.arrow is None:
+        raise InvalidOption(
+            f"the expression {expression.text!r} runs on Spark only: {expression.reason}",
+            hint="open the table with spark=..., or write the expression in simpler SQL (docs/sql.md lists what runs"
+            " without Spark)",
+            context={"expression": expression.text},
+        )
+    return expression.arrow
+
+
+def bind(context: WriteContext, statement: MergeStatement, source: pa.Schema, schema: pa.Schema) -> BoundMerge:
+    """The merge over these columns; `schema` has the table's columns after it. Raises `InvalidOption` for names and
+    texts that mean nothing, `UnsupportedFeature` for what no merge can do."""
+    if not statement.clauses:
+        raise InvalidOption(
+            "a merge without clauses does nothing",
+            hint="add one, as in t.merge(rows).when_matched_update().when_not_matched_insert()",
+        )
+    stored, spark = context.opened.schema, getattr(context.engine, "spark", None)
+    zone = "UTC" if spark is None else spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    reader = PairReader(Side.target(stored, statement.target), Side.source(source, statement.source), zone)
+    on = None if not len(source) else reader.on(_on_text(context, statement))
+    equated = {one.column for one in on.equalities} if on else set[str]()
+    binder = _Binder(context, statement, reader, schema, equated)
+    clauses = tuple(binder.clause(clause) for clause in statement.clauses)
+    return BoundMerge(context, statement, reader, on, clauses, schema, stored)
+
+
+def _on_text(context: WriteContext, statement: MergeStatement) -> str:
+    """The join condition; columns that are listed are equal on both sides."""
+    on = statement.on
+    if isinstance(on, str) and not on.isidentifier():
+        return on
+    names = list(context.config.key_fields) if on is None else [on] if isinstance(on, str) else list(on)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InvalidOption(
+            f"on={on!r} is no join condition",
+            hint="give a column, a list of columns that are equal on both sides, or SQL such as 't.id = s.id'",
+            context={"option": "on"},
+        )
+    parts = [
+        f"{quote_name(side)}.{quote_name(name)}" for name in names for side in (statement.target, statement.source)
+    ]
+    return " AND ".join(f"{one} = {other}" for one, other in zip(parts[::2], parts[1::2], strict=True))
+
+
+class _Binder:
+    """Binds clauses."""
+
+    def __init__(
+        self, context: WriteContext, statement: MergeStatement, reader: PairReader, schema: pa.Schema, equated: set[str]
+    ) -> None:
+        self._context = context
+        self._statement = statement
+        self._reader = reader
+        self._schema = schema
+        self._equated = equated
+
+    def clause(self, clause: ClauseText) -> BoundClause:
+        target, source = self._reader.target, self._reader.source
+        by_when = {"matched": (target, source), "not_matched": (source,), "not_matched_by_source": (target,)}
+        sides = by_when[clause.when]
+        condition = None
+        if clause.condition is not None:
+            condition = self._reader.condition(clause.condition, sides, f"condition of {clause.name}")
+        values, keys = self._values(clause, sides)
+        return BoundClause(clause, condition, values, keys)
+
+    def _values(
+        self, clause: ClauseText, sides: Sequence[Side]
+    ) -> tuple[Mapping[str, PairExpression], tuple[str, ...]]:
+        if clause.action == "delete":
+            return {}, ()
+        keys = self._context.keys.key_fields
+        if clause.values == "all":
+            values = self._all(clause)
+            if clause.action == "update":
+                own = tuple(name for name in keys if name in values)
+                values = {name: value for name, value in values.items() if name not in keys}
+                return values, tuple(name for name in own if name not in self._equated)
+        else:
+            values = self._given(clause, clause.values, sides)
+        if clause.action == "insert":
+            self._check_insert(clause, values)
+        return values, ()
+
+    def _all(self, clause: ClauseText) -> dict[str, PairExpression]:
+        source = self._reader.source
+        left = {in_any_case(name, self._schema.names) for name in clause.except_columns}
+        unknown = left - set(self._schema.names)
+        if unknown:
+            raise self._no_column(min(unknown), clause)
+        found = {f.name: source.column(f.name) for f in self._schema if f.name not in left}
+        return {
+            name: PairExpression(
+                f"{source.alias}.{column}",
+                (),
+                (column,),
+                quote_name(source.field(column)),
+                pc.field(source.field(column)),
+                source.schema.field(column).type,
+            )
+            for name, column in found.items()
+            if column is not None
+        }
+
+    def _given(self, clause: ClauseText, given: Mapping[str, Any], sides: Sequence[Side]) -> dict[str, PairExpression]:
+        if not given:
+            raise InvalidOption(f"{clause.name} sets no column", hint="give {column: SQL expression, ...}")
+        names = self._schema.names
+        values: dict[str, PairExpression] = {}
+        for asked, value in given.items():
+            alias, _, rest = str(asked).partition(".")
+            name = in_any_case(rest if alias.lower() == self._statement.target.lower() and rest else str(asked), names)
+            if name not in names:
+                raise self._no_column(str(asked), clause)
+            if name in values:
+                raise InvalidOption(f"{clause.name} sets column {name!r} twice", context={"column": name})
+            if clause.action == "update" and name in self._context.keys.key_fields:
+                raise UnsupportedFeature(
+                    f"{clause.name} would set {name!r}, which is in the record key: a row keeps its key",
+                    hint="delete the row and insert it under its new key",
+                    context={"column": name},
+                )
+            values[name] = self._reader.value(_sql(value), sides, f"value of {name} in {clause.name}")
+            self._check_type(name, values[name])
+        return values
+
+    def _check_type(self, name: str, value: PairExpression) -> None:
+        to = self._schema.field(name).type
+        if value.type is not None and not is_assignable(value.type, to):
+            raise SchemaConflict(
+                f"column {name!r} is {spark_type(to)}, and {value.text!r} gives {spark_type(value.type)}",
+                hint=f"cast it: CAST({value.text} AS {spark_type(to)})",
+                context={"column": name, "table": str(to), "data": str(value.type)},
+            )
+
+    def _check_insert(self, clause: ClauseText, values: Mapping[str, PairExpression]) -> None:
+        context = self._context
+        needed = [*context.keys.key_fields, *context.keys.partition_fields, *context.rules.ordering_columns]
+        lacking = [name for name in needed if "." not in name and name not in values]
+        if lacking:
+            raise InvalidOption(
+                f"{clause.name} gives no value to {', '.join(lacking)}, which every row needs",
+                hint="add it to values=, or give it to the source",
+                context={"columns": lacking},
+            )
+
+    def _no_column(self, name: str, clause: ClauseText) -> InvalidOption:
+        names = self._schema.names
+        return InvalidOption(
+            f"the table has no column {name!r}, which {clause.name} sets",
+            hint=did_you_mean(name, names)
+            + ("" if self._statement.evolves else "; with_schema_evolution() adds the source's columns to the table"),
+            context={"column": name, "nearest": nearest_name(name, names)},
+        )
+
+
+def _sql(value: Any) -> str:
+    """A value as SQL: text as it is, a constant as a literal."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, bool | int | float | Decimal | bytes | datetime | date):
+        kind = pa.scalar(value).type
+        return spark_literal(value, kind)
+    raise InvalidOption(
+        f"a value is SQL text or a constant, not {type(value).__name__}", hint='for example {"fare": "s.fare * 2"}'
+    )
+
+
+def key_equalities(on: OnCondition | None, fields: Sequence[str], stored: pa.Schema) -> dict[str, Equality] | None:
+    """The equality for each of the fields with a value that makes the same key text, None where one has none."""
+    found: dict[str, Equality] = {}
+    for name in fields:
+        for one in on.equalities if on else ():
+            if one.column == name and is_same_key(one.value.type, stored.field(name).type):
+                found[name] = one
+        if name not in found:
+            return None
+    return found
+
+
+def is_same_key(kind: pa.DataType | None, stored: pa.DataType) -> bool:
+    """Whether equal values of the two types make the same key text."""
+    if kind is None or pa.types.is_floating(stored):
+        return False
+    integers = pa.types.is_integer(kind) and pa.types.is_integer(stored)
+    return kind.equals(stored) or (integers and kind.bit_width <= stored.bit_width)

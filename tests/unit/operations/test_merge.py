@@ -1,0 +1,344 @@
+"""MERGE and UPDATE in this process: what DuckDB makes of the same statements, on every kind of table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.errors import AmbiguousMerge, InvalidOption, InvalidRecord, SchemaConflict, UnsupportedFeature
+from lakebed.model import COMMIT_ACTIONS
+from lakebed.operations import merge_join
+from lakebed.table import Table
+from support.merges import CASES, SCHEMA, Case, by_duckdb, content, data, in_order, run
+
+Make = Callable[..., Table]
+INDEXES = ("bucket", "consistent", "bucket_groups", "simple", "bloom", "record", "global_simple", "global_bloom")
+REFUSALS: dict[str, type[Exception]] = {"AmbiguousMerge": AmbiguousMerge, "InvalidRecord": InvalidRecord}
+
+
+def of_case(make: Make, case: Case, **words: Any) -> Table:
+    table = make(SCHEMA, key="id", **words)
+    table.upsert(data(case.stored))
+    return table
+
+
+def commits(table: Table) -> list[Any]:
+    return [i for i in table.timeline if i.is_completed and i.action in COMMIT_ACTIONS]
+
+
+@pytest.fixture
+def make(request: pytest.FixtureRequest) -> Make:
+    numbers = iter(range(1000))
+
+    def made(schema: Any = SCHEMA, **words: Any) -> Table:
+        return lakebed.create(f"memory://merge/{request.node.name}/{next(numbers)}", schema, **words)
+
+    return made
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(("kind", "index"), list(product(("cow", "mor"), ("bucket", "simple"))))
+def test_a_statement_gives_the_rows_that_duckdb_gives(make: Make, case: Case, kind: str, index: str) -> None:
+    table = of_case(make, case, type=kind, index=index)
+    if case.refused in REFUSALS:
+        with pytest.raises(REFUSALS[case.refused]):
+            run(table, case)
+        assert content(table) == in_order(case.stored)
+        assert len(commits(table)) == 1
+        return
+    run(table, case)
+    expected = [(2, "x", 20, "q"), (3, "y", 30, None), (4, "y", None, "r")] if case.refused else by_duckdb(case)
+    assert content(table) == expected
+    assert content(lakebed.open(table.uri)) == expected
+    assert table.indexes.verify().ok
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[5], CASES[6], CASES[-1], CASES[-4]], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    ("kind", "index", "version"),
+    [
+        (kind, index, version)
+        for kind, index, version in product(("cow", "mor"), INDEXES, (9, 8, 6))
+        if not (index == "consistent" and kind == "cow") and not (index == "bucket_groups" and version == 6)
+    ],
+)
+def test_statements_under_every_index_and_version(make: Make, case: Case, kind: str, index: str, version: int) -> None:
+    table = of_case(make, case, type=kind, index=index, table_version=version)
+    run(table, case)
+    assert content(table) == by_duckdb(case)
+    later = Case("later", [(2, "x", 7, "again"), (9, "z", 9, "n")], None, CASES[0].clauses)
+    done = run(table, later)
+    held = sum(row[0] == 2 for row in by_duckdb(case))
+    assert (done.updated, done.inserted, done.rows) == (held, 2 - held, 2)
+    rest = [row for row in by_duckdb(case) if row[0] != 2]
+    assert content(table) == in_order([*rest, *later.source])
+    assert table.indexes.verify().ok
+
+
+@pytest.mark.parametrize(("name", "value"), [("_MOST_VALUES", 0), ("_MOST_VALUES", 2), ("_MOST_PAIRS", 1)])
+def test_bounds_of_joins_change_no_rows(make: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
+    monkeypatch.setattr(merge_join, name, value)
+    for case in [case for case in CASES if not case.refused and case.on != "t.id = s.id"]:
+        table = of_case(make, case, index="simple")
+        run(table, case)
+        assert content(table) == by_duckdb(case), case.name
+
+
+EVENTS = pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int64()), ("at", pa.int64())])
+
+
+def events(*rows: tuple[Any, ...]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(EVENTS.names, row, strict=True)) for row in rows], EVENTS)
+
+
+def shown(table: Table) -> list[tuple[Any, ...]]:
+    return in_order([tuple(row.values()) for row in table.scan().to_arrow().to_pylist()])
+
+
+@pytest.mark.parametrize("index", ["bucket", "simple"])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+class TestEventTime:
+    def test_an_update_with_an_older_ordering_value_changes_nothing(self, make: Make, kind: str, index: str) -> None:
+        table = make(EVENTS, key="id", ordering="at", type=kind, index=index)
+        table.upsert(events((1, "a", 1, 5), (2, "a", 2, 5), (3, "a", 3, 5)))
+        source = events((1, "older", 9, 4), (2, "equal", 9, 5), (3, "newer", 9, 6))
+        table.merge(source).when_matched_update().execute()
+        assert shown(table) == [(1, "a", 1, 5), (2, "equal", 9, 5), (3, "newer", 9, 6)]
+
+    def test_an_update_that_does_not_set_the_ordering_column_always_counts(
+        self, make: Make, kind: str, index: str
+    ) -> None:
+        table = make(EVENTS, key="id", ordering="at", type=kind, index=index)
+        table.upsert(events((1, "a", 1, 5), (2, "a", 2, 5)))
+        table.merge({"id": [1]}).when_matched_update({"v": "'set'"}).execute()
+        table.update({"n": "n + 10"}, where="id = 2")
+        assert shown(table) == [(1, "set", 1, 5), (2, "a", 12, 5)]
+        if kind == "mor":
+            table.compact()
+        assert shown(table) == [(1, "set", 1, 5), (2, "a", 12, 5)]
+
+    def test_a_delete_wins_whatever_the_ordering_value_is(self, make: Make, kind: str, index: str) -> None:
+        table = make(EVENTS, key="id", ordering="at", type=kind, index=index)
+        table.upsert(events((1, "a", 1, 5), (2, "a", 2, 5)))
+        done = table.merge(events((1, "x", 0, 1), (7, "x", 0, 1))).when_matched_delete().execute()
+        assert (done.deleted, done.rows) == (1, 1)
+        assert shown(table) == [(2, "a", 2, 5)]
+        table.upsert(events((1, "later", 1, 6)))
+        assert shown(table) == [(1, "later", 1, 6), (2, "a", 2, 5)]
+
+    def test_a_null_ordering_value_of_a_new_row_is_refused(self, make: Make, kind: str, index: str) -> None:
+        table = make(EVENTS, key="id", ordering="at", type=kind, index=index)
+        table.upsert(events((1, "a", 1, 5)))
+        with pytest.raises(InvalidRecord, match="ordering field 'at' is null"):
+            table.merge(events((2, "b", 2, None))).when_not_matched_insert().execute()
+        assert shown(table) == [(1, "a", 1, 5)]
+
+
+RIDES = pa.schema([("id", pa.int64()), ("city", pa.string()), ("fare", pa.float64()), ("note", pa.string())])
+
+
+def rides(make: Make, **words: Any) -> Table:
+    table = make(RIDES, key="id", partition_by="city", **words)
+    table.upsert(
+        {
+            "id": [1, 2, 3, 4],
+            "city": ["rome", "oslo", "rome", "bern"],
+            "fare": [1.0, 2.0, 3.0, 4.0],
+            "note": list("abcd"),
+        }
+    )
+    return table
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+class TestPartitions:
+    def test_keys_are_matched_in_their_partition_where_on_has_it(self, make: Make, kind: str) -> None:
+        table = rides(make, type=kind, index="bucket")
+        source = {"id": [1, 2, 9], "city": ["rome", "rome", "oslo"], "fare": [10.0, 20.0, 90.0]}
+        merge = table.merge(source, ["id", "city"]).when_matched_update({"fare": "t.fare + s.fare"})
+        assert " by key: " in merge.explain()
+        done = merge.when_not_matched_insert().execute()
+        assert (done.path, done.updated, done.inserted) == ("key", 1, 2)
+        assert shown(table) == [
+            (1, "rome", 11.0, "a"),
+            (2, "oslo", 2.0, "b"),
+            (2, "rome", 20.0, None),
+            (3, "rome", 3.0, "c"),
+            (4, "bern", 4.0, "d"),
+            (9, "oslo", 90.0, None),
+        ]
+
+    @pytest.mark.parametrize("index", ["bucket", "simple", "global_simple", "record"])
+    def test_keys_alone_are_matched_in_all_partitions(self, make: Make, kind: str, index: str) -> None:
+        table = rides(make, type=kind, index=index)
+        done = table.merge({"id": [1, 2, 9], "fare": [10.0, 20.0, 90.0]}).when_matched_update().execute()
+        assert (done.path, done.updated) == ("join", 2)
+        assert [row[:3] for row in shown(table)] == [
+            (1, "rome", 10.0),
+            (2, "oslo", 20.0),
+            (3, "rome", 3.0),
+            (4, "bern", 4.0),
+        ]
+        assert table.partitions == ("bern", "oslo", "rome")
+
+    @pytest.mark.parametrize(("index", "moves"), [("bucket", True), ("simple", True), ("record", False)])
+    def test_rows_whose_partition_column_is_set_move(self, make: Make, kind: str, index: str, moves: bool) -> None:
+        table = rides(make, type=kind, index=index)
+        if not moves:
+            with pytest.raises(UnsupportedFeature, match="leaves rows where they are"):
+                table.update({"city": "upper(city)"}, where="id < 3")
+            return
+        done = table.update({"city": "'oslo'"}, where="id < 3")
+        assert (done.updated, done.rows) == (2, 2)
+        expected = [(1, "oslo", 1.0, "a"), (2, "oslo", 2.0, "b"), (3, "rome", 3.0, "c"), (4, "bern", 4.0, "d")]
+        assert shown(table) == expected
+        assert table.locate([1])["partition_path"].to_pylist() == ["oslo"]
+        assert table.indexes.verify().ok
+
+    def test_an_index_that_moves_rows_moves_them(self, make: Make, kind: str) -> None:
+        options = {"hoodie.record.index.update.partition.path": True}
+        table = rides(make, type=kind, index="record", properties=options)
+        table.update({"city": "'oslo'", "fare": 7}, where="id in (1, 4)", options=options)
+        assert [row[:3] for row in shown(table)] == [
+            (1, "oslo", 7.0),
+            (2, "oslo", 2.0),
+            (3, "rome", 3.0),
+            (4, "oslo", 7.0),
+        ]
+        assert table.indexes.verify().ok
+
+
+def test_only_needed_columns_are_read(make: Make) -> None:
+    for kind in ("cow", "mor"):
+        table = rides(make, type=kind, index="bucket")
+        source = {"id": [1], "city": ["rome"], "fare": [5.0]}
+        plan = table.merge(source, ["id", "city"]).when_matched_update({"fare": "s.fare"}).explain()
+        assert "reads       no column of the table, id, city, fare of the source" in plan
+        plan = table.merge(source, ["id", "city"]).when_matched_update({"fare": "t.fare * 2"}).explain()
+        assert "reads       fare of the table, id, city of the source" in plan
+
+
+class TestEvolution:
+    def test_columns_of_the_source_that_the_table_lacks_are_left_out(self, make: Make) -> None:
+        table = make(key="id")
+        table.upsert(data([(1, "x", 1, "p")]))
+        source = {"id": [1, 2], "a": [7, 8], "extra": ["e", "f"]}
+        table.merge(source).when_matched_update().when_not_matched_insert().execute()
+        assert content(table) == [(1, "x", 7, "p"), (2, None, 8, None)]
+        assert table.schema.names == SCHEMA.names
+
+    @pytest.mark.parametrize("kind", ["cow", "mor"])
+    def test_they_are_added_on_request(self, make: Make, kind: str) -> None:
+        table = make(key="id", type=kind, index="bucket")
+        table.upsert(data([(1, "x", 1, "p"), (3, "y", 3, "q")]))
+        source = {"id": [1, 2], "a": [7, 8], "extra": ["e", "f"]}
+        merge = table.merge(source).with_schema_evolution().when_matched_update().when_not_matched_insert()
+        done = merge.execute()
+        assert done.schema_changes == ("column extra is new (STRING)",)
+        assert table.scan(["id", "a", "extra"]).to_arrow().sort_by("id").to_pylist() == [
+            {"id": 1, "a": 7, "extra": "e"},
+            {"id": 2, "a": 8, "extra": "f"},
+            {"id": 3, "a": 3, "extra": None},
+        ]
+
+
+class TestRefusals:
+    @pytest.fixture
+    def table(self, make: Make) -> Table:
+        table = make(key="id")
+        table.upsert(data([(1, "x", 1, "p")]))
+        return table
+
+    def test_clauses_that_mean_nothing_are_refused_at_once(self, table: Table) -> None:
+        merge = table.merge(data([(1, "x", 2, "p")]))
+        with pytest.raises(InvalidOption, match="without clauses"):
+            merge.execute()
+        with pytest.raises(InvalidOption, match="would never run: when_matched_update before it has no condition"):
+            merge.when_matched_update().when_matched_delete()
+        with pytest.raises(InvalidOption, match="condition of when_matched_delete is SQL text"):
+            merge.when_matched_delete(condition=True)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("on", "words", "error", "match"),
+        [
+            ("t.id = s.id", {"set": {"aa": "1"}}, InvalidOption, "no column 'aa'.*Did you mean 'a'"),
+            ("t.id = s.id", {"set": {"a": "s.aa"}}, InvalidOption, "no column 'aa' in the source.*Did you mean 'a'"),
+            ("t.id = s.id", {"set": {"a": "a + 1"}}, InvalidOption, "both the target and the source. Write t.a or s.a"),
+            ("t.id = s.id", {"set": {"id": "s.id + 1"}}, UnsupportedFeature, "in the record key"),
+            ("t.id = s.id", {"set": {"a": "s.b"}}, SchemaConflict, "column 'a' is BIGINT.*gives STRING"),
+            ("t.id = s.id", {"set": {"a": "s.a; DROP TABLE t"}}, InvalidOption, "is no SQL expression"),
+            ("t.id = s.id", {"set": {"a": "s.a + (SELECT 1)"}}, InvalidOption, "a subquery"),
+            ("t.id = s.id", {"set": {"a": "levenshtein(s.b, 'x')"}}, InvalidOption, "runs on Spark only"),
+            ("t.id = s.id", {"set": {}}, InvalidOption, "sets no column"),
+            ("t.id = s.id", {"set": {"a": ["x"]}}, InvalidOption, "SQL text or a constant, not list"),
+            ("t.id == ", {}, InvalidOption, "join condition"),
+            ("t.idd = s.id", {}, InvalidOption, "no column 'idd' in the table"),
+            (["nope"], {}, InvalidOption, "no column 'nope'"),
+            ("t.id = s.id", {"condition": "s.a"}, InvalidOption, "not a condition"),
+        ],
+    )
+    def test_a_text_that_means_nothing_is_named(
+        self, table: Table, on: Any, words: dict[str, Any], error: type[Exception], match: str
+    ) -> None:
+        with pytest.raises(error, match=match):
+            table.merge(data([(1, "x", 2, "p")]), on).when_matched_update(**words).execute()
+        assert content(table) == [(1, "x", 1, "p")]
+
+    def test_names_of_the_two_sides_differ(self, table: Table) -> None:
+        with pytest.raises(InvalidOption, match="both called 't'"):
+            table.merge(data([]), source_alias="T").when_matched_delete().execute()
+
+    def test_a_new_row_needs_its_key(self, table: Table) -> None:
+        with pytest.raises(InvalidOption, match="gives no value to id"):
+            table.merge(data([])).when_not_matched_insert({"a": "s.a"}).execute()
+        with pytest.raises(InvalidOption, match="target row"):
+            table.merge(data([])).when_not_matched_insert({"id": "t.id"}).execute()
+
+    def test_numbers_that_are_too_great_are_refused(self, table: Table) -> None:
+        with pytest.raises(InvalidRecord, match="'a' does not fit BIGINT"):
+            table.update({"a": "(a + 4000000000000000000) * 4"})
+        assert content(table) == [(1, "x", 1, "p")]
+
+    def test_a_table_whose_rows_are_merged_field_by_field_takes_no_updates(self, make: Make) -> None:
+        table = make(
+            EVENTS, key="id", ordering="at", properties={"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}
+        )
+        with pytest.raises(UnsupportedFeature, match="field by field"):
+            table.merge(events((1, "a", 1, 1))).when_matched_update().execute()
+        table.merge(events((1, "a", 1, 1))).when_not_matched_insert().execute()
+        assert shown(table) == [(1, "a", 1, 1)]
+
+
+def test_constants_are_values_and_the_time_is_known(make: Make) -> None:
+    schema = pa.schema([*SCHEMA, ("seen", pa.timestamp("us", "UTC")), ("open", pa.bool_()), ("f", pa.float64())])
+    table = make(schema, key="id")
+    table.upsert([{"id": 1, "grp": "x", "a": 1, "b": "p", "seen": None, "open": False, "f": 0.5}])
+    table.update({"open": True, "b": None, "a": "a + 1.9", "f": 2, "seen": "current_timestamp()"}, where="id = 1")
+    (row,) = table.scan().to_arrow().to_pylist()
+    assert (row["open"], row["b"], row["a"], row["f"]) == (True, None, 2, 2.0)
+    assert row["seen"] is not None
+
+
+def test_a_merge_that_lost_runs_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(key="id", index="simple")
+    table.upsert(data([(1, "x", 1, "p"), (2, "y", 2, "q")]))
+    merge = table.merge({"id": [1], "a": [5]}).when_matched_update({"a": "t.a + s.a"})
+    other = lakebed.open(table.uri)
+    from lakebed.operations.transaction import WriteTransaction
+
+    commit, raced = WriteTransaction.commit, list[bool]()
+
+    def late(tx: Any, *words: Any, **more: Any) -> Any:
+        if not raced:
+            raced.append(True)
+            other.upsert(data([(1, "x", 100, "p")]))
+        return commit(tx, *words, **more)
+
+    monkeypatch.setattr(WriteTransaction, "commit", late)
+    done = merge.execute(retries=2)
+    assert (done.retries, content(table)) == (1, [(1, "x", 105, "p"), (2, "y", 2, "q")])
