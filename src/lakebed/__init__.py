@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from lakebed import errors
 from lakebed.engine.spark_python import use_this_python_later, use_this_python_now
 from lakebed.errors import (
+    AmbiguousMerge,
     CommitConflict,
     CommitStateUnknown,
     CorruptFile,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from lakebed.api import advise, create, drop, exists, list_tables, open, repair, write  # noqa: A004
     from lakebed.engine.spark_rewrite import by_buckets
     from lakebed.merge.mergers import Merger
+    from lakebed.operations.merge import MergeResult
     from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
     from lakebed.services.daemon import run_services
@@ -48,6 +50,7 @@ except PackageNotFoundError:  # a checkout that is not installed
     __version__ = "0.0.0"
 
 __all__ = [
+    "AmbiguousMerge",
     "CommitConflict",
     "CommitStateUnknown",
     "CorruptFile",
@@ -57,6 +60,7 @@ __all__ = [
     "KeyText",
     "LakebedError",
     "LockTimeout",
+    "MergeResult",
     "Merger",
     "SchemaConflict",
     "StorageError",
@@ -94,6 +98,7 @@ _LAZY = {
     "KeyText": "lakebed.read.lookup",
     "Merger": "lakebed.merge.mergers",
     "Table": "lakebed.table",
+    "MergeResult": "lakebed.operations.merge",
     "WriteResult": "lakebed.operations.result",
 }
 

@@ -217,6 +217,33 @@ class History(RuleBasedStateMachine):
         assert result.deleted == held - len(self.model.rows)
         self._done(result)
 
+    @precondition(lambda self: not self.is_global and bool(self.past))
+    @rule(batch=batches)
+    def merge(self, batch: list[dict[str, Any]]) -> None:
+        """Known keys get the sum of both values, new ones come in addition."""
+        source = [row | {"_hoodie_is_deleted": None} for row in distinct(batch)]
+        rows, known = [], 0
+        for row in source:
+            found = self.model.find(row)
+            known += found is not None
+            stored = None if found is None else self.model.rows[found]
+            rows.append(row if stored is None else stored | {"v": stored["v"] + row["v"]})
+        self.model.upsert(rows)
+        on = ["id", "city"] if self.model.partitioned else ["id"]
+        merge = self.table.merge(pa.Table.from_pylist(source, SCHEMA), on)
+        done = merge.when_matched_update({"v": "t.v + s.v"}).when_not_matched_insert().execute()
+        assert (done.updated, done.inserted, done.path) == (known, len(source) - known, "key")
+        self._done(done)
+
+    @precondition(lambda self: bool(self.past))
+    @rule(high=st.integers(0, 60))
+    def update(self, high: int) -> None:
+        changed = [row | {"v": row["v"] + 1} for row in self.model.rows.values() if row["v"] < high]
+        self.model.upsert(changed)
+        done = self.table.update({"v": "v + 1"}, where=f"v < {high}")
+        assert done.updated == len(changed)
+        self._done(done)
+
     @precondition(lambda self: not self.is_global)
     @rule(batch=batches, whole=st.booleans())
     def overwrite(self, batch: list[dict[str, Any]], whole: bool) -> None:

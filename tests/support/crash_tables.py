@@ -288,6 +288,14 @@ _UPSERTED = [(0, "c0", "new", 5), (20, "c2", "new", 5)]
 _ADDED = [(30, "c0", "new", 5), (31, "c2", "new", 5)]
 _OVER = [(40, "c0", "new", 5)]
 
+
+def _merge(table: lakebed.Table) -> lakebed.WriteResult:
+    """An update, a delete and an insert, by key."""
+    source = rows(*_UPSERTED, (1, "c1", "gone", 9))
+    merge = table.merge(source, ["id", "city"]).when_matched_delete(condition="s.v = 'gone'").when_matched_update()
+    return merge.when_not_matched_insert().execute(options=OPTIONS)
+
+
 OPERATIONS = {
     op.name: op
     for op in (
@@ -307,6 +315,12 @@ OPERATIONS = {
             "delete",
             lambda t: t.delete([0, 1], options=OPTIONS),
             lambda m: {k: v for k, v in m.items() if k not in (0, 1)},
+        ),
+        Operation("merge", _merge, lambda m: {k: v for k, v in put(m, *_UPSERTED).items() if k != 1}),
+        Operation(
+            "update",
+            lambda t: t.update({"v": "'set'"}, where="id < 2", options=OPTIONS),
+            lambda m: {k: (v[0], "set", *v[2:]) if k < 2 else v for k, v in m.items()},
         ),
         Operation(
             "delete_partitions",
