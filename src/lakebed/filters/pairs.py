@@ -71,6 +71,11 @@ class PairExpression:
     type: pa.DataType | None = None
     reason: str = ""
 
+    @property
+    def spark_enclosed(self) -> str:
+        """The text for Spark as a part of another one: the line breaks keep a comment in it from what follows."""
+        return f"(\n{self.spark}\n)"
+
 
 @dataclass(frozen=True)
 class Equality:

@@ -227,7 +227,7 @@ class SourceValue:
         return tuple(side.field(name) for name in self.value.source)
 
     def sql(self, schema: pa.Schema) -> str:
-        return f"CAST(({self.value.spark}) AS {spark_type(self.kind)})"
+        return f"CAST({self.value.spark_enclosed} AS {spark_type(self.kind)})"
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         (values,) = evaluate(pa.Table.from_batches([batch]), [arrow_of(self.value)])
@@ -249,7 +249,7 @@ class _MayMatter:
 
     def sql(self, schema: pa.Schema) -> str:
         whole = " AND ".join(f"{quote_name(name)} IS NOT NULL" for name in self.fields)
-        inserts = [f"coalesce(({e.spark}), false)" if e is not None else "true" for e in self.inserts]
+        inserts = [f"coalesce({e.spark_enclosed}, false)" if e is not None else "true" for e in self.inserts]
         return " OR ".join([f"({whole})", *inserts])
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:

@@ -124,7 +124,7 @@ class MergeJoin:
             return Scan(snapshot, columns=columns, spark=spark)
         target = Side(self.bound.reader.target.alias, "", self.bound.stored)  # columns by the table's own names
         reader = PairReader(target, self.bound.reader.source)
-        condition = " OR ".join(f"({reader.condition(text, (target,), 'condition').spark})" for text in texts)
+        condition = " OR ".join(reader.condition(text, (target,), "condition").spark_enclosed for text in texts)
         return Scan(snapshot, columns=columns, filter=condition, spark=spark)
 
     def _of_source(self, source: pa.Table | None) -> list[Node]:

@@ -42,7 +42,11 @@ class SparkMerge:
 
     def prepare(self) -> Rows:
         """The rows to be written, with record key and partition path. Runs the join once, and counts its rows."""
-        pairs = self._engine.persist(self._acting())
+        pairs = self._acting()
+        for clause in self._bound.clauses:
+            for name, value in clause.values.items():
+                self._check_type(pairs, name, value)
+        pairs = self._engine.persist(pairs)
         self._join.cached.append(pairs)
         counts = [0] * len(self._bound.clauses)
         for row in self._engine.aggregate(pairs, [CLAUSE]).to_pylist():
@@ -71,7 +75,7 @@ class SparkMerge:
             )
         given = join.rows.select("*", F.lit(True).alias(IS_GIVEN))
         conditions = (*(one.condition for one in bound.on.equalities), *bound.on.others)
-        on = F.expr(" AND ".join(f"({condition.spark})" for condition in conditions))
+        on = F.expr(" AND ".join(condition.spark_enclosed for condition in conditions))
         hows = {(False, False): "inner", (True, False): "left_outer", (False, True): "right_outer"}
         how = hows.get((bool(bound.inserts), bool(bound.statement.by_source)), "full_outer")
         return given.join(stored, on, how)
@@ -87,7 +91,7 @@ class SparkMerge:
         }
         cases = [
             f"WHEN {whens[clause.text.when]}"
-            + (f" AND coalesce(({clause.condition.spark}), false)" if clause.condition is not None else "")
+            + (f" AND coalesce({clause.condition.spark_enclosed}, false)" if clause.condition is not None else "")
             + f" THEN {number}"
             for number, clause in enumerate(self._bound.clauses)
         ]
@@ -111,7 +115,7 @@ class SparkMerge:
         """What the clauses make, in the table's columns and types, one row a key."""
         from pyspark.sql import functions as F
 
-        columns = [self._column(pairs, name).alias(name) for name in self._join.updated]
+        columns = [self._column(name).alias(name) for name in self._join.updated]
         deletes = [str(n) for n, clause in enumerate(self._bound.clauses) if clause.text.action == "delete"]
         is_delete = F.expr(f"{CLAUSE} IN ({', '.join(deletes)})" if deletes else "false")
         rows = pairs.select(RECORD_KEY, PARTITION_PATH, CLAUSE, is_delete.alias(DELETE), *columns)
@@ -120,7 +124,7 @@ class SparkMerge:
         gone = rows.filter(F.col(DELETE)).dropDuplicates([RECORD_KEY, PARTITION_PATH])
         return rows.filter(~F.col(DELETE)).unionByName(gone)
 
-    def _column(self, pairs: DataFrame, name: str) -> Column:
+    def _column(self, name: str) -> Column:
         """A column of the rows: what each clause sets, else the stored value."""
         from pyspark.sql import functions as F
 
@@ -134,9 +138,7 @@ class SparkMerge:
             value = clause.values.get(name)
             if value is None and clause.text.action != "insert":
                 continue
-            text = "NULL" if value is None else f"({value.spark})"
-            if value is not None:
-                self._check_type(pairs, name, value)
+            text = "NULL" if value is None else value.spark_enclosed
             cases.append(f"WHEN {CLAUSE} = {number} THEN CAST({text} AS {to})")
         whole = f"CASE {' '.join(cases)} ELSE CAST({stored} AS {to}) END" if cases else f"CAST({stored} AS {to})"
         return F.expr(whole)
@@ -145,7 +147,7 @@ class SparkMerge:
         """A value that only Spark evaluates has the type that Spark gives it."""
         if value.type is not None:
             return
-        kind = self._engine.schema(pairs.selectExpr(f"({value.spark}) AS value")).field("value").type
+        kind = self._engine.schema(pairs.selectExpr(f"{value.spark_enclosed} AS value")).field("value").type
         to = self._bound.schema.field(name).type
         if not is_assignable(kind, to):
             raise SchemaConflict(

@@ -1,0 +1,115 @@
+"""MERGE and UPDATE on Spark: the rows that DuckDB gives, no join where the key is equated, Spark's own functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import lakebed
+from lakebed.engine.spark import SparkEngine
+from lakebed.errors import AmbiguousMerge, InvalidOption, SchemaConflict
+from lakebed.table import Table
+from support.merges import CASES, SCHEMA, Case, by_duckdb, content, data, in_order
+
+ON_SPARK = {"lakebed.local.rows": 0}
+COLUMNS = "id long, grp string, a long, b string"
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The physical plan of every DataFrame that an engine collects."""
+    seen: list[str] = []
+    collect = SparkEngine.collect
+
+    def recording(self: SparkEngine, rows: DataFrame) -> pa.Table:
+        table = collect(self, rows)
+        execution = rows._jdf.queryExecution()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        seen.append(execution.executedPlan().toString().partition("== Initial Plan ==")[0])
+        return table
+
+    monkeypatch.setattr(SparkEngine, "collect", recording)
+    return seen
+
+
+def table_of(spark: SparkSession, folder: Path, case: Case, **words: Any) -> Table:
+    table = lakebed.create(str(folder), SCHEMA, key="id", spark=spark, **words)
+    table.upsert(data(case.stored))
+    return table
+
+
+def run(spark: SparkSession, table: Table, case: Case) -> Any:
+    merge = table.merge(spark.createDataFrame(list(case.source), COLUMNS), case.on)
+    for method, words in case.clauses:
+        merge = getattr(merge, method)(**words)
+    return merge.execute(options=ON_SPARK)
+
+
+@pytest.mark.parametrize("case", [CASES[-1], *CASES[:-1]], ids=lambda case: case.name)
+@pytest.mark.parametrize(("kind", "index"), [("cow", "bucket"), ("mor", "simple")])
+def test_a_statement_gives_the_rows_that_duckdb_gives(
+    spark: SparkSession, tmp_path: Path, case: Case, kind: Any, index: str
+) -> None:
+    table = table_of(spark, tmp_path / "t", case, type=kind, index=index)
+    if case.refused in ("AmbiguousMerge", "InvalidRecord"):
+        with pytest.raises(lakebed.errors.InvalidRecord):
+            run(spark, table, case)
+        assert content(table) == in_order(case.stored)
+        return
+    run(spark, table, case)
+    deleted = [(2, "x", 20, "q"), (3, "y", 30, None), (4, "y", None, "r")]
+    assert content(table) == (deleted if case.refused else by_duckdb(case))
+
+
+def test_where_the_key_is_equated_nothing_is_joined(spark: SparkSession, tmp_path: Path, plans: list[str]) -> None:
+    rows = spark.range(100).selectExpr("id", "concat('g', id % 3) grp", "id a", "'b' b")
+    table = lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", index="bucket", buckets=4, spark=spark)
+    table.upsert(rows)
+    plans.clear()
+    merge = table.merge(rows.selectExpr("id + 50 id", "a")).when_matched_update({"a": "t.a + s.a"})
+    done = merge.when_not_matched_insert().execute(options=ON_SPARK)
+    assert (done.path, done.updated, done.inserted) == ("key", 50, 50)
+    assert [(plan.count("Exchange"), plan.count("Join")) for plan in plans] == [(1, 0)]
+    assert {row["id"]: row["a"] for row in table.scan().to_arrow().to_pylist()} == {
+        n: n if n < 50 else n + n - 50 if n < 100 else n - 50 for n in range(150)
+    }
+
+
+class TestSparkAlone:
+    """Expressions that only Spark evaluates."""
+
+    @pytest.fixture
+    def table(self, spark: SparkSession, tmp_path: Path) -> Table:
+        table = lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", partition_by="grp", index="simple", spark=spark)
+        table.upsert(data([(1, "x", 10, "kitten"), (2, "x", 20, "it's"), (3, "y", 30, None)]))
+        return table
+
+    def test_they_reach_spark_as_they_are_written(self, spark: SparkSession, table: Table) -> None:
+        source = spark.createDataFrame([(1, "sitting"), (2, "a\\b"), (9, "new")], "id long, word string")
+        merge = table.merge(source, "t.id = s.id").when_matched_update(
+            {"a": "levenshtein(t.b, s.word)", "b": "regexp_replace(word, 'it+', 'IT') -- ' \"`"},
+            condition="length(s.word) > 3",
+        )
+        done = merge.when_matched_update({"b": r"concat(s.word, '\'\n', t.b)"}).execute()
+        assert (done.path, done.clauses) == ("join", (("when_matched_update", 1), ("when_matched_update", 1)))
+        assert content(table) == [(1, "x", 3, "sITing"), (2, "x", 20, "a\\b'\nit's"), (3, "y", 30, None)]
+
+    def test_updates_by_them_move_rows(self, table: Table) -> None:
+        done = table.update({"grp": "lpad(grp, 2, 'z')", "a": "a DIV 3"}, where="soundex(coalesce(b, '')) = 'K350'")
+        assert (done.updated, done.operation) == (1, "update")
+        assert content(table) == [(1, "zx", 3, "kitten"), (2, "x", 20, "it's"), (3, "y", 30, None)]
+        assert table.indexes.verify().ok
+
+    def test_what_they_cannot_be_is_refused(self, spark: SparkSession, table: Table) -> None:
+        before = content(table)
+        source = spark.createDataFrame([(1, "w"), (1, "v")], "id long, word string")
+        with pytest.raises(SchemaConflict, match="'a' is BIGINT, and 'soundex"):
+            table.merge(source, "t.id = s.id").when_matched_update({"a": "soundex(word)"}).execute()
+        with pytest.raises(AmbiguousMerge, match="2 source rows would change the row of record key '1'"):
+            table.merge(source, "t.id = s.id").when_matched_update({"b": "soundex(word)"}).execute()
+        with pytest.raises(InvalidOption, match="no column 'wrod'"):
+            table.merge(source, "t.id = s.id").when_matched_update({"b": "soundex(wrod)"}).execute()
+        assert content(table) == before
