@@ -22,6 +22,8 @@ from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import RECORD_KEY
 from lakebed.schema.conversion import project
 
+_NO_FLAGS = np.zeros(1, np.bool_)
+
 
 @dataclass(frozen=True, slots=True)
 class KeyMerge:
@@ -29,7 +31,8 @@ class KeyMerge:
 
     `source` has the columns of the source rows as they are sent to tasks, among them the table's `key_fields` by their
     own names. `on` are the conditions in addition to equal keys, `read` the stored columns that conditions and values
-    need. With `keeps` an updated row may lack columns.
+    need. With `keeps` an updated row may lack columns. With `is_upsert` a row becomes the same whether its key is
+    stored or not, and nothing is read.
     """
 
     clauses: Clauses
@@ -38,14 +41,17 @@ class KeyMerge:
     on: pc.Expression | None
     read: tuple[str, ...]
     keeps: bool
+    is_upsert: bool = False
 
     def intake(self, intake: Intake) -> Intake:
         """How the source rows of a file group are taken in: as they are."""
         return replace(intake, schema=self.source, rules=MergeRules(), combine=False, absent=())
 
-    def apply(self, group: GroupWrite, incoming: Incoming, *, appends: bool) -> tuple[Incoming, list[int]]:
+    def apply(self, group: GroupWrite, incoming: Incoming, *, appends: bool) -> tuple[Incoming, list[int] | None]:
         """The rows to be written, and how many each clause made. With `appends` they go to a log file, where the rows
-        of a block have the same columns."""
+        of a block have the same columns. The counts are None where no key was looked up."""
+        if self.is_upsert:
+            return self._upserted(group, incoming), None
         stored = _stored(group, incoming, self.read, group.job.format.schema, self.clauses.prefix)
         pairs = pa.Table.from_batches([incoming.take(np.arange(incoming.rows))])
         for name in stored.rows.schema.names[1:]:
@@ -75,6 +81,17 @@ class KeyMerge:
         )
         written = written.where(carried_out)
         return replace(written, received=written.rows), counts
+
+    def _upserted(self, group: GroupWrite, incoming: Incoming) -> Incoming:
+        """The rows of a merge that is an upsert."""
+        source = pa.Table.from_batches([incoming.take(np.arange(incoming.rows))])
+        acts = self.clauses.act(source, {"matched": np.ones(incoming.rows, np.bool_), "not_matched": _NO_FLAGS})
+        check_unambiguous(incoming.keys, np.full(incoming.rows, "update"))
+        marked = group.job.rules.is_delete(acts.rows)
+        deletes = incoming.deletes if marked is None else marked.to_numpy(zero_copy_only=False)
+        nothing = np.zeros(incoming.rows, np.bool_)
+        check_new_rows(acts.rows, incoming.keys, deletes, nothing, self.clauses, group.job.intake)
+        return incoming.with_rows(acts.rows, deletes)
 
     def _matched(self, pairs: pa.Table, found: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         matched = found >= 0

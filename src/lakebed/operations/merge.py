@@ -55,7 +55,8 @@ class MergeResult(WriteResult):
     """The outcome of a merge or an update: a `WriteResult` with the number of rows that each clause acted on.
 
     `clauses` has the clauses in their order, each with its rows; `path` is how rows were matched, "key" or "join".
-    `rows`, `inserted`, `updated` and `deleted` count the rows that clauses acted on.
+    `rows`, `inserted`, `updated` and `deleted` count the rows that clauses acted on. A merge that is an upsert looks no
+    key up where rows are appended to log files of buckets: the counts are None there.
 
     >>> import lakebed
     >>> t = lakebed.create("memory://docs/merged", {"id": [1, 2], "n": [1, 1]}, key="id")
@@ -65,7 +66,7 @@ class MergeResult(WriteResult):
     ((('when_matched_update', 1), ('when_not_matched_insert', 1)), 'key')
     """
 
-    clauses: tuple[tuple[str, int], ...] = ()
+    clauses: tuple[tuple[str, int | None], ...] = ()
     path: str = "key"
 
     def to_dict(self) -> dict[str, Any]:
@@ -339,6 +340,7 @@ class MergeByKey(_Merge):
             on=reduce(and_, map(arrow_of, on.others)) if on and on.others else None,
             read=self.bound.read_columns,
             keeps=True,
+            is_upsert=self.bound.is_upsert,
         )
         with placed(replace(write, merge=merge), prepared) as rows:
             yield rows
@@ -350,7 +352,12 @@ class MergeByKey(_Merge):
                 self.counts[number] += rows
 
     def result(self, result: WriteResult) -> MergeResult:
-        return self.counted(result, self.counts)
+        if not self.bound.is_upsert:
+            return self.counted(result, self.counts)
+        by_action = {"update": result.updated, "insert": result.inserted}
+        named = tuple((c.name, by_action[c.action]) for c in self.bound.statement.clauses)
+        given: dict[str, Any] = {f.name: getattr(result, f.name) for f in fields(result)}
+        return MergeResult(**{**given, "operation": "merge"}, clauses=named, path=self.path)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,6 +126,19 @@ class BoundMerge:
         return tuple(name for name in self.schema.names if name in names)
 
     @property
+    def is_upsert(self) -> bool:
+        """Whether a row becomes the same whether its key is stored or not: an update and an insert, both without a
+        condition, that give all columns the same values."""
+        if len(self.clauses) != 2 or not self.updates or not self.inserts or (self.on and self.on.others):
+            return False
+        (update,), (insert,) = self.updates, self.inserts
+        if update.text.when != "matched" or update.condition is not None or insert.condition is not None:
+            return False
+        keys = self.context.keys.key_fields
+        same = {name for name in update.values if update.values[name].spark == insert.values.get(name, _NONE).spark}
+        return {*same, *keys} >= set(self.schema.names) and not any(v.target for v in update.values.values())
+
+    @property
     def read_columns(self) -> tuple[str, ...]:
         """The stored columns that conditions and values need: those that they name, and of ordering columns and of
         columns that not every update sets the values that stay."""
@@ -179,6 +192,9 @@ def arrow_of(expression: PairExpression) -> pc.Expression:
             context={"expression": expression.text},
         )
     return expression.arrow
+
+
+_NONE = PairExpression("", (), (), "")
 
 
 def bind(context: WriteContext, statement: MergeStatement, source: pa.Schema, schema: pa.Schema) -> BoundMerge:

@@ -12,7 +12,13 @@ from lakebed.wording import Printed, count_text, rows_html, size_text, text_html
 from lakebed.write_status import WriteStatus
 
 # What a row is whose key was not looked up, by operation.
-_BLIND = {"upsert": "row upserted", "insert": "row inserted", "bulk_insert": "row inserted", "delete": "delete"}
+_BLIND = {
+    "upsert": "row upserted",
+    "insert": "row inserted",
+    "bulk_insert": "row inserted",
+    "delete": "delete",
+    "merge": "row merged",
+}
 
 
 @dataclass(frozen=True, repr=False)
