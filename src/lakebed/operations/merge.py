@@ -291,7 +291,7 @@ class _Merge(Verb):
         by_action = {"insert": 0, "update": 0, "delete": 0}
         for clause, rows in zip(clauses, counts, strict=True):
             by_action[clause.action] += rows
-        given = {f.name: getattr(result, f.name) for f in fields(result)}
+        given: dict[str, Any] = {f.name: getattr(result, f.name) for f in fields(result)}
         given |= {
             "rows": sum(counts),
             "inserted": by_action["insert"],
