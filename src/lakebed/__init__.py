@@ -35,13 +35,25 @@ from lakebed.errors import (
 )
 
 if TYPE_CHECKING:
-    from lakebed.api import advise, create, drop, exists, list_tables, open, repair, write  # noqa: A004
+    from lakebed.api import (
+        advise,
+        create,
+        drop,
+        exists,
+        list_tables,
+        open,  # noqa: A004
+        repair,
+        scan_polars,
+        sql,
+        write,
+    )
     from lakebed.engine.spark_rewrite import by_buckets
     from lakebed.merge.mergers import Merger
     from lakebed.operations.merge import MergeResult
     from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
     from lakebed.services.daemon import run_services
+    from lakebed.statements.duckdb_query import QueryResult
     from lakebed.table import Table
 
 try:
@@ -62,6 +74,7 @@ __all__ = [
     "LockTimeout",
     "MergeResult",
     "Merger",
+    "QueryResult",
     "SchemaConflict",
     "StorageError",
     "Table",
@@ -80,6 +93,8 @@ __all__ = [
     "open",
     "repair",
     "run_services",
+    "scan_polars",
+    "sql",
     "write",
 ]
 
@@ -94,9 +109,12 @@ _LAZY = {
     "open": "lakebed.api",
     "repair": "lakebed.api",
     "run_services": "lakebed.services.daemon",
+    "scan_polars": "lakebed.api",
+    "sql": "lakebed.api",
     "write": "lakebed.api",
     "KeyText": "lakebed.read.lookup",
     "Merger": "lakebed.merge.mergers",
+    "QueryResult": "lakebed.statements.duckdb_query",
     "Table": "lakebed.table",
     "MergeResult": "lakebed.operations.merge",
     "WriteResult": "lakebed.operations.result",

@@ -36,7 +36,11 @@ from lakebed.storage import open_storage
 from lakebed.table import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import polars as pl
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebed.read.incremental import When
+    from lakebed.statements.duckdb_query import QueryResult
 
 Names = str | Sequence[str] | None
 _WORKER_TUNING = "lakebed.spark.worker.tuning"
@@ -311,6 +315,74 @@ def advise(
         deletes=deletes,
         table_type=type,
     )
+
+
+def sql(
+    text: str,
+    tables: Mapping[str, Any] | None = None,
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
+    spark: SparkSession | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> QueryResult | DataFrame:
+    """Run a SQL query over tables: on DuckDB, and with a session on Spark.
+
+    `tables` maps the names of the text to tables: a `Table`, a URI, a scan, or Arrow data. A table may also be written
+    by its URI, in quotes or as lakebed.`URI`. `FROM t TIMESTAMP AS OF '2026-11-21'` (or `VERSION AS OF` an instant)
+    reads it as of then. `lakebed_changes('t', 'start', 'end')`, `lakebed_cdc`, `lakebed_timeline('t')` and
+    `lakebed_files('t')` are table functions. Columns and conditions rule out partitions, buckets and files as those of
+    `scan` do. `args` are the values of `:name` or `?` in the text.
+
+    With `spark`, or a table that was opened with a session, the text is Spark's SQL and the result a DataFrame of it;
+    joins and groups by the key of tables with a bucket index need no shuffle. Otherwise the text is DuckDB's SQL and
+    the result a `QueryResult`: `to_arrow()`, `to_pandas()`, `to_polars()`, `show()`.
+
+    Raises `InvalidOption` for a text that is no query or more than one statement, `UnsupportedFeature` where DuckDB is
+    not installed, `TableNotFound` for a URI without a table.
+
+    >>> import lakebed
+    >>> t = lakebed.create("memory://docs/sql", {"id": [1], "city": ["Oslo"]}, key="id", index="bucket", buckets=1)
+    >>> _ = t.upsert({"id": [1, 2], "city": ["Oslo", "Rome"]})
+    >>> lakebed.sql("select id from trips where city = :city", {"trips": t}, {"city": "Rome"}).to_pylist()
+    [{'id': 2}]
+    """
+    from lakebed.statements.run import run
+
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise refused("sql", "text", text, "a SQL statement")
+    if args is not None and (isinstance(args, str) or not isinstance(args, Mapping | Sequence)):  # pyright: ignore
+        raise refused("sql", "args", args, "a dict or a list of values")
+    if spark is not None and not hasattr(spark, "createDataFrame"):
+        raise refused("sql", "spark", spark, "a Spark session")
+    return run(
+        text, tables, args, spark, lambda uri, session: open(uri, spark=session, storage_options=storage_options)
+    )
+
+
+@checks_arguments
+def scan_polars(
+    table: Table | str,
+    as_of: When | None = None,
+    filter: Any = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> pl.LazyFrame:
+    """The rows of a table, or of the table at a URI, as a polars LazyFrame.
+
+    Its columns, conditions and number of rows reach the table: files that partitions, buckets and statistics rule out
+    are not opened. The rows are those of one instant, the newest or `as_of`; `filter` is a condition of `scan`. Raises
+    `UnsupportedFeature` where polars is not installed.
+
+    >>> import lakebed, polars as pl
+    >>> t = lakebed.create("memory://docs/polars", {"id": [1], "fare": [9.5]}, key="id", index="bucket", buckets=1)
+    >>> _ = t.upsert({"id": [1, 2], "fare": [9.5, 12.0]})
+    >>> lakebed.scan_polars(t).filter(pl.col("id") == 2).select("fare").collect().item()
+    12.0
+    """
+    from lakebed.read.polars_scan import lazy_frame
+
+    found = table if isinstance(table, Table) else open(table, storage_options=storage_options)
+    return lazy_frame(found.scan(filter=filter, as_of=as_of))
 
 
 @checks_arguments

@@ -62,7 +62,10 @@ from lakebed.table_merge import Merge
 from lakebed.table_views import FilesView, TimelineView, table_html
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
+
+    from lakebed.read.dataset import TableDataset
 
 T = TypeVar("T")
 # Views of so many moments are kept while nothing changes.
@@ -119,6 +122,15 @@ class Table:
         'memory://example/trips'
         """
         return self._storage.spec.uri
+
+    @property
+    def session(self) -> SparkSession | None:
+        """The Spark session that the table was opened with; None without one.
+
+        >>> t.session is None
+        True
+        """
+        return self._spark
 
     @property
     def name(self) -> str:
@@ -397,6 +409,37 @@ class Table:
             reads=self._reads,
             worker_tuning=self._worker_tuning,
         )
+
+    def dataset(self, as_of: When | None = None) -> TableDataset:
+        """The rows as a `pyarrow.dataset.Dataset`, for DuckDB, `polars.scan_pyarrow_dataset` and Ray.
+
+        The columns and conditions of their queries rule out partitions, buckets and files, as those of `scan` do. The
+        rows are those of one instant: the newest, or `as_of`. Raises `InvalidOption` for times outside the history.
+
+        >>> import duckdb
+        >>> trips = t.dataset()
+        >>> duckdb.sql("select id, fare from trips where city = 'Rome'").fetchall()
+        [(2, 12.0)]
+        """
+        from lakebed.read.dataset import TableDataset
+
+        return TableDataset(self.scan(as_of=as_of))
+
+    def to_arrow(self, where: Any = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows, or those that fulfil a condition, as an Arrow table: `scan(columns, where).to_arrow()`.
+
+        >>> t.to_arrow(where="city = 'Rome'", columns=["id"]).to_pylist()
+        [{'id': 2}]
+        """
+        return self.scan(columns, where).to_arrow()
+
+    def to_pandas(self, where: Any = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """The rows, or those that fulfil a condition, as a pandas DataFrame: `scan(columns, where).to_pandas()`.
+
+        >>> t.to_pandas(where="fare < 10", columns=["fare"])["fare"].sum()
+        np.float64(16.75)
+        """
+        return self.scan(columns, where).to_pandas()
 
     def _view(self, cut: str | None) -> Snapshot:
         """The view as of an instant time (None: of now). Raises `InvalidOption` where it is cleaned, before the first

@@ -196,6 +196,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "services.repair": "_PREVIEWED",
         "services.verify": "_PREVIEWED",
         "storage.object_store": "_LONG",
+        "statements.duckdb_query": "_PREVIEWED",
+        "statements.statement": "_NEAR",
         "table_views": "_MOST_BARS _WIDTH _HEIGHT _ROOM _PREVIEWED _MOST_COUNTED",
     },
     "of the jobs of Spark, which need a session: how rows get to tasks, and from when on there is a job": {

@@ -126,6 +126,7 @@ CONCEPTS = {
     "slices/repeated_keys.py": "damage of a table",
     "spark_source/filters.py": "Spark's filters as conditions",
     "spark_source/options.py": "options of Spark's reader",
+    "statements/spark_query.py": "queries on Spark; duckdb_query.py has those in process",
 }
 
 
@@ -191,6 +192,7 @@ SHORT_ONCE = {
     "services": 57,
     "slices": 23,
     "spark_source": 1,
+    "statements": 3,
     "storage": 13,
     "testing.py": 2,
     "timeline": 21,

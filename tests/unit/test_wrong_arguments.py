@@ -101,7 +101,20 @@ def test_methods_of_indexes_raise_lakebeds_errors_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["create", "open", "write", "exists", "list_tables", "drop", "repair", "advise", "run_services"]
+    "name",
+    [
+        "create",
+        "open",
+        "write",
+        "exists",
+        "list_tables",
+        "drop",
+        "repair",
+        "advise",
+        "run_services",
+        "sql",
+        "scan_polars",
+    ],
 )
 def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: Table) -> None:
     function = getattr(lakebed, name)
@@ -117,6 +130,10 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
             right: dict[str, Any] = {"uri": uri, "schema_or_data": ROWS, "key": "id", "df": ROWS}
             if name == "advise":
                 right["data"] = ROWS
+            if name == "sql":
+                right |= {"text": "select 1", "tables": None}
+            if name == "scan_polars":
+                right["table"] = table
             if name == "run_services":
                 right |= {"tables": [uri], "once": True, "dry_run": True}
             if name == "write":
@@ -161,6 +178,7 @@ def test_an_error_says_what_is_taken(call: Any, said: str, table: Table) -> None
 # What these take is more than a type: the methods look themselves.
 LOOKED_AT = {
     *("data", "upsert", "schema_or_data", "df", "batch", "frame", "keys", "filter"),
+    *("condition", "args", "text", "table"),
     *("on", "other", "index", "merge", "to", "file_groups", "bucketed", "conditions", "stop"),
 }
 

@@ -221,6 +221,19 @@ def _condition(part: Part, schema: pa.Schema) -> tuple[Node, pc.Expression]:
             return Not(IsNull(column)), column.to_arrow().is_valid()
         case "is_in", [Reference(path)] if part.options is not None:
             return _membership(_column(path, schema), part.options["value_set"].values)
+        case "if_else", [
+            Call("is_valid", [Reference(path)]),
+            Call("is_in", [Reference(other)]) as inner,
+            Constant(none),
+        ]:
+            # SQL's IN as DuckDB writes it: null for null
+            if path != other or none.as_py() is not None or inner.options is None:
+                raise _Unknown
+            column = _column(path, schema)
+            values = inner.options["value_set"].values
+            value = column.to_arrow()
+            node = In(column, _constants(values, column.type))
+            return node, pc.if_else(value.is_valid(), value.isin(values), pc.scalar(none))
         case name, [Reference(path), Constant(value)] if name in _OPERATORS:
             column, op = _column(path, schema), _OPERATORS[name]
             return Compare(column, op, _fit(value, column.type)), _compare(column.to_arrow(), op, value)
@@ -229,11 +242,15 @@ def _condition(part: Part, schema: pa.Schema) -> tuple[Node, pc.Expression]:
 
 
 def _membership(column: Column, values: pa.Array) -> tuple[Node, pc.Expression]:
+    # Arrow's is_in gives false for null, not null
+    found = In(column, _constants(values, column.type))
+    return And((Not(IsNull(column)), found)), column.to_arrow().isin(values)
+
+
+def _constants(values: pa.Array, type_: pa.DataType) -> tuple[Literal, ...]:
     if not len(values):
         raise _Unknown
-    # Arrow's is_in gives false for null, not null
-    found = In(column, tuple(_fit(value, column.type) for value in values))
-    return And((Not(IsNull(column)), found)), column.to_arrow().isin(values)
+    return tuple(_fit(value, type_) for value in values)
 
 
 def _column(path: tuple[str, ...], schema: pa.Schema) -> Column:

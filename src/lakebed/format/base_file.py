@@ -92,6 +92,23 @@ class Footer:
         text = self.key_values.get(BLOOM_KEY) or self.key_values.get(OLD_BLOOM_KEY)
         return (self.key_values.get(BLOOM_TYPE_KEY) or "SIMPLE", text) if text else None
 
+    def constant(self, column: str) -> Any:
+        """The value of a column, by name, that is the same in all rows; None where statistics do not show one.
+
+        Texts, whole numbers, dates and booleans: others may be rounded or left out of statistics.
+        """
+        kind = self.schema.field(column).type if column in self.schema.names else pa.null()
+        if not (pt.is_string(kind) or pt.is_integer(kind) or pt.is_date32(kind) or pt.is_boolean(kind)):
+            return None
+        paths = [self.metadata.schema.column(n).path for n in range(self.metadata.num_columns)]
+        values: list[Any] = []
+        for group in range(self.row_groups):
+            found = self.metadata.row_group(group).column(paths.index(column)).statistics
+            if found is None or not (found.has_min_max and found.has_null_count) or found.null_count:
+                return None
+            values += [found.min, found.max]
+        return values[0] if values and all(value == values[0] for value in values) else None
+
     @property
     def key_range(self) -> tuple[str, str] | None:
         """The smallest and the largest record key, None if the file does not have them."""

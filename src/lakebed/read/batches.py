@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.format.base_file import Footer, read_footer
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
@@ -52,6 +53,15 @@ class RowReader:
             file_slice, columns, schema=schema, names=self.names, page_checksums=self.page_checksums
         ):
             yield from self.shaped(batch, file_slice.partition)
+
+    def count(self, slices: SliceReader, file_slice: FileSlice) -> int:
+        """The number of matching rows of the slice; only its footer is read where one row stands for all of them."""
+        if not slices.is_merged(file_slice) and file_slice.base_file is not None:
+            footer = read_footer(slices.storage, file_slice.base_file.path, file_slice.base_file.size)
+            row = _common_row(self, file_slice, footer)
+            if row is not None:
+                return footer.rows if row.filter(self.condition).num_rows else 0
+        return sum(batch.num_rows for batch in self.read(slices, file_slice))
 
     @property
     def merged_schema(self) -> pa.Schema:
@@ -176,7 +186,30 @@ def _empty(line: queue.Queue[Any]) -> None:
 
 
 def count_rows(plan: ScanPlan, slices: SliceReader) -> int:
-    """The number of rows; without a filter only footers are read."""
-    if plan.predicate is not None:
+    """The number of rows. Without a filter, and for a filter over partition columns, the footers of files without log
+    files have it."""
+    if plan.predicate is None:
+        return sum(parallel_map(slices.count, plan.slices, 16))
+    condition = plan.predicate.to_arrow()
+    if not set(plan.predicate.columns) <= set(slices.config.partition_fields):
         return sum(b.num_rows for b in scan_batches(plan, slices))
-    return sum(parallel_map(slices.count, plan.slices, 16))
+    jobs = row_readers(plan, condition)
+    return sum(parallel_map(lambda job: job[1].count(slices, job[0]), jobs, 16))
+
+
+def _common_row(reader: RowReader, file_slice: FileSlice, footer: Footer) -> pa.RecordBatch | None:
+    """The values that all rows of a base file have in the columns that are read; None where its footer does not show
+    that they are the same in all rows."""
+    arrays: list[pa.Array] = []
+    for source in reader.sources:
+        kind = reader.read_schema.field(source.name).type
+        if source.from_path:
+            value = (reader.partition_values or {})[file_slice.partition][source.name]
+        elif source.name == source.stored and source.type == kind:
+            value = footer.constant(source.name)
+        else:
+            return None
+        if value is None:
+            return None
+        arrays.append(pa.array([value], kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=reader.read_schema) if arrays else _nulls(reader.read_schema, 1)

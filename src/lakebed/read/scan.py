@@ -50,6 +50,10 @@ class Results:
     def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = spark
 
+    def __getstate__(self) -> dict[str, Any]:
+        # the session is not another process's
+        return {**self.__dict__, "_spark": None}
+
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the result."""
@@ -131,12 +135,12 @@ class Results:
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
-        _require("pandas")
+        require("pandas")
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> pl.DataFrame:
         """All rows as a polars DataFrame."""
-        polars = _require("polars")
+        polars = require("polars")
         return polars.from_arrow(self.to_arrow())
 
     def _session(self, *storages: Storage) -> SparkSession:
@@ -207,7 +211,8 @@ def _first_rows_html(rows: Results) -> str:
     return f"{plan}{rows_html(shown.column_names, (row.values() for row in shown.to_pylist()))}{text_html(more)}"
 
 
-def _require(package: str) -> Any:
+def require(package: str) -> Any:
+    """A package of one of the extras. Raises `UnsupportedFeature` that names the extra where it is not installed."""
     try:
         return __import__(package)
     except ImportError as error:
@@ -301,6 +306,14 @@ class Scan(Results):
         twin._conditions = (*self._conditions, *conditions)
         return twin
 
+    def filtered(self, condition: pc.Expression) -> Self:
+        """The same scan, which had no filter, with this one."""
+        assert self._filter is None, "a scan has one filter"
+        twin = copy(self)
+        twin.__dict__.pop("plan", None)
+        twin._filter = condition
+        return twin
+
     def of_columns(self, columns: Sequence[str]) -> Self:
         """The same scan of these columns alone."""
         twin = copy(self)
@@ -371,9 +384,10 @@ class Scan(Results):
         return iter(collected_rows(frame if most is None else frame.limit(most), spark, self.schema))
 
     def _count(self) -> int:
-        """Without a filter only the files' footers are read."""
-        spark = self._session_of_filter()
-        return count_rows(self.plan, self.reader) if spark is None else self._frame(spark, bucketed=False).count()
+        """Without a filter only the files' footers are read, with one the columns that it names."""
+        rows = self.of_columns([])
+        spark = rows._session_of_filter()
+        return count_rows(rows.plan, self.reader) if spark is None else rows._frame(spark, bucketed=False).count()
 
     def _session_of_filter(self) -> SparkSession | None:
         """The session of the table, where its filter is one that only Spark evaluates and its workers see the table."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -144,6 +144,11 @@ class Snapshot:
     base_below_logs: bool = False
     """Show of the file slices nothing but the base files of those that have log files, too."""
     _cache: _SnapshotCache = field(default_factory=_SnapshotCache, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # another process lists the files of the same timeline
+        names = [one.name for one in fields(self) if one.name != "_cache"]
+        return {**{name: getattr(self, name) for name in names}, "_cache": _SnapshotCache()}
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:

@@ -1,0 +1,167 @@
+"""A table at one instant as a `pyarrow.dataset.Dataset`: DuckDB, polars and Ray hand their columns and conditions over
+to lakebed's scan, which rules out partitions, buckets and files by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from lakebed.errors import UnsupportedFeature
+from lakebed.filters.arrow import UnreadableExpression, parts_of
+from lakebed.read.scan import Scan
+
+Columns = Sequence[str] | Mapping[str, pc.Expression] | None
+
+
+class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
+    """The rows of a table as of one instant. `t.dataset()` returns one.
+
+    `scanner(columns, filter)` opens the files that may hold matching rows, and gives the matching rows with the columns
+    asked for, in their order. Writes after `t.dataset()` do not change its rows.
+
+    >>> import lakebed, pyarrow.compute as pc
+    >>> t = lakebed.create("memory://docs/dataset", {"id": [1, 2, 3]}, key="id", index="bucket", buckets=2)
+    >>> _ = t.upsert({"id": [1, 2, 3]})
+    >>> t.dataset().count_rows(), t.dataset().to_table(filter=pc.field("id") == 2).to_pylist()
+    (3, [{'id': 2}])
+    """
+
+    # Arrow's own constructor makes a dataset of files, which this one does not have
+    def __init__(self, scan: Scan, condition: pc.Expression | None = None) -> None:
+        self._scan = scan
+        self._condition = condition
+
+    def __reduce__(self) -> tuple[type[TableDataset], tuple[Scan, pc.Expression | None]]:
+        return TableDataset, (self._scan, self._condition)
+
+    def __repr__(self) -> str:
+        return f"lakebed dataset of {self._scan}"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self._scan.schema
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        """What holds for every row as a whole: nothing but true."""
+        return pc.scalar(True)
+
+    def scan(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> Scan:
+        """The lakebed scan that a reader with these columns and this condition runs; `explain()` shows its files."""
+        both = [c for c in (self._condition, filter) if c is not None]
+        names = self.schema.names if columns is None else list(columns)
+        scan = self._scan.of_columns(names)
+        return scan.filtered(both[0] if len(both) == 1 else both[0] & both[1]) if both else scan
+
+    def scanner(
+        self, columns: Columns = None, filter: pc.Expression | None = None, batch_size: int | None = None, **_: Any
+    ) -> ds.Scanner:
+        """A scanner over the matching rows with these columns, or with the values of these expressions.
+
+        Further options of Arrow's scanners are about reading files, and change nothing.
+        """
+        if isinstance(columns, Mapping):
+            scan = self.scan(_columns_of(columns, self.schema), filter)
+            batches = self._batches(scan, batch_size)
+            rows = ds.Scanner.from_batches(batches, schema=scan.schema, columns=dict(columns))
+            return ds.Scanner.from_batches(rows.to_reader())
+        scan = self.scan(columns, filter)
+        reader = pa.RecordBatchReader.from_batches(scan.schema, self._batches(scan, batch_size))
+        return ds.Scanner.from_batches(reader)
+
+    def _batches(self, scan: Scan, most: int | None) -> Iterator[pa.RecordBatch]:
+        """The rows of a scan in batches of at most so many."""
+        for batch in scan.to_batches():
+            for start in range(0, batch.num_rows, most or batch.num_rows):
+                yield batch.slice(start, most)
+
+    def to_table(
+        self, columns: Columns = None, filter: pc.Expression | None = None, batch_size: int | None = None, **_: Any
+    ) -> pa.Table:
+        """The matching rows as one Arrow table."""
+        if not isinstance(columns, Mapping):
+            return self.scan(columns, filter).to_arrow()
+        return self.scanner(columns, filter, batch_size).to_table()
+
+    def to_batches(
+        self, columns: Columns = None, filter: pc.Expression | None = None, batch_size: int | None = None, **_: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """The matching rows as batches of at most `batch_size` rows."""
+        if not isinstance(columns, Mapping):
+            return self._batches(self.scan(columns, filter), batch_size)
+        return self.scanner(columns, filter, batch_size).to_batches()
+
+    def head(
+        self,
+        num_rows: int,
+        columns: Columns = None,
+        filter: pc.Expression | None = None,
+        batch_size: int | None = None,
+        **_: Any,
+    ) -> pa.Table:
+        """The first matching rows; the files after them are not opened."""
+        if not isinstance(columns, Mapping):
+            return self.scan(columns, filter).limit(num_rows).to_arrow()
+        return self.scanner(columns, filter, batch_size).head(num_rows)
+
+    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
+        """The number of matching rows; without a condition by the footers of files alone."""
+        return self.scan(None, filter).count()
+
+    def take(self, indices: Any, **options: Any) -> pa.Table:
+        """The rows at these places of `to_table`."""
+        return self.to_table(**options).take(indices)
+
+    def filter(self, expression: pc.Expression) -> TableDataset:
+        """The same dataset with one more condition."""
+        both = expression if self._condition is None else self._condition & expression
+        return TableDataset(self._scan, both)
+
+    def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
+        """The rows in order, in memory."""
+        return ds.InMemoryDataset(self.to_table().sort_by(sorting, **options))
+
+    def join(self, right_dataset: Any, keys: Any, *more: Any, **options: Any) -> ds.InMemoryDataset:
+        """The rows joined with those of another dataset, in memory. `t.join` joins by buckets."""
+        return ds.InMemoryDataset(self.to_table().join(_table_of(right_dataset), keys, *more, **options))
+
+    def join_asof(self, right_dataset: Any, *more: Any, **options: Any) -> ds.InMemoryDataset:
+        """The rows joined with the nearest of another dataset, in memory."""
+        return ds.InMemoryDataset(self.to_table().join_asof(_table_of(right_dataset), *more, **options))
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> NoReturn:
+        """Raises `UnsupportedFeature`: the rows of a file slice may be of several files."""
+        raise UnsupportedFeature(
+            "a dataset of lakebed has no fragments: the rows of a file slice may be of several files",
+            hint="read it with to_batches(columns, filter); t.files has the files",
+            context={"feature": "fragments of a dataset"},
+        )
+
+    def replace_schema(self, schema: pa.Schema) -> NoReturn:
+        """Raises `UnsupportedFeature`: the rows have the table's types."""
+        raise UnsupportedFeature(
+            "a dataset of lakebed has the table's types",
+            hint="cast the result: to_table().cast(schema)",
+            context={"feature": "schema of a dataset"},
+        )
+
+
+def _table_of(dataset: Any) -> Any:
+    return dataset.to_table() if isinstance(dataset, TableDataset) else dataset
+
+
+def _columns_of(expressions: Mapping[str, pc.Expression], schema: pa.Schema) -> list[str]:
+    """The columns that the expressions read."""
+    names: dict[str, None] = {}
+    for expression in expressions.values():
+        try:
+            names |= dict.fromkeys(parts_of(expression)[1])
+        except UnreadableExpression:
+            return schema.names
+    return list(names) or schema.names[:1]

@@ -1,0 +1,1 @@
+"""SQL statements over tables: what `lakebed.sql` takes."""

@@ -1,0 +1,253 @@
+"""Queries in this process, by DuckDB: each table is a dataset to which DuckDB hands columns and conditions.
+
+`QueryResult` has the rows in the form that the caller asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import TokenType
+
+from lakebed.config.arguments import whole_number
+from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.read.dataset import TableDataset
+from lakebed.read.scan import Results, Scan, require
+from lakebed.statements.sources import Source, Sources, alias_of
+from lakebed.statements.statement import Statement
+from lakebed.table_views import View, arrow_html
+from lakebed.wording import text_html
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
+_PREFIX = "__lakebed_"
+_PREVIEWED = 20
+# What a slice begins with, `list[first:last]`.
+_VALUES = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.R_PAREN, TokenType.R_BRACKET)
+Arguments = Mapping[str, Any] | Sequence[Any] | None
+
+
+def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryResult:
+    """The rows of a query. Raises `UnsupportedFeature` where DuckDB is not installed, `InvalidOption` for a text that
+    DuckDB does not take."""
+    connection = connect()
+    errors: list[Exception] = []
+    changes: dict[tuple[int, int], str] = {}
+    names: dict[tuple[int, str], str] = {}
+    for source in sources.of(statement):
+        reference = source.reference
+        is_by_name = not (reference.is_uri or reference.function or reference.as_of is not None)
+        key = (id(source.rows), reference.name.lower() if is_by_name else "")
+        if key not in names:
+            names[key] = reference.name.lower() if is_by_name else f"{_PREFIX}{len(names)}"
+            connection.register(names[key], _registered(source, errors))
+        if not is_by_name:
+            changes[(reference.start, reference.end)] = f'"{names[key]}"{alias_of(source)}'
+    if isinstance(args, Mapping):
+        changes |= _parameters(statement, args)
+    with errors_of_duckdb(errors):
+        relation = connection.sql(statement.replaced(changes), params=args or None)
+    return QueryResult(relation, errors)
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """A database in memory that knows no variables of Python."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise UnsupportedFeature(
+            "duckdb is not installed, which runs SQL without a Spark session",
+            hint="pip install 'lakebed[duckdb]', or give spark=",
+        ) from error
+    return duckdb.connect(config={"python_enable_replacements": "false"})
+
+
+def _registered(source: Source, errors: list[Exception]) -> Any:
+    match source.rows:
+        case Scan() as scan:
+            return _ReportingDataset(scan, errors)
+        case Results() | View() as rows:
+            return rows.to_arrow()
+        case rows:
+            return pa.table(rows) if hasattr(rows, "__arrow_c_stream__") else rows
+
+
+def _parameters(statement: Statement, args: Mapping[str, Any]) -> dict[tuple[int, int], str]:
+    """Spark's markers `:name` as DuckDB's `$name`."""
+    tokens = statement.tokens
+    found: dict[tuple[int, int], str] = {}
+    for at, (colon, name) in enumerate(pairwise(tokens)):
+        is_marker = colon.token_type is TokenType.COLON and name.start == colon.end + 1 and name.text in args
+        is_slice = at and tokens[at - 1].end + 1 == colon.start and tokens[at - 1].token_type in _VALUES
+        if is_marker and not is_slice:
+            found[(colon.start, colon.end + 1)] = "$"
+    return found
+
+
+class _ReportingDataset(TableDataset):
+    """A dataset that notes its errors: DuckDB passes on their texts alone."""
+
+    def __init__(self, scan: Scan, errors: list[Exception]) -> None:
+        super().__init__(scan)
+        self._errors = errors
+
+    def scanner(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().scanner(*arguments, **options)
+        except LakebedError as error:
+            self._errors.append(error)
+            raise
+
+    def _batches(self, scan: Scan, most: int | None) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from super()._batches(scan, most)
+        except LakebedError as error:
+            self._errors.append(error)
+            raise
+
+
+class QueryResult:
+    """The rows of a query, which runs when one of the methods is called, each time on the same instants of its tables.
+
+    Prints its first rows, also in a notebook; Arrow's stream protocol gives it to any library.
+
+    >>> import lakebed
+    >>> found = lakebed.sql("select 1 as one, 'a' as text")
+    >>> found.columns, found.to_arrow().to_pylist()
+    (['one', 'text'], [{'one': 1, 'text': 'a'}])
+    """
+
+    def __init__(self, relation: Any, errors: list[Exception]) -> None:
+        self._relation = relation
+        # of its tables: DuckDB passes on their texts alone
+        self._errors = errors
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns.
+
+        >>> lakebed.sql("select 1 as one").columns
+        ['one']
+        """
+        return list(self._relation.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows.
+
+        >>> lakebed.sql("select 'a' as text").schema.field("text").type
+        DataType(string)
+        """
+        return self.head(0).schema
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as one Arrow table."""
+        with errors_of_duckdb(self._errors):
+            return pa.RecordBatchReader.from_stream(self._relation).read_all()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream; no more than a few batches are in memory."""
+        with errors_of_duckdb(self._errors):
+            return pa.RecordBatchReader.from_stream(self._relation)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches."""
+        with errors_of_duckdb(self._errors):
+            yield from pa.RecordBatchReader.from_stream(self._relation)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.to_batches()
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
+        require("pandas")
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> pl.DataFrame:
+        """All rows as a polars DataFrame."""
+        polars = require("polars")
+        return polars.from_arrow(self.to_arrow())
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """All rows as dicts.
+
+        >>> lakebed.sql("select 1 as one").to_pylist()
+        [{'one': 1}]
+        """
+        return self.to_arrow().to_pylist()
+
+    def head(self, rows: int = 5) -> pa.Table:
+        """The first rows as an Arrow table."""
+        first = self._relation.limit(whole_number("head", "rows", rows))
+        with errors_of_duckdb(self._errors):
+            return pa.RecordBatchReader.from_stream(first).read_all()
+
+    def count(self) -> int:
+        """The number of rows.
+
+        >>> lakebed.sql("select unnest([1, 2, 3])").count()
+        3
+        """
+        return sum(batch.num_rows for batch in self.to_batches())
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def show(self, rows: int = _PREVIEWED) -> None:
+        """Print the first rows.
+
+        >>> lakebed.sql("select 1 as one, 'a' as text").show()
+        one  text
+        1    a
+        """
+        print(self._preview(whole_number("show", "rows", rows)))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def _preview(self, rows: int) -> str:
+        found = self.head(rows + 1)
+        more = [f"the first {rows} rows; to_arrow() has all"] if found.num_rows > rows else []
+        return "\n".join([repr(_Rows(found.slice(0, rows))), *more])
+
+    def __repr__(self) -> str:
+        return self._preview(_PREVIEWED)
+
+    def _repr_html_(self) -> str:
+        found = self.head(_PREVIEWED + 1)
+        more = f"the first {_PREVIEWED} rows; to_arrow() has all" if found.num_rows > _PREVIEWED else ""
+        return arrow_html(found.slice(0, _PREVIEWED)) + text_html(more)
+
+
+class _Rows(View):
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def to_arrow(self) -> pa.Table:
+        return self._rows
+
+
+@contextmanager
+def errors_of_duckdb(errors: list[Exception]) -> Generator[None]:
+    """Raise the error of a table that was read, and any other of DuckDB as `InvalidOption` with its text."""
+    import duckdb
+
+    errors.clear()
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        if errors:
+            raise errors[0] from None
+        if not isinstance(error, duckdb.Error):
+            raise
+        raise InvalidOption(
+            f"DuckDB cannot run the SQL text: {str(error).strip()}",
+            hint="without spark= it is DuckDB's SQL; tables= names the tables",
+        ) from None

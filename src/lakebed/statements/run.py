@@ -1,0 +1,57 @@
+"""`run`: a statement by its kind, on Spark or in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import InvalidOption
+from lakebed.statements.sources import Sources
+from lakebed.statements.statement import parse_statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebed.statements.duckdb_query import Arguments, QueryResult
+    from lakebed.table import Table
+
+# Statements that change a table, and the method for each.
+_CHANGES = {
+    "MERGE": "t.merge(rows)",
+    "UPDATE": "t.update(values, where=...)",
+    "DELETE": "t.delete(where=...)",
+    "INSERT": "t.upsert(rows) or t.insert(rows)",
+}
+
+
+def run(
+    text: str,
+    tables: Mapping[str, Any] | None,
+    args: Arguments,
+    spark: SparkSession | None,
+    open_table: Callable[[str, SparkSession | None], Table],
+) -> DataFrame | QueryResult:
+    """The rows of a statement: a DataFrame of Spark with a session, which may be that of a table, else a
+    `QueryResult`."""
+    named = Sources(tables, lambda uri: open_table(uri, session))
+    session = spark if spark is not None else named.session
+    statement = parse_statement(text, is_spark=session is not None)
+    if statement.kind in _CHANGES:
+        raise InvalidOption(
+            f"sql() runs queries, not {statement.kind}, in the SQL text near {statement.near(0)}",
+            hint=f"call {_CHANGES[statement.kind]}",
+            context={"statement": statement.kind},
+        )
+    if session is not None:
+        from lakebed.statements.spark_query import run_query as run_on_spark
+
+        return run_on_spark(statement, named, args, session)
+    if statement.kind != "QUERY":
+        raise InvalidOption(
+            f"sql() runs queries, not {statement.kind}, in the SQL text near {statement.near(0)}",
+            hint="the methods of a table and lakebed.create do the rest",
+            context={"statement": statement.kind},
+        )
+    from lakebed.statements.duckdb_query import run_query
+
+    return run_query(statement, named, args)

@@ -1,0 +1,140 @@
+"""The tables of a statement: by the names of `tables`, or by their URIs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from lakebed.engine.spark_session import session_of
+from lakebed.errors import InvalidOption
+from lakebed.read.scan import Results, Scan
+from lakebed.schema.column_names import did_you_mean
+from lakebed.statements.statement import Reference, Statement
+from lakebed.table import Table
+from lakebed.table_views import View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a reference of a statement reads: `rows` are a scan of a table, the rows of a table function, or data."""
+
+    reference: Reference
+    rows: Any
+
+
+class Sources:
+    """The tables that statements may name, each opened once.
+
+    `tables` maps names to a `Table`, the URI of one, a scan, or data with the Arrow stream protocol. Names are found in
+    any case. Raises `InvalidOption` for a name that is no plain word.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Any] | None,
+        open_table: Callable[[str], Table],
+    ) -> None:
+        if tables is not None and not isinstance(tables, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(
+                f"sql() takes a dict of names and tables as tables, not {type(tables).__name__}",
+                hint="for example tables={'trips': 's3://lake/trips'}",
+            )
+        self._given = {self._checked(name): table for name, table in (tables or {}).items()}
+        self._open = open_table
+        self._tables: dict[str, Table] = {}
+        # the rows of a table at one instant are of one view in the complete statement
+        self._scans: dict[tuple[int, str | None], Scan] = {}
+
+    @staticmethod
+    def _checked(name: object) -> str:
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise InvalidOption(
+                f"{name!r} is no name of a table in SQL",
+                hint="take letters, digits and underscores, e.g. tables={'trips': ...}",
+                context={"argument": "tables"},
+            )
+        return name.lower()
+
+    @property
+    def session(self) -> SparkSession | None:
+        """The session of the first table that was opened with one, or of a DataFrame."""
+        for one in self._given.values():
+            session = one.session if isinstance(one, Table) else session_of(one)
+            if session is not None:
+                return session
+        return None
+
+    def of(self, statement: Statement) -> list[Source]:
+        """What the references of a statement read. Names that `tables` lacks are left to the engine.
+
+        Raises `TableNotFound` for a URI without a table, `InvalidOption` for a time outside a table's history.
+        """
+        found = [(one, self._rows(statement, one)) for one in statement.references]
+        return [Source(one, rows) for one, rows in found if rows is not None]
+
+    def _rows(self, statement: Statement, reference: Reference) -> Any:
+        table = self._named(reference)
+        if table is None and (reference.function or reference.as_of is not None):
+            raise InvalidOption(
+                f"the SQL text near {statement.text[reference.start :][:30]!r} names the table {reference.name!r},"
+                " which tables= lacks",
+                hint=did_you_mean(reference.name, list(self._given), "it has")
+                if self._given
+                else "give it: tables={'name': uri}",
+            )
+        if isinstance(table, Table):
+            if reference.function:
+                return _function_rows(table, reference)
+            key = (id(table), reference.as_of)
+            if key not in self._scans:
+                self._scans[key] = table.scan(as_of=reference.as_of)
+            return self._scans[key]
+        if reference.function or (reference.as_of is not None and table is not None):
+            raise InvalidOption(
+                f"{reference.name!r} in the SQL text is no table of lakebed, and has no earlier state",
+                hint="give a Table or a URI in tables=",
+            )
+        return table
+
+    def _named(self, reference: Reference) -> Any:
+        name = reference.name.lower()
+        given = self._given.get(name)
+        if given is None and not reference.is_uri:
+            return None
+        if given is None or isinstance(given, str | PurePath):
+            uri = reference.name if given is None else str(given)
+            if uri not in self._tables:
+                self._tables[uri] = self._open(uri)
+            return self._tables[uri]
+        return given
+
+
+def _function_rows(table: Table, reference: Reference) -> Results | View:
+    start = reference.arguments[0] if reference.arguments else "000"
+    end = reference.arguments[1] if len(reference.arguments) > 1 else None
+    match reference.function:
+        case "lakebed_changes":
+            return table.changes(start, end)
+        case "lakebed_cdc":
+            return table.cdc(start, end, images="json")
+        case "lakebed_timeline":
+            return table.timeline
+        case _:
+            return table.files
+
+
+def alias_of(source: Source) -> str:
+    """The alias of a table whose name in the text is replaced, where the text gives it none."""
+    reference = source.reference
+    name = reference.function or re.split(r"[/\\]", reference.name.rstrip("/"))[-1]
+    return f" AS {name}" if not reference.alias and re.fullmatch(r"[^\W\d]\w*", name) else ""

@@ -1,0 +1,309 @@
+"""One SQL statement: its tokens, its kind, and the places of the tables that it reads.
+
+Expressions are never written again from a tree: what is not a table's name reaches the engine as it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from sqlglot import TokenType
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+
+from lakebed.errors import InvalidOption
+
+_NEAR = 30
+_QUERIES = frozenset(("SELECT", "FROM", "VALUES", "TABLE", "DESCRIBE", "DESC", "EXPLAIN", "SHOW", "SUMMARIZE", "PIVOT"))
+# Words that end the list of tables of a query.
+_AFTER_FROM = frozenset(
+    [
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "ORDER",
+        "WINDOW",
+        "QUALIFY",
+        "LIMIT",
+        "OFFSET",
+        "ON",
+        "USING",
+        "SELECT",
+        "UNION",
+        "INTERSECT",
+        "EXCEPT",
+        "MINUS",
+        "LATERAL",
+        "CLUSTER",
+        "DISTRIBUTE",
+        "SORT",
+        "FETCH",
+    ]
+)
+_TABLES = ("FROM", "JOIN")
+_TABLES_AT_START = ("TABLE", "DESCRIBE", "DESC", "SUMMARIZE", "PIVOT")
+# Words that are no names of tables and no aliases.
+_RESERVED = _AFTER_FROM.union(
+    [
+        "JOIN",
+        "INNER",
+        "LEFT",
+        "RIGHT",
+        "FULL",
+        "OUTER",
+        "CROSS",
+        "NATURAL",
+        "SEMI",
+        "ANTI",
+        "ASOF",
+        "POSITIONAL",
+        "FROM",
+        "AS",
+        "FOR",
+        "PIVOT",
+        "UNPIVOT",
+        "TABLESAMPLE",
+        "SET",
+        "WHEN",
+        "VALUES",
+        "WITH",
+        "TABLE",
+        "UNNEST",
+        "ALL",
+        "INTO",
+    ]
+)
+_TIME_TRAVEL = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
+FUNCTIONS = {"lakebed_changes": 3, "lakebed_cdc": 3, "lakebed_timeline": 1, "lakebed_files": 1}
+"""The table functions, the rows of `t.changes`, `t.cdc`, `t.timeline` and `t.files`, with their most arguments."""
+
+
+def _single_words(keywords: dict[str, Any]) -> dict[str, Any]:
+    commands = (TokenType.COMMAND, TokenType.SHOW)
+    return {word: kind for word, kind in keywords.items() if " " not in word and kind not in commands}
+
+
+class _SparkTokenizer(Spark.Tokenizer):
+    """Spark's words one by one: no keyword of several words, and no command that takes the rest of the text."""
+
+    COMMANDS: ClassVar[set[TokenType]] = set()
+    KEYWORDS: ClassVar[dict[str, TokenType]] = _single_words(Spark.Tokenizer.KEYWORDS)
+
+
+class _DuckDBTokenizer(DuckDB.Tokenizer):
+    """The same of DuckDB's, with Spark's quotes of names in addition."""
+
+    COMMANDS: ClassVar[set[TokenType]] = set()
+    KEYWORDS: ClassVar[dict[str, TokenType]] = _single_words(DuckDB.Tokenizer.KEYWORDS)
+    IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A table in a statement, at `start` up to `end` of its text.
+
+    `name` is what it is called there (a name, or a URI), `function` the table function over it with its `arguments`,
+    `as_of` the text after TIMESTAMP or VERSION AS OF. `alias` is whether the statement goes on with a name of its own
+    for it.
+    """
+
+    start: int
+    end: int
+    name: str
+    is_uri: bool = False
+    as_of: str | None = None
+    alias: bool = False
+    function: str = ""
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement. `is_spark` is whether it is written for Spark, else for DuckDB."""
+
+    text: str
+    tokens: tuple[Any, ...]
+    is_spark: bool
+
+    @cached_property
+    def kind(self) -> str:
+        """Its first word in upper case, that after the common table expressions; QUERY for what reads alone."""
+        depth, first = 0, ""
+        for at, token in enumerate(self.tokens):
+            word = self.word(at)
+            if token.token_type is TokenType.L_PAREN:
+                depth += 1
+            elif token.token_type is TokenType.R_PAREN:
+                depth -= 1
+            elif not first and word != "WITH":
+                first = word
+                if self.word(0) != "WITH":
+                    break
+            elif depth == 0 and word in ("SELECT", "FROM", "VALUES", "TABLE", "INSERT", "MERGE", "UPDATE", "DELETE"):
+                first = word
+                break
+        return "QUERY" if first in _QUERIES or not first else first
+
+    def word(self, at: int) -> str:
+        """The token as an unquoted word in upper case; empty for what is quoted, and after the end."""
+        if not 0 <= at < len(self.tokens):
+            return ""
+        token = self.tokens[at]
+        return "" if self.text[token.start] in "`'\"" else token.text.upper()
+
+    def is_name(self, at: int) -> bool:
+        """Whether the token is a name, quoted or not, and no word of SQL."""
+        if not 0 <= at < len(self.tokens):
+            return False
+        word = self.word(at)
+        if not word:
+            return self.tokens[at].token_type is TokenType.IDENTIFIER
+        return word not in _RESERVED and re.fullmatch(r"[^\W\d]\w*", word) is not None
+
+    def near(self, at: int) -> str:
+        """The text around a token, for messages."""
+        if at >= len(self.tokens):
+            return "the end"
+        start = self.tokens[at].start
+        return repr(self.text[start : start + _NEAR])
+
+    @cached_property
+    def references(self) -> tuple[Reference, ...]:
+        """The tables that it names, in order: those after FROM and JOIN, table functions, and names of no table."""
+        return tuple(self._references())
+
+    def _references(self) -> Iterator[Reference]:
+        # of each open parenthesis: whether it is a query's, and whether its tables are listed now
+        levels: list[list[bool]] = [[True, False]]
+        for at, token in enumerate(self.tokens):
+            word, kind = self.word(at), token.token_type
+            listed = self._is(at - 1, TokenType.COMMA) or self._is(at - 1, TokenType.L_PAREN)
+            is_table = levels[-1] == [True, True] and (listed or self._is_table_word(at - 1))
+            if kind is TokenType.L_PAREN:
+                inner = self.word(at + 1)
+                groups_tables = self.word(at - 1) in _TABLES or self._is(at - 1, TokenType.L_PAREN)
+                is_query = groups_tables or inner in ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
+                levels.append([is_query, is_table and inner not in ("SELECT", "WITH", "VALUES")])
+            elif kind is TokenType.R_PAREN:
+                if len(levels) > 1:
+                    levels.pop()
+            elif word in _TABLES or word in _AFTER_FROM or self._is_table_word(at):
+                levels[-1][1] = self._is_table_word(at)
+            elif is_table:
+                reference = self._reference(at)
+                if reference is not None:
+                    yield reference
+
+    def _is_table_word(self, at: int) -> bool:
+        return self.word(at) in _TABLES or (at == 0 and self.word(at) in _TABLES_AT_START)
+
+    def _is(self, at: int, kind: TokenType) -> bool:
+        return 0 <= at < len(self.tokens) and self.tokens[at].token_type is kind
+
+    def _reference(self, at: int) -> Reference | None:
+        """The table that is named at a token."""
+        token = self.tokens[at]
+        if token.token_type is TokenType.STRING:
+            return self._with_rest(token.start, at, token.text, is_uri=True)
+        if not self.is_name(at):
+            return None
+        if self._is(at + 1, TokenType.L_PAREN):
+            return self._function(at) if token.text.lower() in FUNCTIONS else None
+        if self._is(at + 1, TokenType.DOT):
+            is_path = token.text.lower() in ("lakebed", "hudi") and self._is(at + 2, TokenType.IDENTIFIER)
+            if not is_path or self._is(at + 3, TokenType.DOT):
+                return None  # a table of a catalog
+            return self._with_rest(token.start, at + 2, self.tokens[at + 2].text, is_uri=True)
+        is_uri = token.token_type is TokenType.IDENTIFIER and "/" in token.text
+        return self._with_rest(token.start, at, token.text, is_uri=is_uri)
+
+    def _with_rest(self, start: int, last: int, name: str, *, is_uri: bool) -> Reference:
+        """With the time travel that follows, and whether an alias does."""
+        end, as_of = last, None
+        at = last + 1 + (self.word(last + 1) == "FOR")
+        if self.word(at) in _TIME_TRAVEL and (self.word(at + 1), self.word(at + 2)) == ("AS", "OF"):
+            end = at + 3
+            while self.word(end) in ("TIMESTAMP", "DATE") and self._is(end + 1, TokenType.STRING):
+                end += 1
+            if not (self._is(end, TokenType.STRING) or self._is(end, TokenType.NUMBER)):
+                raise InvalidOption(
+                    f"what follows AS OF is no constant in the SQL text near {self.near(end)}",
+                    hint="write an instant or a time in quotes: t TIMESTAMP AS OF '2026-11-21 10:00:00'",
+                )
+            as_of = self.tokens[end].text
+        alias = self.word(end + 1) == "AS" or self.is_name(end + 1)
+        return Reference(start, self.tokens[end].end + 1, name, is_uri, as_of, alias)
+
+    def _function(self, at: int) -> Reference:
+        """A table function of lakebed, whose arguments are constants or names."""
+        arguments: list[str] = []
+        end = at + 2
+        while end < len(self.tokens) and not self._is(end, TokenType.R_PAREN):
+            token = self.tokens[end]
+            is_value = token.token_type in (TokenType.STRING, TokenType.NUMBER) or self.is_name(end)
+            if not is_value and token.token_type is not TokenType.COMMA:
+                raise InvalidOption(
+                    f"{self.tokens[at].text} takes constants, in the SQL text near {self.near(end)}",
+                    hint=f"write {self.tokens[at].text}('table') or {self.tokens[at].text}('table', 'start')",
+                )
+            arguments += [token.text] if is_value else []
+            end += 1
+        function = self.tokens[at].text.lower()
+        most = FUNCTIONS[function]
+        if not arguments or not self._is(end, TokenType.R_PAREN) or len(arguments) > most:
+            raise InvalidOption(
+                f"{function} has another number of arguments in the SQL text near {self.near(at)}",
+                hint=f"write {function}('table')" + (" or with a start and an end" if most > 1 else ""),
+            )
+        alias = self.word(end + 1) == "AS" or self.is_name(end + 1)
+        return Reference(
+            self.tokens[at].start,
+            self.tokens[end].end + 1,
+            arguments[0],
+            "/" in arguments[0],
+            alias=alias,
+            function=function,
+            arguments=tuple(arguments[1:]),
+        )
+
+    def replaced(self, changes: dict[tuple[int, int], str]) -> str:
+        """The text with other texts at these places."""
+        text = self.text
+        for (start, end), new in sorted(changes.items(), reverse=True):
+            text = text[:start] + new + text[end:]
+        return text
+
+
+def parse_statement(text: str, *, is_spark: bool) -> Statement:
+    """The one statement of a text, without the semicolon at its end. Raises `InvalidOption` for several, and for none.
+
+    >>> statement = parse_statement("select * from trips timestamp as of '2026-11-21' where id = 1;", is_spark=False)
+    >>> statement.kind, [(one.name, one.as_of) for one in statement.references]
+    ('QUERY', [('trips', '2026-11-21')])
+    """
+    dialect = Spark() if is_spark else DuckDB()
+    kind = _SparkTokenizer if is_spark else _DuckDBTokenizer
+    try:
+        tokens = list(kind(dialect=dialect).tokenize(text))
+    except (SqlglotError, ValueError) as error:
+        raise InvalidOption(
+            f"the SQL text {text[:60]!r} cannot be read: {str(error).splitlines()[0]}", hint="close each quote"
+        ) from None
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens.pop()
+    if not tokens:
+        raise InvalidOption("the SQL text has no statement", hint="for example lakebed.sql('select 1')")
+    end = tokens[-1].end + 1
+    statement = Statement(text[:end], tuple(tokens), is_spark)
+    for at, token in enumerate(tokens):
+        if token.token_type is TokenType.SEMICOLON:
+            raise InvalidOption(
+                f"the SQL text has more than one statement, the second near {statement.near(at + 1)}",
+                hint="give each statement to a call of its own, and values as args=",
+            )
+    return statement
