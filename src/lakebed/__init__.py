@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         exists,
         list_tables,
         open,  # noqa: A004
+        register,
         repair,
         scan_polars,
         sql,
@@ -91,6 +92,7 @@ __all__ = [
     "exists",
     "list_tables",
     "open",
+    "register",
     "repair",
     "run_services",
     "scan_polars",
@@ -107,6 +109,7 @@ _LAZY = {
     "exists": "lakebed.api",
     "list_tables": "lakebed.api",
     "open": "lakebed.api",
+    "register": "lakebed.api",
     "repair": "lakebed.api",
     "run_services": "lakebed.services.daemon",
     "scan_polars": "lakebed.api",

@@ -359,6 +359,38 @@ def sql(
     )
 
 
+def register(
+    spark: SparkSession,
+    tables: Mapping[str, Any] | None = None,
+    functions: bool = True,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
+    """Give a Spark session names for tables: temporary views for `spark.sql`, and the table functions.
+
+    `tables` maps names to URIs or tables; each becomes a view `USING lakebed`, which shows the table as it is at each
+    query. With `functions` SQL has `lakebed_changes(table, start, end)`, `lakebed_cdc(table, start, end)`,
+    `lakebed_timeline(table)` and `lakebed_files(table)`, where `table` is a text with a name of `tables` or a URI. They
+    give row by row; `t.changes(start).to_spark()` is faster for many rows. Raises `InvalidOption` for a name that is no
+    plain word.
+
+    >>> def trips_by_city(spark, t):
+    ...     lakebed.register(spark, {"trips": t})
+    ...     return spark.sql("select city, count(*) from trips group by city")
+    """
+    from lakebed.statements.spark_functions import register as register_in
+
+    if not hasattr(spark, "createDataFrame"):
+        raise refused("register", "spark", spark, "a Spark session")
+    if not isinstance(functions, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise refused("register", "functions", functions, "True or False")
+    if tables is not None and not isinstance(tables, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise refused("register", "tables", tables, "a dict of names and tables")
+    use_this_python(spark)
+    uris = {name: one.uri if isinstance(one, Table) else str(one) for name, one in (tables or {}).items()}
+    register_in(spark, uris, functions=functions, storage_options=storage_options)
+
+
 @checks_arguments
 def scan_polars(
     table: Table | str,

@@ -126,6 +126,7 @@ CONCEPTS = {
     "slices/repeated_keys.py": "damage of a table",
     "spark_source/filters.py": "Spark's filters as conditions",
     "spark_source/options.py": "options of Spark's reader",
+    "statements/narrowing.py": "what a query needs of its tables, without Spark",
     "statements/spark_query.py": "queries on Spark; duckdb_query.py has those in process",
 }
 

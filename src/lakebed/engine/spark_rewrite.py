@@ -167,6 +167,8 @@ class _Rewriting:
         made = [self.of(child) for child in children]
         if kind == "Union":
             return self._union(plan, children, made)
+        if kind == "View" and made[0][1]:  # it gives the columns of its rows, which may now have the bucket
+            return made[0]
         known = [k for _, some in made for k in some] if kind in _PLAIN else []
         # a changed child may have no known output, such as a full join
         if all(new is old and not some for (new, some), old in zip(made, children, strict=True)):

@@ -37,6 +37,7 @@ from lakebed.filters.predicates import (
     Or,
     Predicate,
     node_to_spark,
+    walk,
 )
 from lakebed.filters.text import quote_name, resolve_column
 from lakebed.filters.values import ValueReader
@@ -156,6 +157,16 @@ def _parsed(text: str, schema: pa.Schema, zone: str) -> Predicate:
         return Predicate(root, text, spark_sql=node_to_spark(root))
     column = reader.values.column
     return Predicate(root, text, spark_sql=session_text(text, tree, SparkText, column), named=reader.names(tree))
+
+
+def condition_of_tree(tree: Expression, schema: pa.Schema, zone: str) -> Node | None:
+    """The node of a condition that was parsed as a part of `SparkText`; None where lakebed does not evaluate it."""
+    try:
+        _check_reach(tree, "", "condition")
+        node = ConditionReader(schema, parse_zone(zone)).node(tree)
+    except (InvalidOption, RecursionError, SparkOnly):
+        return None
+    return None if any(isinstance(part, Opaque) for part in walk(node)) else node
 
 
 def _check_reach(tree: Any, text: str, what: str) -> None:

@@ -75,6 +75,13 @@ class Results:
         """Look at the table again; whether it has changed since."""
         return False
 
+    def in_session(self, spark: SparkSession) -> Self:
+        """The same read, whose DataFrames are of this session."""
+        twin = copy(self)
+        twin.__dict__.pop("plan", None)
+        twin._spark = spark
+        return twin
+
     def _storage(self) -> Storage:
         """Where the table is."""
         raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -49,21 +49,11 @@ class Sources:
                 f"sql() takes a dict of names and tables as tables, not {type(tables).__name__}",
                 hint="for example tables={'trips': 's3://lake/trips'}",
             )
-        self._given = {self._checked(name): table for name, table in (tables or {}).items()}
+        self._given = {checked_name(name): table for name, table in (tables or {}).items()}
         self._open = open_table
         self._tables: dict[str, Table] = {}
         # the rows of a table at one instant are of one view in the complete statement
         self._scans: dict[tuple[int, str | None], Scan] = {}
-
-    @staticmethod
-    def _checked(name: object) -> str:
-        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-            raise InvalidOption(
-                f"{name!r} is no name of a table in SQL",
-                hint="take letters, digits and underscores, e.g. tables={'trips': ...}",
-                context={"argument": "tables"},
-            )
-        return name.lower()
 
     @property
     def session(self) -> SparkSession | None:
@@ -94,7 +84,7 @@ class Sources:
             )
         if isinstance(table, Table):
             if reference.function:
-                return _function_rows(table, reference)
+                return function_rows(table, reference.function, reference.arguments)
             key = (id(table), reference.as_of)
             if key not in self._scans:
                 self._scans[key] = table.scan(as_of=reference.as_of)
@@ -119,10 +109,22 @@ class Sources:
         return given
 
 
-def _function_rows(table: Table, reference: Reference) -> Results | View:
-    start = reference.arguments[0] if reference.arguments else "000"
-    end = reference.arguments[1] if len(reference.arguments) > 1 else None
-    match reference.function:
+def checked_name(name: object) -> str:
+    """A name of `tables` in lower case. Raises `InvalidOption` where it is no plain word."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise InvalidOption(
+            f"{name!r} is no name of a table in SQL",
+            hint="take letters, digits and underscores, e.g. tables={'trips': ...}",
+            context={"argument": "tables"},
+        )
+    return name.lower()
+
+
+def function_rows(table: Table, function: str, arguments: Sequence[str]) -> Results | View:
+    """What a table function shows of a table."""
+    start = arguments[0] if arguments else "000"
+    end = arguments[1] if len(arguments) > 1 else None
+    match function:
         case "lakebed_changes":
             return table.changes(start, end)
         case "lakebed_cdc":

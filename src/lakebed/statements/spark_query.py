@@ -1,16 +1,26 @@
-"""Queries on Spark: each table of the text becomes a DataFrame of a scan."""
+"""Queries on Spark: each table of the text becomes a DataFrame of a scan, with the columns and the conditions that the
+query has for it, and by buckets where the query joins or groups by their key.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakebed.engine.spark_layout import BUCKET, can_lay_out
+from lakebed.engine.spark_rewrite import by_buckets
 from lakebed.engine.spark_session import session_of
+from lakebed.errors import UnsupportedFeature
+from lakebed.read.buckets import Buckets, buckets_of
 from lakebed.read.cdc import ChangeLog
-from lakebed.read.scan import Results
+from lakebed.read.incremental import Changes
+from lakebed.read.scan import Results, Scan
+from lakebed.statements.narrowing import Narrowing
 from lakebed.statements.sources import Source, Sources, alias_of
 from lakebed.statements.statement import Statement
 from lakebed.table_views import View
@@ -18,27 +28,86 @@ from lakebed.table_views import View
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_ZONE = "spark.sql.session.timeZone"
+_QUOTED_NAMES = "spark.sql.ansi.doubleQuotedIdentifiers"
+
 
 def run_query(statement: Statement, sources: Sources, args: Any, spark: SparkSession) -> DataFrame:
     """The DataFrame of a statement. Raises what Spark raises for a text that it does not take."""
+    narrowing = Narrowing.of(statement, args)
+    listed = [source for source in sources.of(statement) if not narrowing.is_shadowed(source.reference)]
+    values = dict(args) if isinstance(args, Mapping) else list(args) if args else None
+    if not listed:
+        return spark.sql(statement.text, values)
+    scans = _narrowed(listed, narrowing, spark)
+    counts = _bucket_counts(scans, narrowing) if can_lay_out(spark) else {}
     frames: dict[str, DataFrame] = {}
     changes: dict[tuple[int, int], str] = {}
-    for number, source in enumerate(sources.of(statement)):
-        name = f"table_{number}"
-        frames[name] = _frame(source, spark)
-        changes[(source.reference.start, source.reference.end)] = f"\0{name}\1{alias_of(source)}"
-    text = statement.replaced(changes)
-    if frames:
-        # Spark puts temporary views in the place of {names}
-        text = re.sub(r"\0(\w+)\1", r"{\1}", re.sub(r"([{}])", r"\1\1", text))
-    values = dict(args) if isinstance(args, Mapping) else list(args) if args else None
-    return spark.sql(text, values, **frames)  # pyright: ignore[reportArgumentType]
+    for number, source in enumerate(listed):
+        start = source.reference.start
+        frames[f"table_{number}"] = _frame(source, scans.get(start), counts.get(start), spark)
+        changes[(start, source.reference.end)] = f"\0table_{number}\1{alias_of(source)}"
+    # Spark puts temporary views in the place of {names}
+    text = re.sub(r"[{}]", lambda brace: brace[0] * 2, statement.replaced(changes))
+    frame = spark.sql(re.sub("\0(\\w+)\1", r"{\1}", text), values, **frames)
+    return by_buckets(frame) if counts else frame
 
 
-def _frame(source: Source, spark: SparkSession) -> DataFrame:
+def _narrowed(listed: Sequence[Source], narrowing: Narrowing, spark: SparkSession) -> dict[int, Scan]:
+    """The scans of tables by their place in the text, with what the query needs of each."""
+    scans = {
+        one.reference.start: one.rows.in_session(spark)
+        for one in listed
+        if isinstance(one.rows, Scan) and not isinstance(one.rows, Changes)
+    }
+    columns = {start: [str(name) for name in scan.column_names] for start, scan in scans.items()}
+    schemas = {
+        start: pa.schema([scan.available.field(name) for name in columns[start]]) for start, scan in scans.items()
+    }
+    zone = spark.conf.get(_ZONE) or "UTC"
+    # in a session that takes "x" for a name it is none in lakebed's conditions
+    has_conditions = '"' not in narrowing.statement.text or spark.conf.get(_QUOTED_NAMES, "false") != "true"
+    for one in listed:
+        start = one.reference.start
+        if start in scans:
+            nodes = narrowing.conditions_of(one.reference, schemas, zone) if has_conditions else []
+            needed = narrowing.columns_of(one.reference, columns[start])
+            scans[start] = scans[start].of_columns(needed).narrowed(nodes)
+    return scans
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucketed:
+    start: int
+    buckets: Buckets
+
+    def count_with(self, others: Sequence[_Bucketed]) -> int:
+        """The number of buckets that all tables with the same hash can be read in."""
+        families = {one.family for one in self.buckets.choices}
+        return gcd(*(o.buckets.count for o in others if any(c.family in families for c in o.buckets.choices)))
+
+
+def _bucket_counts(scans: Mapping[int, Scan], narrowing: Narrowing) -> dict[int, int]:
+    """The tables that are read by buckets, and in how many: those whose bucket key the query joins or groups by."""
+    bucketed: list[_Bucketed] = []
+    for start, scan in scans.items():
+        try:
+            buckets = buckets_of(scan.snapshot)
+        except UnsupportedFeature:
+            continue
+        keys = [{name.lower() for name in choice.columns} for choice in buckets.choices]
+        if any(key <= narrowing.key_names for key in keys) and BUCKET not in scan.column_names:
+            bucketed.append(_Bucketed(start, buckets))
+    counts = {one.start: one.count_with(bucketed) for one in bucketed}
+    return {one.start: counts[one.start] for one in bucketed if counts[one.start] > 1 or one.buckets.count == 1}
+
+
+def _frame(source: Source, scan: Scan | None, buckets: int | None, spark: SparkSession) -> DataFrame:
+    if scan is not None:
+        return scan.to_spark() if buckets is None else scan.to_spark(bucketed=buckets).drop(BUCKET)
     rows = source.rows
     if session_of(rows) is not None:
         return rows
     if isinstance(rows, Results | ChangeLog):
-        return rows.to_spark()
+        return rows.in_session(spark).to_spark()
     return spark.createDataFrame(rows.to_arrow() if isinstance(rows, View) else pa.table(rows))

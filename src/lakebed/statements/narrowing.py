@@ -1,0 +1,267 @@
+"""What a query needs of each of its tables: the columns that it may name, and conditions that its rows must fulfil.
+
+The query itself runs as it was written. So a column too many and a condition too few only cost; whatever is not
+understood here gives all columns and no condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from lakebed.filters.predicates import Node
+from lakebed.filters.sql import SparkText, condition_of_tree
+from lakebed.statements.statement import Reference, Statement
+
+# Parts of a table in FROM that leave its rows as they are.
+_PLAIN_PARTS = frozenset(("this", "db", "catalog", "alias", "version"))
+_INNER = ("", "INNER", "CROSS")
+
+
+def _part(node: Any, name: str) -> Any:
+    """A part of a tree by its name, which later releases of sqlglot write with an underscore."""
+    return node.args.get(name) or node.args.get(f"{name}_")
+
+
+@dataclass(frozen=True)
+class _From:
+    """One table of a query's FROM, with the join that brought it in (None for the first)."""
+
+    node: Any
+    join: Any = None
+
+    @property
+    def side(self) -> str:
+        return "" if self.join is None else self.join.side.upper()
+
+    @property
+    def kind(self) -> str:
+        return "" if self.join is None else self.join.kind.upper()
+
+    @property
+    def is_test(self) -> bool:
+        """Whether the join only looks for rows (SEMI, ANTI), whose columns are not seen after it."""
+        return self.kind in ("SEMI", "ANTI")
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """The tables of a statement for Spark. `columns_of` gives the columns of each reference that is a table."""
+
+    statement: Statement
+    tree: Any
+    tables: Mapping[int, Any] = field(default_factory=dict)
+    """The nodes of tables by their place in the text."""
+
+    @classmethod
+    def of(cls, statement: Statement, args: Any) -> Narrowing:
+        """The narrowing of a statement; where sqlglot does not parse it, it narrows nothing."""
+        try:
+            tree = sqlglot.parse_one(statement.text, read=SparkText)
+        except (SqlglotError, RecursionError):
+            return cls(statement, None)
+        if isinstance(args, Mapping):
+            for marker in list(tree.find_all(exp.Placeholder)):
+                value = args.get(marker.name)
+                if type(value) in (int, str, bool):
+                    marker.replace(exp.convert(value))
+        tables: dict[int, Any] = {}
+        for node in tree.find_all(exp.Table):
+            start = next((part.meta.get("start") for part in node.parts if isinstance(part, exp.Identifier)), None)
+            if start is not None:
+                tables[start] = node
+        return cls(statement, tree, tables)
+
+    def is_shadowed(self, reference: Reference) -> bool:
+        """Whether a common table expression has the name there."""
+        node = self.tables.get(reference.start)
+        if node is None or reference.is_uri or reference.function:
+            return False
+        inner, outer = node, node.parent
+        while outer is not None:
+            with_ = _part(outer, "with")
+            if with_ is not None:
+                before: list[Any] = with_.expressions
+                if with_ is inner:
+                    at = next(n for n, one in enumerate(before) if one is self._ancestor_in(node, before))
+                    before = before[: at + bool(with_.recursive)]
+                if any(one.alias.lower() == reference.name.lower() for one in before):
+                    return True
+            inner, outer = outer, outer.parent
+        return False
+
+    @staticmethod
+    def _ancestor_in(node: Any, among: Iterable[Any]) -> Any:
+        there = {id(one) for one in among}
+        while id(node) not in there:
+            node = node.parent
+        return node
+
+    @cached_property
+    def _words(self) -> frozenset[tuple[str, str]]:
+        """Every word and text of the statement, what may name a column, with the table's name before it, if any."""
+        texts = [token.text.lower() for token in self.statement.tokens]
+        named = {one.alias_or_name.lower() for one in self.tree.find_all(exp.Table, exp.Subquery, exp.CTE)}
+        words: set[tuple[str, str]] = set()
+        for at, text in enumerate(texts):
+            is_qualified = at > 1 and texts[at - 1] == "." and texts[at - 2] in named
+            words.add((texts[at - 2] if is_qualified else "", text))
+        return frozenset(words)
+
+    def columns_of(self, reference: Reference, names: list[str]) -> list[str]:
+        """Those of a table's columns that the statement may name, one at least."""
+        node = self.tables.get(reference.start)
+        query = None if node is None else node.find_ancestor(exp.Select)
+        is_piped = "|>" in self.statement.text
+        if node is None or query is None or is_piped or ("", "identifier") in self._words:
+            return names
+        joins = [join for join in query.args.get("joins") or [] if join.method.upper() == "NATURAL"]
+        if joins or any(part.args.get("pivots") for part in query.find_all(exp.Table)) or query.args.get("pivots"):
+            return names
+        for star in query.find_all(exp.Star):
+            qualifier = star.parent.table if isinstance(star.parent, exp.Column) else ""
+            is_here = star.find_ancestor(exp.Select) is query and not isinstance(star.parent, exp.Count)
+            if is_here and qualifier.lower() in ("", node.alias_or_name.lower()):
+                return names
+        words = {word for table, word in self._words if table in ("", node.alias_or_name.lower())}
+        return [name for name in names if name.lower() in words] or names[:1]
+
+    @cached_property
+    def key_names(self) -> frozenset[str]:
+        """Names of columns by which rows of tables are joined, grouped or put into windows, in lower case."""
+        if self.tree is None:
+            return frozenset()
+        parts: list[Any] = []
+        names: set[str] = set()
+        for select in self.tree.find_all(exp.Select):
+            group = select.args.get("group")
+            by_place = group is not None and (group.args.get("all") or group.find(exp.Literal) is not None)
+            if by_place or select.args.get("distinct"):
+                parts += select.expressions
+            if group is not None:
+                parts.append(group)
+            for join in select.args.get("joins") or []:
+                parts += [join.args["on"]] if join.args.get("on") is not None else []
+                names |= {one.name.lower() for one in join.args.get("using") or []}
+        parts += [one for window in self.tree.find_all(exp.Window) for one in window.args.get("partition_by") or []]
+        for test in self.tree.find_all(exp.In):
+            query = test.args.get("query")
+            parts += [test.this, *query.find_all(exp.Column)] if query is not None else []
+        parts += [one for test in self.tree.find_all(exp.Exists) for one in test.find_all(exp.Column)]
+        names |= {column.name.lower() for part in parts for column in part.find_all(exp.Column)}
+        for alias in self.tree.find_all(exp.Alias):
+            if alias.alias.lower() in names:
+                names |= {column.name.lower() for column in alias.find_all(exp.Column)}
+        return frozenset(names)
+
+    def conditions_of(self, reference: Reference, schemas: Mapping[int, pa.Schema], zone: str) -> list[Node]:
+        """Conditions that every row of a table fulfils which has a part in the result. `schemas` are the columns of the
+        tables by their place in the text."""
+        node = self.tables.get(reference.start)
+        query = None if node is None else node.find_ancestor(exp.Select)
+        if node is None or query is None or "\\" in self.statement.text or _part(query, "from") is None:
+            return []
+        listed = [_From(_part(query, "from").this), *(_From(join.this, join) for join in query.args.get("joins") or [])]
+        at = next((n for n, one in enumerate(listed) if one.node is node), None)
+        alias = node.args.get("alias")
+        parts = {name for name, value in node.args.items() if value}
+        if at is None or parts - _PLAIN_PARTS or (alias is not None and alias.columns):
+            return []
+        query_tables = _QueryTables(self, listed, at, schemas, bool(query.args.get("laterals")))
+        found = (query_tables.owned(part) for part in query_tables.parts(query))
+        nodes = (condition_of_tree(tree, schemas[reference.start], zone) for tree in found if tree is not None)
+        return [one for one in nodes if one is not None]
+
+
+@dataclass(frozen=True)
+class _QueryTables:
+    """The tables of one FROM, and which of them (`at`) conditions are looked for."""
+
+    narrowing: Narrowing
+    listed: list[_From]
+    at: int
+    schemas: Mapping[int, pa.Schema]
+    has_laterals: bool
+
+    def parts(self, query: Any) -> Iterator[Any]:
+        """The conjuncts of WHERE and ON that a row of the table must fulfil, if they speak of it alone."""
+        where = query.args.get("where")
+        if where is not None and not self._may_be_missing(len(self.listed)) and not self.listed[self.at].is_test:
+            yield from _conjuncts(where.this)
+        for number, one in enumerate(self.listed):
+            on = None if one.join is None else one.join.args.get("on")
+            if on is not None and self._is_required(number, one):
+                yield from _conjuncts(on)
+
+    def _is_required(self, number: int, one: _From) -> bool:
+        """Whether rows of the table that do not fulfil the condition of this join have no part in its result."""
+        if number == self.at:
+            return one.side in ("", "LEFT")
+        is_left = number > self.at and not self._may_be_missing(number)
+        if one.kind == "ANTI" or not is_left:
+            return False
+        return one.kind == "SEMI" or one.side == "RIGHT" or (not one.side and one.kind in _INNER)
+
+    def _may_be_missing(self, before: int) -> bool:
+        """Whether nulls may take the place of the table's rows, by the joins up to this one."""
+        by_its_own = self.at > 0 and self.listed[self.at].side in ("LEFT", "FULL")
+        later = self.listed[self.at + 1 : before]
+        return by_its_own or any(one.side in ("RIGHT", "FULL") for one in later)
+
+    def owned(self, condition: Any) -> Any | None:
+        """The condition without the table's name before its columns; None where it speaks of anything else."""
+        columns = list(condition.find_all(exp.Column))
+        if not columns or condition.find(exp.Query, exp.AggFunc, exp.Window, exp.Placeholder, exp.Parameter):
+            return None
+        if not all(self._is_owned(column) for column in columns):
+            return None
+        copied = condition.copy()
+        for column in copied.find_all(exp.Column):
+            column.set("table", None)
+        return copied
+
+    def _is_owned(self, column: Any) -> bool:
+        table = self.listed[self.at].node
+        if column.args.get("db") or isinstance(column.parent, exp.Dot) or isinstance(column.this, exp.Star):
+            return False
+        if column.table:
+            return column.table.lower() == table.alias_or_name.lower()
+        if self.has_laterals or column.name.lower() not in self._names(table):
+            return False
+        others = [one for n, one in enumerate(self.listed) if n != self.at]
+        return all(self._is_apart(column.name.lower(), one) for one in others)
+
+    def _names(self, table: Any) -> frozenset[str]:
+        start = next((n for n, node in self.narrowing.tables.items() if node is table), -1)
+        schema = self.schemas.get(start)
+        return frozenset() if schema is None else frozenset(name.lower() for name in schema.names)
+
+    def _is_apart(self, name: str, other: _From) -> bool:
+        """Whether a column without a table's name is not the other table's, or one that an inner join made equal."""
+        names = self._names(other.node)
+        if not names:
+            return False
+        if name not in names:
+            return True
+        inner = all(not one.side and one.kind in _INNER for one in self.listed)
+        using = {one.name.lower() for each in self.listed if each.join for one in each.join.args.get("using") or []}
+        return inner and name in using
+
+
+def _conjuncts(condition: Any) -> Iterator[Any]:
+    stack = [condition]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, exp.And):
+            stack += [top.expression, top.this]
+        elif isinstance(top, exp.Paren):
+            stack.append(top.this)
+        else:
+            yield top

@@ -1,0 +1,91 @@
+"""Names of a Spark session for tables: temporary views, and table functions over their changes, timeline and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.errors import InvalidOption
+from lakebed.properties.file import load_table_config
+from lakebed.read.scan import Results
+from lakebed.schema.spark import read_by_spark
+from lakebed.statements.sources import checked_name, function_rows
+from lakebed.statements.statement import FUNCTIONS
+from lakebed.storage import open_storage
+from lakebed.table import Table
+from lakebed.table_views import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(
+    spark: SparkSession, uris: Mapping[str, str], *, functions: bool, storage_options: Mapping[str, str] | None
+) -> None:
+    """Make a temporary view of each table, by name, and register the table functions, which know the same names."""
+    options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
+    names = {checked_name(name): uri for name, uri in uris.items()}
+    for name, uri in names.items():
+        listed = ", ".join(f"`{key}` {_text(value)}" for key, value in {"path": uri, **options}.items())
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} USING lakebed OPTIONS ({listed})")
+    if functions:
+        from pyspark.sql.functions import udtf
+
+        for function in FUNCTIONS:
+            made: Any = udtf(_function(function, names, dict(storage_options or {})))
+            spark.udtf.register(function, made)
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+class TableFunction:
+    """A table function in Spark's workers: its first argument is a name or a URI, the others are start and end."""
+
+    function = ""
+    uris: Mapping[str, str] = {}
+    storage_options: Mapping[str, str] = {}
+
+    @classmethod
+    def rows(cls, table: str, arguments: tuple[Any, ...]) -> Results | View:
+        """What the function shows of a table."""
+        uri = cls.uris.get(table.lower(), table)
+        storage = open_storage(uri, dict(cls.storage_options))
+        texts = tuple(str(one) for one in arguments if one is not None)
+        return function_rows(Table(storage, load_table_config(storage)), cls.function, texts)
+
+    def eval(self, table: str, *arguments: Any) -> Iterator[tuple[Any, ...]]:
+        """The rows, as Spark's Python table functions give them."""
+        rows = self.rows(table, arguments)
+        batches = rows.to_batches() if isinstance(rows, Results) else rows.to_arrow().to_batches()
+        for batch in batches:
+            columns = [column.to_pylist(maps_as_pydicts="strict") for column in batch.columns]
+            yield from zip(*columns, strict=True)
+
+
+def _function(name: str, names: Mapping[str, str], options: Mapping[str, str]) -> type:
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.udtf import AnalyzeResult
+
+    class Function(TableFunction):
+        function = name
+        uris = names
+        storage_options = options
+
+        @staticmethod
+        def analyze(*arguments: Any) -> AnalyzeResult:
+            values = [one.value for one in arguments]
+            if not 1 <= len(values) <= FUNCTIONS[name] or not isinstance(values[0], str):
+                raise InvalidOption(
+                    f"{name} takes a table and at most {FUNCTIONS[name] - 1} more constants",
+                    hint=f"write {name}('name or URI')",
+                )
+            rows = Function.rows(values[0], tuple(values[1:]))
+            schema: pa.Schema = rows.schema if isinstance(rows, Results) else rows.to_arrow().schema
+            return AnalyzeResult(from_arrow_schema(read_by_spark(schema)))
+
+    return Function

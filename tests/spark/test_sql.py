@@ -1,0 +1,155 @@
+"""`lakebed.sql` on Spark: statements as they are written prune files and join by buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.read.scan import Scan
+
+CITIES = ("beijing", "oslo", "rome", "lima")
+ROWS = pa.table(
+    {
+        "colA": pa.array(range(64), pa.int64()),
+        "x": pa.array([n % 10 for n in range(64)]),
+        "city": [CITIES[n % 4] for n in range(64)],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Iterator[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("sql")
+    tables: dict[str, Any] = {}
+    for name, buckets, options in (("t1", 8, {}), ("t2", 4, {"type": "mor"})):
+        t = lakebed.create(str(folder / name), ROWS, key="colA", index="bucket", buckets=buckets, **options)
+        t.upsert(ROWS.slice(0, 40) if name == "t2" else ROWS)
+        tables[name] = lakebed.open(t.uri, spark=spark)
+    cities = ROWS.set_column(0, "colA", ROWS["colA"])
+    t = lakebed.create(
+        str(folder / "cities"), cities, key=["city", "colA"], index="bucket", hash_fields="city", buckets=8
+    )
+    t.upsert(cities)
+    tables["T1"] = t.uri
+    t2 = lakebed.open(tables["t2"].uri)
+    t2.upsert(pa.table({"colA": pa.array([1], pa.int64()), "x": pa.array([100]), "city": ["oslo"]}))
+    t2.delete([39])
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    yield {"a": tables["t1"], "b": tables["t2"], "cities": tables["T1"]}
+    spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
+def plan_of(frame: Any) -> str:
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
+def rows_of(frame: Any) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in frame.collect()), key=str)
+
+
+def views(spark: Any, tables: dict[str, Any]) -> None:
+    for name, table in tables.items():
+        table = lakebed.open(table) if isinstance(table, str) else lakebed.open(table.uri)
+        spark.createDataFrame(table.to_arrow()).createOrReplaceTempView(name)
+
+
+# Statements that need no exchange.
+BY_BUCKETS = (
+    "select colA from a group by colA",
+    "select count(*) from a join b using (colA)",
+    "select a.*, b.x from a left join b on a.colA = b.colA and b.x > 3 where a.city = 'oslo'",
+    "with c as (select colA, sum(x) as s from b group by colA) select a.colA, s from a join c on a.colA = c.colA",
+    "select * from (select colA, x as y from a where x < 5) q join b on q.colA = b.colA",
+    "select colA, count(*) from (select colA from a union all select colA from b where x > 2) group by colA",
+    "select colA, x from a where colA in (select colA from b where x = 100)",
+    "select distinct colA from a where city = 'rome'",
+    "select colA, row_number() over (partition by colA order by x) from b",
+)
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_joins_and_groups_by_the_bucket_key_have_no_exchange(spark: Any, tables: dict[str, Any], adaptive: str) -> None:
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    try:
+        for text in BY_BUCKETS:
+            frame = lakebed.sql(text, tables)
+            # the last step of a count over everything brings one number of each partition together
+            exchanges = plan_of(frame).count("Exchange ")
+            singles = plan_of(frame).count("Exchange SinglePartition")
+            assert exchanges == singles == text.count("count(*) from a join"), f"{text}\n{plan_of(frame)}"
+            views(spark, tables)
+            assert rows_of(frame) == rows_of(spark.sql(text)), text
+            assert frame.columns == spark.sql(text).columns
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
+
+
+def test_conditions_and_columns_reach_the_scan(
+    spark: Any, tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans: list[Scan] = []
+    to_spark = Scan.to_spark
+
+    def noting(self: Scan, **options: Any) -> Any:
+        scans.append(self)
+        return to_spark(self, **options)
+
+    monkeypatch.setattr(Scan, "to_spark", noting)
+    found = lakebed.sql("select * from T1 where city = 'beijing'", {"T1": tables["cities"]}, spark=spark)
+    assert rows_of(found) == sorted(
+        (tuple(row.values()) for row in ROWS.to_pylist() if row["city"] == "beijing"), key=str
+    )
+    assert [len(scan.files) for scan in scans] == [1]
+    scans.clear()
+    text = "select b.x from a join b using (colA) where colA = :key"
+    assert rows_of(lakebed.sql(text, tables, {"key": 1})) == [(100,)]
+    assert [len(scan.plan.slices) for scan in scans] == [1, 1]
+    assert [scan.plan.columns for scan in scans] == [("colA",), ("colA", "x")]
+
+
+def test_names_uris_times_and_functions_are_those_of_duckdb(spark: Any, tables: dict[str, Any]) -> None:
+    uri = tables["b"].uri
+    first = next(iter(tables["b"].timeline)).time
+    texts = {
+        f"select count(*) from '{uri}'": [(39,)],
+        f"select max(t2.x) from lakebed.`{uri}` where t2.colA < 9": [(100,)],
+        f"select count(*), max(x) from b version as of '{first}'": [(40, 9)],
+        "select operation from lakebed_timeline('b') order by time": [("delete",), ("upsert",), ("upsert",)],
+        "with a as (select 1 as one) select one from a": [(1,)],
+        "select '{x}' from b where colA = 1": [("{x}",)],
+        "select count(*) from lakebed_changes(b)": [(39,)],
+    }
+    for text, expected in texts.items():
+        assert rows_of(lakebed.sql(text, tables, spark=spark)) == expected, text
+    extra = pa.table({"colA": [1, 2]})
+    assert rows_of(lakebed.sql("select sum(x) from b join extra using (colA)", {**tables, "extra": extra})) == [(102,)]
+    assert not [table.name for table in spark.catalog.listTables() if "lakebed" in table.name]
+
+
+def test_a_session_has_views_of_tables_and_the_table_functions(
+    spark: Any, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    logged = lakebed.create(
+        str(tmp_path / "it's"), ROWS, key="colA", index="bucket", properties={"hoodie.table.cdc.enabled": True}
+    )
+    checkpoint = logged.upsert(ROWS.slice(0, 2)).checkpoint
+    logged.delete([1])
+    lakebed.register(spark, {"logged": logged, "b": tables["b"].uri})
+    expected = {
+        "select count(*), max(x) from b": [(39, 100)],
+        "select colA, city from logged": [(0, "beijing")],
+        "select colA, x from lakebed_changes('b') where x > 9": [(1, 100)],
+        f"select colA from lakebed_changes('{logged.uri.replace(chr(39), chr(92) + chr(39))}')": [(0,)],
+        f"select op, before like '%oslo%' from lakebed_cdc('logged', '{checkpoint}')": [("d", True)],
+        "select operation, inserted from lakebed_timeline('LOGGED') order by time": [("delete", 0), ("upsert", 2)],
+        "select count(*), sum(log_files) from lakebed_files('b')": [(4, 2)],
+    }
+    for text, rows in expected.items():
+        assert rows_of(spark.sql(text)) == rows, text
+    with pytest.raises(Exception, match="at most 0 more constants"):
+        spark.sql("select * from lakebed_files('b', 'c')").collect()
