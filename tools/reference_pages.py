@@ -34,6 +34,9 @@ _FUNCTIONS = (
     "repair",
     "advise",
     "by_buckets",
+    "sql",
+    "scan_polars",
+    "register",
     "run_services",
 )
 # What a program holds in its hands after a call of the table: each class with the members that are there for it.
@@ -42,6 +45,8 @@ _READS = (
     ("lakebed.read.scan", "Scan", ("files", "available")),
     ("lakebed.read.incremental", "Changes", ("end",)),
     ("lakebed.read.cdc", "ChangeLog", ("end",)),
+    ("lakebed.statements.duckdb_query", "QueryResult", None),
+    ("lakebed.read.dataset", "TableDataset", ("schema", "scan", "scanner", "to_table", "to_batches", "count_rows")),
 )
 _VIEWS = (
     ("lakebed.table_indexes", "IndexesView"),

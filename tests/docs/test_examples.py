@@ -67,6 +67,7 @@ _PAGES = [
     ("docs/deletes.md", 10),
     ("docs/schema.md", 9),
     ("docs/sql.md", 8),
+    ("docs/queries.md", 14),
     ("docs/cleaning.md", 9),
     ("docs/clustering.md", 9),
     ("docs/restore.md", 12),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import lakebed
 from lakebed.read.scan import Scan
+from support.documented_examples import ROOT
 
 CITIES = ("beijing", "oslo", "rome", "lima")
 ROWS = pa.table(
@@ -129,6 +131,15 @@ def test_names_uris_times_and_functions_are_those_of_duckdb(spark: Any, tables: 
     extra = pa.table({"colA": [1, 2]})
     assert rows_of(lakebed.sql("select sum(x) from b join extra using (colA)", {**tables, "extra": extra})) == [(102,)]
     assert not [table.name for table in spark.catalog.listTables() if "lakebed" in table.name]
+
+
+def test_the_examples_of_the_page_of_queries_run(spark: Any, tables: dict[str, Any]) -> None:
+    blocks = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/queries.md").read_text(), re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {"lakebed": lakebed, "spark": spark, "t1": tables["a"], "t2": tables["b"]}
+    for block in blocks:
+        exec(block, names)
+    assert rows_of(names["joined"]) == [(10,)]
+    assert rows_of(names["operations"]) == [("delete", 1)]
 
 
 def test_a_session_has_views_of_tables_and_the_table_functions(

@@ -56,6 +56,10 @@ EXAMPLES = {
     "delete": ("delete trips t1 t2", "delete trips --where \"city = 'Oslo'\" --dry-run"),
     "delete-partitions": ("delete-partitions trips '2025-*' --dry-run",),
     "explain": ("explain trips rows.parquet", "explain trips --filter \"city = 'Oslo'\""),
+    "sql": (
+        'sql "select city, count(*) from trips group by city" --table trips=s3://lake/trips',
+        "sql \"select * from './trips' where id = :id\" --arg id=t1 --output json",
+    ),
     "compact": ("compact trips --when-due", "compact trips --plan-only"),
     "cluster": ("cluster trips --sort city,fare --layout hilbert",),
     "merge-small-files": ("merge-small-files trips --least 4",),

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import daemon, indexes, options, rows, services, tables
+from lakebed.cli import daemon, indexes, options, rows, services, sql, tables
 from lakebed.cli.examples import add_examples
 from lakebed.errors import LakebedError
 
@@ -52,7 +52,7 @@ app.add_typer(options.app, name="options")
 _ROWS = (
     *(rows.scan, rows.count, rows.get, rows.locate, rows.changes, rows.cdc),
     *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
-    rows.explain,
+    *(rows.explain, sql.sql),
 )
 for command in _ROWS:
     app.command()(command)

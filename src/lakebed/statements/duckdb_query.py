@@ -133,6 +133,7 @@ class QueryResult:
     def columns(self) -> list[str]:
         """The names of the columns.
 
+        >>> import lakebed
         >>> lakebed.sql("select 1 as one").columns
         ['one']
         """
@@ -142,6 +143,7 @@ class QueryResult:
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows.
 
+        >>> import lakebed
         >>> lakebed.sql("select 'a' as text").schema.field("text").type
         DataType(string)
         """
@@ -178,6 +180,7 @@ class QueryResult:
     def to_pylist(self) -> list[dict[str, Any]]:
         """All rows as dicts.
 
+        >>> import lakebed
         >>> lakebed.sql("select 1 as one").to_pylist()
         [{'one': 1}]
         """
@@ -192,6 +195,7 @@ class QueryResult:
     def count(self) -> int:
         """The number of rows.
 
+        >>> import lakebed
         >>> lakebed.sql("select unnest([1, 2, 3])").count()
         3
         """
@@ -203,6 +207,7 @@ class QueryResult:
     def show(self, rows: int = _PREVIEWED) -> None:
         """Print the first rows.
 
+        >>> import lakebed
         >>> lakebed.sql("select 1 as one, 'a' as text").show()
         one  text
         1    a
