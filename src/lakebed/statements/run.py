@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Statements that change a table, and the method for each.
 _CHANGES = {
-    "MERGE": "t.merge(rows)",
-    "UPDATE": "t.update(values, where=...)",
+    "MERGE": "t.merge(rows, on=...)",
+    "UPDATE": "t.update({'column': 'value'}, where=...)",
     "DELETE": "t.delete(where=...)",
     "INSERT": "t.upsert(rows) or t.insert(rows)",
 }
