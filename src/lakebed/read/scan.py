@@ -267,6 +267,9 @@ class Scan(Results):
         self.worker_tuning = worker_tuning
         self._conditions: tuple[Node, ...] = ()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_snapshot": self._snapshot.for_another_process()}
+
     @once
     def plan(self) -> ScanPlan:
         """What the scan does: files, columns, what was pruned by what."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -145,10 +145,9 @@ class Snapshot:
     """Show of the file slices nothing but the base files of those that have log files, too."""
     _cache: _SnapshotCache = field(default_factory=_SnapshotCache, repr=False, compare=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # another process lists the files of the same timeline
-        names = [one.name for one in fields(self) if one.name != "_cache"]
-        return {**{name: getattr(self, name) for name in names}, "_cache": _SnapshotCache()}
+    def for_another_process(self) -> Snapshot:
+        """The same view without what only this process can use: the open metadata table."""
+        return replace(self, _cache=_SnapshotCache(dict(self._cache.listings)))
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
