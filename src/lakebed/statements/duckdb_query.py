@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+_databases: dict[int, Any] = {}
+_lock = threading.Lock()
 _PREFIX = "__lakebed_"
 _PREVIEWED = 20
 # What a slice begins with, `list[first:last]`.
@@ -58,7 +62,7 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """A database in memory that knows no variables of Python."""
+    """A connection of its own to a database in memory, one for the process, that knows no variables of Python."""
     try:
         import duckdb
     except ImportError as error:
@@ -66,7 +70,10 @@ def connect() -> duckdb.DuckDBPyConnection:
             "duckdb is not installed, which runs SQL without a Spark session",
             hint="pip install 'lakebed[duckdb]', or give spark=",
         ) from error
-    return duckdb.connect(config={"python_enable_replacements": "false"})
+    with _lock:
+        if os.getpid() not in _databases:  # a forked process has no threads of its parent's
+            _databases[os.getpid()] = duckdb.connect(config={"python_enable_replacements": "false"})
+        return _databases[os.getpid()].cursor()
 
 
 def _registered(source: Source, errors: list[Exception]) -> Any:
