@@ -57,6 +57,7 @@ from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, s
 from lakebed.services.upgrade import VersionChange, downgrade, upgrade
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import Storage
+from lakebed.table_columns import ColumnsView
 from lakebed.table_indexes import IndexesView
 from lakebed.table_merge import Merge
 from lakebed.table_views import FilesView, TimelineView, table_html
@@ -196,6 +197,16 @@ class Table:
         [('metadata table', 'yes'), ('merge-on-read', 'yes')]
         """
         return self._steadily(lambda view: features_of(view.config.properties, table_features(view)))
+
+    @property
+    def columns(self) -> ColumnsView:
+        """The table's columns with their types and comments: iterable, and printed as a table. Its methods add, drop,
+        rename, widen, comment and move them.
+
+        >>> [column.name for column in t.columns]
+        ['id', 'city', 'fare', 'ts']
+        """
+        return ColumnsView(self)
 
     @property
     def indexes(self) -> IndexesView:

@@ -168,9 +168,7 @@ FEATURES: tuple[Feature, ...] = (
         "schema history (schema on read)",
         lambda _, f: f.schema_history,
         "yes",
-        "no",
-        "has a schema history (schema on read), which lakebed does not continue",
-        _READ_ONLY,
+        "yes",
     ),
     Feature(
         "bucket counts by partition",

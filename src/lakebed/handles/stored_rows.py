@@ -110,7 +110,8 @@ class StoredRows:
         a merge (`any_size`: however few)."""
         footer = self.footer
         many = any_size or footer.row_groups > 1 or footer.rows >= _WORTH_COPYING
-        copies = many and self.format.settings.copy_row_groups and not self.is_merged
+        renamed = self.reader.renaming(self.base) is not None
+        copies = many and self.format.settings.copy_row_groups and not self.is_merged and not renamed
         if not copies or not has_columns(footer, self.format.schema):
             yield None
             return

@@ -86,6 +86,8 @@ from lakebed.timeline.index_changes import (
 )
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.plain_keys import note_keys
+from lakebed.timeline.schema_files import continued, has_history, newest_commit, write_history
+from lakebed.timeline.schema_versions import Version
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.write_status import WriteStatus
@@ -272,23 +274,27 @@ class Transaction:
         """Roll back what dead writers left. The lock is held during the block, where the metadata table is prepared and
         the write is requested."""
         with self.locked():
-            self.read_config_again()
-            self.timeline = self.load()
-            self.rolled_back = self._roll_back_dead() if self.timeline.pending else []
-            self._settle_index()
-            with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
-                marked, heartbeats = self.storage.list_folders(TEMP_FOLDER), self.storage.list_names(HEARTBEAT_FOLDER)
-                if marked or heartbeats or self.rolled_back:
-                    self._newest_heartbeat = remove_leftovers(
-                        self.storage,
-                        self.timeline,
-                        marked,
-                        heartbeats,
-                        after_rollback=bool(self.rolled_back),
-                        roll_back_again=self._roll_back_late,
-                    )
+            self.clean_up()
             yield
             self.refuse_lost("begin")
+
+    def clean_up(self) -> None:
+        """Read the table's settings and timeline, and roll back what dead writers left. The lock is held."""
+        self.read_config_again()
+        self.timeline = self.load()
+        self.rolled_back = self._roll_back_dead() if self.timeline.pending else []
+        self._settle_index()
+        with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
+            marked, heartbeats = self.storage.list_folders(TEMP_FOLDER), self.storage.list_names(HEARTBEAT_FOLDER)
+            if marked or heartbeats or self.rolled_back:
+                self._newest_heartbeat = remove_leftovers(
+                    self.storage,
+                    self.timeline,
+                    marked,
+                    heartbeats,
+                    after_rollback=bool(self.rolled_back),
+                    roll_back_again=self._roll_back_late,
+                )
 
     def _roll_back_dead(self) -> list[str]:
         """Roll back what dead writers left, and load the timeline again; gives the instants."""
@@ -399,6 +405,18 @@ class Transaction:
             replaced=dict(replaced),
             extra=extra,
         )
+
+    def continue_history(self, timeline: Timeline, metadata: CommitMetadata) -> None:
+        """Continue the schema history of a table that has one, as real Hudi does with every commit. The lock is held,
+        and the commit is not completed."""
+        if has_history(newest_commit(timeline)):
+            versions = continued(self.storage, timeline, self.instant, metadata.table_schema)
+            self.note_history(timeline, metadata, versions)
+
+    def note_history(self, timeline: Timeline, metadata: CommitMetadata, versions: Sequence[Version]) -> None:
+        """Write these versions of the table's columns, and put the newest into the commit."""
+        completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
+        metadata.extra.update(write_history(self.storage, timeline, self.instant, completion, versions))
 
     def _appended_to(self) -> list[str]:
         """Log files whose names do not show that this write made them (before table version 8)."""
@@ -592,6 +610,7 @@ class WriteTransaction(Transaction):
                 self.instant, metadata, statuses, unchanged_rows=unchanged_rows, looks_up=self.looks_up
             )
             self._note_index(timeline, metadata)
+            self.continue_history(timeline, metadata)
             if self.plain_keys:
                 note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
             self.refuse_lost("complete")

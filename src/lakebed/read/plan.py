@@ -14,13 +14,13 @@ from lakebed.filters.text import resolve_columns
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import prune_partitions, slices_in_buckets
-from lakebed.read.schema_history import SchemaHistory, schema_history
 from lakebed.read.skip import skip_slices
 from lakebed.read.statistics import Provenance
 from lakebed.schema.conversion import can_cast
 from lakebed.schema.spark import spark_type
 from lakebed.slices.base_rows import ColumnNames
 from lakebed.slices.reader import Query, readable_slices
+from lakebed.slices.schema_history import SchemaHistory
 from lakebed.slices.snapshot import Snapshot
 from lakebed.wording import count_text
 
@@ -176,7 +176,7 @@ def plan_scan(
         pruned |= skipped
         partitions = len({s.partition for s in kept}) if any(skipped.values()) else partitions
     kept = readable_slices(snapshot.config, kept, query)
-    history = schema_history(shown)
+    history = shown.history
     sets = _slice_sets(snapshot, kept, read_schema, history)
     from_path = {source.name for alike in sets for source in alike.sources if source.from_path}
     return ScanPlan(

@@ -42,7 +42,6 @@ from lakebed.metadata.partitions.stats_values import RANGES_OPTION
 from lakebed.model import META_COLUMNS, FileSlice
 from lakebed.read.keys import IndexedKeys, demanded_keys, demanded_values, find_keys, usable_record_index
 from lakebed.read.prune import MAX_KEYS
-from lakebed.read.schema_history import schema_history
 from lakebed.read.statistics import (
     bounds_of_expression,
     bounds_of_files,
@@ -343,7 +342,7 @@ class _Skipping:
         """Columns of the filter whose statistics are of use."""
         found = {c.path: c.type for c in _columns_in(self.predicate)}
         names = _columns_with_statistics(self.metadata)
-        if schema_history(self.snapshot) is not None:
+        if self.snapshot.history is not None:
             # files are matched by column ids there, statistics have the names of their time
             found = {path: kind for path, kind in found.items() if path[0] in META_COLUMNS}
         return {

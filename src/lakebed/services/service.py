@@ -141,6 +141,7 @@ class ServiceTransaction(Transaction):
             if watched:
                 note_keys(timeline, self.instant, watched, metadata, statuses, self._merged(timeline))
             self.metadata_upkeep(timeline).record_action(self.instant, metadata, statuses, unchanged_rows=True)
+            self.continue_history(timeline, metadata)
             self.refuse_lost("complete")
             done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
             is_settled = self.lock_is_held()

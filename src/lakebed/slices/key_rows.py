@@ -46,8 +46,8 @@ def rows_of_keys(
     """The rows with one of the keys (in ascending order): record key and the columns, in batches with rows.
 
     `use_bloom` False skips the bloom filter, for keys that an index has found in this slice. The types are those of the
-    file; of a slice with log files those of `schema`, where it is given, and `names` tells of columns that its files
-    have under other names.
+    file; of a slice with log files those of `schema`, where it is given. `names` maps columns that files with log files
+    have under other names; without it the table's schema history does, for all files.
     """
     if reader.is_merged(file_slice):
         if reader.tally is not None:
@@ -65,7 +65,11 @@ def rows_of_keys(
     if not groups:
         return []
     stored = list(dict.fromkeys([RECORD_KEY, *columns]))
-    return _from_row_groups(reader, file_slice, base, footer, groups, stored)
+    renaming = reader.renaming(base) if names is None else None
+    if renaming is None:
+        return _from_row_groups(reader, file_slice, base, footer, groups, stored)
+    found = _from_row_groups(reader, file_slice, base, footer, groups, renaming.in_file(stored))
+    return [renaming.batch(batch) for batch in found]
 
 
 def _merged(
@@ -84,12 +88,14 @@ def _merged(
         merged = reader.open_merge(file_slice, schema, None, columns=wanted, names=names, keys=keys)
         return [plain_rows(batch) for batch in merged.batches()]
     stored = FOOTERS.read(reader.storage, base.path, base.size).footer.schema
-    renamed = {} if names is None or schema is None else names.stored_names(base.instant, schema)
+    by_name = names or reader.history
+    asked = schema if schema is not None else pa.schema([(name, pa.null()) for name in wanted])
+    renamed = {} if by_name is None else by_name.stored_names(base.instant, asked)
     needed = [stored_name(name, stored, renamed) for name in wanted]
     needed += roots(MergeRules.of_table(reader.config).ordering, stored)
     known_names = frozenset(stored.names)
     found = rows_of_keys(
-        replace(reader, tally=reads),
+        replace(reader, tally=reads, history=None),
         file_slice.without_logs(),
         keys,
         [n for n in needed if n is not None and n in known_names],
@@ -142,7 +148,7 @@ def _from_row_groups(
         parquet = pq.ParquetFile(source, **_options(source, metadata))
         for number, keys in groups.items():
             if metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
-                untold = replace(reader, tally=None)
+                untold = replace(reader, tally=None, history=None)
                 found = (_with_keys(batch, keys) for batch in untold.read(file_slice, columns, row_groups=[number]))
                 batches += [batch for batch in found if batch.num_rows]
                 continue

@@ -5,7 +5,7 @@ A slice without log files is its base file; the rows of one with log files are m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -23,6 +23,7 @@ from lakebed.properties.table_config import KeyTexts, TableConfig
 from lakebed.slices.base_rows import BaseFileRows, BaseRows, ColumnNames, RowsOfInstants, plain_rows, shaped
 from lakebed.slices.logs import BlockView, SliceLogs
 from lakebed.slices.merged import MergedSlice, RowGroups
+from lakebed.slices.schema_history import Renaming, SchemaHistory
 from lakebed.storage.base import Storage
 
 Query = Literal["snapshot", "read_optimized"]
@@ -54,7 +55,8 @@ class SliceReader:
     """Reads the file slices of one table. It can be sent to tasks: a storage pickles as what opens it.
 
     `blocks` decides which blocks of log files count, `memory` how many bytes of log records a merge holds. What is read
-    is added to a `tally`.
+    is added to a `tally`. By the `history` of the table's schema, where it has one, columns that files have under other
+    names get those of today.
     """
 
     storage: Storage
@@ -62,6 +64,11 @@ class SliceReader:
     blocks: BlockView = field(default_factory=BlockView)
     memory: int = MERGE_MEMORY
     tally: ReadTally | None = None
+    history: SchemaHistory | None = None
+
+    def renaming(self, base: BaseFile) -> Renaming | None:
+        """What the columns of a base file are called in the table; None where they have its names."""
+        return None if self.history is None else self.history.renaming(base.instant)
 
     def of_instants(self, instants: Set[str]) -> SliceReader:
         """The reader of what these instants wrote: nothing else is merged."""
@@ -102,8 +109,8 @@ class SliceReader:
 
         `columns` None gives all; those that the slice lacks are left out. The types are those of `schema` for the
         columns that it has, else those of the slice's newest file; a column of the schema that a file lacks is null.
-        `names` maps columns that files have under other names. The other options are those of `read_base_file`
-        (`row_groups` are of slices without log files only).
+        `names` maps columns that files have under other names; without it the table's schema history does. The other
+        options are those of `read_base_file` (`row_groups` are of slices without log files only).
         """
         if self.is_merged(file_slice):
             merged = self._merged(file_slice, columns, schema, names, batch_rows, dictionary, footer, page_checksums)
@@ -113,18 +120,21 @@ class SliceReader:
         base = file_slice.base_file
         if base is None:
             return
+        renaming = self.renaming(base) if names is None else None
         batches = read_base_file(
             self.storage,
             base.path,
             base.size or None,  # not known where a write stat alone names the file
-            columns,
+            columns if renaming is None or columns is None else renaming.in_file(columns),
             batch_rows=batch_rows,
-            dictionary=dictionary,
+            dictionary=dictionary if renaming is None else renaming.in_file(dictionary),
             row_groups=row_groups,
             footer=footer,
             page_checksums=page_checksums,
             tally=self.tally,
         )
+        if renaming is not None:
+            batches = map(renaming.batch, batches)
         if schema is None:
             yield from batches
             return
@@ -187,13 +197,16 @@ class SliceReader:
         """The merge of a slice's log files with rows of its base file: all of them, or those of some `keys`."""
         logs = self.logs(file_slice)
         rules = MergeRules.of_table(self.config)
-        wanted, shown = _requested(columns, schema, logs, base), None
+        instant = file_slice.base_file.instant if file_slice.base_file else ""
+        stored = self._stored_schemas(logs, base, instant, named=names is not None)
+        names = names or self.history
+        wanted, shown = _requested(columns, schema, stored), None
         if rules.merger is not None:  # it gets whole rows
-            wanted, shown = _requested(None, None, logs, base, known=wanted), wanted.names
+            wanted, shown = _requested(None, None, stored, known=wanted), wanted.names
         return MergedSlice(
             logs=logs,
             base=base,
-            base_instant=file_slice.base_file.instant if file_slice.base_file else "",
+            base_instant=instant,
             path=file_slice.label,
             schema=wanted,
             rules=rules,
@@ -204,6 +217,22 @@ class SliceReader:
             memory=self.memory,
             shown=shown,
         )
+
+    def _stored_schemas(self, logs: SliceLogs, base: BaseRows | None, instant: str, *, named: bool) -> StoredSchemas:
+        """The columns of the slice's files, the newest first, under the table's names (unless the caller `named` them);
+        nothing is opened before they are asked for."""
+
+        def schemas() -> Iterator[pa.Schema]:
+            history = None if named else self.history
+            for number in reversed(logs.data):
+                renaming = None if history is None else history.renaming(logs.blocks[number].instant)
+                found = logs.block(number).schema
+                yield found if renaming is None else renaming.schema(found)
+            if base is not None:
+                renaming = None if history is None else history.renaming(instant)
+                yield base.schema if renaming is None else renaming.schema(base.schema)
+
+        return schemas
 
     def logs(self, file_slice: FileSlice) -> SliceLogs:
         """The blocks of a slice's log files that count; nothing but their heads is read."""
@@ -263,17 +292,16 @@ class SliceReader:
         return config.key_fields[0] if alone and config.key_generator in ("SIMPLE", "NON_PARTITION") else None
 
 
+StoredSchemas = Callable[[], Iterator[pa.Schema]]
+
+
 def _requested(
-    columns: Sequence[str] | None,
-    schema: pa.Schema | None,
-    logs: SliceLogs,
-    base: BaseRows | None,
-    known: pa.Schema | None = None,
+    columns: Sequence[str] | None, schema: pa.Schema | None, stored: StoredSchemas, known: pa.Schema | None = None
 ) -> pa.Schema:
     """The columns of a merge in the types of `schema` (or `known`), else of the newest file that has them."""
     if schema is not None and (columns is None or set(columns) <= set(schema.names)):
         return schema if columns is None else pa.schema([schema.field(name) for name in columns])
     fields: dict[str, pa.Field] = {f.name: f for f in schema or known or ()}
-    for stored in [*reversed(logs.schemas()), *([] if base is None else [base.schema])]:
-        fields |= {f.name: f for f in stored if f.name not in fields}
+    for one in stored():
+        fields |= {f.name: f for f in one if f.name not in fields}
     return pa.schema([fields[name] for name in (fields if columns is None else columns) if name in fields])

@@ -38,6 +38,7 @@ from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadat
 from lakebed.slices.logs import BlockView
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.repeated_keys import holds_one_row_a_key
+from lakebed.slices.schema_history import SchemaHistory, schema_history
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import latest_slices
 from lakebed.timeline.history import has_unchecked_inserts
@@ -245,7 +246,13 @@ class Snapshot:
     @property
     def reader(self) -> SliceReader:
         """Reads the rows of this table's file slices."""
-        return SliceReader(self.storage, self.config, self.block_view)
+        return SliceReader(self.storage, self.config, self.block_view, history=self.history)
+
+    @cached_property
+    def history(self) -> SchemaHistory | None:
+        """The table's schema history as of this view; None for a table without one."""
+        newest = next(self.commits_metadata(), None)
+        return schema_history(self.storage, self.timeline, newest, self.instant or self.as_of or "")
 
     @cached_property
     def block_view(self) -> BlockView:

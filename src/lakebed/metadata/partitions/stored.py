@@ -205,7 +205,10 @@ def stored_rows(
 
 def base_slice(partition: str, file_id: str, path: str, size: int = 0) -> FileSlice:
     """The slice that a base file alone makes; a size of 0 is looked up when it is read."""
-    return FileSlice(partition, file_id, "", BaseFile(partition, file_id, "", "", path.rpartition("/")[2], size))
+    name = path.rpartition("/")[2]
+    named = parse_base_file(partition, name, size)
+    base = BaseFile(partition, file_id, "", named.instant if named else "", name, size)
+    return FileSlice(partition, file_id, "", base)
 
 
 COMPARED = pa.schema([(name, pa.string()) for name in ("key", "entry", "label", "text")])

@@ -1,0 +1,95 @@
+"""Types of columns by their SQL names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.errors import SchemaConflict
+from lakebed.schema.arrow import list_of, map_of, normalise
+
+_NAMES = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int32(),
+    "smallint": pa.int32(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ltz": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DECIMAL = re.compile(r"(?:decimal|numeric)(?:\((\d+)(?:,\s*(\d+))?\))?")
+_MOST_DIGITS = 38
+
+
+def column_type(given: Any, column: str) -> pa.DataType:
+    """The stored type that an Arrow type or a SQL name means. Raises `SchemaConflict` for anything else.
+
+    >>> column_type("decimal(10, 2)", "fare"), column_type(pa.int16(), "stops"), column_type("array<bigint>", "at")
+    (Decimal128Type(decimal128(10, 2)), DataType(int32), ListType(list<element: int64>))
+    """
+    if isinstance(given, pa.DataType):
+        return normalise(pa.schema([pa.field(column, given)])).field(0).type
+    if not isinstance(given, str):
+        raise _refused(given, column)
+    return _parsed(given.strip(), given, column)
+
+
+def _parsed(text: str, given: str, column: str) -> pa.DataType:
+    name, _, inner = text.partition("<")
+    name = name.strip().lower()
+    if inner:
+        if not inner.rstrip().endswith(">"):
+            raise _refused(given, column)
+        return _nested(name, _parts(inner.rstrip()[:-1]), given, column)
+    if name in _NAMES:
+        return _NAMES[name]
+    found = _DECIMAL.fullmatch(name)
+    if found is None:
+        raise _refused(given, column)
+    precision, scale = int(found[1] or 10), int(found[2] or 0)
+    if not 0 < precision <= _MOST_DIGITS or scale > precision:
+        raise _refused(given, column)
+    return pa.decimal128(precision, scale)
+
+
+def _nested(name: str, parts: list[str], given: str, column: str) -> pa.DataType:
+    if name == "array" and len(parts) == 1:
+        return list_of(_parsed(parts[0], given, column), nullable=True)
+    if name == "map" and len(parts) == 2 and _parsed(parts[0], given, column) == pa.string():
+        return map_of(_parsed(parts[1], given, column), nullable=True)
+    if name != "struct" or not all(":" in part for part in parts):
+        raise _refused(given, column)
+    fields = [part.partition(":") for part in parts]
+    return pa.struct([pa.field(own.strip(" `"), _parsed(kind.strip(), given, column)) for own, _, kind in fields])
+
+
+def _parts(text: str) -> list[str]:
+    """The parts between commas that are inside no brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def _refused(given: Any, column: str) -> SchemaConflict:
+    return SchemaConflict(
+        f"{given!r} is no type that column {column} could have",
+        hint="Types are Arrow types or SQL names: boolean, int, bigint, float, double, decimal(10, 2), string, binary,"
+        " date, timestamp, timestamp_ntz, array<...>, map<string, ...>, struct<name: ...>.",
+        context={"column": column, "type": str(given)},
+    )

@@ -1,0 +1,269 @@
+"""Changing a table's columns without writing its files again: Hudi's schema on read.
+
+A change is one commit without files, made under the table lock: the commit and the schema history have the new
+version of the columns, and files of earlier instants are read by the ids of their columns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lakebed.concurrency.conflicts import reason_to_take_back
+from lakebed.config.features import check_write
+from lakebed.errors import CommitConflict, SchemaConflict, UnsupportedFeature
+from lakebed.metadata.definitions import load_definitions
+from lakebed.metadata.layout import COLUMN_STATS, PARTITION_STATS
+from lakebed.model import Action, CommitMetadata, Instant
+from lakebed.operations.context import WriteContext, refuse_reserved
+from lakebed.operations.rollback import roll_back
+from lakebed.operations.transaction import WriteTransaction
+from lakebed.schema.avro import arrow_to_avro, check_avro_names
+from lakebed.schema.column_changes import ChangedSchema, ColumnChange, changed, field_at
+from lakebed.services.compaction import groups_in_plans
+from lakebed.slices.schema_history import nested_problem
+from lakebed.slices.snapshot import Snapshot, table_features
+from lakebed.timeline.bodies.commit import encode_commit
+from lakebed.timeline.schema_files import begun, continued
+from lakebed.timeline.schema_versions import Version, comments_of, document
+from lakebed.timeline.timeline import Timeline
+from lakebed.wording import Printed
+
+_OPERATION = "ALTER_SCHEMA"
+# Of these the files have the values, or their names are on the timeline and in the settings.
+_FIXED_FOR = ("drop", "rename", "widen")
+_DELETED = "_hoodie_is_deleted"
+
+
+@dataclass(frozen=True, repr=False)
+class ColumnsChanged(Printed):
+    """A change of a table's columns that was committed. Prints in a line.
+
+    `instant` is its requested time, `checkpoint` the argument for the next `changes(start=...)`, `change` what it did.
+    """
+
+    instant: str
+    checkpoint: str
+    change: str
+    seconds: float = field(default=0.0)
+
+    def __str__(self) -> str:
+        return f"{self.change} (instant {self.instant}, {self.seconds:.2f} s)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What a change makes of the table: its Avro schema, the versions of its columns (the newest first), and what it
+    says."""
+
+    avro: str
+    versions: tuple[Version, ...]
+    text: str
+
+
+def change_columns(context: WriteContext, change: ColumnChange) -> ColumnsChanged:
+    """Make a change of the table's columns. Everything is checked before anything is written.
+
+    Raises `SchemaConflict` for names and types that do not fit, and for columns that keys, partition paths, ordering,
+    indexes or settings go by; `CommitConflict` where a service is planned whose files would have the old names;
+    `UnsupportedFeature` for a table whose columns cannot be read by ids.
+    """
+    began = time.monotonic()
+    check_write(context.config.properties, table_features(context.opened), "alter_columns")
+    tx = _ColumnTransaction(
+        context, Action.DELTACOMMIT if context.config.table_type == "mor" else Action.COMMIT, _OPERATION
+    )
+    with tx:
+        done, planned = tx.run(change)
+    return ColumnsChanged(tx.instant, done.completion_time or tx.instant, planned.text, time.monotonic() - began)
+
+
+@dataclass
+class _ColumnTransaction(WriteTransaction):
+    """A write that is requested, checked and completed under one hold of the lock: no file of another instant comes in
+    between."""
+
+    def run(self, change: ColumnChange) -> tuple[Instant, _Planned]:
+        with self.locked():
+            self.clean_up()
+            _refuse_pending(self.timeline)
+            self.prepare_metadata()
+            planned = _plan(self.context, self.snapshot, change)
+            self.request()
+            self.inflight()
+            timeline = self.load()
+            metadata = self.commit_metadata([], planned.avro, {})
+            self.metadata_upkeep(timeline).record_action(self.instant, metadata, [], unchanged_rows=True)
+            versions = _numbered(planned, self.instant)
+            self.note_history(timeline, metadata, versions)
+            self.refuse_lost("complete")
+            done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
+            is_settled = self.lock_is_held()
+        if not is_settled:
+            self.resolve_late(
+                lambda now: reason_to_take_back(self.instant, self.action, self.config, now, timeline),
+                lambda now: roll_back(self.storage, self.config, now, done, self.clock, self.lock_is_held, self.forget),
+            )
+        self.tidy(metadata)
+        return done, planned
+
+
+def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _Planned:
+    """What the change makes of the table. Raises where it cannot be."""
+    config = snapshot.config
+    if not len(snapshot.schema):
+        raise SchemaConflict(
+            f"table {config.name!r} has no columns yet", hint="its first write, or create(uri, schema), gives it some"
+        )
+    if config.drop_partition_columns:
+        raise UnsupportedFeature(
+            f"table {config.name!r} leaves its partition columns out of its files, and Hudi's schema history has no"
+            " place for them",
+            hint="make a new table with lakebed.create and write the rows of this one to it",
+            context={"feature": "schema history without partition columns"},
+        )
+    found = changed(snapshot.schema, change)
+    refuse_reserved(found.schema.names)
+    check_avro_names(found.schema)
+    if change.verb != "add":
+        _check_free(context, snapshot, change, found)
+    avro, renamed = _avro(snapshot, change, found)
+    versions = _versions(snapshot, avro, renamed)
+    if nested_problem(versions) is not None:
+        path = found.path if change.verb == "add" else change.column
+        raise SchemaConflict(
+            f"the field {path} inside a column cannot be {_PAST[change.verb]}: files still have one of this name, and"
+            " fields inside columns are found by their names",
+            hint="take a name that the column never had" if change.verb == "add" else "add a field, and write it",
+            context={"column": path},
+        )
+    return _Planned(avro, versions, found.text)
+
+
+_PAST = {"add": "added", "rename": "renamed", "drop": "dropped", "widen": "widened", "comment": "", "move": "moved"}
+# The instant of a version that is planned: later than any.
+_UNKNOWN = 10**17 * 9
+
+
+def _avro(snapshot: Snapshot, change: ColumnChange, found: ChangedSchema) -> tuple[str, dict[str, str]]:
+    """The table's Avro schema after the change, and by new paths those that columns had."""
+    own = field_path(snapshot, change.column) if change.verb != "add" else ""
+    renamed = {found.path: own} if change.verb == "rename" else {}
+    comments = {_moved(path, renamed): text for path, text in comments_of(snapshot.avro_schema).items()}
+    if change.verb == "drop":
+        comments = {p: text for p, text in comments.items() if p != own and not p.startswith(f"{own}.")}
+    if change.comment is not None:
+        comments[found.path] = change.comment
+    return document(arrow_to_avro(found.schema, snapshot.config.name), comments), renamed
+
+
+def _moved(path: str, renamed: Mapping[str, str]) -> str:
+    for new, old in renamed.items():
+        if path == old or path.startswith(f"{old}."):
+            return new + path.removeprefix(old)
+    return path
+
+
+def field_path(snapshot: Snapshot, path: str) -> str:
+    """The path of a column as the table spells it."""
+    parts = path.split(".")
+    spelled: list[str] = []
+    for number, part in enumerate(parts, 1):
+        is_part = part in ("element", "value") and number > 1
+        own = ".".join([*spelled, part])
+        spelled.append(part if is_part and not _is_field(snapshot, own) else field_at(snapshot.schema, own).name)
+    return ".".join(spelled)
+
+
+def _is_field(snapshot: Snapshot, path: str) -> bool:
+    try:
+        field_at(snapshot.schema, path)
+    except SchemaConflict:
+        return False
+    return True
+
+
+def _versions(snapshot: Snapshot, avro: str, renamed: Mapping[str, str]) -> tuple[Version, ...]:
+    if snapshot.history is None:
+        return begun(snapshot.avro_schema, avro, str(_UNKNOWN), renamed)
+    return continued(snapshot.storage, snapshot.timeline, str(_UNKNOWN), avro, renamed)
+
+
+def _numbered(planned: _Planned, instant: str) -> tuple[Version, ...]:
+    newest, *older = planned.versions
+    return ({**newest, "version_id": int(instant)}, *older) if newest["version_id"] == _UNKNOWN else planned.versions
+
+
+def _refuse_pending(timeline: Timeline) -> None:
+    """A service that runs later writes files of an earlier instant: by that they would be read under the old names."""
+    plans = {**groups_in_plans(timeline), **timeline.pending_log_compaction()}
+    for plan in plans.values():
+        raise CommitConflict(
+            f"{plan.action.value} {plan.time} is planned: its files would be read under the columns of its instant",
+            hint="Run it first (t.compact(), t.compact_logs(), t.cluster()), then change the columns.",
+            context={"instant": plan.time},
+        )
+
+
+def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange, found: ChangedSchema) -> None:
+    """Raise `SchemaConflict` for a column that something else goes by."""
+    if change.verb not in _FIXED_FOR:
+        return
+    path = field_path(snapshot, change.column)
+    for fields, what in _fixed(context, snapshot):
+        if _meets(path, fields):
+            raise SchemaConflict(
+                f"column {path} cannot be {_PAST[change.verb]}: it is {what} of table {snapshot.config.name!r}",
+                hint="make a new table with lakebed.create and write the rows of this one to it",
+                context={"column": path},
+            )
+    for name, fields in _indexed(snapshot):
+        if _meets(path, fields):
+            raise SchemaConflict(
+                f"column {path} cannot be {_PAST[change.verb]}: the index {name} goes by it",
+                hint=f"drop the index first: t.indexes.drop({name!r}), and create it again after the change",
+                context={"column": path, "index": name},
+            )
+    if change.verb == "widen":
+        return
+    for key, text in snapshot.config.properties.items():
+        if key.endswith((".columns", ".column.list", ".sort.columns")) and _meets(path, _names(text)):
+            raise SchemaConflict(
+                f"column {path} cannot be {_PAST[change.verb]}: the table's setting {key} names it",
+                hint=f"change the setting first: t.configure({{{key!r}: ...}})",
+                context={"column": path, "option": key},
+            )
+
+
+def _fixed(context: WriteContext, snapshot: Snapshot) -> Iterator[tuple[list[str], str]]:
+    config = snapshot.config
+    yield list(config.key_fields), "a key field"
+    yield list(config.partition_fields), "a partition column"
+    yield list(config.ordering_fields), "an ordering field"
+    yield [name for name in (config.delete_field, _DELETED) if name], "what marks deleted rows"
+    hashing = context.index.hashing
+    if hashing is not None:
+        yield list(hashing.hashed_fields(context.keys.key_fields)), "a hash field of the bucket index"
+
+
+def _indexed(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
+    """The indexes of the metadata table that are made of values of certain columns; statistics are by the names that
+    their files have."""
+    config = snapshot.config
+    definitions = load_definitions(snapshot.storage, config)
+    for partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
+        definition = definitions.get(partition)
+        if definition is not None and partition not in (COLUMN_STATS, PARTITION_STATS):
+            yield partition, list(definition.source_fields)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip().partition(":")[0] for name in text.split(",") if name.strip()]
+
+
+def _meets(path: str, fields: list[str]) -> bool:
+    """Whether the column of a path is one of the fields, holds one or is inside one."""
+    folded = path.lower()
+    names = [name.lower() for name in fields]
+    return any(n == folded or n.startswith(f"{folded}.") or folded.startswith(f"{n}.") for n in names)

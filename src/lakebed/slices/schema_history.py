@@ -1,0 +1,127 @@
+"""Tables with a schema history (Hudi's schema on read): columns have ids, and files are matched by id, not by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakebed.errors import UnsupportedFeature
+from lakebed.model import META_COLUMNS, CommitMetadata
+from lakebed.storage.base import Storage
+from lakebed.timeline.schema_files import has_history, stored_history
+from lakebed.timeline.schema_versions import Version, columns, paths
+from lakebed.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """The columns of files of one instant under the names that the table has now: `stored` gives for a column of the
+    table the one in the files, None where they have none. Other columns of the files are not shown."""
+
+    stored: Mapping[str, str | None]
+
+    def in_file(self, columns: Sequence[str]) -> list[str]:
+        """The columns of the file that hold these columns of the table."""
+        found = (self.stored.get(name, name if name in META_COLUMNS else None) for name in columns)
+        return [name for name in found if name is not None]
+
+    def schema(self, file_schema: pa.Schema) -> pa.Schema:
+        """The columns of a file under the table's names."""
+        names = self._shown(file_schema.names)
+        return pa.schema([file_schema.field(own).with_name(name) for own, name in names.items()])
+
+    def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of a file under the table's names."""
+        names = self._shown(rows.schema.names)
+        if not names:
+            return rows.select([])
+        return pa.RecordBatch.from_arrays([rows.column(own) for own in names], names=list(names.values()))
+
+    def _shown(self, file_names: Sequence[str]) -> dict[str, str]:
+        """The names of the table by those of the file, in the file's order."""
+        exact = frozenset(file_names)
+        folded = {name.lower(): name for name in file_names}
+        by_file = {name: name for name in file_names if name in META_COLUMNS}
+        for name, own in self.stored.items():
+            found = own if own is None or own in exact else folded.get(own.lower())
+            if found is not None:
+                by_file[found] = name
+        return {own: by_file[own] for own in file_names if own in by_file}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaHistory:
+    """All versions of a table's columns, oldest first, and the version that a snapshot shows: ids by names."""
+
+    versions: tuple[tuple[int, Mapping[str, int]], ...]
+    current: Mapping[str, int]
+
+    def stored_names(self, instant: str, columns: pa.Schema) -> dict[str, str | None]:
+        """For each column the name it has in a file of this instant; None where the file does not have it."""
+        by_id = {number: name for name, number in self.at(instant).items()}
+        return {c: by_id.get(self.current[c]) for c in columns.names if c in self.current}
+
+    def renaming(self, instant: str) -> Renaming | None:
+        """What the columns of files of an instant are called now; None where no name means another column than then."""
+        then = self.at(instant)
+        by_id = {number: name for name, number in then.items()}
+        stored = {name: by_id.get(number) for name, number in self.current.items()}
+        if all(own == name or (own is None and name not in then) for name, own in stored.items()):
+            return None
+        return Renaming(stored)
+
+    def at(self, instant: str) -> Mapping[str, int]:
+        """The ids of the columns as of an instant, by their names; those of the first version where it is unknown."""
+        found = self.versions[0][1]
+        for version, ids in self.versions:
+            if instant and version <= int(instant):
+                found = ids
+        return found
+
+
+def schema_history(
+    storage: Storage, timeline: Timeline, newest: CommitMetadata | None, instant: str
+) -> SchemaHistory | None:
+    """The table's schema history as of an instant, whose newest commit is `newest`; None for a table without one.
+
+    Raises `UnsupportedFeature` where a field inside a struct was renamed, or dropped and added again: those are not
+    matched by id.
+    """
+    found = stored_history(storage, timeline) if has_history(newest) else None
+    if found is None:
+        return None
+    _check_nested(found.versions)
+    versions = tuple((int(version["version_id"]), columns(version)) for version in reversed(found.versions))
+    history = SchemaHistory(versions, {})
+    return SchemaHistory(versions, history.at(instant))
+
+
+def nested_problem(versions: Sequence[Version]) -> str | None:
+    """The first field inside a column, by its path, whose id had another name in another version, or whose name had
+    another id in the same column: by names alone it would be taken for another field."""
+    names: dict[int, str] = {}
+    for version in versions:
+        for path, number in paths(version):
+            inner = path.rpartition(".")[2]
+            if "." in path and names.setdefault(number, inner) != inner:
+                return path
+    ids: dict[tuple[int, str], int] = {}
+    for version in versions:
+        tops = columns(version)
+        for path, number in paths(version):
+            top, _, inner = path.partition(".")
+            if inner and ids.setdefault((tops[top], inner), number) != number:
+                return path
+    return None
+
+
+def _check_nested(versions: Sequence[Version]) -> None:
+    path = nested_problem(versions)
+    if path is not None:
+        raise UnsupportedFeature(
+            f"the field {path} inside a struct was renamed, or dropped and added again, in the table's schema history",
+            hint="lakebed matches renamed top-level columns only; read this table with Hudi",
+            context={"feature": "renamed struct field"},
+        )

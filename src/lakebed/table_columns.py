@@ -1,0 +1,169 @@
+"""`Table.columns`: the columns of a table, and the verbs that change them without writing its files again."""
+
+# pyright: reportPrivateUsage=false
+# The view is a part of the table: it uses the table's view and contexts.
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.config.arguments import public_methods_check_arguments, refused
+from lakebed.read.plan import data_columns
+from lakebed.schema.column_changes import ColumnChange, column_paths
+from lakebed.schema.spark import spark_type
+from lakebed.services.columns import ColumnsChanged, change_columns
+from lakebed.slices.snapshot import Snapshot
+from lakebed.table_views import View
+from lakebed.timeline.schema_versions import comments_of
+
+if TYPE_CHECKING:
+    from lakebed.table import Table
+
+_SCHEMA = pa.schema([("name", pa.string()), ("type", pa.string()), ("nullable", pa.bool_()), ("comment", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """A column of a table: its name, its type by its SQL name, whether it may be null, and its comment (empty for
+    none)."""
+
+    name: str
+    type: str
+    nullable: bool
+    comment: str
+
+
+@public_methods_check_arguments
+class ColumnsView(View):
+    """The columns of a table: iterable, and printed as a table. Its methods change them, each by one commit.
+
+    No file is written again: columns get ids, as in Hudi's schema on read, and files of earlier instants are read by
+    them. The name of a method's column may be a path (`address.city`). Readers with `as_of` before a change see the
+    columns as they were. Raises `SchemaConflict`, with nothing written, for a change that does not fit the table.
+    Names are found in any case.
+
+    >>> t.columns.rename("fare", "price").change
+    'column fare is price now'
+    >>> t.scan().to_arrow().sort_by("id").column("price").to_pylist()
+    [9.5, 12.0, 7.25]
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __iter__(self) -> Iterator[ColumnFacts]:
+        return iter(self._table._steadily(_facts))
+
+    def __len__(self) -> int:
+        return len(self._table._steadily(_facts))
+
+    def to_arrow(self) -> pa.Table:
+        """Columns: name, type, nullable, comment. Fields inside a struct that have a comment follow their column.
+
+        >>> t.columns.to_arrow().column("name").to_pylist()
+        ['id', 'city', 'fare', 'ts']
+        """
+        return self._table._steadily(_as_arrow)
+
+    def add(
+        self,
+        name: str,
+        type: str | pa.DataType,
+        after: str | None = None,
+        comment: str | None = None,
+        *,
+        first: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> ColumnsChanged:
+        """Add a column, null in the rows that there are; `type` is an Arrow type or a SQL name.
+
+        It comes last, or `after` another one, or with `first` before all. A name that the table once had gives no old
+        values back.
+
+        >>> print(t.columns.add("tip", "decimal(8, 2)", after="fare").change)
+        column tip is new (DECIMAL(8,2))
+        """
+        return self._change(ColumnChange("add", name, type, after=after, first=first, comment=comment), options)
+
+    def drop(self, name: str, *, options: Mapping[str, Any] | None = None) -> ColumnsChanged:
+        """Take a column off the table. Its values stay in the files, for reads with `as_of`.
+
+        >>> t.columns.drop("fare").change
+        'column fare is dropped'
+        """
+        return self._change(ColumnChange("drop", name), options)
+
+    def rename(self, old: str, new: str, *, options: Mapping[str, Any] | None = None) -> ColumnsChanged:
+        """Give a column another name. Rows that are written from then on have the new one.
+
+        >>> t.columns.rename("fare", "price").change
+        'column fare is price now'
+        """
+        return self._change(ColumnChange("rename", old, name=new), options)
+
+    def widen(
+        self, name: str, type: str | pa.DataType, *, options: Mapping[str, Any] | None = None
+    ) -> ColumnsChanged:
+        """Give a column a wider type, which keeps every value: int to bigint, double or decimal, decimal to a wider
+        one, numbers and dates to string, ...
+
+        >>> t.columns.widen("fare", "string").change
+        'column fare is STRING now, it was DOUBLE'
+        """
+        return self._change(ColumnChange("widen", name, type), options)
+
+    def comment(self, name: str, text: str, *, options: Mapping[str, Any] | None = None) -> ColumnsChanged:
+        """Set a column's comment; an empty one takes it off.
+
+        >>> _ = t.columns.comment("fare", "in euro")
+        >>> [column.comment for column in t.columns]
+        ['', '', 'in euro', '']
+        """
+        return self._change(ColumnChange("comment", name, comment=text), options)
+
+    def move(
+        self,
+        name: str,
+        after: str | None = None,
+        *,
+        first: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> ColumnsChanged:
+        """Put a column after another one, or with `first` before all.
+
+        >>> _ = t.columns.move("ts", first=True)
+        >>> t.schema.names
+        ['ts', 'id', 'city', 'fare']
+        """
+        if first == (after is not None):
+            raise refused("move", "after", after, "the name of a column, or first=True")
+        return self._change(ColumnChange("move", name, after=after, first=first), options)
+
+    def _change(self, change: ColumnChange, options: Mapping[str, Any] | None) -> ColumnsChanged:
+        table = self._table
+        return table._again(lambda: change_columns(table._context(None, options, "columns"), change))
+
+
+def _facts(view: Snapshot) -> list[ColumnFacts]:
+    comments = comments_of(view.avro_schema)
+    return [_fact(f.name, f, comments) for f in data_columns(view)]
+
+
+def _as_arrow(view: Snapshot) -> pa.Table:
+    comments = comments_of(view.avro_schema)
+    listed = [
+        _fact(path, field, comments)
+        for path, field in column_paths(data_columns(view))
+        if "." not in path or path in comments
+    ]
+    columns = [[getattr(one, name) for one in listed] for name in _SCHEMA.names]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _fact(path: str, field: pa.Field, comments: Mapping[str, str]) -> ColumnFacts:
+    return ColumnFacts(path, spark_type(field.type), field.nullable, comments.get(path, ""))

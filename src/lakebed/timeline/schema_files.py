@@ -1,0 +1,113 @@
+"""The schema history of a table (`.hoodie/.schema`): which of its files counts, and how a commit continues it.
+
+As in real Hudi every commit of a table with a history carries the newest version, and adds a file with all of them.
+A file counts once its commit is completed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lakebed.errors import CorruptFile
+from lakebed.model import HOODIE, CommitMetadata, has_completion_times
+from lakebed.storage.base import Storage
+from lakebed.timeline.schema_versions import (
+    Version,
+    first_version,
+    history_text,
+    next_version,
+    parse_history,
+    version_text,
+)
+from lakebed.timeline.timeline import Timeline
+
+FOLDER = f"{HOODIE}/.schema"
+LATEST = "latest_schema"
+"""The key of the newest version in a commit's extra metadata."""
+_SUFFIX = ".schemacommit"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHistory:
+    """The versions in a history's file, the newest first."""
+
+    path: str
+    versions: tuple[Version, ...]
+
+
+def has_history(newest: CommitMetadata | None) -> bool:
+    """Whether a table has a schema history, by its newest commit."""
+    return newest is not None and LATEST in newest.extra
+
+
+def stored_history(storage: Storage, timeline: Timeline) -> StoredHistory | None:
+    """The newest file of the schema history whose commit is completed; None where there is none."""
+    completed = {time: path for time, path in _files(storage) if timeline.is_committed(time)}
+    if not completed:
+        return None
+    active = [time for time in completed if time in timeline.commit_times]
+    path = completed[max(active or completed)]
+    return StoredHistory(path, parse_history(storage.read(path), path))
+
+
+def newest_commit(timeline: Timeline) -> CommitMetadata | None:
+    """The metadata of the newest completed commit on the active timeline."""
+    newest = timeline.last_completed
+    return None if newest is None else timeline.commit_metadata(newest)
+
+
+def continued(
+    storage: Storage, timeline: Timeline, instant: str, avro: str, renamed: Mapping[str, str] | None = None
+) -> tuple[Version, ...]:
+    """The versions of a table with a history after a commit that leaves it this Avro schema, the newest first."""
+    found = stored_history(storage, timeline)
+    if found is None:
+        raise CorruptFile(
+            f"the table has a schema history, and {FOLDER} has no file of a completed commit",
+            hint="restore the folder from a copy",
+            context={"path": FOLDER},
+        )
+    if not avro:
+        return found.versions
+    newest = next_version(found.versions[0], avro, int(instant), renamed)
+    return found.versions if newest is found.versions[0] else (newest, *found.versions)
+
+
+def begun(before: str, after: str, instant: str, renamed: Mapping[str, str]) -> tuple[Version, ...]:
+    """The versions of a table that gets its history by this commit, the newest first."""
+    first = first_version(before)
+    newest = next_version(first, after, int(instant), renamed)
+    return (first,) if newest is first else (newest, first)
+
+
+def write_history(
+    storage: Storage, timeline: Timeline, instant: str, completion: str, versions: Sequence[Version]
+) -> dict[str, str]:
+    """Write the history's file of a commit that is not completed yet, and give what the commit carries of it. Files of
+    commits that were taken back are removed."""
+    _remove_undone(storage, timeline, instant)
+    stem = f"{FOLDER}/{instant}{_SUFFIX}"
+    for pending in (f"{stem}.requested", f"{stem}.inflight"):
+        storage.write(pending, b"")
+    named = f"{FOLDER}/{instant}_{completion}{_SUFFIX}" if has_completion_times(timeline.config.version) else stem
+    storage.write(named, history_text(versions).encode())
+    return {LATEST: version_text(versions[0])}
+
+
+def _remove_undone(storage: Storage, timeline: Timeline, instant: str) -> None:
+    known = {found.time for found in timeline.instants}
+    for info in storage.list(FOLDER, recursive=False):
+        time = _time(info.path)
+        if time and time != instant and time not in known and not timeline.is_committed(time):
+            storage.delete(info.path)
+
+
+def _files(storage: Storage) -> list[tuple[str, str]]:
+    found = [info.path for info in storage.list(FOLDER, recursive=False) if info.path.endswith(_SUFFIX)]
+    return [(time, path) for path in found if (time := _time(path))]
+
+
+def _time(path: str) -> str:
+    time = path.rpartition("/")[2].split(".")[0].split("_")[0]
+    return time if time.isdigit() else ""
