@@ -46,9 +46,12 @@ from lakebed.schema.column_names import did_you_mean, similar_columns
 from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import EVOLUTION_OPTION, is_promotion, reconcile
 from lakebed.schema.spark import spark_type
+from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features, table_keys
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once
+from lakebed.timeline.schema_files import continued
+from lakebed.timeline.schema_versions import comments_of, document, next_version, unreadable_columns
 
 _log = logging.getLogger("lakebed")
 CONCURRENCY = "hoodie.write.concurrency.mode"
@@ -233,7 +236,7 @@ def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
     in_path = set(config.partition_fields) if config.drop_partition_columns else set[str]()
     known_names = frozenset(snapshot.schema.names)
     new = [f for f in merged if f.name not in known_names and f.name not in in_path]
-    if not new:
+    if not new or snapshot.history is not None:  # there columns have ids
         return
     for file_slice in {s.instant: s for s in snapshot.file_slices()}.values():
         stored = snapshot.schema_of(file_slice.without_logs())
@@ -255,8 +258,36 @@ def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -
     # as real Hudi: what the files do not hold is not in the commit's schema either, readers take it from the path
     dropped = set(context.keys.partition_fields) if context.config.drop_partition_columns else set()
     data = pa.schema([f for f in merged if f.name not in dropped])
-    same = snapshot.avro_schema and data.equals(snapshot.schema)
-    return TableSchema(data, snapshot.avro_schema if same else arrow_to_avro(data, context.config.name))
+    if snapshot.avro_schema and data.equals(snapshot.schema):
+        return TableSchema(data, snapshot.avro_schema)
+    known = frozenset(data.names)
+    comments = comments_of(snapshot.avro_schema)
+    comments = {path: text for path, text in comments.items() if path.partition(".")[0] in known}
+    avro = document(arrow_to_avro(data, context.config.name), comments)
+    if snapshot.history is not None:
+        _check_history(snapshot, avro)
+    return TableSchema(data, avro)
+
+
+def _check_history(snapshot: Snapshot, avro: str) -> None:
+    """Raise `SchemaConflict` for new columns that the table's schema history could not describe."""
+    before, *_ = known = continued(snapshot.storage, snapshot.timeline, "0", "")
+    after = next_version(before, avro, 0)
+    new = sorted(set(unreadable_columns(after)) - set(unreadable_columns(before)))
+    if new:
+        raise SchemaConflict(
+            f"the new {'columns' if len(new) > 1 else 'column'} {', '.join(new)} cannot be part of the table's schema"
+            " history: real Hudi does not read the names of their types there",
+            hint="Cast them: times of day and timestamps of milliseconds or without a time zone are such types.",
+            context={"columns": new},
+        )
+    path = nested_problem([after, *known])
+    if path is not None and nested_problem(known) is None:
+        raise SchemaConflict(
+            f"the field {path} was taken off its column before, and files still hold its values under this name",
+            hint="Write it under a name that the column never had.",
+            context={"column": path},
+        )
 
 
 def incoming_schema(schema: pa.Schema) -> pa.Schema:

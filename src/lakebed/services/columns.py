@@ -15,7 +15,7 @@ from lakebed.config.features import check_write
 from lakebed.errors import CommitConflict, SchemaConflict, UnsupportedFeature
 from lakebed.metadata.definitions import load_definitions
 from lakebed.metadata.layout import COLUMN_STATS, PARTITION_STATS
-from lakebed.model import Action, CommitMetadata, Instant
+from lakebed.model import Action, Instant
 from lakebed.operations.context import WriteContext, refuse_reserved
 from lakebed.operations.rollback import roll_back
 from lakebed.operations.transaction import WriteTransaction
@@ -26,7 +26,7 @@ from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.schema_files import begun, continued
-from lakebed.timeline.schema_versions import Version, comments_of, document
+from lakebed.timeline.schema_versions import Version, comments_of, document, unreadable_columns
 from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Printed
 
@@ -130,6 +130,14 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
         _check_free(context, snapshot, change, found)
     avro, renamed = _avro(snapshot, change, found)
     versions = _versions(snapshot, avro, renamed)
+    if unreadable := unreadable_columns(versions[0]):
+        raise UnsupportedFeature(
+            f"a schema history with the {'columns' if len(unreadable) > 1 else 'column'} {', '.join(unreadable)}: real"
+            " Hudi cannot read the names of their types there, nor then the table",
+            hint="times of day, timestamps of milliseconds and those without a time zone are such types; write the rows"
+            " to a new table instead, with other types",
+            context={"feature": "types of a schema history", "columns": unreadable},
+        )
     if nested_problem(versions) is not None:
         path = found.path if change.verb == "add" else change.column
         raise SchemaConflict(

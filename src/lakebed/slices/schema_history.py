@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +14,8 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.schema_files import has_history, stored_history
 from lakebed.timeline.schema_versions import Version, columns, paths
 from lakebed.timeline.timeline import Timeline
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,12 @@ class SchemaHistory:
             return None
         return Renaming(stored)
 
+    def same_since(self, instant: str) -> frozenset[str]:
+        """The names that have meant the same column since an instant."""
+        later = [ids for version, ids in self.versions if instant and version > int(instant)]
+        versions = [self.at(instant), *later]
+        return frozenset(name for name, number in self.current.items() if all(v.get(name) == number for v in versions))
+
     def at(self, instant: str) -> Mapping[str, int]:
         """The ids of the columns as of an instant, by their names; those of the first version where it is unknown."""
         found = self.versions[0][1]
@@ -96,6 +105,15 @@ def schema_history(
     versions = tuple((int(version["version_id"]), columns(version)) for version in reversed(found.versions))
     history = SchemaHistory(versions, {})
     return SchemaHistory(versions, history.at(instant))
+
+
+def columns_since(history: SchemaHistory | None, instant: str, columns: Mapping[str, T]) -> Mapping[str, T]:
+    """Of columns by their paths those whose names in files of an instant mean the same columns as today; all of them on
+    a table without a schema history."""
+    if history is None:
+        return columns
+    same = history.same_since(instant)
+    return {path: what for path, what in columns.items() if path.partition(".")[0] in same}
 
 
 def nested_problem(versions: Sequence[Version]) -> str | None:

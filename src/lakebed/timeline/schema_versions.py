@@ -97,6 +97,32 @@ def next_version(before: Version, avro: str, version_id: int, renamed: Mapping[s
     return {"max_column_id": ids.greatest, "version_id": version_id, "type": "record", "fields": fields}
 
 
+# Hudi 1.2 writes these names of types, and does not know them when it reads the history.
+_UNREADABLE = frozenset({"time-millis", "timestamp-millis", "local-timestamp-micros", "local-timestamp-millis"})
+
+
+def unreadable_columns(version: Version) -> list[str]:
+    """The columns with a type whose name real Hudi writes into a schema history and cannot read there.
+
+    >>> unreadable_columns(first_version('{"type":"record","name":"r","fields":[{"name":"at","type":'
+    ...                                  '{"type":"long","logicalType":"local-timestamp-micros"}}]}'))
+    ['at']
+    """
+    return [str(field["name"]) for field in version["fields"] if _UNREADABLE & set(_type_names(field["type"]))]
+
+
+def _type_names(kind: Any) -> Iterator[str]:
+    if not isinstance(kind, Mapping):
+        yield str(kind)
+        return
+    inner = cast("Mapping[str, Any]", kind)
+    for part in ("element", "value"):
+        if part in inner:
+            yield from _type_names(inner[part])
+    for field in inner.get("fields", ()):
+        yield from _type_names(field["type"])
+
+
 def document(avro: str, comments: Mapping[str, str]) -> str:
     """The Avro schema with comments on columns and fields of structs, by path; the others keep theirs.
 
@@ -148,9 +174,7 @@ class _Ids:
         """A record's fields: ids for all of them first, then for what is inside each."""
         numbered = [(field, f"{path}{field['name']}") for field in avro["fields"]]
         ids = [self._id(inner) for _, inner in numbered]
-        return [
-            self._field(field, inner, number, named) for (field, inner), number in zip(numbered, ids, strict=True)
-        ]
+        return [self._field(field, inner, number, named) for (field, inner), number in zip(numbered, ids, strict=True)]
 
     def _field(self, field: Mapping[str, Any], path: str, number: int, named: _Named) -> dict[str, Any]:
         kind, optional = _nullable(field["type"])

@@ -19,6 +19,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.format.base_file import read_footer
 from lakebed.format.column_ranges import from_stream
+from lakebed.format.file_names import parse_base_file
 from lakebed.metadata.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata.layout import (
     COLUMN_STATS,
@@ -77,6 +78,7 @@ from lakebed.schema.arrow import leaf_paths, without_meta
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.schema.java_text import to_java_text
 from lakebed.slices.listing import list_table
+from lakebed.slices.schema_history import columns_since
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
@@ -145,7 +147,8 @@ class FirstStatistics:
 
         def ranges(file: BaseFile | LogFile) -> pa.RecordBatch | None:
             read = ranges_of_log if isinstance(file, LogFile) else ranges_of_file
-            return read(snapshot.storage, file.path, file.size, self.kinds)
+            kinds = columns_since(snapshot.history, file.instant, self.kinds)
+            return read(snapshot.storage, file.path, file.size, kinds)
 
         files = [*bases, *logs]
         found = zip(files, parallel_map(ranges, files), strict=True)
@@ -182,8 +185,8 @@ class StoredStatistics:
         """The base files with their ranges."""
 
         def read(file: NewFile) -> NewFile:
-            path = path_in(file.partition, file.name)
-            ranges = ranges_of_file(self._snapshot.storage, path, file.size, self.kinds) if self.kinds else None
+            path, kinds = path_in(file.partition, file.name), self._kinds_of(file)
+            ranges = ranges_of_file(self._snapshot.storage, path, file.size, kinds) if self.kinds else None
             return replace(file, ranges=ranges)
 
         return parallel_map(read, self._stored.base_files)
@@ -201,6 +204,11 @@ class StoredStatistics:
         """Statistics of partition paths from those of files."""
         return merged_partition_stats({}, stats, self._stored.live, self.kinds, zero_is_known=zero_is_known)[0]
 
+    def _kinds_of(self, file: NewFile) -> Kinds:
+        """The columns of the statistics that a base file has."""
+        named = parse_base_file(file.partition, file.name, file.size)
+        return dict(columns_since(self._snapshot.history, named.instant if named else "", self.kinds))
+
     @cached_property
     def as_written(self) -> Stats | None:
         """Statistics with the ranges in the types that they are stored in, which may have another order than the
@@ -209,8 +217,9 @@ class StoredStatistics:
         def read(file: NewFile) -> NewFile:
             storage, path = self._snapshot.storage, path_in(file.partition, file.name)
             stored = dict(leaf_paths(read_footer(storage, path, file.size).schema))
-            kinds = {column: stored.get(column, kind) for column, kind in self.kinds.items()}
-            if kinds == dict(self.kinds):
+            known = self._kinds_of(file)
+            kinds = {column: stored.get(column, kind) for column, kind in known.items()}
+            if kinds == dict(known):
                 return file
             return replace(file, ranges=ranges_of_file(storage, path, file.size, kinds))
 

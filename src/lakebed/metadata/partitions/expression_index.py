@@ -59,6 +59,7 @@ from lakebed.metadata.routing import grouped
 from lakebed.model import path_in
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import avro_to_arrow
+from lakebed.slices.schema_history import columns_since
 from lakebed.slices.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class ExpressionIndexKind(PartitionKind):
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         assert name.expression is not None
         index = ExpressionIndex.of(name.expression, build.snapshot.schema)
+        _check_renamed(index, build.snapshot)
         records = first_records(build.snapshot, index, build.snapshot.instant or "0" * 17, build.engine)
         return grouped(name.partition, records), name.expression
 
@@ -209,6 +211,20 @@ class _ActionExpressions:
         bases = [s.base_file for s in snapshot.file_slices(paths) if s.base_file is not None]
         files = [(base.partition, base.name, base.size) for base in bases]
         return dict(by_index(results_of_files(snapshot, files, [index]))).get(index.partition, [])
+
+
+def _check_renamed(index: ExpressionIndex, snapshot: Snapshot) -> None:
+    """Raise `UnsupportedFeature` where a file has the column under another name, or another column under its name: the
+    records of a file are of the names that it has."""
+    instants = [s.base_file.instant for s in snapshot.file_slices() if s.base_file is not None]
+    if instants and not columns_since(snapshot.history, min(instants), {index.column: index}):
+        raise UnsupportedFeature(
+            f"an expression index on column {index.column}, which files of table {snapshot.config.name!r} have under"
+            " another name or not at all",
+            hint="Write the table's files again first: t.cluster() with"
+            " hoodie.clustering.plan.strategy.small.file.limit above the size of its files.",
+            context={"feature": "expression index", "column": index.column},
+        )
 
 
 class _StoredExpressions:
