@@ -7,8 +7,10 @@ version of the columns, and files of earlier instants are read by the ids of the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import pyarrow.types as pt
 
 from lakebed.concurrency.conflicts import reason_to_take_back
 from lakebed.config.features import check_write
@@ -26,7 +28,14 @@ from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.schema_files import begun, continued
-from lakebed.timeline.schema_versions import Version, comments_of, document, unreadable_columns
+from lakebed.timeline.schema_versions import (
+    Version,
+    comments_of,
+    document,
+    paths,
+    type_of,
+    unreadable_columns,
+)
 from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Printed
 
@@ -138,6 +147,8 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
             " to a new table instead, with other types",
             context={"feature": "types of a schema history", "columns": unreadable},
         )
+    if change.verb == "widen":
+        _check_texts(found, versions)
     if nested_problem(versions) is not None:
         path = found.path if change.verb == "add" else change.column
         raise SchemaConflict(
@@ -149,6 +160,25 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
     return _Planned(avro, versions, found.text)
 
 
+def _check_texts(found: ChangedSchema, versions: Sequence[Version]) -> None:
+    """Raise `SchemaConflict` for a number that becomes a text and had another type before: a file's value is read as
+    the text of the file's own type (10), and after the file is written again as that of the last one (10.0)."""
+    if not pt.is_string(field_at(found.schema, found.path).type):
+        return
+    number = dict(paths(versions[0]))[found.path]
+    kinds = [kind for version in reversed(versions[1:]) if (kind := type_of(version, number)) is not None]
+    looks = list(dict.fromkeys(_LOOKS.get(kind, kind) for kind in kinds))
+    if len(looks) > 1:
+        raise SchemaConflict(
+            f"column {found.path} cannot become STRING: it was {kinds[0]} before it was {kinds[-1]}, and values of its"
+            " older files would be other texts than those of newer ones",
+            hint="read the table, cast the column, and write the rows with insert_overwrite(rows, 'table')",
+            context={"column": found.path},
+        )
+
+
+# Types whose values have the same texts.
+_LOOKS = {"int": "long", "float": "double"}
 _PAST = {"add": "added", "rename": "renamed", "drop": "dropped", "widen": "widened", "comment": "", "move": "moved"}
 # The instant of a version that is planned: later than any.
 _UNKNOWN = 10**17 * 9

@@ -66,12 +66,17 @@ def paths(version: Version) -> Iterator[tuple[str, int]]:
     ...                          '"items":"int"}}]}')))[-2:]
     [('l', 5), ('l.element', 6)]
     """
-    yield from _paths(version, "")
+    yield from ((path, number) for path, number, _ in _typed(version, ""))
 
 
 def columns(version: Version) -> dict[str, int]:
     """The ids of the columns by their names, meta columns among them."""
     return {str(field["name"]): int(field["id"]) for field in version["fields"]}
+
+
+def type_of(version: Version, number: int) -> Any:
+    """The type of the column, or part of one, that has an id; None where the version has none of it."""
+    return next((kind for _, found, kind in _typed(version, "") if found == number), None)
 
 
 def first_version(avro: str) -> Version:
@@ -255,23 +260,23 @@ def _nullable(avro: Any) -> tuple[Any, bool]:
     return (kinds[0] if len(kinds) == 1 else kinds), len(kinds) < len(branches)
 
 
-def _paths(record: Mapping[str, Any], parent: str) -> Iterator[tuple[str, int]]:
+def _typed(record: Mapping[str, Any], parent: str) -> Iterator[tuple[str, int, Any]]:
     for field in record["fields"]:
         path = f"{parent}{field['name']}"
-        yield path, int(field["id"])
-        yield from _inner_paths(field["type"], path)
+        yield path, int(field["id"]), field["type"]
+        yield from _typed_inside(field["type"], path)
 
 
-def _inner_paths(kind: Any, path: str) -> Iterator[tuple[str, int]]:
+def _typed_inside(kind: Any, path: str) -> Iterator[tuple[str, int, Any]]:
     if not isinstance(kind, Mapping):
         return
     inner = cast("Mapping[str, Any]", kind)
     if inner["type"] == "record":
-        yield from _paths(inner, f"{path}.")
+        yield from _typed(inner, f"{path}.")
     for part in ("element", "key", "value"):
         if part in inner:
-            yield f"{path}.{part}", int(inner[f"{part}_id"])
-            yield from _inner_paths(inner[part], f"{path}.{part}")
+            yield f"{path}.{part}", int(inner[f"{part}_id"]), inner[part]
+            yield from _typed_inside(inner[part], f"{path}.{part}")
 
 
 def _records(avro: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]:

@@ -304,6 +304,23 @@ def _as_expected(found: pa.Table, expected: pa.Table) -> pa.Table:
     return found
 
 
+def _with_those_lacking(found: pa.Table, expected: pa.Table, table: StoredTable) -> pa.Table:
+    """On a table with a schema history also what is expected and lacking. Which columns have statistics follows from
+    the columns that there were when a file was written; a file without is read."""
+    if table.snapshot.history is None:
+        return found
+    lacking = pc.invert(pc.is_in(expected["key"], value_set=found["key"].combine_chunks()))
+    return joined([found, expected.filter(lacking)])
+
+
+def _without_bounds(stats: pa.Table) -> pa.Table:
+    """The same counts with no range known, as a range is read that was noted before its column got another type."""
+    for name in ("min", "max"):
+        field = stats.schema.field(name)
+        stats = stats.set_column(stats.schema.get_field_index(name), field, pa.nulls(len(stats), field.type))
+    return stats
+
+
 def _bound_text(values: pa.ChunkedArray) -> pa.Array:
     array = values.combine_chunks()
     if pt.is_floating(array.type):
@@ -389,23 +406,27 @@ class PartitionStatsKind(PartitionKind):
         return grouped(name.partition, records), None
 
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
-        return comparable_stats(table.shared(StoredStatistics).of_partitions, {})
+        stored = table.shared(StoredStatistics)
+        return comparable_stats(stored.of_partitions, {})
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
         """A range noted before its column got another type may say nothing any more; and real Hudi takes 0.0 to 0.0 for
         a range of a partition path, where lakebed has doubts of NaN."""
         stored = table.shared(StoredStatistics)
         sources = [stored.stats, *([stored.as_written] if stored.as_written is not None else [])]
-        return [
+        found = [
             comparable_stats(stored.merged(stats, zero_is_known=zero_is_known), {})
             for stats in sources
             for zero_is_known in (True, False)
         ]
+        unknown = {c: _without_bounds(t) for c, t in stored.of_partitions.items()} if len(sources) > 1 else {}
+        return [*found, comparable_stats(unknown, {})] if unknown else found
 
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
         stored = table.shared(StoredStatistics)
         stats = metadata.partition_stats(list(stored.kinds), stored.kinds)
-        return comparable_stats(as_expected(stats, stored.of_partitions), {})
+        found = comparable_stats(as_expected(stats, stored.of_partitions), {})
+        return _with_those_lacking(found, self.expected(partition, table), table)
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         stored = table.shared(StoredStatistics)
@@ -494,7 +515,8 @@ class ColumnStatsKind(PartitionKind):
         kinds = table.shared(StoredStatistics).kinds
         stats = metadata.column_stats(list(kinds), None, kinds)
         # those of log files need the rows that they change
-        return comparable_stats({c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}, {})
+        of_bases = {c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}
+        return _with_those_lacking(comparable_stats(of_bases, {}), self.expected(partition, table), table)
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         stored = table.shared(StoredStatistics)
