@@ -72,7 +72,7 @@ class ColumnsView(View):
     def add(
         self,
         name: str,
-        type: str | pa.DataType,
+        type: Any,
         after: str | None = None,
         comment: str | None = None,
         *,
@@ -105,7 +105,7 @@ class ColumnsView(View):
         """
         return self._change(ColumnChange("rename", old, name=new), options)
 
-    def widen(self, name: str, type: str | pa.DataType, *, options: Mapping[str, Any] | None = None) -> ColumnsChanged:
+    def widen(self, name: str, type: Any, *, options: Mapping[str, Any] | None = None) -> ColumnsChanged:
         """Give a column a wider type, which keeps every value: int to bigint, double or decimal, decimal to a wider
         one, numbers and dates to string, ...
 

@@ -58,6 +58,10 @@ def _is_condition(value: Any) -> bool:
     return isinstance(value, str) or type(value).__module__.startswith("pyarrow._compute")
 
 
+def _is_type(value: Any) -> bool:
+    return _is_text(value) or hasattr(value, "num_fields")
+
+
 def _is_event(value: Any) -> bool:
     return hasattr(value, "is_set") and hasattr(value, "wait")
 
@@ -67,6 +71,7 @@ def _is_session(value: Any) -> bool:
 
 
 _TEXT = (_is_text, "a text")
+_TYPE = (_is_type, "a text or an Arrow type")
 _PATH = (_is_path, "a path or a URI")
 _NUMBER = (_is_number, "a whole number")
 _SECONDS = (_are_seconds, "a number of seconds")
@@ -80,7 +85,9 @@ _SESSION = (_is_session, "a Spark session")
 # What each name takes.
 TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "uri": _PATH,
-    **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "type"), _TEXT),
+    **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort"), _TEXT),
+    **dict.fromkeys(("after", "old", "new", "text"), _TEXT),
+    "type": _TYPE,
     **dict.fromkeys(("instant", "kind", "function", "column", "rules", "partition_buckets", "how", "suffix"), _TEXT),
     **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "least", "split_over"), _NUMBER),
     **dict.fromkeys(("expected_rows", "depth"), _NUMBER),
@@ -89,7 +96,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
     **dict.fromkeys(("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait"), _FLAG),
     **dict.fromkeys(("once", "deletes", "unique_keys", "partitioned", "update_partition_path"), _FLAG),
-    "allow_existing": _FLAG,
+    **dict.fromkeys(("allow_existing", "first"), _FLAG),
     **dict.fromkeys(("options", "storage_options", "properties", "settings"), _OPTIONS),
     **dict.fromkeys(("start", "end", "as_of"), _MOMENT),
     "spark": _SESSION,

@@ -1,0 +1,100 @@
+"""`lakebed columns`: the columns of a table, and changes of them that write no file again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import lakebed
+from lakebed.cli.command import open_table, table_command
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, show_rows
+from lakebed.services.columns import ColumnsChanged
+
+
+class _ListsByDefault(TyperGroup):
+    """A group where a first argument that is no command is the table to list."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    help="The columns of a table: `lakebed columns URI` lists them.", no_args_is_help=True, cls=_ListsByDefault
+)
+Name = Annotated[str, typer.Argument(help="A column, or a field in one: address.city.")]
+After = Annotated[str | None, typer.Option(help="The column that it comes after.")]
+First = Annotated[bool, typer.Option("--first", help="Put it before all others.")]
+
+
+@app.command("list")
+def list_all(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
+    """Names, types and comments."""
+    show_rows(open_table(uri, storage_option).columns.to_arrow(), output)
+
+
+@app.command()
+@table_command("adding {name}")
+def add(
+    table: lakebed.Table,
+    options: dict[str, str],
+    name: Name,
+    type: Annotated[str, typer.Argument(help="Its type by the SQL name: int, bigint, decimal(10,2), string, ...")],
+    after: After = None,
+    first: First = False,
+    comment: Annotated[str | None, typer.Option(help="A comment.")] = None,
+) -> ColumnsChanged:
+    """Add a column, null in the rows that there are."""
+    return table.columns.add(name, type, after, comment, first=first, options=options)
+
+
+@app.command()
+@table_command("dropping {name}")
+def drop(table: lakebed.Table, options: dict[str, str], name: Name) -> ColumnsChanged:
+    """Take a column off the table."""
+    return table.columns.drop(name, options=options)
+
+
+@app.command()
+@table_command("renaming {name}")
+def rename(
+    table: lakebed.Table, options: dict[str, str], name: Name, new: Annotated[str, typer.Argument(help="Its new name.")]
+) -> ColumnsChanged:
+    """Give a column another name."""
+    return table.columns.rename(name, new, options=options)
+
+
+@app.command()
+@table_command("widening {name}")
+def widen(
+    table: lakebed.Table,
+    options: dict[str, str],
+    name: Name,
+    type: Annotated[str, typer.Argument(help="Its wider type by the SQL name.")],
+) -> ColumnsChanged:
+    """Give a column a wider type, which keeps every value."""
+    return table.columns.widen(name, type, options=options)
+
+
+@app.command()
+@table_command("commenting on {name}")
+def comment(
+    table: lakebed.Table,
+    options: dict[str, str],
+    name: Name,
+    text: Annotated[str, typer.Argument(help="The comment; an empty one takes it off.")],
+) -> ColumnsChanged:
+    """Set a column's comment."""
+    return table.columns.comment(name, text, options=options)
+
+
+@app.command()
+@table_command("moving {name}")
+def move(
+    table: lakebed.Table, options: dict[str, str], name: Name, after: After = None, first: First = False
+) -> ColumnsChanged:
+    """Put a column after another one, or before all."""
+    return table.columns.move(name, after, first=first, options=options)
