@@ -184,6 +184,8 @@ class WriteStat:
         return (self.path, *(self.cdc_stats or ()))
 
 
+LATEST_SCHEMA = "latest_schema"
+"""The key of the newest version of a table's schema history in a commit's extra metadata."""
 _WITH_SCHEMA_OF_FILES = {"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"}
 
 
@@ -210,6 +212,11 @@ class CommitMetadata:
     def schema(self) -> str:
         """The Avro schema (JSON text, without meta columns) the commit wrote with, or an empty string."""
         return self.extra.get("schema") or ""
+
+    @property
+    def has_schema_history(self) -> bool:
+        """Whether the table had a schema history at this commit."""
+        return LATEST_SCHEMA in self.extra
 
     @property
     def table_schema(self) -> str:

@@ -14,7 +14,7 @@ from lakebed.table import Table
 from support.documented_examples import FLAGS, PAGES_WITH_SPARK, ROOT, examples_of
 
 # Their examples use the table `t` of the docstring of `Table`.
-_OF_TABLE = ("lakebed.table", "lakebed.table_indexes", "lakebed.table_views")
+_OF_TABLE = ("lakebed.table", "lakebed.table_columns", "lakebed.table_indexes", "lakebed.table_views")
 
 
 def _modules() -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 import lakebed
+from lakebed.config.features import SCHEMA_FOLDER
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.index.bucket_counts import CONFIGS
 from lakebed.index.consistent.ring import INITIAL
@@ -186,10 +187,10 @@ def leftovers(uri: str) -> list[str]:
     if present < everything:
         found += _litter_of_metadata(FolderStorage(storage, METADATA_FOLDER))
     archived = {instant.time for instant in timeline.archived().instants}
-    # rings stay with the instants that wrote them, archived ones too, the first ones for ever
+    # rings and schema histories stay with the instants that wrote them, archived ones too, the first ones for ever
     done = {INITIAL, *archived, *(i.time for i in timeline.completed)}
-    rings = {path for path in present if path.startswith(FOLDER + "/")}
-    found += sorted(path for path in rings if path.rpartition("/")[2].partition(".")[0] not in done)
+    rings = {path for path in present if path.startswith((FOLDER + "/", SCHEMA_FOLDER + "/"))}
+    found += sorted(path for path in rings if re.split("[._]", path.rpartition("/")[2])[0] not in done)
     present -= rings
     found += sorted(
         path

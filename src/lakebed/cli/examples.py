@@ -36,7 +36,7 @@ EXAMPLES = {
     "index skew": ("index skew trips record_index --shards",),
     "index verify": ("index verify trips",),
     "index repair": ("index repair trips --index record_index",),
-    "columns list": ("columns list trips", "columns trips --output json"),
+    "columns list": ("columns list trips", "columns list trips --output json"),
     "columns add": ("columns add trips tip 'decimal(8,2)' --after fare --comment 'in euro'",),
     "columns drop": ("columns drop trips tip",),
     "columns rename": ("columns rename trips fare price",),

@@ -86,7 +86,7 @@ from lakebed.timeline.index_changes import (
 )
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.plain_keys import note_keys
-from lakebed.timeline.schema_files import continued, has_history, newest_commit, write_history
+from lakebed.timeline.schema_files import continued, write_history
 from lakebed.timeline.schema_versions import Version
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
@@ -406,17 +406,14 @@ class Transaction:
             extra=extra,
         )
 
-    def continue_history(self, timeline: Timeline, metadata: CommitMetadata) -> None:
-        """Continue the schema history of a table that has one, as real Hudi does with every commit. The lock is held,
-        and the commit is not completed."""
-        if has_history(newest_commit(timeline)):
+    def continue_history(self, timeline: Timeline, metadata: CommitMetadata, versions: Sequence[Version] = ()) -> None:
+        """Continue the schema history of a table that has one, or with these `versions`. The lock is held."""
+        newest = timeline.last_completed
+        if not versions and newest is not None and timeline.commit_metadata(newest).has_schema_history:
             versions = continued(self.storage, timeline, self.instant, metadata.table_schema)
-            self.note_history(timeline, metadata, versions)
-
-    def note_history(self, timeline: Timeline, metadata: CommitMetadata, versions: Sequence[Version]) -> None:
-        """Write these versions of the table's columns, and put the newest into the commit."""
-        completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
-        metadata.extra.update(write_history(self.storage, timeline, self.instant, completion, versions))
+        if versions:
+            completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
+            metadata.extra.update(write_history(self.storage, timeline, self.instant, completion, versions))
 
     def _appended_to(self) -> list[str]:
         """Log files whose names do not show that this write made them (before table version 8)."""

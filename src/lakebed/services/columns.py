@@ -104,8 +104,10 @@ class _ColumnTransaction(WriteTransaction):
             timeline = self.load()
             metadata = self.commit_metadata([], planned.avro, {})
             self.metadata_upkeep(timeline).record_action(self.instant, metadata, [], unchanged_rows=True)
-            versions = _numbered(planned, self.instant)
-            self.note_history(timeline, metadata, versions)
+            newest, *older = planned.versions
+            if newest["version_id"] == _UNKNOWN:
+                newest = {**newest, "version_id": int(self.instant)}
+            self.continue_history(timeline, metadata, [newest, *older])
             self.refuse_lost("complete")
             done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
             is_settled = self.lock_is_held()
@@ -138,7 +140,10 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
     if change.verb != "add":
         _check_free(context, snapshot, change, found)
     avro, renamed = _avro(snapshot, change, found)
-    versions = _versions(snapshot, avro, renamed)
+    if snapshot.history is None:
+        versions = begun(snapshot.avro_schema, avro, str(_UNKNOWN), renamed)
+    else:
+        versions = continued(snapshot.storage, snapshot.timeline, str(_UNKNOWN), avro, renamed)
     if unreadable := unreadable_columns(versions[0]):
         raise UnsupportedFeature(
             f"a schema history with the {'columns' if len(unreadable) > 1 else 'column'} {', '.join(unreadable)}: real"
@@ -222,17 +227,6 @@ def _is_field(snapshot: Snapshot, path: str) -> bool:
     return True
 
 
-def _versions(snapshot: Snapshot, avro: str, renamed: Mapping[str, str]) -> tuple[Version, ...]:
-    if snapshot.history is None:
-        return begun(snapshot.avro_schema, avro, str(_UNKNOWN), renamed)
-    return continued(snapshot.storage, snapshot.timeline, str(_UNKNOWN), avro, renamed)
-
-
-def _numbered(planned: _Planned, instant: str) -> tuple[Version, ...]:
-    newest, *older = planned.versions
-    return ({**newest, "version_id": int(instant)}, *older) if newest["version_id"] == _UNKNOWN else planned.versions
-
-
 def _refuse_pending(timeline: Timeline) -> None:
     """A service that runs later writes files of an earlier instant: by that they would be read under the old names."""
     plans = {**groups_in_plans(timeline), **timeline.pending_log_compaction()}
@@ -266,7 +260,8 @@ def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange,
     if change.verb == "widen":
         return
     for key, text in snapshot.config.properties.items():
-        if key.endswith((".columns", ".column.list", ".sort.columns")) and _meets(path, _names(text)):
+        names = [name.strip().partition(":")[0] for name in text.split(",") if name.strip()]
+        if key.endswith((".columns", ".column.list", ".sort.columns")) and _meets(path, names):
             raise SchemaConflict(
                 f"column {path} cannot be {_PAST[change.verb]}: the table's setting {key} names it",
                 hint=f"change the setting first: t.configure({{{key!r}: ...}})",
@@ -294,10 +289,6 @@ def _indexed(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
         definition = definitions.get(partition)
         if definition is not None and partition not in (COLUMN_STATS, PARTITION_STATS):
             yield partition, list(definition.source_fields)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip().partition(":")[0] for name in text.split(",") if name.strip()]
 
 
 def _meets(path: str, fields: list[str]) -> bool:

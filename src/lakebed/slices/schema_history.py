@@ -9,9 +9,9 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lakebed.errors import UnsupportedFeature
-from lakebed.model import META_COLUMNS, CommitMetadata
+from lakebed.model import META_COLUMNS
 from lakebed.storage.base import Storage
-from lakebed.timeline.schema_files import has_history, stored_history
+from lakebed.timeline.schema_files import stored_history
 from lakebed.timeline.schema_versions import Version, columns, paths
 from lakebed.timeline.timeline import Timeline
 
@@ -90,15 +90,13 @@ class SchemaHistory:
         return found
 
 
-def schema_history(
-    storage: Storage, timeline: Timeline, newest: CommitMetadata | None, instant: str
-) -> SchemaHistory | None:
-    """The table's schema history as of an instant, whose newest commit is `newest`; None for a table without one.
+def schema_history(storage: Storage, timeline: Timeline, instant: str) -> SchemaHistory | None:
+    """The schema history as of an instant of a table whose commits carry one; None where its files are gone.
 
     Raises `UnsupportedFeature` where a field inside a struct was renamed, or dropped and added again: those are not
     matched by id.
     """
-    found = stored_history(storage, timeline) if has_history(newest) else None
+    found = stored_history(storage, timeline)
     if found is None:
         return None
     _check_nested(found.versions)

@@ -252,7 +252,9 @@ class Snapshot:
     def history(self) -> SchemaHistory | None:
         """The table's schema history as of this view; None for a table without one."""
         newest = next(self.commits_metadata(), None)
-        return schema_history(self.storage, self.timeline, newest, self.instant or self.as_of or "")
+        if newest is None or not newest.has_schema_history:
+            return None
+        return schema_history(self.storage, self.timeline, self.instant or self.as_of or "")
 
     @cached_property
     def block_view(self) -> BlockView:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakebed.errors import CorruptFile
-from lakebed.model import HOODIE, CommitMetadata, has_completion_times
+from lakebed.model import HOODIE, LATEST_SCHEMA, has_completion_times
 from lakebed.storage.base import Storage
 from lakebed.timeline.schema_versions import (
     Version,
@@ -23,8 +23,6 @@ from lakebed.timeline.schema_versions import (
 from lakebed.timeline.timeline import Timeline
 
 FOLDER = f"{HOODIE}/.schema"
-LATEST = "latest_schema"
-"""The key of the newest version in a commit's extra metadata."""
 _SUFFIX = ".schemacommit"
 
 
@@ -36,25 +34,15 @@ class StoredHistory:
     versions: tuple[Version, ...]
 
 
-def has_history(newest: CommitMetadata | None) -> bool:
-    """Whether a table has a schema history, by its newest commit."""
-    return newest is not None and LATEST in newest.extra
-
-
 def stored_history(storage: Storage, timeline: Timeline) -> StoredHistory | None:
     """The newest file of the schema history whose commit is completed; None where there is none."""
-    completed = {time: path for time, path in _files(storage) if timeline.is_committed(time)}
+    found = [info.path for info in storage.list(FOLDER, recursive=False) if info.path.endswith(_SUFFIX)]
+    completed = {time: path for path in found if (time := _time(path)) and timeline.is_committed(time)}
     if not completed:
         return None
     active = [time for time in completed if time in timeline.commit_times]
     path = completed[max(active or completed)]
     return StoredHistory(path, parse_history(storage.read(path), path))
-
-
-def newest_commit(timeline: Timeline) -> CommitMetadata | None:
-    """The metadata of the newest completed commit on the active timeline."""
-    newest = timeline.last_completed
-    return None if newest is None else timeline.commit_metadata(newest)
 
 
 def continued(
@@ -86,26 +74,17 @@ def write_history(
 ) -> dict[str, str]:
     """Write the history's file of a commit that is not completed yet, and give what the commit carries of it. Files of
     commits that were taken back are removed."""
-    _remove_undone(storage, timeline, instant)
-    stem = f"{FOLDER}/{instant}{_SUFFIX}"
-    for pending in (f"{stem}.requested", f"{stem}.inflight"):
-        storage.write(pending, b"")
-    named = f"{FOLDER}/{instant}_{completion}{_SUFFIX}" if has_completion_times(timeline.config.version) else stem
-    storage.write(named, history_text(versions).encode())
-    return {LATEST: version_text(versions[0])}
-
-
-def _remove_undone(storage: Storage, timeline: Timeline, instant: str) -> None:
     known = {found.time for found in timeline.instants}
     for info in storage.list(FOLDER, recursive=False):
         time = _time(info.path)
         if time and time != instant and time not in known and not timeline.is_committed(time):
             storage.delete(info.path)
-
-
-def _files(storage: Storage) -> list[tuple[str, str]]:
-    found = [info.path for info in storage.list(FOLDER, recursive=False) if info.path.endswith(_SUFFIX)]
-    return [(time, path) for path in found if (time := _time(path))]
+    stem = f"{FOLDER}/{instant}{_SUFFIX}"
+    for pending in (f"{stem}.requested", f"{stem}.inflight"):
+        storage.write(pending, b"")
+    named = f"{FOLDER}/{instant}_{completion}{_SUFFIX}" if has_completion_times(timeline.config.version) else stem
+    storage.write(named, history_text(versions).encode())
+    return {LATEST_SCHEMA: version_text(versions[0])}
 
 
 def _time(path: str) -> str:

@@ -179,14 +179,12 @@ class _Ids:
         """A record's fields: ids for all of them first, then for what is inside each."""
         numbered = [(field, f"{path}{field['name']}") for field in avro["fields"]]
         ids = [self._id(inner) for _, inner in numbered]
-        return [self._field(field, inner, number, named) for (field, inner), number in zip(numbered, ids, strict=True)]
-
-    def _field(self, field: Mapping[str, Any], path: str, number: int, named: _Named) -> dict[str, Any]:
-        kind, optional = _nullable(field["type"])
-        entry: dict[str, Any] = {"id": number, "name": field["name"], "optional": optional}
-        entry["type"] = self._type(kind, path, named)
-        doc = field.get("doc")
-        return entry if doc is None else {**entry, "doc": doc}
+        fields: list[dict[str, Any]] = []
+        for (field, inner), number in zip(numbered, ids, strict=True):
+            kind, optional = _nullable(field["type"])
+            entry = {"id": number, "name": field["name"], "optional": optional, "type": self._type(kind, inner, named)}
+            fields.append(entry if field.get("doc") is None else {**entry, "doc": field["doc"]})
+        return fields
 
     def _type(self, avro: Any, path: str, named: _Named) -> Any:
         if isinstance(avro, str):
@@ -225,20 +223,18 @@ class _Ids:
         return _plain_type(avro, base, named)
 
     def _id(self, path: str) -> int:
-        known = self._old.get(self._earlier(path))
+        """The id of a path, by the one that it had before the change: what is inside a renamed column moves with it."""
+        parts, earlier = path.split("."), path
+        for end in range(len(parts), 0, -1):
+            before = self._renamed.get(".".join(parts[:end]))
+            if before is not None:
+                earlier = ".".join([before, *parts[end:]])
+                break
+        known = self._old.get(earlier)
         if known is not None:
             return known
         self.greatest += 1
         return self.greatest
-
-    def _earlier(self, path: str) -> str:
-        """The path that a path had before the change; what is inside a renamed column moves with it."""
-        parts = path.split(".")
-        for end in range(len(parts), 0, -1):
-            before = self._renamed.get(".".join(parts[:end]))
-            if before is not None:
-                return ".".join([before, *parts[end:]])
-        return path
 
 
 def _plain_type(avro: Mapping[str, Any], base: str, named: _Named) -> str:

@@ -65,10 +65,26 @@ def test_describe_shows_the_tables_settings(capsys: pytest.CaptureFixture[str], 
 
 
 def test_describe_names_what_is_refused(capsys: pytest.CaptureFixture[str], uri: str):
-    (Path(uri) / ".hoodie" / ".schema").mkdir()
-    (Path(uri) / ".hoodie" / ".schema" / "20240101000000000.schemacommit").touch()
+    with (Path(uri) / ".hoodie" / "hoodie.properties").open("a") as properties:
+        properties.write("hoodie.table.keygenerator.type=OWN\n")
     feature = said(capsys, "table", "describe", uri)["features"][-1]
-    assert (feature["feature"][:14], feature["read"], feature["write"]) == ("schema history", "yes", "no")
+    assert (feature["feature"][:13], feature["read"], feature["write"]) == ("key generator", "yes", "no")
+
+
+def test_columns_are_listed_and_changed(capsys: pytest.CaptureFixture[str], uri: str):
+    names = [column["name"] for column in said(capsys, "columns", uri)]
+    assert said(capsys, "columns", "list", uri)[0]["name"] == names[0]
+    added = said(capsys, "columns", "add", uri, "tip", "decimal(8,2)", "--first", "--comment", "in euro")
+    assert added["change"] == "column tip is new (DECIMAL(8,2))"
+    assert said(capsys, "columns", "rename", uri, "tip", "extra")["change"] == "column tip is extra now"
+    assert said(capsys, "columns", "widen", uri, "extra", "string")["change"].endswith("is STRING now, it was DECIMAL(8,2)")
+    said(capsys, "columns", "comment", uri, "extra", "on top")
+    said(capsys, "columns", "move", uri, "extra", "--after", names[0])
+    listed = said(capsys, "columns", uri)
+    assert [column["name"] for column in listed] == [names[0], "extra", *names[1:]]
+    assert listed[1] == {"name": "extra", "type": "STRING", "nullable": True, "comment": "on top"}
+    said(capsys, "columns", "drop", uri, "extra")
+    assert [column["name"] for column in said(capsys, "columns", uri)] == names
 
 
 def test_create_takes_the_columns_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path):

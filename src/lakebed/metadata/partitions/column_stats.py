@@ -313,14 +313,6 @@ def _with_those_lacking(found: pa.Table, expected: pa.Table, table: StoredTable)
     return joined([found, expected.filter(lacking)])
 
 
-def _without_bounds(stats: pa.Table) -> pa.Table:
-    """The same counts with no range known, as a range is read that was noted before its column got another type."""
-    for name in ("min", "max"):
-        field = stats.schema.field(name)
-        stats = stats.set_column(stats.schema.get_field_index(name), field, pa.nulls(len(stats), field.type))
-    return stats
-
-
 def _bound_text(values: pa.ChunkedArray) -> pa.Array:
     array = values.combine_chunks()
     if pt.is_floating(array.type):
@@ -419,8 +411,14 @@ class PartitionStatsKind(PartitionKind):
             for stats in sources
             for zero_is_known in (True, False)
         ]
-        unknown = {c: _without_bounds(t) for c, t in stored.of_partitions.items()} if len(sources) > 1 else {}
-        return [*found, comparable_stats(unknown, {})] if unknown else found
+        if len(sources) == 1:
+            return found
+        unknown: Stats = {}
+        for column, stats in stored.of_partitions.items():
+            none = pa.nulls(len(stats), stats.schema.field("min").type)
+            bounds = {"min": none, "max": none}
+            unknown[column] = pa.table([bounds.get(name, stats[name]) for name in stats.schema.names], stats.schema)
+        return [*found, comparable_stats(unknown, {})]
 
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
         stored = table.shared(StoredStatistics)
