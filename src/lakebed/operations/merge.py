@@ -357,7 +357,8 @@ class MergeByKey(_Merge):
         by_action = {"update": result.updated, "insert": result.inserted}
         named = tuple((c.name, by_action[c.action]) for c in self.bound.statement.clauses)
         given: dict[str, Any] = {f.name: getattr(result, f.name) for f in fields(result)}
-        return MergeResult(**{**given, "operation": "merge"}, clauses=named, path=self.path)
+        given["operation"] = "merge"
+        return MergeResult(**given, clauses=named, path=self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
