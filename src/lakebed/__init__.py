@@ -22,6 +22,7 @@ from lakebed.errors import (
     CommitConflict,
     CommitStateUnknown,
     CorruptFile,
+    ErasureIncomplete,
     IndexInconsistent,
     InvalidOption,
     InvalidRecord,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         advise,
         create,
         drop,
+        erase,
         exists,
         list_tables,
         open,  # noqa: A004
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
     from lakebed.services.daemon import run_services
+    from lakebed.services.erasure_report import ErasureReport
     from lakebed.statements.duckdb_query import QueryResult
     from lakebed.table import Table
 
@@ -67,6 +70,8 @@ __all__ = [
     "CommitConflict",
     "CommitStateUnknown",
     "CorruptFile",
+    "ErasureIncomplete",
+    "ErasureReport",
     "IndexInconsistent",
     "InvalidOption",
     "InvalidRecord",
@@ -88,6 +93,7 @@ __all__ = [
     "by_buckets",
     "create",
     "drop",
+    "erase",
     "errors",
     "exists",
     "list_tables",
@@ -106,6 +112,7 @@ _LAZY = {
     "advise": "lakebed.api",
     "create": "lakebed.api",
     "drop": "lakebed.api",
+    "erase": "lakebed.api",
     "exists": "lakebed.api",
     "list_tables": "lakebed.api",
     "open": "lakebed.api",
@@ -115,6 +122,7 @@ _LAZY = {
     "scan_polars": "lakebed.api",
     "sql": "lakebed.api",
     "write": "lakebed.api",
+    "ErasureReport": "lakebed.services.erasure_report",
     "KeyText": "lakebed.read.lookup",
     "Merger": "lakebed.merge.mergers",
     "QueryResult": "lakebed.statements.duckdb_query",

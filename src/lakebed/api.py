@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow.compute as pc
+
 from lakebed.config.arguments import checks_arguments, refused
 from lakebed.config.options import (
     Options,
@@ -16,7 +18,7 @@ from lakebed.config.options import (
 from lakebed.config.settings import TableSettings
 from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import session_of
-from lakebed.errors import InvalidOption, TableNotFound
+from lakebed.errors import ErasureIncomplete, InvalidOption, LakebedError, TableNotFound
 from lakebed.index.base import Index
 from lakebed.merge.mergers import Merger
 from lakebed.metadata.maintain import METADATA_OPTION
@@ -31,6 +33,7 @@ from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH
 from lakebed.services.due import run_due_services
+from lakebed.services.erasure_report import ErasureReport, TableErasure, failed_table
 from lakebed.services.repair import Part, RepairResult, repair_table
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -240,6 +243,43 @@ def drop(
         if not missing_ok:
             raise
         return []
+
+
+@checks_arguments
+def erase(
+    rows: Mapping[str | Table, Any],
+    *,
+    dry_run: bool = False,
+    options: Mapping[str, Any] | None = None,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> ErasureReport:
+    """Delete rows of several tables for good, as `Table.erase` does.
+
+    `rows` has for each table, or its URI, the keys or an Arrow expression as condition. A table whose erasure fails
+    does not stop the others: the report has one entry for each. At the end `ErasureIncomplete` is raised, with the
+    report, unless all tables are clean.
+
+    >>> import lakebed
+    >>> t = lakebed.create("memory://docs/customers", {"id": [1, 2]}, key="id")
+    >>> _ = t.upsert({"id": [1, 2]})
+    >>> report = lakebed.erase({"memory://docs/customers": [2]})
+    >>> report.is_clean, t.count()
+    (True, 1)
+    """
+    done: list[TableErasure] = []
+    for table, keys in rows.items():
+        uri = table.uri if isinstance(table, Table) else table
+        is_condition = isinstance(keys, pc.Expression)
+        selected: dict[str, Any] = {"where": keys} if is_condition else {"keys": keys}
+        try:
+            opened = table if isinstance(table, Table) else open(uri, spark=spark, storage_options=storage_options)
+            done += opened.erase(**selected, dry_run=dry_run, options=options).tables
+        except ErasureIncomplete as error:
+            done += error.report.tables
+        except (LakebedError, OSError) as error:
+            done.append(failed_table(uri, error))
+    return ErasureReport(tuple(done)).checked()
 
 
 @checks_arguments

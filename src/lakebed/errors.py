@@ -135,6 +135,15 @@ class StorageError(LakebedError):
     exit_code = 14
 
 
+class ErasureIncomplete(LakebedError):
+    """An erasure left something of the rows in a file, or did not run on a table. `report` is the `ErasureReport`,
+    `context` has it as plain values. Another `erase` of the same rows goes on from there."""
+
+    retryable = True
+    exit_code = 15
+    report: Any = None
+
+
 def from_json(text: str) -> LakebedError:
     """Rebuild an error from `LakebedError.to_json`."""
     fields = json.loads(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from lakebed.config.arguments import public_methods_check_arguments, refused, wh
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
+from lakebed.engine.arrow_data import is_read_once, to_arrow_table
 from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
@@ -49,6 +51,8 @@ from lakebed.services.compaction import CompactionResult, compact
 from lakebed.services.configure import Configured, configure
 from lakebed.services.driver import fitting_context
 from lakebed.services.due import run_due_services
+from lakebed.services.erasure import Erasure
+from lakebed.services.erasure_report import ErasureReport
 from lakebed.services.log_compaction import compact_logs
 from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
 from lakebed.services.repair import Part, RepairResult, repair_table
@@ -334,6 +338,33 @@ class Table:
         clause = ClauseText("not_matched_by_source", "update", where, set)
         statement = MergeStatement(clauses=(clause,))
         return self._merge(lambda context, _: merge(context, None, statement), Where(where or "true"), options, retries)
+
+    def erase(
+        self,
+        keys: Any = None,
+        *,
+        where: Any = None,
+        dry_run: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> ErasureReport:
+        """Delete rows for good, with all their earlier versions: no file of the table has a value of them afterwards.
+
+        `keys` and `where` are those of `delete`. The rows are deleted, the files of their file groups are written again
+        and older ones are cleaned, the metadata table is compacted and cleaned. Then every file is read, to the last
+        byte. The report has what held the rows by store, no value of them. Earlier views of the table cannot be read
+        afterwards. With `dry_run` nothing changes.
+
+        Raises `InvalidOption`, with nothing done, where a savepoint holds the rows. Raises `ErasureIncomplete` where
+        something is left (a plan or another writer is pending); another `erase` of the rows goes on from there.
+
+        >>> report = t.erase([1])
+        >>> report.rows, report.is_clean, t.get([1]).num_rows
+        (1, True, 0)
+        """
+        what = rows_to_delete(keys, where, "erase")
+        what = to_arrow_table(what) if is_read_once(what) else what
+        renew = partial(self._context, what, options, "delete")
+        return ErasureReport((self._again(lambda: Erasure(renew, what).run(dry_run=dry_run)),)).checked()
 
     def insert_overwrite(
         self,

@@ -62,6 +62,7 @@ EXAMPLES = {
     "insert-overwrite": ("insert-overwrite trips rows.parquet", "insert-overwrite trips rows.parquet --table"),
     "delete": ("delete trips t1 t2", "delete trips --where \"city = 'Oslo'\" --dry-run"),
     "delete-partitions": ("delete-partitions trips '2025-*' --dry-run",),
+    "erase": ("erase trips --key t1 --key t2 --dry-run", "erase trips --keys-from keys.txt --yes"),
     "explain": ("explain trips rows.parquet", "explain trips --filter \"city = 'Oslo'\""),
     "sql": (
         'sql "select city, count(*) from trips group by city" --table trips=s3://lake/trips',

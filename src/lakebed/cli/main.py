@@ -53,7 +53,7 @@ app.add_typer(options.app, name="options")
 _ROWS = (
     *(rows.scan, rows.count, rows.get, rows.locate, rows.changes, rows.cdc),
     *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
-    *(rows.explain, sql.sql),
+    *(rows.erase, rows.explain, sql.sql),
 )
 for command in _ROWS:
     app.command()(command)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
 import typer
@@ -27,6 +28,7 @@ from lakebed.cli.output import (
     show_text,
     working,
 )
+from lakebed.errors import ErasureIncomplete
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
@@ -292,6 +294,53 @@ def delete(
         options = pairs(option, "--option")
         result = table.delete(given, where=where or None, dry_run=dry_run, retries=retries, options=options)
     show_result(result, output)
+
+
+def erase(
+    uri: Uri,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", metavar="KEY", help="A record key as stored; give it once for each.")
+    ] = None,
+    keys_from: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Keys in a file: .txt, a stored key a line; or Parquet, CSV, TSV or JSON with the key columns.",
+        ),
+    ] = None,
+    where: Annotated[str | None, typer.Option(help="A SQL condition: every row that fulfils it.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    delimiter: Delimiter = None,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Delete rows for good, with all earlier versions, and check that no file has them; exit code 15 where one does."""
+    if sum(map(bool, (key, keys_from, where))) != 1:
+        raise typer.BadParameter("give one of --key, --keys-from and --where", param_hint="--key")
+    table = open_table(uri, storage_option)
+    keys = _keys_of_file(keys_from, table, delimiter) if keys_from else lakebed.KeyText(key) if key else None
+    if not (yes or dry_run):
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("give --yes to erase the rows, or --dry-run", param_hint="--yes")
+        typer.confirm(f"erase these rows of {uri} for good, and all earlier views of the table?", abort=True)
+    with working("erasing"):
+        options = pairs(option, "--option")
+        try:
+            report = table.erase(keys, where=where or None, dry_run=dry_run, options=options)
+        except ErasureIncomplete as error:
+            show_result(error.report, output)
+            raise
+    show_result(report, output)
+
+
+def _keys_of_file(file: Path, table: lakebed.Table, delimiter: str | None) -> Any:
+    if file.suffix.lower() == ".txt":
+        lines = file.read_text(encoding="utf-8").splitlines()
+        return lakebed.KeyText([line for line in lines if line])
+    return read_rows(file, table.schema, delimiter, partial=True)
 
 
 def explain(

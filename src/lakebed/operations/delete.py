@@ -49,31 +49,31 @@ class Where:
     condition: Any
 
 
-def rows_to_delete(keys: Any, where: Any) -> Any:
+def rows_to_delete(keys: Any, where: Any, verb: str = "delete") -> Any:
     """What a caller wants to delete: keys, rows with the key columns, or `Where`. Raises `InvalidOption` for a text or
-    an expression in the place of keys, and where not one of both is given."""
+    an expression in the place of keys, and where not one of both is given; `verb` is the method that was called."""
     if (keys is None) == (where is None):
         given = "both keys and a condition" if where is not None else "neither keys nor a condition"
-        hint = "give t.delete([key, ...]) or t.delete(where=condition)"
-        raise InvalidOption(f"delete() was given {given}", hint=hint)
+        hint = f"give t.{verb}([key, ...]) or t.{verb}(where=condition)"
+        raise InvalidOption(f"{verb}() was given {given}", hint=hint)
     if where is not None:
         return Where(where)
-    _refuse_ambiguous(keys)
+    _refuse_ambiguous(keys, verb)
     return keys
 
 
-def _refuse_ambiguous(keys: Any) -> None:
+def _refuse_ambiguous(keys: Any, verb: str = "delete") -> None:
     if isinstance(keys, str):
         raise InvalidOption(
             f"{keys!r} may be a key or a condition",
-            hint=f"delete the row of a key with t.delete([{keys!r}]), all rows that fulfil a condition with"
-            f" t.delete(where={keys!r})",
+            hint=f"{verb} the row of a key with t.{verb}([{keys!r}]), all rows that fulfil a condition with"
+            f" t.{verb}(where={keys!r})",
             context={"argument": "keys"},
         )
     if isinstance(keys, pc.Expression):
-        raise InvalidOption(f"{keys} is a condition, not keys", hint="give it by its name: t.delete(where=...)")
+        raise InvalidOption(f"{keys} is a condition, not keys", hint=f"give it by its name: t.{verb}(where=...)")
     if isinstance(keys, bytes | int | float | date | Decimal):
-        raise InvalidOption(f"delete() takes keys as a list, not {keys!r}", hint=f"t.delete([{keys!r}])")
+        raise InvalidOption(f"{verb}() takes keys as a list, not {keys!r}", hint=f"t.{verb}([{keys!r}])")
 
 
 def delete(context: WriteContext, what: Any) -> WriteResult:
@@ -106,6 +106,24 @@ def count_deletes(context: WriteContext, what: Any) -> WriteResult:
     counted = [engine.aggregate(engine.join(stored, keys, names, "inner"), []), engine.aggregate(keys, [])]
     deleted, given = (sum(table.column("rows").to_pylist()) for table in counted)
     return WriteResult("", "", "delete", rows=given, deleted=deleted, dry_run=True)
+
+
+def selected_keys(context: WriteContext, what: Any) -> tuple[pa.Table, Scan | None]:
+    """The keys that `delete(context, what)` deletes, each once: record key, and partition path where the caller or the
+    condition gives one; for a condition also the scan of its rows. Raises what a delete raises."""
+    admit(context, "delete")
+    verb, engine = _verb(context, what), context.engine
+    names = [RECORD_KEY] if context.index.is_global else [RECORD_KEY, PARTITION_PATH]
+    if isinstance(verb, DeleteWhere):
+        scan = verb.stored_rows(context, context.opened)
+        rows = engine.rows(scan.to_spark() if engine.is_distributed else scan.to_arrow())
+        return engine.collect(engine.distinct(engine.derive(rows, {}, keep=names))), scan
+    if isinstance(verb, DeleteRows):
+        keys = derive_keys(context, verb.rows, engine.schema(verb.rows), keep=[])
+    else:
+        keys = engine.from_arrow(verb.keys) if isinstance(verb, DeleteHashed) else verb.keys
+        names = [RECORD_KEY]
+    return engine.collect(engine.distinct(engine.derive(keys, {}, keep=names))), None
 
 
 def _verb(context: WriteContext, what: Any) -> DeleteWhere | DeleteKeys | DeleteHashed | DeleteRows:

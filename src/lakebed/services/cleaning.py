@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -104,7 +104,16 @@ def find_cleanable(
 
 def plan_clean(snapshot: Snapshot, found: CleanCandidates, settings: CleaningSettings) -> CleanPlan:
     """The files that go, of the table as it is under the lock."""
-    paths = _filtered(snapshot, found.partitions, settings)
+    return plan_retention(snapshot, found.retention, _filtered(snapshot, found.partitions, settings))
+
+
+def plan_retention(
+    snapshot: Snapshot,
+    retention: Retention,
+    paths: frozenset[str] | None,
+    only: Collection[FileGroupId] | None = None,
+) -> CleanPlan:
+    """The files of these partition paths (None: of all) that go by a retention, of all file groups or of some."""
     listing = _listing(snapshot, paths)
     timeline, version = snapshot.timeline, snapshot.config.version
     savepoints = savepointed_files(timeline)
@@ -121,7 +130,8 @@ def plan_clean(snapshot: Snapshot, found: CleanCandidates, settings: CleaningSet
     )
     kept = frozenset(path for files in savepoints.values() for path in files)
     protected = Protected(kept, savepoints.keys(), planned_slices(timeline))
-    plan = plan_cleaning(groups, timeline.commits, found.retention, timeline.replaced_files(), protected)
+    chosen = (group for group in groups if only is None or group.id in only)
+    plan = plan_cleaning(chosen, timeline.commits, retention, timeline.replaced_files(), protected)
     emptied = tuple(_emptied(snapshot, plan, listing))
     return CleanPlan(plan.files, plan.earliest, plan.last_completed, plan.policy, emptied, tuple(sorted(savepoints)))
 

@@ -30,7 +30,14 @@ from lakebed.metadata.store.slice_merge import Unordered, open_slice
 from lakebed.metadata.store.store import MetadataStore, Suffix
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.policies.archival import ArchivalBounds, ArchivalLimit, before_pending, is_archival_due, plan_archival
-from lakebed.policies.cleaning import Protected, Retention, has_expired_since, plan_cleaning, retain_commits
+from lakebed.policies.cleaning import (
+    Protected,
+    Retention,
+    has_expired_since,
+    plan_cleaning,
+    retain_commits,
+    retain_versions,
+)
 from lakebed.policies.compaction import (
     delta_commits_since_compaction,
     last_compaction,
@@ -266,13 +273,16 @@ def run_cleaning(store: MetadataStore) -> list[str]:
     retention = retain_commits(commits, pending, count)
     if retention is None or not has_expired_since(_last_clean(store), commits, retention, count):
         return done
-    plan = _plan(store, retention)
+    return [*done, *_clean(store, _plan(store, retention))]
+
+
+def _clean(store: MetadataStore, plan: CleanPlan) -> list[str]:
     instant = store.service_time(Suffix.CLEAN)
-    if plan.files and instant:
-        store.transitions.request(Action.CLEAN, instant, encode_clean_plan(store.storage.url(), plan))
-        store.changed()
-        done.append(_run_clean(store, instant, State.REQUESTED))
-    return done
+    if not plan.files or not instant:
+        return []
+    store.transitions.request(Action.CLEAN, instant, encode_clean_plan(store.storage.url(), plan))
+    store.changed()
+    return [_run_clean(store, instant, State.REQUESTED)]
 
 
 def _run_clean(store: MetadataStore, instant: str, state: State) -> str:
@@ -426,3 +436,24 @@ def finish_services(store: MetadataStore) -> list[str]:
     drop_unfinished(store)
     undo_log_compactions(store)
     return finish_compactions(store)
+
+
+def purge(store: MetadataStore) -> list[str]:
+    """Compact every file group that has log files, due or not, and delete all file slices but the last of each: what
+    the records of the last one do not have is in no file afterwards. Gives a line about each step.
+
+    Where file slices must stay unchanged, because a commit is pending, nothing is done.
+    """
+    done = finish_services(store)
+    done += [_run_clean(store, instant.time, instant.state) for instant in store.pending(Action.CLEAN)]
+    if is_blocked(store):
+        return done
+    slices = [found for partition in store.partitions for found in store.slices.file_slices(partition)]
+    plan = plan_compaction(slices)
+    instant = store.service_time(Suffix.COMPACTION)
+    if plan.slices and instant is not None:
+        store.request(Action.COMPACTION, instant, encode_compaction_plan(plan))
+        done.append(_run(store, instant, plan.slices, State.REQUESTED))
+    last_slices = retain_versions(1)
+    assert last_slices is not None
+    return [*done, *_clean(store, _plan(store, last_slices))]

@@ -1,0 +1,458 @@
+"""Where rows and their values are in the files of a table: in rows of base and log files, deletes, change logs, footers,
+indexes and statistics of the metadata table, the timeline, and any other file.
+
+Every file is read, with all that is compressed in it decompressed. A value counts as a row's own if no other row of the
+table has it. Long texts are searched as bytes, so that they are found wherever they are; a short text or a number
+would be found by chance, and is compared with the decoded values of its column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CorruptFile, LakebedError
+from lakebed.format.data_block import AFTER, BEFORE, KEY, OP
+from lakebed.format.file_contents import (
+    AVRO_MAGIC,
+    Buffer,
+    byte_runs,
+    deletes_in,
+    entries_in,
+    footer_ranges,
+    leaf_values,
+    row_batches,
+)
+from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.format.hashes import value_buffer
+from lakebed.metadata.definitions import load_definitions
+from lakebed.metadata.layout import (
+    COLUMN_STATS,
+    EXPRESSION_INDEX,
+    METADATA_FOLDER,
+    PARTITION_STATS,
+    split_secondary_keys,
+)
+from lakebed.metadata.partitions import stats_codec
+from lakebed.model import HOODIE, META_COLUMNS, RECORD_INDEX, RECORD_KEY, SECONDARY_INDEX, BaseFile, LogFile
+from lakebed.slices.snapshot import Snapshot, table_keys
+from lakebed.storage.base import FileInfo, Storage
+from lakebed.storage.parallel import parallel_map
+
+DATA, LOGS, CHANGE_LOGS = "data files", "log files", "change logs"
+TIMELINE, ARCHIVE, OTHER = "timeline", "archive", "other files"
+_READERS = 4
+# A text of fewer bytes is compared as a value: so few occur by chance.
+SHORTEST_TEXT = 8
+_STRETCH_BYTES = 16 << 20
+_LEVELS = re.compile(r"\.(list\.element|list|element|array|key_value|bag|array_element)(?=\.|$)")
+
+Values = Mapping[str, pa.Array]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file under the table's folder. `store` is what it belongs to; `data` is it as a base or log file of rows."""
+
+    path: str
+    size: int
+    store: str
+    data: BaseFile | LogFile | None = None
+
+    @property
+    def group(self) -> tuple[str, str] | None:
+        return None if self.data is None else (self.data.partition, self.data.file_id)
+
+
+def table_files(snapshot: Snapshot) -> list[TableFile]:
+    """Every file under the table's folder, those of no commit and the table's properties among them."""
+    return [_table_file(info, snapshot) for info in snapshot.storage.list("")]
+
+
+def _table_file(info: FileInfo, snapshot: Snapshot) -> TableFile:
+    path, config = info.path, snapshot.config
+    folder, _, name = path.rpartition("/")
+    if path.startswith(f"{METADATA_FOLDER}/"):
+        inner = path.removeprefix(f"{METADATA_FOLDER}/")
+        part = "timeline" if inner.startswith(f"{HOODIE}/") else inner.partition("/")[0]
+        return TableFile(path, info.size, f"metadata table: {part}")
+    if path.startswith(f"{HOODIE}/"):
+        if path.startswith(f"{config.archive_folder}/"):
+            return TableFile(path, info.size, ARCHIVE)
+        is_instant = folder == config.timeline_path and name[:1].isdigit()
+        return TableFile(path, info.size, TIMELINE if is_instant else OTHER)
+    base = parse_base_file(folder, name, info.size)
+    if base is not None:
+        return TableFile(path, info.size, DATA, base)
+    log = parse_log_file(folder, name, info.size)
+    if log is not None:
+        return TableFile(path, info.size, CHANGE_LOGS if log.is_cdc else LOGS, log)
+    return TableFile(path, info.size, OTHER)
+
+
+@dataclass(frozen=True)
+class RowKeys:
+    """The rows that are looked for, by key text. With `partitions` (a path for each key) a key counts in its partition
+    path alone."""
+
+    texts: pa.Array
+    partitions: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def among(self, texts: pa.Array, partition: str) -> pa.Array:
+        """Which of these key texts of a partition path are looked for."""
+        wanted = self.texts
+        if self.partitions is not None:
+            wanted = wanted.filter(pc.equal(self.partitions, partition))
+        return pc.fill_null(pc.is_in(texts.cast(pa.string()), value_set=wanted), False)
+
+
+@dataclass
+class ValueSet:
+    """Values by column name, each once."""
+
+    columns: dict[str, pa.Array] = field(default_factory=dict[str, pa.Array])
+
+    def add(self, name: str, values: pa.Array) -> None:
+        """Take in texts, or binary values, of a column."""
+        known = self.columns.get(name)
+        if known is not None and known.type != values.type:
+            values = values.cast(known.type, safe=False)
+        self.columns[name] = pc.unique(values if known is None else pa.concat_arrays([known, values]))
+
+    def add_all(self, values: Values) -> None:
+        for name, part in values.items():
+            self.add(name, part)
+
+    def without(self, others: Values) -> ValueSet:
+        """The values that no column of `others` with the name has."""
+        found: dict[str, pa.Array] = {}
+        for name, values in self.columns.items():
+            other = others.get(name)
+            kept = values if other is None else values.filter(pc.invert(pc.is_in(values, value_set=other)))
+            if len(kept):
+                found[name] = kept
+        return ValueSet(found)
+
+    def have(self, name: str, values: pa.Array) -> int:
+        """How many of these values of a column are in it."""
+        known = self.columns.get(name)
+        if known is None or not len(values):
+            return 0
+        if values.type != known.type:
+            try:
+                values = values.cast(known.type)
+            except pa.ArrowException:
+                return 0
+        return int(pc.sum(pc.is_in(values, value_set=known)).as_py() or 0)
+
+    def texts(self) -> pa.Array:
+        """All values of all columns, each once."""
+        parts = [values.cast(pa.binary()) for values in self.columns.values()]
+        return pc.unique(pa.concat_arrays(parts)) if parts else pa.array([], pa.binary())
+
+    def __len__(self) -> int:
+        return sum(map(len, self.columns.values()))
+
+
+class TextSearch:
+    """Searches bytes for any of many texts of at least `SHORTEST_TEXT` bytes."""
+
+    def __init__(self, texts: pa.Array) -> None:
+        long = texts.filter(pc.greater_equal(pc.binary_length(texts), SHORTEST_TEXT)).cast(pa.binary())
+        self._data, offsets = value_buffer(long)
+        self._starts, self._ends = offsets[:-1], offsets[1:]
+        if not len(long):
+            self._heads = np.empty(0, np.uint64)
+            return
+        heads = self._data[self._starts[:, None] + np.arange(8)].copy().view("<u8")[:, 0]
+        order = np.argsort(heads, kind="stable")
+        self._heads, self._starts, self._ends = heads[order], self._starts[order], self._ends[order]
+        self._pairs = np.zeros(1 << 16, np.bool_)
+        self._pairs[(self._heads & 0xFFFF).astype(np.int64)] = True
+
+    def __len__(self) -> int:
+        return len(self._heads)
+
+    @property
+    def texts(self) -> list[bytes]:
+        """The texts, by their numbers."""
+        return [self._text(number) for number in range(len(self))]
+
+    def _text(self, number: int) -> bytes:
+        return self._data[self._starts[number] : self._ends[number]].tobytes()
+
+    def found_in(self, run: Buffer) -> set[int]:
+        """The numbers of the texts that occur in the bytes."""
+        data = np.frombuffer(run, np.uint8)
+        found: set[int] = set()
+        if not len(self._heads):
+            return found
+        for start in range(0, max(0, len(data) - 7), _STRETCH_BYTES):
+            part = data[start : start + _STRETCH_BYTES + 7]
+            pairs = part[:-7].astype(np.uint16) | (part[1:-6].astype(np.uint16) << 8)
+            at = np.flatnonzero(self._pairs[pairs])
+            words = part[at[:, None] + np.arange(8)].copy().view("<u8").reshape(-1)
+            low = np.searchsorted(self._heads, words, "left")
+            high = np.searchsorted(self._heads, words, "right")
+            for place, first, last in zip(*(a[high > low] for a in (at, low, high)), strict=True):
+                for number in range(first, last):  # few: only what begins like one of the texts
+                    if number not in found:
+                        begin = start + int(place)
+                        length = int(self._ends[number] - self._starts[number])
+                        if data[begin : begin + length].tobytes() == self._text(number):
+                            found.add(number)
+        return found
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the files are searched for: keys, and values that only their rows have."""
+
+    keys: RowKeys
+    values: ValueSet
+    search: TextSearch
+
+    @property
+    def count(self) -> int:
+        """How many keys and values are looked for."""
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class RowTraces:
+    """The rows of these keys in the base and log files of a table: by path of the file how many records it has of them,
+    and all their values."""
+
+    records: Mapping[str, int]
+    values: ValueSet
+    unreadable: Mapping[str, str]
+
+
+class TraceReader:
+    """Reads the files of a table for traces of rows."""
+
+    def __init__(self, snapshot: Snapshot, threads: int = _READERS) -> None:
+        self._snapshot = snapshot
+        self._storage: Storage = snapshot.storage
+        self._threads = threads
+        self._definitions = load_definitions(snapshot.storage, snapshot.config)
+
+    def rows_of(self, keys: RowKeys, files: Sequence[TableFile]) -> RowTraces:
+        """Every version of the rows of these keys in base files, log files and change logs, and every delete."""
+        data = [file for file in files if file.data is not None]
+        parts = parallel_map(lambda file: self._trace(keys, file), data, self._threads)
+        values, records, unreadable = ValueSet(), dict[str, int](), dict[str, str]()
+        for file, (count, own, damage) in zip(data, parts, strict=True):
+            values.add_all(own.columns)
+            if count:
+                records[file.path] = count
+            if damage:
+                unreadable[file.path] = damage
+        if len(keys):
+            values.add(RECORD_KEY, keys.texts.cast(pa.string()))
+        return RowTraces(records, values, unreadable)
+
+    def _trace(self, keys: RowKeys, file: TableFile) -> tuple[int, ValueSet, str]:
+        own, count = ValueSet(), 0
+        try:
+            data = self._storage.read(file.path)
+            for texts, rows in self._keyed_rows(data, file):
+                mine = keys.among(texts, file.data.partition if file.data else "")
+                met = int(pc.sum(mine).as_py() or 0)
+                if met:
+                    count += met
+                    _add_rows(own, rows.filter(mine))
+            for deletes in deletes_in(data, file.path):
+                count += int(pc.sum(keys.among(deletes.keys, file.data.partition if file.data else "")).as_py() or 0)
+        except FileNotFoundError:
+            return 0, ValueSet(), ""  # cleaned meanwhile
+        except LakebedError as damage:
+            return count, own, damage.message
+        return count, own, ""
+
+    def _keyed_rows(self, data: Buffer, file: TableFile) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+        """Batches of rows with their key texts; of a change log the images and their keys."""
+        for batch in row_batches(data, file.path):
+            if RECORD_KEY in batch.schema.names:
+                yield batch.column(RECORD_KEY), batch
+            elif OP in batch.schema.names:
+                if KEY in batch.schema.names:
+                    yield batch.column(KEY), batch.select([KEY]).rename_columns([RECORD_KEY])
+                yield from self._images(batch)
+
+    def _images(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+        for side in (BEFORE, AFTER):
+            if side not in batch.schema.names:
+                continue
+            images = batch.column(side).drop_null()
+            if len(images):
+                rows = pa.RecordBatch.from_struct_array(images)
+                table = pa.Table.from_batches([rows])
+                texts = table_keys(self._snapshot).key_text_of(table, self._snapshot.schema)
+                yield texts, rows
+
+    def values_of_others(self, keys: RowKeys, wanted: ValueSet, files: Sequence[TableFile]) -> ValueSet:
+        """Of some values those that rows of other keys have in these files."""
+
+        def shared(file: TableFile) -> ValueSet:
+            found = ValueSet()
+            try:
+                data = self._storage.read(file.path)
+                for texts, rows in self._keyed_rows(data, file):
+                    mine = keys.among(texts, file.data.partition if file.data else "")
+                    _add_rows(found, rows.filter(pc.invert(mine)), wanted)
+            except (FileNotFoundError, LakebedError):
+                pass
+            return found
+
+        found = ValueSet()
+        for part in parallel_map(shared, [file for file in files if file.data is not None], self._threads):
+            found.add_all(part.columns)
+        return found
+
+    def wanted(self, keys: RowKeys, traces: RowTraces, files: Sequence[TableFile]) -> Wanted:
+        """The keys, and the values of their rows that rows of other keys do not have in these files. A text that is
+        part of a longer one of them is compared as a value only."""
+        others = self.values_of_others(keys, traces.values, files)
+        own = traces.values.without(others.columns)
+        search = TextSearch(own.texts())
+        if not len(search):
+            return Wanted(keys, own, search)
+        within = self._texts_within(search, keys, files)
+        kept = [text for number, text in enumerate(search.texts) if number not in within]
+        return Wanted(keys, own, TextSearch(pa.array(kept, pa.binary())))
+
+    def _texts_within(self, search: TextSearch, keys: RowKeys, files: Sequence[TableFile]) -> set[int]:
+        """The numbers of the texts that are in what the table has apart from the rows of these keys: values of others,
+        names of columns, partition paths, settings."""
+
+        def within(file: TableFile) -> set[int]:
+            found: set[int] = set()
+            try:
+                data = self._storage.read(file.path)
+                for texts, rows in self._keyed_rows(data, file):
+                    mine = keys.among(texts, file.data.partition if file.data else "")
+                    found |= _found_in_rows(search, rows.filter(pc.invert(mine)))
+            except (FileNotFoundError, LakebedError):
+                pass
+            return found
+
+        snapshot = self._snapshot
+        settings = [snapshot.avro_schema, *snapshot.partitions(), *snapshot.config.properties.values()]
+        found = search.found_in("\n".join(settings).encode())
+        return found.union(*parallel_map(within, [f for f in files if f.data is not None], self._threads))
+
+    def traces_in(self, wanted: Wanted, files: Sequence[TableFile]) -> tuple[dict[str, int], dict[str, str]]:
+        """The files that hold something of what is wanted, by path with the number of keys and values found, and those
+        that cannot be read, with the reason."""
+        found, unreadable = dict[str, int](), dict[str, str]()
+        parts = parallel_map(lambda file: self._traces(wanted, file), files, self._threads)
+        for file, (count, damage) in zip(files, parts, strict=True):
+            if count:
+                found[file.path] = count
+            if damage:
+                unreadable[file.path] = damage
+        return found, unreadable
+
+    def _traces(self, wanted: Wanted, file: TableFile) -> tuple[int, str]:
+        count = len(wanted.search.found_in(file.path.encode()))
+        try:
+            data = self._storage.read(file.path)
+            texts: set[int] = set()
+            for run in byte_runs(data, file.path):
+                texts |= wanted.search.found_in(run)
+            count += len(texts)
+            count += sum(wanted.values.have(name, values) for name, values in self._values(data, file))
+            if file.store == ARCHIVE:
+                for run in _bodies(data, file.path):
+                    count += len(wanted.search.found_in(run))
+            if file.data is not None:
+                count += self._trace(wanted.keys, file)[0]
+        except FileNotFoundError:
+            return 0, ""
+        except LakebedError as damage:
+            return count, damage.message
+        return count, ""
+
+    def _values(self, data: Buffer, file: TableFile) -> Iterator[tuple[str, pa.Array]]:
+        """Values of columns outside of rows: of footers, and in the metadata table."""
+        if file.data is not None:
+            for name, values in footer_ranges(data, file.path):
+                yield _LEVELS.sub("", name) or RECORD_KEY, values
+        if not file.path.startswith(f"{METADATA_FOLDER}/"):
+            return
+        partition = file.path.removeprefix(f"{METADATA_FOLDER}/").partition("/")[0]
+        for keys, values, schema in entries_in(data, file.path):
+            yield from self._entries(partition, keys.cast(pa.string()), values, schema)
+        for deletes in deletes_in(data, file.path):
+            yield from self._keys(partition, deletes.keys)
+
+    def _entries(self, partition: str, keys: pa.Array, values: pa.Array, schema: str) -> Iterator[tuple[str, pa.Array]]:
+        yield from self._keys(partition, keys)
+        if partition in (COLUMN_STATS, PARTITION_STATS) or partition.startswith(EXPRESSION_INDEX):
+            present = pc.greater(pc.binary_length(values), 0)
+            try:
+                stats = stats_codec.decode(keys.filter(present), values.filter(present), schema)
+            except CorruptFile:
+                return  # bloom filters of an expression: they hold hashes
+            for column, table in stats.items():
+                for bound in ("min", "max"):
+                    yield from leaf_values(column, table.column(bound).combine_chunks())
+
+    def _keys(self, partition: str, keys: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+        if partition == RECORD_INDEX:
+            yield RECORD_KEY, keys
+        elif partition.startswith(SECONDARY_INDEX) and len(keys):
+            values, record_keys = split_secondary_keys(keys)
+            yield RECORD_KEY, record_keys
+            definition = self._definitions.get(partition)
+            for column in definition.source_fields if definition else ():
+                yield column, values.drop_null()
+
+
+def _bodies(data: Buffer, path: str) -> Iterator[Buffer]:
+    """What is in the Avro bodies of archived instants."""
+    for batch in row_batches(data, path):
+        for column in batch.columns:
+            if pa.types.is_binary(column.type):
+                for value in column.drop_null().to_pylist():  # one an archived instant
+                    if value[: len(AVRO_MAGIC)] == AVRO_MAGIC:
+                        yield from byte_runs(value, path)
+
+
+def _add_rows(to: ValueSet, rows: pa.RecordBatch, wanted: ValueSet | None = None) -> None:
+    """Take in the values of rows: all, or those that are wanted."""
+    if not rows.num_rows:
+        return
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if name in META_COLUMNS and name != RECORD_KEY:
+            continue
+        for leaf, values in leaf_values(name, column):
+            known = None if wanted is None else wanted.columns.get(leaf)
+            if wanted is None:
+                to.add(leaf, values)
+            elif known is not None:
+                same = values if values.type == known.type else values.cast(known.type, safe=False)
+                met = same.filter(pc.is_in(same, value_set=known))
+                if len(met):
+                    to.add(leaf, met)
+
+
+def _found_in_rows(search: TextSearch, rows: pa.RecordBatch) -> set[int]:
+    found: set[int] = set()
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        for _, values in leaf_values(name, column):
+            if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+                data, offsets = value_buffer(values)
+                found |= search.found_in(data[offsets[0] : offsets[-1]].tobytes())
+    return found

@@ -1,0 +1,350 @@
+"""Erasure: rows are deleted for good. They are deleted, the files of their file groups are written again without them,
+older file slices are cleaned, the metadata table is compacted and cleaned; then every file that is left is read, and
+what still holds something of the rows is named.
+
+Each step is an ordinary write or service under the table lock, so that readers and writers go on. A step goes by the
+files as they are: an erasure that was cut off is finished by the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.concurrency.conflicts import COMPACT_OPERATION
+from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.format.file_contents import row_batches
+from lakebed.handles.compact import SliceCompactor
+from lakebed.metadata.store.services import purge
+from lakebed.model import PARTITION_PATH, RECORD_KEY, Action, FileGroupId
+from lakebed.operations.context import WriteContext, file_format
+from lakebed.operations.delete import delete, selected_keys
+from lakebed.operations.transaction import WriteTransaction
+from lakebed.policies.cleaning import retain_versions
+from lakebed.read.row_traces import RowKeys, RowTraces, TableFile, TraceReader, Wanted, table_files
+from lakebed.read.scan import Scan
+from lakebed.services.cleaning import Cleaning, plan_retention, planned_slices, savepointed_files
+from lakebed.services.compaction import Compaction, groups_in_plans, run_operations
+from lakebed.services.driver import NothingToDo, run_service
+from lakebed.services.erasure_report import ErasedStore, Remainder, TableErasure
+from lakebed.services.service import ServiceTransaction
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import parallel_map
+from lakebed.timeline.bodies.plans import CleanPlan, CompactionOperation, CompactionPlan
+from lakebed.wording import count_text
+
+# A writer that commits between two steps may bring a value of the rows into a new file: so often the steps are done.
+_ROUNDS = 3
+
+
+@dataclass
+class Erasure:
+    """The erasure of some rows of one table. `renew` gives the table as it is now, `what` selects the rows as for a
+    delete."""
+
+    renew: Callable[[], WriteContext]
+    what: Any
+    steps: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
+
+    def run(self, *, dry_run: bool = False) -> TableErasure:
+        """Erase the rows; with `dry_run` only find the files that hold something of them. Raises `InvalidOption` for
+        rows that a savepoint holds, and what a delete raises; no row is deleted then."""
+        started = time.monotonic()
+        context = self.renew()
+        keys, rows = self._select(context)
+        reader, files = TraceReader(context.opened), table_files(context.opened)
+        traces = reader.rows_of(keys, files)
+        wanted = reader.wanted(keys, traces, _staying(context.opened, files, traces.records))
+        held, unreadable = reader.traces_in(wanted, files)
+        stores = _stores(files, held, ())
+        report = TableErasure(
+            context.storage.spec.uri,
+            rows,
+            len(keys),
+            wanted.count,
+            stores,
+            checked_files=len(files),
+            dry_run=dry_run,
+        )
+        saved = _savepoints_of(context.opened, traces.records)
+        if dry_run:
+            damage = tuple(_damage(path, why) for path, why in unreadable.items())
+            return replace(report, notes=tuple(map(_savepoint_note, saved)), remainders=damage, **_took(started))
+        if saved:
+            raise InvalidOption(
+                f"savepoint {', '.join(saved)} of table {context.config.name!r} holds rows that are to be erased, and"
+                " the files of a savepoint are not deleted",
+                hint="Delete it first: " + " ".join(f"t.delete_savepoint({one!r})" for one in saved),
+                context={"savepoints": saved},
+            )
+        if rows:
+            done = delete(context, self.what)
+            self.steps.append(f"delete {done.instant}: {count_text(done.deleted, 'row')}")
+            report = replace(report, rows=done.deleted)
+        groups = {file.group for file in files if file.path in held and file.group is not None}
+        left, checked, damage = self._remove(groups, keys, wanted)
+        return replace(
+            report,
+            stores=_stores(files, held, left),
+            remainders=tuple([*self._reasons(left), *damage]),
+            checked_files=checked,
+            steps=tuple(self.steps),
+            notes=tuple(self.notes),
+            **_took(started),
+        )
+
+    def _select(self, context: WriteContext) -> tuple[RowKeys, int]:
+        """The keys that are looked for, and how many of them the table has rows of now."""
+        table, scan = selected_keys(context, self.what)
+        texts = _texts(table.column(RECORD_KEY))
+        paths = _texts(table.column(PARTITION_PATH)) if PARTITION_PATH in table.column_names else None
+        if scan is None:
+            keys = RowKeys(texts, paths)
+            return keys, _count_rows(context.opened, keys)
+        return _with_deleted_rows(context.opened, scan, RowKeys(texts, paths)), len(texts)
+
+    def _remove(
+        self, groups: set[FileGroupId], keys: RowKeys, wanted: Wanted
+    ) -> tuple[dict[str, TableFile], int, list[Remainder]]:
+        """Rewrite file groups and clean what was before, until no file holds anything of the rows, or another round
+        changes nothing; gives the files that hold something, and how many were read."""
+        left: dict[str, TableFile] = {}
+        files: list[TableFile] = []
+        damage: list[Remainder] = []
+        for _ in range(_ROUNDS):
+            self._step(self._rewrite, groups)
+            self._step(self._clean, groups)
+            self._step(self._purge, groups)
+            snapshot = self.renew().opened
+            reader, files = TraceReader(snapshot), table_files(snapshot)
+            held, unreadable = reader.traces_in(wanted, files)
+            by_path = {file.path: file for file in files}
+            before, left = set(left), {path: by_path[path] for path in held}
+            damage = [_damage(path, why) for path, why in unreadable.items()]
+            if not left:
+                break
+            others = reader.wanted(keys, RowTraces({}, wanted.values, {}), _staying(snapshot, files, ()))
+            if others.count < wanted.count:
+                wanted = others  # another writer has stored a value in the meantime
+            elif before == set(left):
+                break
+            groups = {file.group for file in left.values() if file.group is not None}
+        return left, len(files), damage
+
+    def _step(self, step: Callable[[set[FileGroupId]], Iterable[str]], groups: set[FileGroupId]) -> None:
+        """One step; a conflict with another process is noted, and the next round tries again."""
+        try:
+            self.steps += step(groups)
+        except CommitConflict as conflict:
+            self.notes.append(str(conflict))
+
+    def _rewrite(self, groups: set[FileGroupId]) -> Iterable[str]:
+        """Write the current base file of each file group again: every row is encoded, filters, ranges and dictionaries
+        are those of the rows that it has."""
+        context = self.renew()
+        settings = replace(context.settings, copy_row_groups=False)
+        context = replace(context, options=replace(context.options, write=settings))
+        if context.config.table_type == "mor":
+            done = run_service(context, _Rewriting(frozenset(groups)))
+            self.notes += done.notes if groups else ()
+            return map(str, done.runs)
+        return _rewrite_base_files(context, groups)
+
+    def _clean(self, groups: set[FileGroupId]) -> Iterable[str]:
+        done = run_service(self.renew(), _OlderSlices(frozenset(groups)))
+        return map(str, done.runs)
+
+    def _purge(self, groups: set[FileGroupId]) -> Iterable[str]:
+        context = self.renew()
+        if not context.config.metadata_partitions:
+            return []
+        with ServiceTransaction(context, Action.COMMIT, "ERASE") as tx, tx.begin():
+            return [f"metadata table: {line}" for line in purge(tx.metadata_upkeep(tx.timeline).store)]
+
+    def _reasons(self, left: Mapping[str, TableFile]) -> list[Remainder]:
+        snapshot = self.renew().opened
+        timeline = snapshot.timeline
+        plans = {**groups_in_plans(timeline), **timeline.pending_log_compaction()}
+        planned = {group: plans[group] for group in planned_slices(timeline) if group in plans}
+        saved = savepointed_files(timeline)
+        found: list[Remainder] = []
+        for path, file in sorted(left.items()):
+            savepoint = next((time for time, paths in saved.items() if path in paths), None)
+            if savepoint is not None:
+                why = f"savepoint {savepoint} holds it", f"t.delete_savepoint({savepoint!r}), then erase again."
+            elif file.group in planned:
+                plan = planned[file.group]
+                run = "t.cluster()" if timeline.is_pending_clustering(plan) else "t.compact()"
+                why = f"the pending {plan.action} {plan.time} reads it", f"Run it with {run}, then erase again."
+            elif timeline.pending:
+                pending = timeline.pending[0]
+                why = (
+                    f"{pending.action} {pending.time} is pending",
+                    "Wait for the process that runs it, or let t.repair() roll it back if it died; then erase again.",
+                )
+            elif file.data is not None and not snapshot.is_visible(file.data.instant):
+                why = "it belongs to no commit", "t.repair(['orphans']) deletes it."
+            else:
+                why = "it was written meanwhile, or no step writes it again", "Erase again."
+            found.append(Remainder(path, *why))
+        return found
+
+
+def _took(started: float) -> dict[str, Any]:
+    return {"seconds": time.monotonic() - started}
+
+
+def _texts(column: pa.ChunkedArray) -> pa.Array:
+    values = column.combine_chunks()
+    return values.cast(pa.string()) if values.type != pa.string() else values
+
+
+def _count_rows(snapshot: Snapshot, keys: RowKeys) -> int:
+    """How many rows of the table have one of these keys."""
+
+    def count(number: int) -> int:
+        one = slices[number]
+        batches = snapshot.reader.read(one, [RECORD_KEY])
+        return sum(int(pc.sum(keys.among(batch.column(0), one.partition)).as_py() or 0) for batch in batches)
+
+    slices = snapshot.file_slices()
+    return sum(parallel_map(count, range(len(slices))))
+
+
+def _with_deleted_rows(snapshot: Snapshot, scan: Scan, keys: RowKeys) -> RowKeys:
+    """The keys, and those of rows that fulfilled the condition in files of earlier commits and are deleted by now."""
+    predicate = scan.parsed_filter()
+    if predicate is None or not predicate.runs_in_process:
+        return keys
+    condition, names = predicate.to_arrow(), {name.partition(".")[0] for name in predicate.columns}
+
+    def matching(file: TableFile) -> pa.Table:
+        parts: list[pa.Table] = []
+        for batch in row_batches(snapshot.storage.read(file.path), file.path):
+            if RECORD_KEY in batch.schema.names and names <= set(batch.schema.names):
+                rows = pa.Table.from_batches([batch]).filter(condition)
+                texts = rows.column(RECORD_KEY).cast(pa.string())
+                path = pa.repeat(file.data.partition if file.data else "", len(texts))
+                parts.append(pa.table({RECORD_KEY: texts, PARTITION_PATH: path}))
+        return pa.concat_tables(parts) if parts else _NO_ROWS
+
+    data = [file for file in table_files(snapshot) if file.data is not None]
+    found = pa.concat_tables([_NO_ROWS, *parallel_map(matching, data)])
+    by = [RECORD_KEY] if keys.partitions is None else [RECORD_KEY, PARTITION_PATH]
+    living = Scan(snapshot, columns=by, filter=pc.field(RECORD_KEY).isin(pc.unique(found[RECORD_KEY]))).to_arrow()
+    living = pa.table({name: living.column(name).cast(pa.string()) for name in by})
+    gone = found.select(by).group_by(by).aggregate([]).join(living, keys=by, join_type="left anti")
+    texts = pa.concat_arrays([keys.texts, _texts(gone.column(RECORD_KEY))])
+    if keys.partitions is None:
+        return RowKeys(texts)
+    return RowKeys(texts, pa.concat_arrays([keys.partitions, _texts(gone.column(PARTITION_PATH))]))
+
+
+_NO_ROWS = pa.table({RECORD_KEY: pa.array([], pa.string()), PARTITION_PATH: pa.array([], pa.string())})
+
+
+def _staying(snapshot: Snapshot, files: Sequence[TableFile], held: Iterable[str]) -> list[TableFile]:
+    """The files of rows that an erasure leaves or writes again: all but the older slices of the file groups that hold
+    the rows."""
+    touched = {file.group for file in files if file.path in set(held)}
+    latest = {file.path for one in snapshot.file_slices() for file in one.files}
+    return [file for file in files if file.path in latest or file.group not in touched]
+
+
+def _stores(
+    files: Sequence[TableFile], held: Iterable[str], left: Iterable[str] | Mapping[str, TableFile]
+) -> tuple[ErasedStore, ...]:
+    held, kept = set(held), dict.fromkeys(left)
+    stores = {file.path: file.store for file in files}
+    if isinstance(left, Mapping):
+        stores |= {path: file.store for path, file in left.items()}
+    names = dict.fromkeys(stores[path] for path in sorted({*held, *kept} & stores.keys()))
+    return tuple(
+        ErasedStore(
+            name,
+            tuple(sorted(path for path in held if stores.get(path) == name)),
+            tuple(sorted(path for path in kept if stores.get(path) == name)),
+        )
+        for name in names
+    )
+
+
+def _damage(path: str, why: str) -> Remainder:
+    return Remainder(path, f"it cannot be read ({why})", "Repair or delete it, then erase again.")
+
+
+def _savepoints_of(snapshot: Snapshot, records: Iterable[str]) -> list[str]:
+    """The savepoints that hold a file with the rows."""
+    held = set(records)
+    return [time for time, paths in sorted(savepointed_files(snapshot.timeline).items()) if held & paths]
+
+
+def _savepoint_note(savepoint: str) -> str:
+    return f"savepoint {savepoint} holds the rows: t.delete_savepoint({savepoint!r}) first"
+
+
+@dataclass(frozen=True)
+class _Rewriting(Compaction):
+    """A compaction of some file groups, whether they have log files or not."""
+
+    groups: frozenset[FileGroupId]
+
+    def plan(
+        self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
+    ) -> CompactionPlan | NothingToDo:
+        version_6_waits = super().plan(context, snapshot, instant, when_due=False)
+        busy = groups_in_plans(snapshot.timeline)
+        chosen = [s for s in snapshot.file_slices() if (s.partition, s.file_id) in self.groups - busy.keys()]
+        if not chosen:
+            return NothingToDo("no file group holds the rows")
+        if isinstance(version_6_waits, NothingToDo) and "is pending" in version_6_waits.why:
+            return version_6_waits
+        return CompactionPlan(tuple(chosen), None)
+
+
+@dataclass(frozen=True)
+class _OlderSlices(Cleaning):
+    """A clean of everything but the last file slice of some file groups."""
+
+    groups: frozenset[FileGroupId]
+
+    def admit(self, context: WriteContext) -> None:
+        context.check_write("clean")
+
+    def plan(
+        self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
+    ) -> CleanPlan | NothingToDo:
+        last_slices = retain_versions(1)
+        assert last_slices is not None
+        paths = frozenset(path for path, _ in self.groups)
+        plan = plan_retention(snapshot, last_slices, paths, self.groups)
+        return plan if plan.files else NothingToDo("no file group that held the rows has an older slice")
+
+
+def _rewrite_base_files(context: WriteContext, groups: set[FileGroupId]) -> list[str]:
+    """Write the base files of a copy-on-write table again, in a commit that changes no row: readers of changes pass
+    over its operation."""
+    planned = context.opened.index_settings
+    with WriteTransaction(context, Action.COMMIT, COMPACT_OPERATION, planned_index=planned) as tx:
+        with tx.begin():
+            tx.prepare_metadata()
+            slices = [s for s in tx.snapshot.file_slices() if (s.partition, s.file_id) in groups and s.base_file]
+            if not slices:
+                return []
+            tx.request()
+        tx.inflight()
+        reader = replace(tx.snapshot.reader, memory=context.settings.memory)
+        writer = SliceCompactor(reader, tx.instant, file_format(context, tx.snapshot))
+        operations = [
+            CompactionOperation(s.partition, s.file_id, s.instant, s.base_file.name if s.base_file else "", ())
+            for s in slices
+        ]
+        done = run_operations(context, writer, operations, f"writing {count_text(len(slices), 'file')} again")
+        tx.commit([one.status for one in done], tx.snapshot.avro_schema, {}, unchanged_rows=True)
+    return [f"rewrite {tx.instant}: {count_text(len(slices), 'base file')}"]

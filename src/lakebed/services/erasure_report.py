@@ -1,0 +1,171 @@
+"""What an erasure did and found: by table and store the files that held the rows, and what is left with the reason.
+
+A report has paths and counts, never a key or a value of an erased row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lakebed.errors import ErasureIncomplete
+from lakebed.wording import Printed, count_text, rows_html, text_html
+
+_PREVIEWED = 20
+
+
+@dataclass(frozen=True, repr=False)
+class ErasedStore(Printed):
+    """One store of a table (data files, log files, change logs, a partition of the metadata table, timeline, archive):
+    the paths of the files that held something of the rows, and of those that hold something now."""
+
+    store: str
+    held: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        left = f"{count_text(len(self.left), 'file')} left" if self.left else "none left"
+        return f"{self.store}: {count_text(len(self.held), 'file')} held them, {left}"
+
+
+@dataclass(frozen=True, repr=False)
+class Remainder(Printed):
+    """A file that still holds something of the rows, or that could not be read: why, and what to do about it."""
+
+    path: str
+    reason: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"left in {self.path}: {self.reason}. {self.hint}"
+
+
+@dataclass(frozen=True, repr=False)
+class TableErasure(Printed):
+    """The erasure of rows of one table.
+
+    `rows` were deleted by it (by a dry run: would be), `keys` were looked for, `values` are the keys and the other
+    values that no other row has. `checked_files` were read to the last byte for them afterwards. `steps` are what was
+    done, in order. `error` is why the erasure ended early, if it did.
+    """
+
+    uri: str
+    rows: int = 0
+    keys: int = 0
+    values: int = 0
+    stores: tuple[ErasedStore, ...] = ()
+    remainders: tuple[Remainder, ...] = ()
+    checked_files: int = 0
+    steps: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    dry_run: bool = False
+    error: str = ""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no file of the table holds anything of the rows."""
+        return not self.error and not self.remainders and not (self.dry_run and any(s.held for s in self.stores))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "uri": self.uri,
+            "clean": self.is_clean,
+            "rows": self.rows,
+            "keys": self.keys,
+            "values": self.values,
+            "checked_files": self.checked_files,
+            "stores": [store.to_dict() for store in self.stores],
+            "remainders": [one.to_dict() for one in self.remainders],
+            "steps": list(self.steps),
+            "notes": list(self.notes),
+            "seconds": round(self.seconds, 4),
+            "dry_run": self.dry_run,
+            "error": self.error or None,
+        }
+
+    def _lines(self) -> Iterator[str]:
+        if self.error:
+            yield f"{self.uri}: not erased: {self.error}"
+        elif self.dry_run:
+            held = sum(len(store.held) for store in self.stores)
+            files = count_text(held, "file")
+            yield f"{self.uri}: {count_text(self.rows, 'row')} would be deleted, {files} would be rewritten or deleted"
+        else:
+            state = "nothing is left" if self.is_clean else f"{count_text(len(self.remainders), 'file')} left"
+            checked = f"{count_text(self.values, 'value')} in {count_text(self.checked_files, 'file')}"
+            yield (
+                f"{self.uri}: {count_text(self.rows, 'row')} erased, {state} (checked {checked}, {self.seconds:.2f} s)"
+            )
+        for store in self.stores:
+            held = count_text(len(store.held), "file")
+            yield f"  {store.store}: {held} with them" if self.dry_run else f"  {store}"
+        yield from (f"  {step}" for step in self.steps)
+        yield from (f"  {one}" for one in self.remainders[:_PREVIEWED])
+        if len(self.remainders) > _PREVIEWED:
+            yield f"  and {len(self.remainders) - _PREVIEWED} more files"
+        yield from (f"  {note}" for note in self.notes)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+
+@dataclass(frozen=True, repr=False)
+class ErasureReport(Printed):
+    """What `erase` did, one entry a table in `tables`. It has paths and counts, and no value of an erased row."""
+
+    tables: tuple[TableErasure, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no file of any of the tables holds anything of the rows."""
+        return all(table.is_clean for table in self.tables)
+
+    @property
+    def rows(self) -> int:
+        """Rows that were deleted, of all tables."""
+        return sum(table.rows for table in self.tables)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"clean": self.is_clean, "tables": [table.to_dict() for table in self.tables]}
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.tables))
+
+    def _repr_html_(self) -> str:
+        names = ["table", "store", "files that held the rows", "left"]
+        rows = [
+            [table.uri, store.store, len(store.held), len(store.left)]
+            for table in self.tables
+            for store in table.stores or (ErasedStore("all files"),)
+        ]
+        return rows_html(names, rows) + text_html(str(self))
+
+    def checked(self) -> ErasureReport:
+        """This report. Raises `ErasureIncomplete`, which has it, where something is left of what was to be erased."""
+        failed = [table for table in self.tables if not table.is_clean and not table.dry_run]
+        if not failed:
+            return self
+        raise _incomplete(self, failed)
+
+
+def _incomplete(report: ErasureReport, failed: list[TableErasure]) -> ErasureIncomplete:
+    """The error of a report in which these tables are not clean."""
+    first = failed[0]
+    what, hint = first.error, "Remove the cause and erase again: it goes on from there."
+    if not what:
+        left = first.remainders[0]
+        count = count_text(len(first.remainders), "file")
+        what, hint = f"the rows are not erased: {count} left, {left.path} for example: {left.reason}", left.hint
+    more = f" ({count_text(len(failed) - 1, 'other table')} not erased either)" if len(failed) > 1 else ""
+    error = ErasureIncomplete(f"{first.uri}: {what}{more}", hint=hint, context={"report": report.to_dict()})
+    error.report = report
+    return error
+
+
+def failed_table(uri: str, error: Exception) -> TableErasure:
+    """The entry of a table whose erasure raised."""
+    return replace(TableErasure(uri), error=str(error))
