@@ -247,7 +247,7 @@ def drop(
 
 @checks_arguments
 def erase(
-    rows: Mapping[str | Table, Any],
+    keys_by_table: Mapping[str | Table, Any],
     *,
     dry_run: bool = False,
     options: Mapping[str, Any] | None = None,
@@ -256,7 +256,7 @@ def erase(
 ) -> ErasureReport:
     """Delete rows of several tables for good, as `Table.erase` does.
 
-    `rows` has for each table, or its URI, the keys or an Arrow expression as condition. A table whose erasure fails
+    `keys_by_table` has for each table, or its URI, the keys or an Arrow expression as condition. A table whose erasure fails
     does not stop the others: the report has one entry for each. At the end `ErasureIncomplete` is raised, with the
     report, unless all tables are clean.
 
@@ -268,7 +268,7 @@ def erase(
     (True, 1)
     """
     done: list[TableErasure] = []
-    for table, keys in rows.items():
+    for table, keys in keys_by_table.items():
         uri = table.uri if isinstance(table, Table) else table
         is_condition = isinstance(keys, pc.Expression)
         selected: dict[str, Any] = {"where": keys} if is_condition else {"keys": keys}

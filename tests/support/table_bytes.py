@@ -10,6 +10,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 
 import fastavro
 import pyarrow as pa
@@ -42,12 +43,9 @@ def pieces(data: bytes) -> Iterator[bytes]:
                 yield from pieces(value) if value[:4] == AVRO else ()
     at = data.find(AVRO)
     while at >= 0:
-        try:
+        with suppress(Exception):  # these four bytes may be no file
             for record in fastavro.reader(io.BytesIO(data[at:])):
-                for value in values(record):
-                    yield value
-        except Exception:  # these four bytes were no file
-            pass
+                yield from values(record)
         at = data.find(AVRO, at + 1)
 
 
@@ -70,17 +68,13 @@ def streams(data: bytes) -> Iterator[bytes]:
     """Each gzip and zstd stream in the bytes, decompressed."""
     at = data.find(GZIP)
     while at >= 0:
-        try:
+        with suppress(zlib.error):
             yield zlib.decompressobj(31).decompress(data[at:])
-        except zlib.error:
-            pass
         at = data.find(GZIP, at + 1)
     at = data.find(ZSTD)
     while at >= 0:
-        try:
+        with suppress(OSError):
             yield pa.input_stream(pa.py_buffer(data[at:]), compression="zstd").read()
-        except OSError:
-            pass
         at = data.find(ZSTD, at + 1)
 
 

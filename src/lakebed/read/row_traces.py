@@ -44,6 +44,7 @@ from lakebed.model import HOODIE, META_COLUMNS, RECORD_INDEX, RECORD_KEY, SECOND
 from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.parallel import parallel_map
+from lakebed.timeline.bodies.commit import recorded_ranges
 
 DATA, LOGS, CHANGE_LOGS = "data files", "log files", "change logs"
 TIMELINE, ARCHIVE, OTHER = "timeline", "archive", "other files"
@@ -248,7 +249,8 @@ class TraceReader:
         self._definitions = load_definitions(snapshot.storage, snapshot.config)
 
     def rows_of(self, keys: RowKeys, files: Sequence[TableFile]) -> RowTraces:
-        """Every version of the rows of these keys in base files, log files and change logs, and every delete."""
+        """Every version of the rows of these keys in base files, log files and change logs, and every delete. Values
+        of partition columns are left out: names of folders have them."""
         data = [file for file in files if file.data is not None]
         parts = parallel_map(lambda file: self._trace(keys, file), data, self._threads)
         values, records, unreadable = ValueSet(), dict[str, int](), dict[str, str]()
@@ -258,6 +260,8 @@ class TraceReader:
                 records[file.path] = count
             if damage:
                 unreadable[file.path] = damage
+        for name in self._snapshot.config.partition_fields:
+            values.columns.pop(name, None)
         if len(keys):
             values.add(RECORD_KEY, keys.texts.cast(pa.string()))
         return RowTraces(records, values, unreadable)
@@ -389,6 +393,9 @@ class TraceReader:
         if file.data is not None:
             for name, values in footer_ranges(data, file.path):
                 yield _LEVELS.sub("", name) or RECORD_KEY, values
+        if file.store == TIMELINE:
+            for name, bound in recorded_ranges(bytes(data), file.path):
+                yield name, pa.array([bound])
         if not file.path.startswith(f"{METADATA_FOLDER}/"):
             return
         partition = file.path.removeprefix(f"{METADATA_FOLDER}/").partition("/")[0]

@@ -26,7 +26,7 @@ from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.delete import delete, selected_keys
 from lakebed.operations.transaction import WriteTransaction
 from lakebed.policies.cleaning import retain_versions
-from lakebed.read.row_traces import RowKeys, RowTraces, TableFile, TraceReader, Wanted, table_files
+from lakebed.read.row_traces import OTHER, TIMELINE, RowKeys, RowTraces, TableFile, TraceReader, Wanted, table_files
 from lakebed.read.scan import Scan
 from lakebed.services.cleaning import Cleaning, plan_retention, planned_slices, savepointed_files
 from lakebed.services.compaction import Compaction, groups_in_plans, run_operations
@@ -35,6 +35,7 @@ from lakebed.services.erasure_report import ErasedStore, Remainder, TableErasure
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
+from lakebed.timeline.bodies.commit import recorded_ranges, without_recorded_ranges
 from lakebed.timeline.bodies.plans import CleanPlan, CompactionOperation, CompactionPlan
 from lakebed.wording import count_text
 
@@ -87,8 +88,7 @@ class Erasure:
             done = delete(context, self.what)
             self.steps.append(f"delete {done.instant}: {count_text(done.deleted, 'row')}")
             report = replace(report, rows=done.deleted)
-        groups = {file.group for file in files if file.path in held and file.group is not None}
-        left, checked, damage = self._remove(groups, keys, wanted)
+        left, checked, damage = self._remove([file for file in files if file.path in held], keys, wanted)
         return replace(
             report,
             stores=_stores(files, held, left),
@@ -110,17 +110,17 @@ class Erasure:
         return _with_deleted_rows(context.opened, scan, RowKeys(texts, paths)), len(texts)
 
     def _remove(
-        self, groups: set[FileGroupId], keys: RowKeys, wanted: Wanted
+        self, files: list[TableFile], keys: RowKeys, wanted: Wanted
     ) -> tuple[dict[str, TableFile], int, list[Remainder]]:
         """Rewrite file groups and clean what was before, until no file holds anything of the rows, or another round
-        changes nothing; gives the files that hold something, and how many were read."""
+        changes nothing; gives the files that hold something, and how many were read. `files` are those that hold
+        something now."""
+        holding = files
         left: dict[str, TableFile] = {}
-        files: list[TableFile] = []
         damage: list[Remainder] = []
         for _ in range(_ROUNDS):
-            self._step(self._rewrite, groups)
-            self._step(self._clean, groups)
-            self._step(self._purge, groups)
+            for step in (self._rewrite, self._clean, self._purge, self._forget_ranges):
+                self._step(step, holding)
             snapshot = self.renew().opened
             reader, files = TraceReader(snapshot), table_files(snapshot)
             held, unreadable = reader.traces_in(wanted, files)
@@ -134,20 +134,21 @@ class Erasure:
                 wanted = others  # another writer has stored a value in the meantime
             elif before == set(left):
                 break
-            groups = {file.group for file in left.values() if file.group is not None}
+            holding = list(left.values())
         return left, len(files), damage
 
-    def _step(self, step: Callable[[set[FileGroupId]], Iterable[str]], groups: set[FileGroupId]) -> None:
-        """One step; a conflict with another process is noted, and the next round tries again."""
+    def _step(self, step: Callable[[Sequence[TableFile]], Iterable[str]], holding: Sequence[TableFile]) -> None:
+        """One step, on the files that hold something; a conflict with another process is noted, and the next round
+        tries again."""
         try:
-            self.steps += step(groups)
+            self.steps += step(holding)
         except CommitConflict as conflict:
             self.notes.append(str(conflict))
 
-    def _rewrite(self, groups: set[FileGroupId]) -> Iterable[str]:
+    def _rewrite(self, holding: Sequence[TableFile]) -> Iterable[str]:
         """Write the current base file of each file group again: every row is encoded, filters, ranges and dictionaries
         are those of the rows that it has."""
-        context = self.renew()
+        context, groups = self.renew(), _groups(holding)
         settings = replace(context.settings, copy_row_groups=False)
         context = replace(context, options=replace(context.options, write=settings))
         if context.config.table_type == "mor":
@@ -156,16 +157,31 @@ class Erasure:
             return map(str, done.runs)
         return _rewrite_base_files(context, groups)
 
-    def _clean(self, groups: set[FileGroupId]) -> Iterable[str]:
-        done = run_service(self.renew(), _OlderSlices(frozenset(groups)))
+    def _clean(self, holding: Sequence[TableFile]) -> Iterable[str]:
+        done = run_service(self.renew(), _OlderSlices(frozenset(_groups(holding))))
         return map(str, done.runs)
 
-    def _purge(self, groups: set[FileGroupId]) -> Iterable[str]:
+    def _purge(self, holding: Sequence[TableFile]) -> Iterable[str]:
         context = self.renew()
         if not context.config.metadata_partitions:
             return []
         with ServiceTransaction(context, Action.COMMIT, "ERASE") as tx, tx.begin():
             return [f"metadata table: {line}" for line in purge(tx.metadata_upkeep(tx.timeline).store)]
+
+    def _forget_ranges(self, holding: Sequence[TableFile]) -> Iterable[str]:
+        """Take the column ranges that real Hudi records in delta commits of version 6 out of these instants."""
+        paths = {file.path for file in holding if file.store == TIMELINE}
+        if not paths:
+            return []
+        context = self.renew()
+        with ServiceTransaction(context, Action.COMMIT, "ERASE") as tx, tx.begin():
+            there = {f"{tx.config.timeline_path}/{name}" for name in tx.timeline.files}
+            bodies = {path: tx.storage.read(path) for path in sorted(paths & there)}
+            ranged = {path: body for path, body in bodies.items() if recorded_ranges(body, path)}
+            tx.refuse_lost("erase")
+            for path, body in ranged.items():
+                tx.storage.write(path, without_recorded_ranges(body, path))
+        return [f"column ranges taken out of {count_text(len(ranged), 'instant')}"] if ranged else []
 
     def _reasons(self, left: Mapping[str, TableFile]) -> list[Remainder]:
         snapshot = self.renew().opened
@@ -173,6 +189,7 @@ class Erasure:
         plans = {**groups_in_plans(timeline), **timeline.pending_log_compaction()}
         planned = {group: plans[group] for group in planned_slices(timeline) if group in plans}
         saved = savepointed_files(timeline)
+        recorded = {(one.partition, one.file_id) for one in snapshot.file_slices()} | timeline.replaced_files().keys()
         found: list[Remainder] = []
         for path, file in sorted(left.items()):
             savepoint = next((time for time, paths in saved.items() if path in paths), None)
@@ -188,12 +205,18 @@ class Erasure:
                     f"{pending.action} {pending.time} is pending",
                     "Wait for the process that runs it, or let t.repair() roll it back if it died; then erase again.",
                 )
-            elif file.data is not None and not snapshot.is_visible(file.data.instant):
-                why = "it belongs to no commit", "t.repair(['orphans']) deletes it."
+            elif file.data is None and file.store == OTHER:
+                why = "it is no file of a commit", "Delete it by hand, then erase again."
+            elif file.data is not None and file.group not in recorded:
+                why = "no commit names it", "t.repair(['orphans']) deletes it, or delete it by hand; then erase again."
             else:
                 why = "it was written meanwhile, or no step writes it again", "Erase again."
             found.append(Remainder(path, *why))
         return found
+
+
+def _groups(files: Iterable[TableFile]) -> set[FileGroupId]:
+    return {file.group for file in files if file.group is not None}
 
 
 def _took(started: float) -> dict[str, Any]:

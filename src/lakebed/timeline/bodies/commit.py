@@ -107,6 +107,33 @@ def encode_commit(meta: CommitMetadata, version: int, action: Action) -> bytes:
     return _body(stats, meta.operation, meta.extra, compacted, replaced, version)
 
 
+# Of a stat of a log file in a JSON body: the ranges of the columns that were logged, which no reader uses.
+_RANGES = "recordsStats"
+
+
+def recorded_ranges(data: bytes, path: str = "") -> list[tuple[str, str]]:
+    """Columns with the smallest and the largest values, as texts, that real Hudi leaves in the JSON bodies of delta
+    commits. Raises `CorruptFile`."""
+    if not data.startswith(b"{"):
+        return []
+    ranges = [stat.get(_RANGES) or {} for stat in _stats_in(parse_json_object(data, path))]
+    columns = [part for found in ranges for part in (found.get("val") or {}).items()]
+    bounds = ((name, part.get(side)) for name, part in columns for side in ("minValue", "maxValue"))
+    return [(name, str(bound)) for name, bound in bounds if bound is not None]
+
+
+def without_recorded_ranges(data: bytes, path: str = "") -> bytes:
+    """The body without them. Raises `CorruptFile`."""
+    record = parse_json_object(data, path)
+    for stat in _stats_in(record):
+        stat.pop(_RANGES, None)
+    return pretty_json(record).encode()
+
+
+def _stats_in(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [stat for stats in (record.get("partitionToWriteStats") or {}).values() for stat in stats]
+
+
 def encode_inflight(operation: str, profile: Sequence[PartitionProfile], version: int) -> bytes:
     """The inflight body with the plan of a write. An empty one (`b""`) is as good where nothing is known yet."""
     stats = {part.partition: _profile_records(part) for part in profile}

@@ -1,0 +1,276 @@
+"""Erasure: no byte of the rows is left in any file, all other rows are as they were, and what cannot go is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lakebed
+from lakebed.errors import CommitConflict, ErasureIncomplete, InvalidOption
+from lakebed.model import Action
+from lakebed.services.erasure_report import ErasureReport
+from lakebed.storage import open_storage
+from lakebed.table import Table
+from support.erased_tables import ERASED, KEY, MAIL, OPTIONS, VALUES, content, made, others, rows
+from support.golden_tables import golden
+from support.table_bytes import files_with
+
+CDC = {"hoodie.table.cdc.enabled": True}
+CASES = [
+    ("cow", "simple", 9, {}),
+    ("cow", "record", 9, {}),
+    ("cow", "bucket", 9, CDC),
+    ("cow", "bloom", 9, {**CDC, "hoodie.table.cdc.supplemental.logging.mode": "OP_KEY_ONLY"}),
+    ("mor", "bucket", 9, {}),
+    ("mor", "record", 9, CDC),
+    ("mor", "global_simple", 9, {}),
+    ("cow", "global_bloom", 8, {}),
+    ("mor", "record", 8, {}),
+    ("cow", "record", 6, {}),
+    ("mor", "simple", 6, {}),
+]
+
+
+def stores(report: ErasureReport) -> set[str]:
+    """The stores that held the rows."""
+    return {store.store for table in report.tables for store in table.stores if store.held}
+
+
+def held(table: Table) -> dict[str, Any]:
+    """The files that hold a value of the row, by another reading of all bytes than lakebed's."""
+    return files_with(open_storage(table.uri), *VALUES)
+
+
+def paths(table: Table) -> list[str]:
+    return sorted(info.path for info in open_storage(table.uri).list(""))
+
+
+@pytest.mark.parametrize(("kind", "index", "version", "properties"), CASES)
+def test_no_file_holds_a_value_of_an_erased_row_and_other_rows_are_unchanged(
+    kind: str, index: str, version: int, properties: dict[str, Any]
+) -> None:
+    table = made("memory://erasure/t", kind, index, version, **properties)
+    before, expected, first = set(held(table)), others(table), next(iter(table.timeline)).time
+    report = table.erase([KEY], options=OPTIONS)
+    assert held(table) == {}
+    assert (report.is_clean, report.rows) == (True, 1)
+    assert {path for one in report.tables[0].stores for path in one.held} >= before
+    assert content(table) == expected
+    assert content(lakebed.open(table.uri, options={"hoodie.metadata.enable": False})) == expected
+    assert table.indexes.verify().ok
+    with pytest.raises(InvalidOption, match="cleaned away"):
+        table.scan(as_of=first)
+    # the table goes on, and what comes back is a new row
+    table.upsert(rows([2, 6], 5), options=OPTIONS)
+    table.upsert(rows([ERASED], 1, "again"), options=OPTIONS)
+    assert table.get([KEY])["mail"].to_pylist() == ["again-mail-00000500"]
+    assert table.count() == 7
+    lakebed.drop(table.uri)
+
+
+def test_rows_that_a_condition_finds_are_erased_with_those_that_were_deleted_before() -> None:
+    table = made("memory://erasure/where")
+    expected = others(table)
+    table.delete([KEY])
+    report = table.erase(where=f"mail LIKE 'new-mail-{ERASED:08d}%'")
+    assert (report.rows, report.tables[0].keys, report.is_clean) == (0, 1, True)
+    assert held(table) == {}
+    assert content(table) == expected
+
+
+def test_a_condition_erases_the_rows_that_fulfil_it_now() -> None:
+    table = made("memory://erasure/now", "mor", "bucket")
+    expected = others(table)
+    report = table.erase(where=pc.field("num") > 9_000_000_000_000)
+    assert (report.rows, report.is_clean) == (1, True)
+    assert (held(table), content(table)) == ({}, expected)
+
+
+def test_a_row_that_formerly_fulfilled_a_condition_stays() -> None:
+    table = made("memory://erasure/former")
+    before = content(table)
+    report = table.erase(where=f"mail = 'old-mail-{ERASED:08d}'")
+    assert (report.rows, report.tables[0].keys, content(table)) == (0, 0, before)
+
+
+def test_what_a_delete_a_compaction_and_a_clean_left_is_erased() -> None:
+    table = made("memory://erasure/cleaned", "cow", "record")
+    table.delete([KEY], options=OPTIONS)
+    last = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1}
+    table.clean(options=last)
+    assert any(path.endswith(".parquet") for path in held(table)), "the range of keys in the footer"
+    report = table.erase([KEY], options=OPTIONS)
+    assert (report.rows, report.is_clean, held(table)) == (0, True, {})
+    assert {"data files", "metadata table: record_index"} <= stores(report)
+
+
+def test_keys_that_the_table_never_had_leave_the_rows_alone() -> None:
+    table = made("memory://erasure/none")
+    before = content(table)
+    report = table.erase(["key-never-there"])
+    assert (report.rows, report.is_clean, stores(report), content(table)) == (0, True, set(), before)
+
+
+def test_a_key_in_another_partition_path_stays_where_the_caller_names_one() -> None:
+    table = made("memory://erasure/partitions", "cow", "simple")
+    twin = rows([ERASED], 1, "twin").set_column(1, "part", pa.array(["odd"]))
+    table.upsert(twin)
+    report = table.erase(pa.table({"id": [KEY], "part": ["even"]}))
+    assert (report.rows, report.is_clean) == (1, True)
+    assert table.get([KEY])["mail"].to_pylist() == [f"twin-mail-{ERASED:08d}"]
+    assert not any(MAIL in values for values in held(table).values())
+
+
+def test_a_short_key_and_a_text_within_a_longer_one_are_compared_as_values() -> None:
+    data = pa.table({"id": ["7", "user-0001", "user-00012"], "n": [41, 42, 43], "t": ["street 1", "street 12", "x"]})
+    table = lakebed.create("memory://erasure/short", data, key="id", indexes=["record_index", "t"], index="record")
+    table.upsert(data, options=OPTIONS)
+    report = table.erase(["7", "user-0001"], options=OPTIONS)
+    assert (report.rows, report.is_clean) == (2, True)
+    assert table.scan().to_arrow().to_pylist() == [{"id": "user-00012", "n": 43, "t": "x"}]
+    found = {store.store for store in report.tables[0].stores}
+    assert {"metadata table: record_index", "metadata table: secondary_index_t", "metadata table: column_stats"} <= found
+
+
+def test_a_savepoint_that_holds_the_rows_is_named_before_anything_is_done() -> None:
+    table = made("memory://erasure/saved")
+    saved = table.savepoint().instant
+    before = paths(table)
+    with pytest.raises(InvalidOption, match=f"savepoint {saved}.*holds rows") as error:
+        table.erase([KEY])
+    assert f"t.delete_savepoint('{saved}')" in error.value.hint
+    assert paths(table) == before
+    assert saved in str(table.erase([KEY], dry_run=True))
+    table.delete_savepoint(saved)
+    assert table.erase([KEY]).is_clean
+    assert held(table) == {}
+
+
+def test_a_savepoint_of_a_commit_without_the_rows_does_not_hinder() -> None:
+    table = made("memory://erasure/saved-others")
+    assert table.erase([KEY]).is_clean
+    table.savepoint()
+    table.upsert(rows([ERASED + 2], 1, "late"))
+    assert table.erase([f"key-{ERASED + 2:08d}"]).is_clean
+
+
+def test_a_dry_run_changes_nothing_and_names_the_files() -> None:
+    table = made("memory://erasure/dry", "mor", "record")
+    before = paths(table)
+    report = table.erase([KEY], dry_run=True, options=OPTIONS)
+    assert paths(table) == before
+    assert {path for one in report.tables[0].stores for path in one.held} == set(held(table))
+    assert (report.rows, report.tables[0].dry_run, report.is_clean) == (1, True, False)
+    assert "1 row would be deleted" in str(report)
+
+
+def test_a_report_has_no_value_of_a_row() -> None:
+    table = made("memory://erasure/report", "mor", "record", **CDC)
+    report = table.erase([KEY], options=OPTIONS)
+    shown = [str(report), report._repr_html_(), json.dumps(report.to_dict())]  # pyright: ignore[reportPrivateUsage]
+    assert not any(str(value) in text for value in VALUES for text in shown)
+    assert report.to_dict()["tables"][0]["stores"][0].keys() == {"store", "held", "left"}
+    assert "none left" in str(report)
+
+
+REJECTS = {"hoodie.clustering.updates.strategy": "SparkRejectUpdateStrategy"}
+
+
+def test_a_pending_clustering_of_the_rows_is_named_before_anything_is_done() -> None:
+    table = made("memory://erasure/clustering")
+    table.cluster(["mail"], plan_only=True)
+    before = paths(table)
+    with pytest.raises(CommitConflict, match="pending clustering") as error:
+        table.erase([KEY], options=REJECTS)
+    assert "t.cluster()" in error.value.hint
+    assert paths(table) == before
+    table.cluster()
+    assert table.erase([KEY], options=REJECTS).is_clean
+    assert held(table) == {}
+
+
+def test_a_pending_clustering_of_files_that_held_the_rows_is_named_and_the_next_erasure_finishes() -> None:
+    table = made("memory://erasure/clustering-later")
+    expected = others(table)
+    table.delete([KEY])
+    planned = table.cluster(["mail"], plan_only=True).planned
+    with pytest.raises(ErasureIncomplete, match=f"pending clustering {planned} reads it") as error:
+        table.erase([KEY], options=REJECTS)
+    assert "t.cluster()" in error.value.hint
+    assert {one.path for one in error.value.report.tables[0].remainders} == set(held(table))
+    table.cluster()
+    assert table.erase([KEY], options=REJECTS).is_clean
+    assert (held(table), content(table)) == ({}, expected)
+
+
+def test_a_file_that_no_commit_names_is_left_and_named() -> None:
+    table = made("memory://erasure/orphan")
+    storage = open_storage(table.uri)
+    source = next(path for path in held(table) if path.startswith("even/"))
+    storage.write("even/0000aaaa-0000-4000-8000-000000000000-0_0-0-0_20200101000000000.parquet", storage.read(source))
+    storage.write("even/_copy.txt", b"a copy of " + MAIL.encode())
+    with pytest.raises(ErasureIncomplete) as error:
+        table.erase([KEY])
+    left = {one.path: one.hint for one in error.value.report.tables[0].remainders}
+    assert left.keys() == set(held(table)) == {
+        "even/0000aaaa-0000-4000-8000-000000000000-0_0-0-0_20200101000000000.parquet",
+        "even/_copy.txt",
+    }
+    assert "t.repair(['orphans'])" in " ".join(left.values())
+
+
+def test_column_ranges_that_hudi_left_in_delta_commits_are_taken_out(tmp_path: Any) -> None:
+    table = lakebed.open(str(golden("v6_mor_mdt_basic").unpack(tmp_path)))
+    storage = open_storage(table.uri)
+    instants = [info.path for info in storage.list(".hoodie", recursive=False) if b"recordsStats" in storage.read(info.path)]
+    ranges = json.loads(storage.read(instants[0]))["partitionToWriteStats"]["eu"][0]["recordsStats"]["val"]
+    key = ranges["_hoodie_record_key"]["minValue"]
+    expected = [row for row in content(table) if row["_hoodie_record_key"] != key]
+    report = table.erase(lakebed.KeyText([key]))
+    assert "timeline" in stores(report)
+    assert b"recordsStats" not in storage.read(instants[0])
+    assert (report.is_clean, content(table)) == (True, expected)
+    assert table.timeline.last is not None and table.indexes.verify().ok
+
+
+def test_tables_are_erased_one_by_one_and_a_failure_does_not_stop_the_others() -> None:
+    first, saved, last = (made(f"memory://erasure/several-{n}") for n in range(3))
+    saved.savepoint()
+    with pytest.raises(ErasureIncomplete, match="several-1: savepoint") as error:
+        lakebed.erase({first: [KEY], saved.uri: [KEY], "memory://erasure/nowhere": [KEY], last.uri: pc.field("id") == KEY})
+    report = error.value.report
+    assert [table.is_clean for table in report.tables] == [True, False, False, True]
+    assert [(held(table) == {}) for table in (first, saved, last)] == [True, False, True]
+    assert "1 other table" in error.value.message
+    assert error.value.context["report"]["tables"][1]["error"]
+    assert lakebed.erase({first: [KEY]}).is_clean
+
+
+@pytest.mark.parametrize(("given", "said"), [("one", "erase"), (7, "list"), (None, "neither")])
+def test_a_key_that_may_be_a_condition_is_refused(given: Any, said: str) -> None:
+    table = made(f"memory://erasure/refused-{said}")
+    with pytest.raises(InvalidOption, match=said):
+        table.erase(given)
+
+
+def test_reads_of_changes_before_an_erasure_raise_and_pass_over_the_rewrite() -> None:
+    table = made("memory://erasure/changes", "cow", "bucket", **CDC)
+    before = table.changes("000").end
+    report = table.erase([KEY])
+    assert report.is_clean
+    with pytest.raises(InvalidOption, match="cleaned"):
+        table.cdc("000").to_arrow()
+    assert table.changes(before).to_arrow().num_rows == 0
+    after = table.cdc(table.timeline.last.completion_time or "").end if table.timeline.last else ""
+    table.upsert(rows([2], 9, "next"))
+    assert table.cdc(after).to_arrow()["op"].to_pylist() == ["u"]
+
+
+def test_the_rewrite_of_a_copy_on_write_table_is_no_compaction_plan() -> None:
+    table = made("memory://erasure/rewrite")
+    table.erase([KEY])
+    assert [i.action for i in table.timeline] == [Action.COMMIT] * 5 + [Action.CLEAN]
