@@ -256,9 +256,9 @@ def erase(
 ) -> ErasureReport:
     """Delete rows of several tables for good, as `Table.erase` does.
 
-    `keys_by_table` has for each table, or its URI, the keys or an Arrow expression as condition. A table whose erasure fails
-    does not stop the others: the report has one entry for each. At the end `ErasureIncomplete` is raised, with the
-    report, unless all tables are clean.
+    `keys_by_table` has for each table, or its URI, the keys or an Arrow expression as condition. A table whose erasure
+    fails does not stop the others: the report has one entry for each. At the end `ErasureIncomplete` is raised, with
+    the report, unless all tables are clean.
 
     >>> import lakebed
     >>> t = lakebed.create("memory://docs/customers", {"id": [1, 2]}, key="id")
@@ -273,7 +273,7 @@ def erase(
         is_condition = isinstance(keys, pc.Expression)
         selected: dict[str, Any] = {"where": keys} if is_condition else {"keys": keys}
         try:
-            opened = table if isinstance(table, Table) else open(uri, spark=spark, storage_options=storage_options)
+            opened = open(uri, spark=spark, storage_options=storage_options) if isinstance(table, str) else table
             done += opened.erase(**selected, dry_run=dry_run, options=options).tables
         except ErasureIncomplete as error:
             done += error.report.tables

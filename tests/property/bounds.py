@@ -46,6 +46,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "format.delete_block._RUN_BYTES": (32, HUGE),
     "format.delete_block._SHORT_RUN": (0, HUGE),
     "format.delete_block._WAIT": (0, HUGE),
+    "format.file_contents._BATCH_ROWS": (2, 1 << 30),
     "format.hashes._CHUNK": (8, 1 << 16),  # tables of so many powers are made of it at the import
     "format.sources.AHEAD_BYTES": (1, HUGE),
     "format.sources.SMALL_FILE_BYTES": (64, HUGE),
@@ -178,6 +179,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "read.keys.MOST_FOOTERS": (0, HUGE),
     "read.prune.MAX_ALTERNATIVES": (1, HUGE),
     "read.prune.MAX_KEYS": (1, HUGE),
+    "read.row_traces.SHORTEST_TEXT": (8, HUGE),
+    "read.row_traces._STRETCH_BYTES": (8, HUGE),
     "read.skip._FEW_KEYS": (0, HUGE),
     "read.skip._FEW_FILTERS": (1, HUGE),
     "read.skip._FEW_PARTITIONS": (0, HUGE),

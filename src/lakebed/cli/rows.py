@@ -321,7 +321,11 @@ def erase(
     if sum(map(bool, (key, keys_from, where))) != 1:
         raise typer.BadParameter("give one of --key, --keys-from and --where", param_hint="--key")
     table = open_table(uri, storage_option)
-    keys = _keys_of_file(keys_from, table, delimiter) if keys_from else lakebed.KeyText(key) if key else None
+    keys: Any = lakebed.KeyText(key) if key else None
+    if keys_from is not None and keys_from.suffix.lower() == ".txt":
+        keys = lakebed.KeyText([line for line in keys_from.read_text(encoding="utf-8").splitlines() if line])
+    elif keys_from is not None:
+        keys = read_rows(keys_from, table.schema, delimiter, partial=True)
     if not (yes or dry_run):
         if not sys.stdin.isatty():
             raise typer.BadParameter("give --yes to erase the rows, or --dry-run", param_hint="--yes")
@@ -334,13 +338,6 @@ def erase(
             show_result(error.report, output)
             raise
     show_result(report, output)
-
-
-def _keys_of_file(file: Path, table: lakebed.Table, delimiter: str | None) -> Any:
-    if file.suffix.lower() == ".txt":
-        lines = file.read_text(encoding="utf-8").splitlines()
-        return lakebed.KeyText([line for line in lines if line])
-    return read_rows(file, table.schema, delimiter, partial=True)
 
 
 def explain(

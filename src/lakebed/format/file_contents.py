@@ -20,9 +20,9 @@ from lakebed.format.data_block import open_data_block
 from lakebed.format.delete_block import Deletes, decode_deletes
 from lakebed.format.hfile import blocks
 from lakebed.format.hfile.reader import open_hfile
-from lakebed.format.log_file import MAGIC, BlockHead, BlockType, HeaderKey, scan_blocks
+from lakebed.format.log_file import MAGIC, BlockType, HeaderKey, scan_blocks
 from lakebed.format.parquet_footer import footer_in, parse_footer
-from lakebed.format.row_groups.chunks import Field, number_in, read_struct
+from lakebed.format.row_groups.chunks import FALSE, number_in, read_struct
 from lakebed.format.sources import BytesSource
 from lakebed.schema.arrow import is_list
 
@@ -31,9 +31,9 @@ PARQUET_MAGIC: Final = b"PAR1"
 AVRO_MAGIC: Final = b"Obj\x01"
 _BATCH_ROWS: Final = 1 << 16
 # Fields by their numbers in parquet.thrift: of a page its sizes and the head of a data page of version 2, of which
-# these are the lengths of its levels, which are never compressed.
+# these are the lengths of its levels, which are never compressed, and whether the rest is.
 _INFLATED, _STORED, _DATA_PAGE_V2 = 2, 3, 8
-_LEVELS = (5, 6)
+_LEVELS, _IS_COMPRESSED = (5, 6), 7
 _ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA, BlockType.CDC_DATA)
 _fastavro: Any = fastavro  # its stubs leave streams half typed
 
@@ -53,7 +53,11 @@ def byte_runs(data: Buffer, path: str) -> Iterator[Buffer]:
             for block in _fastavro.block_reader(io.BytesIO(data)):
                 yield block.bytes_.getvalue()
         elif is_hfile(data):
-            yield from _hfile_blocks(data)
+            end, at = len(data) - blocks.TRAILER_BYTES, 0
+            codec = blocks.read_trailer(data[end:], len(data)).codec
+            while at < end:
+                payload, at = blocks.read_block(data, at, bytes(data[at : at + len(blocks.TRAILER_MAGIC)]), codec)
+                yield payload
     except LakebedError:
         raise
     except Exception as cause:  # broken bytes lead Arrow and fastavro to any exception
@@ -88,27 +92,14 @@ def _inflated(chunk: bytes, codec: str) -> Iterator[Buffer]:
         fields, at = read_struct(chunk, at)
         found = {field.number: field for field in fields}
         stored, plain = (number_in(found[number].value) for number in (_STORED, _INFLATED))
-        levels = _bytes_of_levels(found.get(_DATA_PAGE_V2))
+        second = [] if _DATA_PAGE_V2 not in found else read_struct(found[_DATA_PAGE_V2].value)[0]
+        levels = sum(number_in(field.value) for field in second if field.number in _LEVELS)
         body = chunk[at + levels : at + stored]
-        if body and plain > levels:
+        is_plain = any(field.number == _IS_COMPRESSED and field.kind == FALSE for field in second)
+        if body and plain > levels and not is_plain:
             codec_name = {"lz4": "lz4_raw"}.get(codec, codec)
             yield pa.decompress(body, decompressed_size=plain - levels, codec=codec_name, asbytes=True)
         at += stored
-
-
-def _bytes_of_levels(head: Field | None) -> int:
-    if head is None:
-        return 0
-    return sum(number_in(field.value) for field in read_struct(head.value)[0] if field.number in _LEVELS)
-
-
-def _hfile_blocks(data: Buffer) -> Iterator[Buffer]:
-    end = len(data) - blocks.TRAILER_BYTES
-    codec = blocks.read_trailer(data[end:], len(data)).codec
-    at = 0
-    while at < end:
-        payload, at = blocks.read_block(data, at, bytes(data[at : at + len(blocks.TRAILER_MAGIC)]), codec)
-        yield payload
 
 
 def row_batches(data: Buffer, path: str) -> Iterator[pa.RecordBatch]:
@@ -144,13 +135,9 @@ def entries_in(data: Buffer, path: str) -> Iterator[tuple[pa.Array, pa.Array, st
     elif bytes(data[: len(MAGIC)]) == MAGIC:
         for block in scan_blocks(BytesSource(data)):
             if block.type is BlockType.HFILE_DATA:
-                yield from _entries_of_block(block)
-
-
-def _entries_of_block(block: BlockHead) -> Iterator[tuple[pa.Array, pa.Array, str]]:
-    schema = block.header(HeaderKey.SCHEMA) or ""
-    for entries in open_hfile(block.read()).batches():
-        yield entries.keys, entries.values, schema
+                schema = block.header(HeaderKey.SCHEMA) or ""
+                for entries in open_hfile(block.read()).batches():
+                    yield entries.keys, entries.values, schema
 
 
 def footer_ranges(data: Buffer, path: str) -> Iterator[tuple[str, pa.Array]]:

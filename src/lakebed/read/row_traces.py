@@ -1,4 +1,4 @@
-"""Where rows and their values are in the files of a table: in rows of base and log files, deletes, change logs, footers,
+"""Where rows and their values are in the files of a table: rows of base and log files, deletes, change logs, footers,
 indexes and statistics of the metadata table, the timeline, and any other file.
 
 Every file is read, with all that is compressed in it decompressed. A value counts as a row's own if no other row of the
@@ -111,10 +111,10 @@ class RowKeys:
 
     def among(self, texts: pa.Array, partition: str) -> pa.Array:
         """Which of these key texts of a partition path are looked for."""
-        wanted = self.texts
+        here = self.texts
         if self.partitions is not None:
-            wanted = wanted.filter(pc.equal(self.partitions, partition))
-        return pc.fill_null(pc.is_in(texts.cast(pa.string()), value_set=wanted), False)
+            here = here.filter(pc.equal(self.partitions, partition))
+        return pc.fill_null(pc.is_in(texts.cast(pa.string()), value_set=here), False)
 
 
 @dataclass
@@ -216,7 +216,7 @@ class TextSearch:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SearchTerms:
     """What the files are searched for: keys, and values that only their rows have."""
 
     keys: RowKeys
@@ -305,7 +305,7 @@ class TraceReader:
                 texts = table_keys(self._snapshot).key_text_of(table, self._snapshot.schema)
                 yield texts, rows
 
-    def values_of_others(self, keys: RowKeys, wanted: ValueSet, files: Sequence[TableFile]) -> ValueSet:
+    def values_of_others(self, keys: RowKeys, values: ValueSet, files: Sequence[TableFile]) -> ValueSet:
         """Of some values those that rows of other keys have in these files."""
 
         def shared(file: TableFile) -> ValueSet:
@@ -314,7 +314,7 @@ class TraceReader:
                 data = self._storage.read(file.path)
                 for texts, rows in self._keyed_rows(data, file):
                     mine = keys.among(texts, file.data.partition if file.data else "")
-                    _add_rows(found, rows.filter(pc.invert(mine)), wanted)
+                    _add_rows(found, rows.filter(pc.invert(mine)), values)
             except (FileNotFoundError, LakebedError):
                 pass
             return found
@@ -324,17 +324,17 @@ class TraceReader:
             found.add_all(part.columns)
         return found
 
-    def wanted(self, keys: RowKeys, traces: RowTraces, files: Sequence[TableFile]) -> Wanted:
+    def search_terms(self, keys: RowKeys, traces: RowTraces, files: Sequence[TableFile]) -> SearchTerms:
         """The keys, and the values of their rows that rows of other keys do not have in these files. A text that is
         part of a longer one of them is compared as a value only."""
         others = self.values_of_others(keys, traces.values, files)
         own = traces.values.without(others.columns)
         search = TextSearch(own.texts())
         if not len(search):
-            return Wanted(keys, own, search)
+            return SearchTerms(keys, own, search)
         within = self._texts_within(search, keys, files)
         kept = [text for number, text in enumerate(search.texts) if number not in within]
-        return Wanted(keys, own, TextSearch(pa.array(kept, pa.binary())))
+        return SearchTerms(keys, own, TextSearch(pa.array(kept, pa.binary())))
 
     def _texts_within(self, search: TextSearch, keys: RowKeys, files: Sequence[TableFile]) -> set[int]:
         """The numbers of the texts that are in what the table has apart from the rows of these keys: values of others,
@@ -356,11 +356,11 @@ class TraceReader:
         found = search.found_in("\n".join(settings).encode())
         return found.union(*parallel_map(within, [f for f in files if f.data is not None], self._threads))
 
-    def traces_in(self, wanted: Wanted, files: Sequence[TableFile]) -> tuple[dict[str, int], dict[str, str]]:
-        """The files that hold something of what is wanted, by path with the number of keys and values found, and those
-        that cannot be read, with the reason."""
+    def traces_in(self, terms: SearchTerms, files: Sequence[TableFile]) -> tuple[dict[str, int], dict[str, str]]:
+        """The files that hold something of what is searched, by path with the number of keys and values found, and
+        those that cannot be read, with the reason."""
         found, unreadable = dict[str, int](), dict[str, str]()
-        parts = parallel_map(lambda file: self._traces(wanted, file), files, self._threads)
+        parts = parallel_map(lambda file: self._traces(terms, file), files, self._threads)
         for file, (count, damage) in zip(files, parts, strict=True):
             if count:
                 found[file.path] = count
@@ -368,20 +368,23 @@ class TraceReader:
                 unreadable[file.path] = damage
         return found, unreadable
 
-    def _traces(self, wanted: Wanted, file: TableFile) -> tuple[int, str]:
-        count = len(wanted.search.found_in(file.path.encode()))
+    def _traces(self, terms: SearchTerms, file: TableFile) -> tuple[int, str]:
+        count = len(terms.search.found_in(file.path.encode()))
         try:
             data = self._storage.read(file.path)
             texts: set[int] = set()
             for run in byte_runs(data, file.path):
-                texts |= wanted.search.found_in(run)
+                texts |= terms.search.found_in(run)
             count += len(texts)
-            count += sum(wanted.values.have(name, values) for name, values in self._values(data, file))
+            count += sum(terms.values.have(name, values) for name, values in self._values(data, file))
             if file.store == ARCHIVE:
-                for run in _bodies(data, file.path):
-                    count += len(wanted.search.found_in(run))
+                # the Avro bodies of archived instants
+                for column in (column for batch in row_batches(data, file.path) for column in batch.columns):
+                    bodies = column.drop_null().to_pylist() if pa.types.is_binary(column.type) else []
+                    runs = (byte_runs(body, file.path) for body in bodies if body[: len(AVRO_MAGIC)] == AVRO_MAGIC)
+                    count += sum(len(terms.search.found_in(run)) for parts in runs for run in parts)
             if file.data is not None:
-                count += self._trace(wanted.keys, file)[0]
+                count += self._trace(terms.keys, file)[0]
         except FileNotFoundError:
             return 0, ""
         except LakebedError as damage:
@@ -427,26 +430,16 @@ class TraceReader:
                 yield column, values.drop_null()
 
 
-def _bodies(data: Buffer, path: str) -> Iterator[Buffer]:
-    """What is in the Avro bodies of archived instants."""
-    for batch in row_batches(data, path):
-        for column in batch.columns:
-            if pa.types.is_binary(column.type):
-                for value in column.drop_null().to_pylist():  # one an archived instant
-                    if value[: len(AVRO_MAGIC)] == AVRO_MAGIC:
-                        yield from byte_runs(value, path)
-
-
-def _add_rows(to: ValueSet, rows: pa.RecordBatch, wanted: ValueSet | None = None) -> None:
-    """Take in the values of rows: all, or those that are wanted."""
+def _add_rows(to: ValueSet, rows: pa.RecordBatch, only: ValueSet | None = None) -> None:
+    """Take in the values of rows: all, or only some."""
     if not rows.num_rows:
         return
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name in META_COLUMNS and name != RECORD_KEY:
             continue
         for leaf, values in leaf_values(name, column):
-            known = None if wanted is None else wanted.columns.get(leaf)
-            if wanted is None:
+            known = None if only is None else only.columns.get(leaf)
+            if only is None:
                 to.add(leaf, values)
             elif known is not None:
                 same = values if values.type == known.type else values.cast(known.type, safe=False)

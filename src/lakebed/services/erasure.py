@@ -26,7 +26,16 @@ from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.delete import delete, selected_keys
 from lakebed.operations.transaction import WriteTransaction
 from lakebed.policies.cleaning import retain_versions
-from lakebed.read.row_traces import OTHER, TIMELINE, RowKeys, RowTraces, TableFile, TraceReader, Wanted, table_files
+from lakebed.read.row_traces import (
+    OTHER,
+    TIMELINE,
+    RowKeys,
+    RowTraces,
+    SearchTerms,
+    TableFile,
+    TraceReader,
+    table_files,
+)
 from lakebed.read.scan import Scan
 from lakebed.services.cleaning import Cleaning, plan_retention, planned_slices, savepointed_files
 from lakebed.services.compaction import Compaction, groups_in_plans, run_operations
@@ -61,14 +70,14 @@ class Erasure:
         keys, rows = self._select(context)
         reader, files = TraceReader(context.opened), table_files(context.opened)
         traces = reader.rows_of(keys, files)
-        wanted = reader.wanted(keys, traces, _staying(context.opened, files, traces.records))
-        held, unreadable = reader.traces_in(wanted, files)
+        terms = reader.search_terms(keys, traces, _staying(context.opened, files, traces.records))
+        held, unreadable = reader.traces_in(terms, files)
         stores = _stores(files, held, ())
         report = TableErasure(
             context.storage.spec.uri,
             rows,
             len(keys),
-            wanted.count,
+            terms.count,
             stores,
             checked_files=len(files),
             dry_run=dry_run,
@@ -88,11 +97,11 @@ class Erasure:
             done = delete(context, self.what)
             self.steps.append(f"delete {done.instant}: {count_text(done.deleted, 'row')}")
             report = replace(report, rows=done.deleted)
-        left, checked, damage = self._remove([file for file in files if file.path in held], keys, wanted)
+        left, checked, damage = self._remove([file for file in files if file.path in held], keys, terms)
         return replace(
             report,
             stores=_stores(files, held, left),
-            remainders=tuple([*self._reasons(left), *damage]),
+            remainders=(*self._reasons(left), *damage),
             checked_files=checked,
             steps=tuple(self.steps),
             notes=tuple(self.notes),
@@ -110,7 +119,7 @@ class Erasure:
         return _with_deleted_rows(context.opened, scan, RowKeys(texts, paths)), len(texts)
 
     def _remove(
-        self, files: list[TableFile], keys: RowKeys, wanted: Wanted
+        self, files: list[TableFile], keys: RowKeys, terms: SearchTerms
     ) -> tuple[dict[str, TableFile], int, list[Remainder]]:
         """Rewrite file groups and clean what was before, until no file holds anything of the rows, or another round
         changes nothing; gives the files that hold something, and how many were read. `files` are those that hold
@@ -123,15 +132,15 @@ class Erasure:
                 self._step(step, holding)
             snapshot = self.renew().opened
             reader, files = TraceReader(snapshot), table_files(snapshot)
-            held, unreadable = reader.traces_in(wanted, files)
+            held, unreadable = reader.traces_in(terms, files)
             by_path = {file.path: file for file in files}
             before, left = set(left), {path: by_path[path] for path in held}
             damage = [_damage(path, why) for path, why in unreadable.items()]
             if not left:
                 break
-            others = reader.wanted(keys, RowTraces({}, wanted.values, {}), _staying(snapshot, files, ()))
-            if others.count < wanted.count:
-                wanted = others  # another writer has stored a value in the meantime
+            others = reader.search_terms(keys, RowTraces({}, terms.values, {}), _staying(snapshot, files, ()))
+            if others.count < terms.count:
+                terms = others  # another writer has stored a value in the meantime
             elif before == set(left):
                 break
             holding = list(left.values())

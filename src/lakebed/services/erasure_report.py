@@ -114,7 +114,15 @@ class TableErasure(Printed):
 
 @dataclass(frozen=True, repr=False)
 class ErasureReport(Printed):
-    """What `erase` did, one entry a table in `tables`. It has paths and counts, and no value of an erased row."""
+    """What `erase` did, one entry a table in `tables`. It has paths and counts, and no value of an erased row.
+
+    >>> import lakebed
+    >>> t = lakebed.create("memory://docs/erasures", {"id": [1, 2]}, key="id", index="simple")
+    >>> _ = t.upsert({"id": [1, 2]})
+    >>> report = t.erase([1])
+    >>> [(store.store, len(store.held), store.left) for store in report.tables[0].stores][-1]
+    ('data files', 1, ())
+    """
 
     tables: tuple[TableErasure, ...]
 
