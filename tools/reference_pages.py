@@ -31,6 +31,7 @@ _FUNCTIONS = (
     "exists",
     "list_tables",
     "drop",
+    "erase",
     "repair",
     "advise",
     "by_buckets",

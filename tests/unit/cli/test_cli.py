@@ -377,3 +377,36 @@ def test_a_key_of_times_that_is_not_there_is_answered_with_a_stored_one(
     lines = capsys.readouterr().err
     assert "has no 2026-01-01 10:00:00; its keys are stored as '1767261600000000', for example" in lines
     assert invoke(["get", uri, "1767261600000000"]) == 0
+
+
+def test_rows_are_erased_by_keys_a_file_of_keys_or_a_condition(
+    uri: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ids = [f"n{n}" for n in range(7)]
+    lakebed.open(uri).upsert(pa.table({"id": ids, "city": ["oslo"] * 7, "fare": [1.0] * 7, "ts": [20] * 7}))
+    rows = lakebed.open(uri).count()
+    assert invoke(["erase", uri]) == invoke(["erase", uri, "--key", "n1", "--where", "fare > 1"]) == 2
+    capsys.readouterr()
+    assert invoke(["erase", uri, "--key", "n1"]) == 2
+    assert "give --yes" in capsys.readouterr().err
+    dry = said(capsys, "erase", uri, "--key", "n1", "--dry-run")
+    assert (dry["tables"][0]["rows"], dry["clean"], lakebed.open(uri).count()) == (1, False, rows)
+    done = said(capsys, "erase", uri, "--key", "n1", "--key", "n2", "--yes")
+    assert (done["tables"][0]["rows"], done["clean"]) == (2, True)
+    (tmp_path / "keys.txt").write_text("n3\n\nn4\n", encoding="utf-8")
+    assert said(capsys, "erase", uri, "--keys-from", str(tmp_path / "keys.txt"), "--yes")["tables"][0]["rows"] == 2
+    (tmp_path / "keys.csv").write_text("id\nn5\n", encoding="utf-8")
+    assert said(capsys, "erase", uri, "--keys-from", str(tmp_path / "keys.csv"), "--yes")["tables"][0]["rows"] == 1
+    assert said(capsys, "erase", uri, "--where", "id = 'n6'", "--yes")["tables"][0]["rows"] == 1
+    assert lakebed.open(uri).count() == rows - 6
+
+
+def test_an_erasure_that_left_something_prints_its_report_and_has_an_exit_code(
+    uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage = open_storage(uri)
+    storage.write("oslo/_note.txt", b"unmistakable-key")
+    assert invoke(["erase", uri, "--key", "unmistakable-key", "--yes", "-o", "json"]) == 15
+    printed = capsys.readouterr()
+    assert [one["path"] for one in json.loads(printed.out)["tables"][0]["remainders"]] == ["oslo/_note.txt"]
+    assert json.loads(printed.err)["error"]["type"] == "ErasureIncomplete"
