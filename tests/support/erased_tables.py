@@ -28,7 +28,7 @@ def rows(numbers: Sequence[int], at: int = 1, mail: str = "new") -> pa.Table:
             "part": ["even" if n % 2 == 0 else "odd" for n in numbers],
             "mail": [f"{mail}-mail-{n:08d}" for n in numbers],
             "num": [NUMBER if n == ERASED else 7_700_000_000_000 + n for n in numbers],
-            "tags": [[f"{mail}-mail-{n:08d}", None] for n in numbers],
+            "tags": [[f"{mail}-mail-{n:08d}", "tag"] for n in numbers],
             "at": [at] * len(numbers),
         }
     )

@@ -21,7 +21,7 @@ from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.file_contents import row_batches
 from lakebed.handles.compact import SliceCompactor
 from lakebed.metadata.store.services import purge
-from lakebed.model import PARTITION_PATH, RECORD_KEY, Action, FileGroupId
+from lakebed.model import PARTITION_PATH, RECORD_KEY, Action, FileGroupId, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.delete import delete, selected_keys
 from lakebed.operations.transaction import WriteTransaction
@@ -46,6 +46,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.commit import recorded_ranges, without_recorded_ranges
 from lakebed.timeline.bodies.plans import CleanPlan, CompactionOperation, CompactionPlan
+from lakebed.timeline.timeline import COMMITS
 from lakebed.wording import count_text
 
 # A writer that commits between two steps may bring a value of the rows into a new file: so often the steps are done.
@@ -97,6 +98,11 @@ class Erasure:
             done = delete(context, self.what)
             self.steps.append(f"delete {done.instant}: {count_text(done.deleted, 'row')}")
             report = replace(report, rows=done.deleted)
+            if done.deleted != rows:  # another writer has changed rows in the meantime: they are looked for again
+                rest = Erasure(self.renew, self.what).run()
+                return replace(rest, rows=rest.rows + done.deleted, steps=(*self.steps, *rest.steps))
+        if context.index.stores_locations:
+            self.notes.append("the index has deleted the keys; HBase drops deleted cells at its next major compaction")
         left, checked, damage = self._remove([file for file in files if file.path in held], keys, terms)
         return replace(
             report,
@@ -330,13 +336,13 @@ class _Rewriting(Compaction):
     def plan(
         self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
     ) -> CompactionPlan | NothingToDo:
-        version_6_waits = super().plan(context, snapshot, instant, when_due=False)
+        waiting = next((i for i in snapshot.timeline.pending if i.action in COMMITS), None)
+        if waiting is not None and not has_completion_times(snapshot.config.version):
+            return NothingToDo(f"no file group was written again: {waiting.action} {waiting.time} is pending")
         busy = groups_in_plans(snapshot.timeline)
         chosen = [s for s in snapshot.file_slices() if (s.partition, s.file_id) in self.groups - busy.keys()]
         if not chosen:
             return NothingToDo("no file group holds the rows")
-        if isinstance(version_6_waits, NothingToDo) and "is pending" in version_6_waits.why:
-            return version_6_waits
         return CompactionPlan(tuple(chosen), None)
 
 

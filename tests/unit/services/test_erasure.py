@@ -10,11 +10,14 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
+from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, ErasureIncomplete, InvalidOption
 from lakebed.model import Action
+from lakebed.properties.file import load_table_config
 from lakebed.services.erasure_report import ErasureReport
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from lakebed.timeline.transitions import TimelineWriter
 from support.erased_tables import ERASED, KEY, MAIL, OPTIONS, VALUES, content, made, others, rows
 from support.golden_tables import golden
 from support.table_bytes import files_with
@@ -125,6 +128,52 @@ def test_a_key_in_another_partition_path_stays_where_the_caller_names_one() -> N
     assert not any(MAIL in values for values in held(table).values())
 
 
+def overwritten(table: Table) -> None:
+    table.insert_overwrite(rows([2], 9))
+
+
+def partition_deleted(table: Table) -> None:
+    table.delete_partitions("even")
+
+
+def clustered(table: Table) -> None:
+    table.cluster(["mail"])
+
+
+def rolled_back(table: Table) -> None:
+    table.upsert(rows([ERASED, 6], 9), options={**OPTIONS, "hoodie.compact.inline": False})
+    table.rollback(table.timeline.last.time if table.timeline.last else "")
+
+
+def archived(table: Table) -> None:
+    few = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+    for at in range(4, 12):
+        table.upsert(rows([ERASED], at), options={**OPTIONS, "hoodie.metadata.compact.max.delta.commits": 2, **few})
+    assert table.archive(options=few) is not None
+
+
+def restored(table: Table) -> None:
+    saved = table.savepoint().instant
+    table.upsert(rows([6, ERASED], 9), options=OPTIONS)
+    table.restore(saved)
+    table.delete_savepoint(saved)
+
+
+HISTORIES = [overwritten, partition_deleted, clustered, rolled_back, archived, restored]
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 6), ("mor", 9)])
+def test_rows_are_erased_whatever_happened_to_their_file_groups(history: Any, kind: str, version: int) -> None:
+    table = made(f"memory://erasure/{history.__name__}-{kind}-{version}", kind, "simple", version)
+    history(table)
+    expected = others(table)
+    report = table.erase([KEY], options=OPTIONS)
+    assert (report.is_clean, held(table), content(table)) == (True, {}, expected)
+    assert table.indexes.verify().ok
+    lakebed.drop(table.uri)
+
+
 def test_a_short_key_and_a_text_within_a_longer_one_are_compared_as_values() -> None:
     data = pa.table({"id": ["7", "user-0001", "user-00012"], "n": [41, 42, 43], "t": ["street 1", "street 12", "x"]})
     table = lakebed.create("memory://erasure/short", data, key="id", indexes=["record_index", "t"], index="record")
@@ -208,6 +257,22 @@ def test_a_pending_clustering_of_files_that_held_the_rows_is_named_and_the_next_
     assert {one.path for one in error.value.report.tables[0].remainders} == set(held(table))
     table.cluster()
     assert table.erase([KEY], options=REJECTS).is_clean
+    assert (held(table), content(table)) == ({}, expected)
+
+
+def test_a_pending_writer_that_the_metadata_table_waits_for_is_named_and_the_next_erasure_finishes() -> None:
+    table = made("memory://erasure/writer", "cow", "record", 6)
+    expected = others(table)
+    storage = open_storage(table.uri)
+    writer, instant = TimelineWriter(storage, load_table_config(storage)), "20300101000000000"
+    requested = writer.request(Action.COMMIT, instant)
+    with Heartbeat(storage, instant, "another"):
+        with pytest.raises(ErasureIncomplete, match=f"commit {instant} is pending") as error:
+            table.erase([KEY], options=OPTIONS)
+        assert content(table) == expected
+    assert {one.path for one in error.value.report.tables[0].remainders} >= set(held(table)) != set()
+    writer.remove_pending(requested)
+    assert table.erase([KEY], options=OPTIONS).is_clean
     assert (held(table), content(table)) == ({}, expected)
 
 
