@@ -179,6 +179,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "read.keys.MOST_FOOTERS": (0, HUGE),
     "read.prune.MAX_ALTERNATIVES": (1, HUGE),
     "read.prune.MAX_KEYS": (1, HUGE),
+    "read.row_traces.LONGEST_TEXT": (8, 1 << 20),
     "read.row_traces.SHORTEST_TEXT": (8, HUGE),
     "read.row_traces._STRETCH_BYTES": (8, HUGE),
     "read.skip._FEW_KEYS": (0, HUGE),

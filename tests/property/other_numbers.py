@@ -53,6 +53,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "index.hbase.native": "_PUT _DELETE _DELETE_FAMILY _FOREVER",
         "index.ranking": "MIB",
         "merge.key_table": "_WORD",
+        "read.row_traces": "_WORD _ODD",
         "metadata.definitions": "_FIRST_VERSION_WITH_VERSIONS",
         "metadata.layout": "FILE_KEY_LENGTH _SEED _BACKSLASH _DOLLAR",
         "metadata.partitions.expression_results": "FIRST_VERSION",

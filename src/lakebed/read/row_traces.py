@@ -51,11 +51,16 @@ TIMELINE, ARCHIVE, OTHER = "timeline", "archive", "other files"
 _READERS = 4
 # A text of fewer bytes is compared as a value: so few occur by chance.
 SHORTEST_TEXT = 8
+# A longer one is searched by its first bytes.
+LONGEST_TEXT = 64
 _STRETCH_BYTES = 16 << 20
+_WORD, _ODD = 8, 0x9E3779B97F4A7C15
 _LEVELS = re.compile(r"\.(list\.element|list|element|array|key_value|bag|array_element)(?=\.|$)")
 
 Values = Mapping[str, pa.Array]
-Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,53 +171,78 @@ class ValueSet:
 
 
 class TextSearch:
-    """Searches bytes for any of many texts of at least `SHORTEST_TEXT` bytes."""
+    """Searches bytes for any of many texts of at least `SHORTEST_TEXT` bytes; of a long one for its first
+    `LONGEST_TEXT` bytes.
+
+    Where the first eight bytes of a text are, its last eight decide, then all of them.
+    """
 
     def __init__(self, texts: pa.Array) -> None:
         long = texts.filter(pc.greater_equal(pc.binary_length(texts), SHORTEST_TEXT)).cast(pa.binary())
-        self._data, offsets = value_buffer(long)
-        self._starts, self._ends = offsets[:-1], offsets[1:]
-        if not len(long):
-            self._heads = np.empty(0, np.uint64)
-            return
-        heads = self._data[self._starts[:, None] + np.arange(8)].copy().view("<u8")[:, 0]
-        order = np.argsort(heads, kind="stable")
-        self._heads, self._starts, self._ends = heads[order], self._starts[order], self._ends[order]
+        data, offsets = value_buffer(long)
+        self._data, self._starts = data, offsets[:-1]
+        self._lengths = np.minimum(offsets[1:] - offsets[:-1], LONGEST_TEXT)
+        heads, tails = _words(data, self._starts), _words(data, self._starts + self._lengths - _WORD)
+        self._heads = np.unique(heads)
         self._pairs = np.zeros(1 << 16, np.bool_)
-        self._pairs[(self._heads & 0xFFFF).astype(np.int64)] = True
+        self._pairs[(heads & 0xFFFF).astype(np.int64)] = True
+        self._by_length: list[tuple[int, Words, Int64s]] = []
+        for length in np.unique(self._lengths).tolist():
+            numbers = np.flatnonzero(self._lengths == length)
+            mixed = _mixed(heads[numbers], tails[numbers])
+            order = np.argsort(mixed, kind="stable")
+            self._by_length.append((length, mixed[order], numbers[order]))
 
     def __len__(self) -> int:
-        return len(self._heads)
+        return len(self._starts)
 
-    @property
-    def texts(self) -> list[bytes]:
-        """The texts, by their numbers."""
-        return [self._text(number) for number in range(len(self))]
+    def text(self, number: int) -> bytes:
+        """A text, or its first bytes."""
+        return self._data[self._starts[number] : self._starts[number] + self._lengths[number]].tobytes()
 
-    def _text(self, number: int) -> bytes:
-        return self._data[self._starts[number] : self._ends[number]].tobytes()
-
-    def found_in(self, run: Buffer) -> set[int]:
-        """The numbers of the texts that occur in the bytes."""
-        data = np.frombuffer(run, np.uint8)
-        found: set[int] = set()
-        if not len(self._heads):
-            return found
-        for start in range(0, max(0, len(data) - 7), _STRETCH_BYTES):
-            part = data[start : start + _STRETCH_BYTES + 7]
-            pairs = part[:-7].astype(np.uint16) | (part[1:-6].astype(np.uint16) << 8)
+    def found_in(self, run: Buffer, *, only_one: bool = False) -> set[int]:
+        """The numbers of the texts that occur in the bytes; with `only_one` of one of them."""
+        data, found = np.frombuffer(run, np.uint8), set[int]()
+        for start in range(0, len(data) - _WORD + 1 if len(self) else 0, _STRETCH_BYTES):
+            part = data[start : start + _STRETCH_BYTES + LONGEST_TEXT]
+            begins = min(_STRETCH_BYTES, len(part) - _WORD + 1)
+            pairs = part[:begins].astype(np.uint16) | (part[1 : begins + 1].astype(np.uint16) << 8)
             at = np.flatnonzero(self._pairs[pairs])
-            words = part[at[:, None] + np.arange(8)].copy().view("<u8").reshape(-1)
-            low = np.searchsorted(self._heads, words, "left")
-            high = np.searchsorted(self._heads, words, "right")
-            for place, first, last in zip(*(a[high > low] for a in (at, low, high)), strict=True):
-                for number in range(first, last):  # few: only what begins like one of the texts
-                    if number not in found:
-                        begin = start + int(place)
-                        length = int(self._ends[number] - self._starts[number])
-                        if data[begin : begin + length].tobytes() == self._text(number):
-                            found.add(number)
+            heads = _words(part, at)
+            begun = np.isin(heads, self._heads)
+            at, heads = at[begun], heads[begun]
+            for length, mixed, numbers in self._by_length if len(at) else ():
+                fits = at + length <= len(part)
+                self._match(part, at[fits], heads[fits], (length, mixed, numbers), found)
+                if only_one and found:
+                    return found
         return found
+
+    def _match(self, part: Bytes, at: Int64s, heads: Words, texts: tuple[int, Words, Int64s], found: set[int]) -> None:
+        """Add the numbers of the texts of one length that are at these places."""
+        length, mixed, numbers = texts
+        seen = _mixed(heads, _words(part, at + length - _WORD))
+        low, high = (np.searchsorted(mixed, seen, side) for side in ("left", "right"))
+        places = np.flatnonzero(high > low)
+        # each once: a text occurs many times
+        _, first = np.unique(seen[places], return_index=True)
+        for place in places[first].tolist():
+            for number in numbers[low[place] : high[place]].tolist():
+                if number not in found:
+                    text, same = self.text(number), places[seen[places] == seen[place]]
+                    if any(part[at[one] : at[one] + length].tobytes() == text for one in same.tolist()):
+                        found.add(number)
+
+
+def _words(data: Bytes, at: Int64s) -> Words:
+    """The eight bytes at each of these places as a number."""
+    if not len(at):
+        return np.empty(0, np.uint64)
+    return data[at[:, None] + np.arange(_WORD)].copy().view("<u8")[:, 0]
+
+
+def _mixed(heads: Words, tails: Words) -> Words:
+    return heads * np.uint64(_ODD) ^ tails
 
 
 @dataclass(frozen=True)
@@ -266,10 +296,10 @@ class TraceReader:
             values.add(RECORD_KEY, keys.texts.cast(pa.string()))
         return RowTraces(records, values, unreadable)
 
-    def _trace(self, keys: RowKeys, file: TableFile) -> tuple[int, ValueSet, str]:
+    def _trace(self, keys: RowKeys, file: TableFile, content: Buffer | None = None) -> tuple[int, ValueSet, str]:
         own, count = ValueSet(), 0
         try:
-            data = self._storage.read(file.path)
+            data = self._storage.read(file.path) if content is None else content
             for texts, rows in self._keyed_rows(data, file):
                 mine = keys.among(texts, file.data.partition if file.data else "")
                 met = int(pc.sum(mine).as_py() or 0)
@@ -333,7 +363,7 @@ class TraceReader:
         if not len(search):
             return SearchTerms(keys, own, search)
         within = self._texts_within(search, keys, files)
-        kept = [text for number, text in enumerate(search.texts) if number not in within]
+        kept = [search.text(number) for number in range(len(search)) if number not in within]
         return SearchTerms(keys, own, TextSearch(pa.array(kept, pa.binary())))
 
     def _texts_within(self, search: TextSearch, keys: RowKeys, files: Sequence[TableFile]) -> set[int]:
@@ -356,40 +386,36 @@ class TraceReader:
         found = search.found_in("\n".join(settings).encode())
         return found.union(*parallel_map(within, [f for f in files if f.data is not None], self._threads))
 
-    def traces_in(self, terms: SearchTerms, files: Sequence[TableFile]) -> tuple[dict[str, int], dict[str, str]]:
-        """The files that hold something of what is searched, by path with the number of keys and values found, and
-        those that cannot be read, with the reason."""
-        found, unreadable = dict[str, int](), dict[str, str]()
-        parts = parallel_map(lambda file: self._traces(terms, file), files, self._threads)
-        for file, (count, damage) in zip(files, parts, strict=True):
-            if count:
-                found[file.path] = count
-            if damage:
-                unreadable[file.path] = damage
-        return found, unreadable
+    def traces_in(self, terms: SearchTerms, files: Sequence[TableFile]) -> tuple[list[str], dict[str, str]]:
+        """The paths of the files that hold something of what is searched, and those of files that cannot be read, with
+        the reason."""
+        parts = parallel_map(lambda file: self._holds(terms, file), files, self._threads)
+        found = [file.path for file, (holds, _) in zip(files, parts, strict=True) if holds]
+        return found, {file.path: damage for file, (_, damage) in zip(files, parts, strict=True) if damage}
 
-    def _traces(self, terms: SearchTerms, file: TableFile) -> tuple[int, str]:
-        count = len(terms.search.found_in(file.path.encode()))
+    def _holds(self, terms: SearchTerms, file: TableFile) -> tuple[bool, str]:
         try:
             data = self._storage.read(file.path)
-            texts: set[int] = set()
-            for run in byte_runs(data, file.path):
-                texts |= terms.search.found_in(run)
-            count += len(texts)
-            count += sum(terms.values.have(name, values) for name, values in self._values(data, file))
-            if file.store == ARCHIVE:
-                # the Avro bodies of archived instants
-                for column in (column for batch in row_batches(data, file.path) for column in batch.columns):
-                    bodies = column.drop_null().to_pylist() if pa.types.is_binary(column.type) else []
-                    runs = (byte_runs(body, file.path) for body in bodies if body[: len(AVRO_MAGIC)] == AVRO_MAGIC)
-                    count += sum(len(terms.search.found_in(run)) for parts in runs for run in parts)
-            if file.data is not None:
-                count += self._trace(terms.keys, file)[0]
+            return any(self._signs(terms, file, data)), ""
         except FileNotFoundError:
-            return 0, ""
+            return False, ""
         except LakebedError as damage:
-            return count, damage.message
-        return count, ""
+            return False, damage.message
+
+    def _signs(self, terms: SearchTerms, file: TableFile, data: Buffer) -> Iterator[object]:
+        """Whether each part of a file holds something of what is searched."""
+        yield terms.search.found_in(file.path.encode(), only_one=True)
+        for run in byte_runs(data, file.path):
+            yield terms.search.found_in(run, only_one=True)
+        for name, values in self._values(data, file):
+            yield terms.values.have(name, values)
+        if file.store == ARCHIVE:  # the Avro bodies of archived instants
+            for column in (column for batch in row_batches(data, file.path) for column in batch.columns):
+                bodies = column.drop_null().to_pylist() if pa.types.is_binary(column.type) else []
+                for body in (body for body in bodies if body[: len(AVRO_MAGIC)] == AVRO_MAGIC):
+                    yield from (terms.search.found_in(run, only_one=True) for run in byte_runs(body, file.path))
+        if file.data is not None:
+            yield self._trace(terms.keys, file, data)[0]
 
     def _values(self, data: Buffer, file: TableFile) -> Iterator[tuple[str, pa.Array]]:
         """Values of columns outside of rows: of footers, and in the metadata table."""

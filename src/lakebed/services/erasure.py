@@ -103,7 +103,8 @@ class Erasure:
                 return replace(rest, rows=rest.rows + done.deleted, steps=(*self.steps, *rest.steps))
         if context.index.stores_locations:
             self.notes.append("the index has deleted the keys; HBase drops deleted cells at its next major compaction")
-        left, checked, damage = self._remove([file for file in files if file.path in held], keys, terms)
+        holding = frozenset(held)
+        left, checked, damage = self._remove([file for file in files if file.path in holding], keys, terms)
         return replace(
             report,
             stores=_stores(files, held, left),
@@ -290,7 +291,8 @@ _NO_ROWS = pa.table({RECORD_KEY: pa.array([], pa.string()), PARTITION_PATH: pa.a
 def _staying(snapshot: Snapshot, files: Sequence[TableFile], held: Iterable[str]) -> list[TableFile]:
     """The files of rows that an erasure leaves or writes again: all but the older slices of the file groups that hold
     the rows."""
-    touched = {file.group for file in files if file.path in set(held)}
+    paths = frozenset(held)
+    touched = {file.group for file in files if file.path in paths}
     latest = {file.path for one in snapshot.file_slices() for file in one.files}
     return [file for file in files if file.path in latest or file.group not in touched]
 

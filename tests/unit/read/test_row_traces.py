@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.read import row_traces
-from lakebed.read.row_traces import SHORTEST_TEXT, RowKeys, TextSearch, ValueSet
+from lakebed.read.row_traces import LONGEST_TEXT, SHORTEST_TEXT, RowKeys, TextSearch, ValueSet
 
 
 def search(*texts: str) -> TextSearch:
@@ -26,14 +26,27 @@ def test_texts_are_found_wherever_they_are(monkeypatch: pytest.MonkeyPatch, stre
         there = generator.sample(texts, 3)
         data = b"".join(part for text in there for part in (os.urandom(generator.randrange(20)), text.encode()))
         expected = {text for text in texts if text.encode() in data}
-        assert {searched.texts[n].decode() for n in searched.found_in(data)} == expected
-        assert {searched.texts[n].decode() for n in searched.found_in(memoryview(data))} == expected
+        assert {searched.text(n).decode() for n in searched.found_in(data)} == expected
+        assert {searched.text(n).decode() for n in searched.found_in(memoryview(data))} == expected
 
 
 def test_a_text_at_the_end_and_one_that_is_cut_off() -> None:
     searched = search("eight888", "nine-9999")
-    assert [searched.texts[n] for n in searched.found_in(b"..eight888")] == [b"eight888"]
+    assert [searched.text(n) for n in searched.found_in(b"..eight888")] == [b"eight888"]
     assert searched.found_in(b"..nine-999") == searched.found_in(b"") == searched.found_in(b"eight88") == set()
+
+
+def test_of_a_long_text_the_first_bytes_are_searched_and_texts_that_begin_and_end_alike_are_distinguished() -> None:
+    long = "x" * LONGEST_TEXT + "rest"
+    assert search(long).found_in(long[:-4].encode()) == {0}
+    alike = [f"begin---{middle}---ends-" for middle in ("one", "two", "six")]
+    searched = search(*alike)
+    for text in alike:
+        assert [searched.text(n).decode() for n in searched.found_in(f"..{text}..{text}".encode())] == [text]
+    everything = "".join(alike).encode()
+    assert searched.found_in(everything) == {0, 1, 2}
+    assert len(searched.found_in(everything, only_one=True)) >= 1
+    assert searched.found_in(b"begin---any---ends-") == set()
 
 
 def test_only_texts_of_enough_bytes_are_searched() -> None:
