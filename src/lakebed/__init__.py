@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         write,
     )
     from lakebed.engine.spark_rewrite import by_buckets
+    from lakebed.inputs.files import DataFiles
     from lakebed.merge.mergers import Merger
     from lakebed.operations.merge import MergeResult
     from lakebed.operations.result import WriteResult
@@ -70,6 +71,7 @@ __all__ = [
     "CommitConflict",
     "CommitStateUnknown",
     "CorruptFile",
+    "DataFiles",
     "ErasureIncomplete",
     "ErasureReport",
     "IndexInconsistent",
@@ -122,6 +124,7 @@ _LAZY = {
     "scan_polars": "lakebed.api",
     "sql": "lakebed.api",
     "write": "lakebed.api",
+    "DataFiles": "lakebed.inputs.files",
     "ErasureReport": "lakebed.services.erasure_report",
     "KeyText": "lakebed.read.lookup",
     "Merger": "lakebed.merge.mergers",

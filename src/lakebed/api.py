@@ -20,6 +20,7 @@ from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import ErasureIncomplete, InvalidOption, LakebedError, TableNotFound
 from lakebed.index.base import Index
+from lakebed.inputs.files import data_of, is_path_of_files
 from lakebed.merge.mergers import Merger
 from lakebed.metadata.maintain import METADATA_OPTION
 from lakebed.model import HOODIE
@@ -31,6 +32,7 @@ from lakebed.operations.foreign_files import no_table_here
 from lakebed.operations.hudi_job import choose_engine, session_engine
 from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
+from lakebed.progress import display
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH
 from lakebed.services.due import run_due_services
 from lakebed.services.erasure_report import ErasureReport, TableErasure, failed_table
@@ -74,13 +76,13 @@ def create(
 ) -> Table:
     """Create an empty table at a path or URL, and return it.
 
-    `schema_or_data` is an Arrow or Spark schema, or data with that schema. No row is written, and of a stream (a
-    `RecordBatchReader`) or `Scanner` no row is read: a following `upsert` of it writes them all. `key` names the record
-    key column(s); without one keys are generated and rows can only be added. `partition_by` names the partition
-    column(s), as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator. `ordering` names the column(s) that
-    decide which of two rows of one key is newer. `merge` is `event_time` (the default with an ordering column),
-    `commit_time`, the name of one of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a `lakebed.Merger` of
-    your own.
+    `schema_or_data` is an Arrow or Spark schema, or data with that schema, also the path of data files. No row is
+    written, and of a stream (a `RecordBatchReader`) or `Scanner` no row is read: a following `upsert` of it writes them
+    all. `key` names the record key column(s); without one keys are generated and rows can only be added. `partition_by`
+    names the partition column(s), as `name:SIMPLE` or `name:TIMESTAMP` for a custom key generator. `ordering` names the
+    column(s) that decide which of two rows of one key is newer. `merge` is `event_time` (the default with an ordering
+    column), `commit_time`, the name of one of Hudi's payload classes ("PartialUpdateAvroPayload", ...), or a
+    `lakebed.Merger` of your own.
 
     `index` is "bucket", "bloom", "global_bloom", "simple", "global_simple", "record", an index object, or "auto".
     "auto" is a bucket index where data is given that fills more than one or two base files, else a simple index
@@ -102,6 +104,7 @@ def create(
     ('orders', ['id', 'at'])
     """
     storage = open_storage(uri, storage_options)
+    schema_or_data = data_of(schema_or_data, None, (uri, storage_options or {}))
     options = resolve_options(properties)
     check_table_options(options)
     settings = _table_settings(
@@ -312,7 +315,10 @@ def write(
     >>> lakebed.open("memory://docs/hudi-job").count()
     2
     """
-    return hudi_job.write(df, uri, options, mode, storage_options=storage_options, after=run_due_services)
+    is_delete = str(options.get(hudi_job.OPERATION, "")).strip().lower() == "delete"
+    rows = df if is_delete and not is_path_of_files(df) else data_of(df, None, (uri, storage_options or {}))
+    with display():
+        return hudi_job.write(rows, uri, options, mode, storage_options=storage_options, after=run_due_services)
 
 
 @checks_arguments
@@ -343,6 +349,7 @@ def advise(
     """
     if not key:
         raise refused("advise", "key", key, "a name or a list of names")
+    data, batch = data_of(data), data_of(batch)
     engine = choose_engine(data, spark)
     return advise_for_data(
         engine,

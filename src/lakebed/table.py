@@ -16,6 +16,7 @@ from lakebed.engine.arrow_data import is_read_once, to_arrow_table
 from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
+from lakebed.inputs.files import Partitioning, data_of, is_path_of_files
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import Where, count_deletes, delete, rows_to_delete
@@ -34,6 +35,7 @@ from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import bulk_insert, explain_upsert, insert, upsert
+from lakebed.progress import display
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
 from lakebed.read import lookup
@@ -91,8 +93,11 @@ def _merge_options(words: Mapping[str, Any], options: Mapping[str, Any] | None) 
 class Table:
     """A keyed table in Hudi's format. `lakebed.create` and `lakebed.open` return one.
 
-    Rows are Spark DataFrames or anything with the Arrow stream protocol. Every write method takes `options`, a dict of
-    `hoodie.*` or `lakebed.*` keys, and returns a `WriteResult`. The examples of the methods continue this one.
+    Rows are Spark DataFrames, anything with the Arrow stream protocol, or the path of data files: a file, a folder or a
+    glob of Parquet, CSV, JSON or Arrow files ("s3://bucket/*.csv"; `lakebed.DataFiles` has more settings). Folders
+    named `day=2024-01-31` are columns of their rows, unless `partitioning` is "none". Every write method takes
+    `options`, a dict of `hoodie.*` or `lakebed.*` keys, and returns a `WriteResult`. On a terminal a call that takes
+    more than two seconds shows its progress, unless `progress` is False. The examples of the methods continue this one.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", "Oslo"], "fare": [9.5, 12.0, 7.25], "ts": [1, 1, 1]})
@@ -231,6 +236,8 @@ class Table:
         data: Any,
         *,
         partial: bool = False,
+        partitioning: Partitioning | None = None,
+        progress: bool = True,
         retries: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
@@ -247,9 +254,18 @@ class Table:
         >>> t.get([1, 4], columns=["id", "fare"]).to_pylist()
         [{'id': 1, 'fare': 10.0}, {'id': 4, 'fare': 3.0}]
         """
-        return self._write(upsert, data, _partial(partial, options), "upsert", retries)
+        rows = self._data(data, partitioning)
+        return self._write(upsert, rows, _partial(partial, options), "upsert", retries, progress)
 
-    def insert(self, data: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None) -> WriteResult:
+    def insert(
+        self,
+        data: Any,
+        *,
+        partitioning: Partitioning | None = None,
+        progress: bool = True,
+        retries: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> WriteResult:
         """Add rows without looking up their keys: the caller states that their keys are new.
 
         A key that the table holds already gets a second row, and an upsert of it then updates both, as in Hudi. Only a
@@ -260,12 +276,20 @@ class Table:
         >>> t.count()
         4
         """
-        return self._write(insert, data, options, "insert", retries)
+        return self._write(insert, self._data(data, partitioning), options, "insert", retries, progress)
 
     def bulk_insert(
-        self, data: Any, *, retries: int | None = None, options: Mapping[str, Any] | None = None
+        self,
+        data: Any,
+        *,
+        partitioning: Partitioning | None = None,
+        progress: bool = True,
+        retries: int | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Load many rows into new file groups, without looking up keys and without filling small files.
+
+        Data files, datasets and streams are read batch by batch: the memory that it takes does not grow with them.
 
         >>> new = lakebed.create("memory://docs/loaded", rows, key="id")
         >>> new.bulk_insert(rows).inserted
@@ -273,7 +297,7 @@ class Table:
         >>> lakebed.drop(new.uri)
         []
         """
-        return self._write(bulk_insert, data, options, "bulk_insert", retries)
+        return self._write(bulk_insert, self._data(data, partitioning), options, "bulk_insert", retries, progress)
 
     def delete(
         self,
@@ -281,23 +305,25 @@ class Table:
         *,
         where: Any = None,
         dry_run: bool = False,
+        progress: bool = True,
         retries: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Delete rows by record key, or with `where` all rows that fulfil a condition.
 
         Keys are a list of values of a single key field, a list of tuples, `lakebed.KeyText([...])`, or a table with the
-        key columns. Keys without partition columns are looked up in all partitions. `where` is SQL or an Arrow
-        expression. `WriteResult.deleted` is the number of rows deleted; keys that the table lacks are no error. With
-        `dry_run` the rows are only counted. Raises `InvalidOption` for a text in the place of keys.
+        key columns, also one in data files (`"keys.csv"`). Keys without partition columns are looked up in all
+        partitions. `where` is SQL or an Arrow expression. `WriteResult.deleted` is the number of rows deleted; keys
+        that the table lacks are no error. With `dry_run` the rows are only counted. Raises `InvalidOption` for another
+        text in the place of keys.
 
         >>> t.delete([1, 99]).deleted, t.delete(where="fare > 10").deleted
         (1, 1)
         """
-        what = rows_to_delete(keys, where)
+        what = rows_to_delete(self._data(keys, None) if is_path_of_files(keys) else keys, where)
         if dry_run:
-            return self._again(lambda: count_deletes(self._context(what, options, "delete"), what))
-        return self._write(delete, what, options, "delete", retries)
+            return self._again(lambda: count_deletes(self._context(what, options, "delete"), what), progress=progress)
+        return self._write(delete, what, options, "delete", retries, progress)
 
     def merge(self, source: Any, on: Any = None, *, target: str = "t", source_alias: str = "s") -> Merge:
         """Begin a MERGE of source rows: clauses say what happens to rows that match and to those that do not.
@@ -371,6 +397,8 @@ class Table:
         data: Any,
         scope: Literal["partitions", "table"] = "partitions",
         *,
+        partitioning: Partitioning | None = None,
+        progress: bool = True,
         retries: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
@@ -381,7 +409,10 @@ class Table:
         [2, 9]
         """
         verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
-        return self._write(lambda context, rows: insert_overwrite(context, rows, scope), data, options, verb, retries)
+        rows = self._data(data, partitioning)
+        return self._write(
+            lambda context, rows: insert_overwrite(context, rows, scope), rows, options, verb, retries, progress
+        )
 
     def delete_partitions(
         self,
@@ -414,7 +445,8 @@ class Table:
         (3, 'local')
         """
         given = _partial(partial, options)
-        return self._again(lambda: explain_upsert(self._context(upsert, given, "upsert"), upsert))
+        rows = self._data(upsert, None)
+        return self._again(lambda: explain_upsert(self._context(rows, given, "upsert"), rows))
 
     # -- reads
 
@@ -679,6 +711,7 @@ class Table:
         plan_only: bool = False,
         dry_run: bool = False,
         when_due: bool = False,
+        progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> CompactionResult:
         """Merge the log files of a merge-on-read table into new base files. Writers continue meanwhile.
@@ -695,7 +728,8 @@ class Table:
         return self._again(
             lambda: compact(
                 self._service_context(options, "compact"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
-            )
+            ),
+            progress=progress,
         )
 
     def compact_logs(
@@ -704,6 +738,7 @@ class Table:
         plan_only: bool = False,
         dry_run: bool = False,
         when_due: bool = False,
+        progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> CompactionResult:
         """Merge the log blocks of file slices that have many of them (`hoodie.log.compaction.blocks.threshold`) into
@@ -718,7 +753,8 @@ class Table:
         return self._again(
             lambda: compact_logs(
                 self._service_context(options, "compact"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
-            )
+            ),
+            progress=progress,
         )
 
     def cluster(
@@ -730,6 +766,7 @@ class Table:
         plan_only: bool = False,
         dry_run: bool = False,
         when_due: bool = False,
+        progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> ClusteringResult:
         """Rewrite small files as fewer and larger ones. Reads and inserts continue meanwhile.
@@ -752,7 +789,8 @@ class Table:
         return self._again(
             lambda: cluster(
                 self._rewriting_context(asked, "cluster"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
-            )
+            ),
+            progress=progress,
         )
 
     def merge_small_files(
@@ -761,6 +799,7 @@ class Table:
         *,
         plan_only: bool = False,
         dry_run: bool = False,
+        progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> ClusteringResult:
         """Join files of less than `hoodie.parquet.small.file.limit` bytes, up to `hoodie.parquet.max.file.size`.
@@ -779,7 +818,8 @@ class Table:
         return self._again(
             lambda: merge_small_files(
                 self._rewriting_context(options, "cluster"), least=least, plan_only=plan_only, dry_run=dry_run
-            )
+            ),
+            progress=progress,
         )
 
     def clean(
@@ -788,6 +828,7 @@ class Table:
         plan_only: bool = False,
         dry_run: bool = False,
         when_due: bool = False,
+        progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> CleanResult:
         """Delete files that no retained commit (`hoodie.clean.policy`) can see. Writes and reads continue meanwhile.
@@ -802,7 +843,8 @@ class Table:
         return self._again(
             lambda: clean(
                 self._context(None, options, "clean"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
-            )
+            ),
+            progress=progress,
         )
 
     def archive(self, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> ArchivalResult:
@@ -880,6 +922,7 @@ class Table:
         rules: str | None = None,
         split_over: int | None = None,
         dry_run: bool = False,
+        progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> Rescaled:
         """Give a bucket index another number of buckets, in one commit.
@@ -902,7 +945,9 @@ class Table:
             whole_number("rescale", "split_over", split_over, least=1)
         chosen = (partitions,) if isinstance(partitions, str) else partitions
         wanted = Resizing(buckets, None if chosen is None else tuple(chosen), rules, split_over)
-        done = self._again(lambda: rescale(self._rewriting_context(options, "rescale"), wanted, dry_run=dry_run))
+        done = self._again(
+            lambda: rescale(self._rewriting_context(options, "rescale"), wanted, dry_run=dry_run), progress=progress
+        )
         self._config = load_table_config(self._storage)
         return done
 
@@ -995,11 +1040,17 @@ class Table:
         options: Mapping[str, Any] | None,
         name: str,
         retries: int | None = None,
+        progress: bool = True,
     ) -> WriteResult:
         """A write, run again where it lost and may be, and what the table's settings make due after it."""
         given = with_retries(retries, options)
-        context, result = run_again(lambda: self._context(data, given, name), verb, data)
-        return run_due_services(context, result, self._spark)
+        with display(enabled=progress):
+            context, result = run_again(lambda: self._context(data, given, name), verb, data)
+            return run_due_services(context, result, self._spark)
+
+    def _data(self, data: Any, partitioning: Partitioning | None) -> Any:
+        spec = self._storage.spec
+        return data_of(data, partitioning, (spec.uri, spec.options))
 
     def _merge(
         self,
@@ -1038,9 +1089,10 @@ class Table:
 
         return read_again(self._storage, lambda: read(views[-1]), renew)
 
-    def _again(self, serve: Callable[[], T]) -> T:
+    def _again(self, serve: Callable[[], T], *, progress: bool = True) -> T:
         """What a service gives, which begins again where the table changed while it was planned."""
-        return read_again(self._storage, serve, lambda: True)
+        with display(enabled=progress):
+            return read_again(self._storage, serve, lambda: True)
 
     def _engine(self) -> Engine:
         """For a call that writes indexes of the metadata table alone."""

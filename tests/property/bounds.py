@@ -24,6 +24,9 @@ HUGE = 1 << 40
 # Below "lakebed.": a low and a high value. Values that one table crosses only in part are low ones as well.
 BOUNDS: dict[str, tuple[float, float]] = {
     "engine.local._ORDERED_BYTES": (0, HUGE),
+    "inputs.base.BATCH_ROWS": (3, 1 << 16),
+    "inputs.base.TABLE_BYTES": (0, HUGE),
+    "inputs.file_formats.TEXT_BYTES": (64, HUGE),
     "filters.ranges._FEW": (0, HUGE),
     # -- what log blocks, HFiles and base files are read and written by
     "format.avro.columns._FEW": (0, HUGE),

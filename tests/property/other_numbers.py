@@ -4,6 +4,7 @@ from __future__ import annotations
 
 OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
+        "inputs.partition_columns": "_INT_BITS _LONG_BITS",
         "concurrency.zookeeper": "_DIGITS",
         "config.settings": "MIB",
         "expressions.bucket": "_HASH_BITS",
@@ -122,6 +123,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "storage.streams": "BLOCK_BYTES CACHE_BLOCKS",
     },
     "seconds, attempts or threads": {
+        "inputs.files": "_READERS",
+        "progress": "DELAY_SECONDS",
         "concurrency.dynamodb": "_HEARD_SECONDS _OF_THE_LEASE",
         "concurrency.heartbeat": "INTERVAL_SECONDS TOLERABLE_MISSES GRACE_SECONDS _STAMP_SECONDS _MOST_SIGHTS",
         "concurrency.hive": "_OF_THE_TIMEOUT",
@@ -165,6 +168,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "timeline.timeline": "_BYTES_A_FILE _MEMORY_OF_A_BYTE",
     },
     "the size of a buffer": {
+        "inputs.csv_rows": "_BLOCK_BYTES",
         "format.parquet_writer": "_SINK_BYTES",
         "format.row_groups.assembled": "_STREAM_BYTES",
     },
@@ -252,6 +256,7 @@ INLINE: dict[str, tuple[str, ...]] = {
         "w.largest * partitions > 4",
         "w.size * w.largest > 1024 * MIB * buckets",
     ),
+    "inputs.json_rows": ("len(given) <= 60",),
     "merge.incoming": ("table.nbytes <= self.memory // 4",),
     "metadata.partitions.stats_codec": ("kind.bit_width < 32",),
     "metadata.store.resharding": ("number > 9999",),

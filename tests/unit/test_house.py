@@ -18,7 +18,7 @@ FACES = ("cli", "spark_source", "api.py", *(path.name for path in SOURCE.glob("t
 ENGINES = frozenset({"LocalEngine", "SparkEngine"})
 MOST_LINES = 700
 # The one public object, with a docstring and an example for each of its methods.
-LONGER = {"table.py": 1150}
+LONGER = {"table.py": 1200}
 # Without the signature and the docstring.
 MOST_BODY_LINES = 70
 
@@ -109,6 +109,7 @@ def test_no_file_and_no_function_is_longer_than_its_bound() -> None:
 PLUG_INS = ("cli/", "storage/", "concurrency/dynamodb.py", "concurrency/hive.py")
 # Modules with one importer, in their own folder, that stay files of their own: each is a concept with a name.
 CONCEPTS = {
+    "engine/shuffle.py": "rows brought together by group, partly in a file",
     "expressions/joda_read.py": "texts to times; joda.py, its counterpart, is times to texts",
     "filters/arrow.py": "conditions as Arrow expressions; sql.py parses them",
     "filters/values.py": "the types of Spark's literals",
@@ -118,6 +119,10 @@ CONCEPTS = {
     "index/bloom/search.py": "files ruled out by ranges and filters",
     "index/bloom/slice_search.py": "log files of one file slice",
     "index/hbase/thrift.py": "one of two wire protocols",
+    "inputs/csv_rows.py": "one format of texts, as json_rows.py is the other",
+    "inputs/file_formats.py": "how one file is read; files.py finds them",
+    "inputs/json_rows.py": "one format of texts, as csv_rows.py is the other",
+    "inputs/partition_columns.py": "columns that folders name",
     "metadata/repeated_keys.py": "damage of the metadata table",
     "metadata/store/expected_files.py": "what completed instants wrote",
     "operations/merge_on_spark.py": "the join and the clauses in Spark's SQL; merge_join.py has them in Arrow",
@@ -212,7 +217,7 @@ MANY_PARAMETERS = {
     "read": 5,
     "services": 2,
     "slices": 4,
-    "table.py": 1,
+    "table.py": 2,
     "table_indexes.py": 2,
     "timeline": 1,
 }

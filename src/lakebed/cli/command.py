@@ -54,7 +54,7 @@ def table_command(
     """A command of a function that gets the table and the options of `--option`, and returns what is printed.
 
     The command takes the table's URI, then the function's own parameters, then `--option`, `--output` and
-    `--storage-option`. `progress` is shown while the function runs; it may name parameters ("upserting {file.name}").
+    `--storage-option`. `progress` is shown while the function runs; it may name parameters ("upserting {file}").
     `details` are further lines for people, made of the result.
     """
 

@@ -4,14 +4,13 @@ buckets.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import lakebed
 from lakebed.cli.command import DryRun, PartitionPaths, open_table, show_result, table_command
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, read_rows, show_rows, working
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, data_files, names, pairs, show_rows, working
 from lakebed.services.change_index import Rescaled
 from lakebed.services.verify import Verification
 
@@ -214,7 +213,7 @@ def _show(found: Verification, output: Form) -> None:
 
 def advise(
     target: Annotated[str, typer.Argument(help="A table, or with --key a file of rows.", show_default=False)],
-    batch: Annotated[Path | None, typer.Option(help="A file with rows as they are written at a time.")] = None,
+    batch: Annotated[str | None, typer.Option(help="A file with rows as they are written at a time.")] = None,
     batch_rows: Annotated[int, typer.Option(help="Instead of a file: how many rows that are.")] = 0,
     key: Annotated[
         list[str] | None,
@@ -229,10 +228,10 @@ def advise(
     storage_option: StorageOptions = None,
 ) -> None:
     """Rank the indexes by what a batch costs: finding its keys, writing, reading. Nothing is written."""
-    written = read_rows(batch) if batch is not None else batch_rows or None
+    written = data_files(batch) if batch is not None else batch_rows or None
     if key:
         advice = lakebed.advise(
-            read_rows(Path(target)),
+            data_files(target),
             key=names(key),
             partition_by=names(partition_by),
             batch=written,

@@ -1,6 +1,4 @@
-"""How answers are shown: a table for people, JSON for programs. How input files are read: Parquet, CSV and JSON
-lines by Arrow.
-"""
+"""How answers are shown: a table for people, JSON for programs. How data files are named."""
 
 from __future__ import annotations
 
@@ -15,20 +13,15 @@ from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, StrEnum
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lakebed.cli.json_file import Rows, read_json_rows
-from lakebed.errors import InvalidOption, InvalidRecord
-from lakebed.wording import count_text
+import lakebed
+from lakebed.progress import display, progress
 
 
 class Form(StrEnum):
@@ -42,6 +35,13 @@ class Form(StrEnum):
     @property
     def is_for_programs(self) -> bool:
         return self is not Form.TABLE
+
+
+class Partitioning(StrEnum):
+    """The values of `--partitioning`."""
+
+    HIVE = "hive"
+    NONE = "none"
 
 
 _SCREENFUL = 20
@@ -79,10 +79,7 @@ def names(given: Sequence[str] | None) -> list[str] | None:
 def working(what: str) -> Generator[None]:
     """Shows on standard error, if that is a terminal, that something goes on and since when; removed when it is
     done."""
-    console = Console(stderr=True)
-    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        progress.add_task(what, total=None)
+    with display(), progress(what):
         yield
 
 
@@ -212,77 +209,13 @@ def _plain(value: object) -> object:
 
 
 Delimiter = Annotated[str | None, typer.Option(help="What separates the fields of a CSV file.")]
-
-_NO_VALUE = re.compile(r"CSV column #(\d+): [^']*'(.*)'", re.DOTALL)
-_OTHER_LENGTH = re.compile(r"Expected \d+ columns, got \d+")
-_DELIMITERS = (";", "\t", "|", ",")
-_KINDS = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
+PartitioningOption = Annotated[
+    Partitioning, typer.Option(help="Whether folders name=value are columns of the rows in them: hive or none.")
+]
 
 
-def read_rows(
-    path: Path, schema: pa.Schema | None = None, delimiter: str | None = None, *, partial: bool = False
-) -> Rows:
-    """The file's rows; its ending gives its format. Columns of a CSV or JSON file that `schema` (a table's) knows are
-    read in its types; an empty field of a CSV file is null. `partial` is for rows that may lack columns."""
-    kind = path.suffix.lower()
-    if kind not in _KINDS:
-        raise InvalidRecord(f"{path} is none of the known kinds of file", hint=f"known: {', '.join(_KINDS)}")
-    if delimiter is not None and kind not in (".csv", ".tsv"):
-        raise InvalidOption(f"--delimiter does not go with {path}", hint="it is for .csv and .tsv files")
-    try:
-        if kind == ".parquet":
-            return pyarrow.parquet.ParquetFile(path).read()
-        if kind in (".csv", ".tsv"):
-            found = _csv(path, schema, delimiter or ("\t" if kind == ".tsv" else ","))
-            if delimiter is None:
-                _check_delimiter(path, found.column_names)
-            return found
-        return read_json_rows(path, {field.name: field.type for field in schema or ()}, partial=partial)
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidRecord(f"{path} cannot be read: {error}", hint="correct the file, or cast the column") from error
-
-
-def _csv(path: Path, schema: pa.Schema | None, delimiter: str) -> pa.Table:
-    if len(delimiter) != 1:
-        raise InvalidOption(f"--delimiter {delimiter!r} is not one character")
-    plain = {f.name: f.type for f in schema or () if not pa.types.is_nested(f.type)}
-    convert = pyarrow.csv.ConvertOptions(column_types=plain, strings_can_be_null=True, quoted_strings_can_be_null=False)
-    options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    try:
-        return pyarrow.csv.read_csv(path, parse_options=options, convert_options=convert)
-    except pa.ArrowInvalid as error:
-        raise _csv_error(path, delimiter, plain, str(error)) from error
-
-
-def _csv_error(path: Path, delimiter: str, types: Mapping[str, pa.DataType], message: str) -> InvalidRecord:
-    """Arrow's error with the line and the column's name, where the line is found."""
-    value, length = _NO_VALUE.search(message), _OTHER_LENGTH.search(message)
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        reader = csv.reader(file, delimiter=delimiter)
-        header = next(reader, [])
-        line = reader.line_num + 1
-        for row in reader:
-            if value and len(row) == len(header) and row[int(value[1])] == value[2]:
-                column = header[int(value[1])]
-                kind = str(types.get(column, "value of the column's type"))
-                return InvalidRecord(
-                    f"{path}, line {line}, column {column}: {value[2]!r} is no {kind}",
-                    hint="correct the value, or leave the field empty for null",
-                    context={"line": line, "column": column, "type": kind},
-                )
-            if length and row and len(row) != len(header):
-                return InvalidRecord(
-                    f"{path}, line {line}: {count_text(len(row), 'field')}, the header has {len(header)}",
-                    hint='correct the line; a value that holds the delimiter is written in "quotes"',
-                    context={"line": line},
-                )
-            line = reader.line_num + 1
-    return InvalidRecord(f"{path} cannot be read: {message}", hint="correct the file, or cast the column")
-
-
-def _check_delimiter(path: Path, names: Sequence[str]) -> None:
-    """Refuse a file that seems to have another one: all its columns would be one."""
-    other = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
-    if other is not None:
-        hint = "name it .tsv" if other == "\t" else f"give the separator of its fields: --delimiter {other!r}"
-        raise InvalidOption(f"{path} has one column, {names[0]!r}", hint=hint)
+def data_files(
+    path: str, delimiter: str | None = None, partitioning: Partitioning = Partitioning.HIVE
+) -> lakebed.DataFiles:
+    """What the commands that take rows read."""
+    return lakebed.DataFiles(path, partitioning=partitioning.value, delimiter=delimiter)

@@ -16,12 +16,14 @@ from lakebed.cli.output import (
     Delimiter,
     Form,
     Output,
+    Partitioning,
+    PartitioningOption,
     StorageOptions,
     Uri,
+    data_files,
     names,
     pairs,
     print_cut,
-    read_rows,
     row_limit,
     show_facts,
     show_rows,
@@ -50,7 +52,10 @@ Limit = Annotated[
     int | None, typer.Option(metavar="N", help="At most this many rows; 0: all. Without it 20, in JSON all.")
 ]
 DataFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="Parquet, CSV, TSV or JSON.", show_default=False)
+    str,
+    typer.Argument(
+        help="Data files: a file, folder or glob (path or URI) of Parquet, CSV, TSV, JSON or Arrow.", show_default=False
+    ),
 ]
 Retries = Annotated[
     int | None,
@@ -204,45 +209,48 @@ def cdc(
     typer.echo(f"next --start {start if cut else found.end}", err=True)
 
 
-@table_command("upserting {file.name}")
+@table_command("upserting {file}")
 def upsert(
     table: lakebed.Table,
     options: dict[str, str],
     file: DataFile,
     partial: Annotated[bool, typer.Option("--partial", help="The file has some of the columns; others stay.")] = False,
     delimiter: Delimiter = None,
+    partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
     """Update rows with known keys, insert the others."""
-    rows = read_rows(file, table.schema, delimiter, partial=partial)
+    rows = data_files(file, delimiter, partitioning)
     return table.upsert(rows, partial=partial, retries=retries, options=options)
 
 
-@table_command("inserting {file.name}")
+@table_command("inserting {file}")
 def insert(
     table: lakebed.Table,
     options: dict[str, str],
     file: DataFile,
     delimiter: Delimiter = None,
+    partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
     """Insert rows without looking for their keys."""
-    return table.insert(read_rows(file, table.schema, delimiter), retries=retries, options=options)
+    return table.insert(data_files(file, delimiter, partitioning), retries=retries, options=options)
 
 
-@table_command("loading {file.name}")
+@table_command("loading {file}")
 def bulk_insert(
     table: lakebed.Table,
     options: dict[str, str],
     file: DataFile,
     delimiter: Delimiter = None,
+    partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
     """Load many rows into new file groups."""
-    return table.bulk_insert(read_rows(file, table.schema, delimiter), retries=retries, options=options)
+    return table.bulk_insert(data_files(file, delimiter, partitioning), retries=retries, options=options)
 
 
-@table_command("writing {file.name}")
+@table_command("writing {file}")
 def insert_overwrite(
     table: lakebed.Table,
     options: dict[str, str],
@@ -251,11 +259,12 @@ def insert_overwrite(
         bool, typer.Option("--table", help="Replace all rows, not those of the partitions alone.")
     ] = False,
     delimiter: Delimiter = None,
+    partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
     """Replace all rows of the partitions that the file's rows fall into."""
     scope = "table" if whole else "partitions"
-    rows = read_rows(file, table.schema, delimiter)
+    rows = data_files(file, delimiter, partitioning)
     return table.insert_overwrite(rows, scope, retries=retries, options=options)
 
 
@@ -343,8 +352,7 @@ def erase(
 def explain(
     uri: Uri,
     file: Annotated[
-        Path | None,
-        typer.Argument(exists=True, dir_okay=False, help="Rows to upsert; without it: a scan.", show_default=False),
+        str | None, typer.Argument(help="Data files to upsert; without them: a scan.", show_default=False)
     ] = None,
     filter_by: Filter = None,
     columns: Columns = None,
@@ -358,7 +366,7 @@ def explain(
     table = open_table(uri, storage_option)
     if file is not None:
         with working("planning"):
-            plan = table.explain(upsert=read_rows(file, table.schema, delimiter), options=pairs(option, "--option"))
+            plan = table.explain(upsert=data_files(file, delimiter), options=pairs(option, "--option"))
         show_result(plan, output)
         return
     show_text(table.scan(columns=names(columns), filter=filter_by, as_of=as_of).explain(), output)

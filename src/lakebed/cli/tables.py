@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow.compute as pc
@@ -20,10 +19,10 @@ from lakebed.cli.output import (
     Output,
     StorageOptions,
     Uri,
+    data_files,
     names,
     pairs,
     print_cut,
-    read_rows,
     row_limit,
     show_facts,
     show_records,
@@ -60,7 +59,7 @@ def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptio
 def create(
     uri: Uri,
     schema_from: Annotated[
-        Path, typer.Option(exists=True, dir_okay=False, help="A Parquet, CSV or JSON-lines file with the columns.")
+        str, typer.Option(help="Data files with the columns: a file, folder or glob of Parquet, CSV, JSON or Arrow.")
     ],
     delimiter: Delimiter = None,
     key: Annotated[
@@ -94,7 +93,7 @@ def create(
     """Make an empty table with the columns of a file."""
     table = lakebed.create(
         uri,
-        read_rows(schema_from, delimiter=delimiter),
+        data_files(schema_from, delimiter),
         type=kind,  # pyright: ignore[reportArgumentType]  # create() checks the word
         key=names(key),
         partition_by=names(partition_by),

@@ -66,7 +66,7 @@ class SliceSource(Protocol):
 
 
 Rows = Any
-"""A handle of rows: a Spark DataFrame, or `lakebed.engine.local.LocalRows`."""
+"""A handle of rows: a Spark DataFrame, or `LocalRows` or `StreamedRows` of `lakebed.engine.local`."""
 
 MapFunction = Callable[[Iterator[pa.RecordBatch], Task], Iterator[pa.RecordBatch]]
 ItemFunction = Callable[[int, Task], Iterator[pa.RecordBatch]]
@@ -114,6 +114,10 @@ class Engine(Protocol):
         ...
 
     def schema(self, rows: Rows) -> pa.Schema: ...
+
+    def has_at_hand(self, rows: Rows) -> bool:
+        """Whether all rows are in the memory of this process."""
+        ...
 
     def derive(self, rows: Rows, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None) -> Rows:
         """Put derived columns in front of the rows' own (or of `keep`, a selection of them), no shuffle."""

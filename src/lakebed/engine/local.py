@@ -1,10 +1,13 @@
-"""The in-process engine: Arrow tables and threads, for small inputs and where there is no Spark."""
+"""The in-process engine: Arrow tables and threads, for small inputs and where there is no Spark. Rows that are too many
+for a table are read batch by batch, as often as the pipeline asks for them.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from typing import Any, Literal
 
@@ -13,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.arrow_data import to_arrow_table
+from lakebed.engine.arrow_data import arrow_rows
 from lakebed.engine.base import (
     GROUP,
     GroupFunction,
@@ -26,8 +29,12 @@ from lakebed.engine.base import (
     choose_group,
     insert_share,
 )
+from lakebed.engine.shuffle import Group, Shuffle
+from lakebed.engine.spill import Spill
 from lakebed.expressions.base import RowExpression
+from lakebed.inputs.base import BATCH_ROWS, TABLE_BYTES, RowSource, first_batches
 from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, POSITION, FileSlice
+from lakebed.progress import progress
 from lakebed.schema.arrow import normalise_batch
 from lakebed.storage.parallel import parallel_map
 
@@ -43,6 +50,56 @@ class LocalRows:
 
     table: pa.Table
 
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+
+@dataclass(frozen=True)
+class StreamedRows:
+    """Rows that are read from their source as they are asked for, through functions of single batches. What needs all
+    of them at once has them in `table`, which is a mapped file where they do not fit into memory. With `sort_by` the
+    rows are sorted within parts of bounded size, each of which is a task."""
+
+    source: RowSource
+    steps: tuple[Callable[[pa.Table], pa.Table], ...]
+    schema: pa.Schema
+    sort_by: tuple[str, ...] = ()
+
+    def then(self, step: Callable[[pa.Table], pa.Table]) -> StreamedRows:
+        """These rows after one more function, whose columns are those that it makes of no rows."""
+        schema = step(self.schema.empty_table()).schema
+        return StreamedRows(self.source, (*self.steps, step), schema, self.sort_by)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        with progress("reading rows", self.source.rows, "rows") as advance:
+            for batch in self.source.batches():
+                table = pa.Table.from_batches([batch])
+                for step in self.steps:
+                    table = step(table)
+                yield from table.combine_chunks().to_batches()
+                advance(batch.num_rows)
+
+    def parts(self) -> Iterator[Iterator[pa.RecordBatch]]:
+        """The rows of each task: all of them, or sorted parts."""
+        if not self.sort_by:
+            yield self.batches()
+            return
+        by = [(name, "ascending") for name in self.sort_by]
+        rest: Iterator[pa.RecordBatch] | None = self.batches()
+        while rest is not None:
+            part, rest = first_batches(rest, TABLE_BYTES)
+            if part:
+                yield iter(pa.Table.from_batches(part).sort_by(by).to_batches(max_chunksize=BATCH_ROWS))
+
+    @cached_property
+    def table(self) -> pa.Table:
+        with Spill(TABLE_BYTES) as spill:
+            spill.extend(self.batches())
+            return spill.table(self.schema)
+
+
+AnyRows = LocalRows | StreamedRows
 
 _attempts = count(1)
 
@@ -61,23 +118,30 @@ class LocalEngine:
         self.note = note
         self._collected = collected
 
-    def rows(self, data: Any) -> LocalRows:
+    def rows(self, data: Any) -> LocalRows | StreamedRows:
         if self._collected is not None and self._collected[0] is data:
             return LocalRows(self._collected[1])
-        return LocalRows(to_arrow_table(data))
+        rows = data if isinstance(data, RowSource) else arrow_rows(data, {})
+        return StreamedRows(rows, (), rows.schema) if isinstance(rows, RowSource) else LocalRows(rows)
 
     def from_arrow(self, table: pa.Table) -> LocalRows:
         return LocalRows(table)
 
-    def schema(self, rows: LocalRows) -> pa.Schema:
-        return rows.table.schema
+    def schema(self, rows: AnyRows) -> pa.Schema:
+        return rows.schema
 
-    def estimated_rows(self, rows: LocalRows, row_bytes: float) -> int | None:
-        return rows.table.num_rows
+    def has_at_hand(self, rows: AnyRows) -> bool:
+        return isinstance(rows, LocalRows)
 
-    def derive(
-        self, rows: LocalRows, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None
-    ) -> LocalRows:
+    def estimated_rows(self, rows: AnyRows, row_bytes: float) -> int | None:
+        if isinstance(rows, LocalRows):
+            return rows.table.num_rows
+        size = rows.source.nbytes
+        return rows.source.rows if rows.source.rows is not None or size is None else round(size / row_bytes)
+
+    def derive(self, rows: AnyRows, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None) -> AnyRows:
+        if isinstance(rows, StreamedRows):
+            return rows.then(lambda table: self.derive(LocalRows(table), columns, keep).table)
         table = rows.table
         kept = [n for n in (table.column_names if keep is None else keep) if n not in columns]
         parts: dict[str, list[pa.Array]] = {name: [] for name in columns}
@@ -88,13 +152,17 @@ class LocalEngine:
         chosen = table.select(kept)
         return LocalRows(pa.table([*derived, *chosen.columns], names=[*columns, *kept]))
 
-    def filter(self, rows: LocalRows, predicate: RowExpression) -> LocalRows:
+    def filter(self, rows: AnyRows, predicate: RowExpression) -> AnyRows:
+        if isinstance(rows, StreamedRows):
+            return rows.then(lambda table: self.filter(LocalRows(table), predicate).table)
         mask = self.derive(rows, {"mask": predicate}, keep=[]).table.column("mask")
         return LocalRows(rows.table.filter(mask))
 
-    def map(self, rows: LocalRows, fn: MapFunction, schema: pa.Schema) -> LocalRows:
-        task = Task(attempt=next(_attempts))
-        return LocalRows(pa.Table.from_batches(fn(iter(rows.table.to_batches()), task), schema))
+    def map(self, rows: AnyRows, fn: MapFunction, schema: pa.Schema) -> LocalRows:
+        attempt = next(_attempts)
+        parts = rows.parts() if isinstance(rows, StreamedRows) else [iter(rows.table.to_batches())]
+        done = [list(fn(part, Task(at, 0, attempt))) for at, part in enumerate(parts)]
+        return LocalRows(pa.Table.from_batches([batch for batches in done for batch in batches], schema))
 
     def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> LocalRows:
         attempt = next(_attempts)
@@ -105,18 +173,28 @@ class LocalEngine:
         results = parallel_map(run, list(range(count)), self._threads)
         return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
 
-    def map_by_key(self, rows: LocalRows, key: str, fn: MapFunction) -> LocalRows:
-        return self.map(rows, fn, rows.table.schema)
+    def map_by_key(self, rows: AnyRows, key: str, fn: MapFunction) -> LocalRows:
+        return self.map(LocalRows(rows.table), fn, rows.schema)
 
-    def head(self, rows: LocalRows, count: int) -> LocalRows:
-        return LocalRows(rows.table.slice(0, count))
+    def head(self, rows: AnyRows, count: int) -> LocalRows:
+        if isinstance(rows, LocalRows):
+            return LocalRows(rows.table.slice(0, count))
+        part: list[pa.RecordBatch] = []
+        for batch in rows.batches():
+            part.append(batch.slice(0, count))
+            count -= part[-1].num_rows
+            if count <= 0:
+                break
+        return LocalRows(pa.Table.from_batches(part, rows.schema))
 
-    def sort(self, rows: LocalRows, by: Sequence[str], scope: Literal["task", "table"]) -> LocalRows:
+    def sort(self, rows: AnyRows, by: Sequence[str], scope: Literal["task", "table"]) -> AnyRows:
+        if isinstance(rows, StreamedRows) and scope == "task":
+            return replace(rows, sort_by=tuple(by))
         return LocalRows(rows.table.sort_by([(name, "ascending") for name in by]))
 
     def group_map(
         self,
-        rows: LocalRows,
+        rows: AnyRows,
         fn: GroupFunction,
         schema: pa.Schema,
         *,
@@ -124,6 +202,8 @@ class LocalEngine:
         one_group_per_task: bool,
         derivable: Mapping[str, RowExpression] | None = None,
     ) -> LocalRows:
+        if isinstance(rows, StreamedRows):
+            return self._group_map_streamed(rows, fn, schema)
         order, found = _grouped(rows.table, next(_attempts))
         table, is_ordered = rows.table, len(found) < 2
         if not is_ordered and table.nbytes <= _ORDERED_BYTES:
@@ -138,9 +218,29 @@ class LocalEngine:
             else:
                 part = table.take(pa.array(order[group.start : group.stop]))
             batches = iter(part.to_batches(max_chunksize=1 << 16))
-            return list(function(group.partition, group.number, batches, group.task))
+            done = list(function(group.partition, group.number, batches, group.task))
+            advance(1)
+            return done
 
-        results = parallel_map(run, found, self._threads)
+        with progress("writing file groups", len(found)) as advance:
+            results = parallel_map(run, found, self._threads)
+        return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
+
+    def _group_map_streamed(self, rows: StreamedRows, fn: GroupFunction, schema: pa.Schema) -> LocalRows:
+        attempt = next(_attempts)
+        with Shuffle(TABLE_BYTES) as shuffle:
+            for batch in rows.batches():
+                shuffle.add(batch)
+
+            def run(task: tuple[int, Group]) -> list[pa.RecordBatch]:
+                at, (partition, number) = task
+                written = list(fn(partition, number, shuffle.read((partition, number)), Task(at, 0, attempt)))
+                advance(1)
+                return written
+
+            tasks = list(enumerate(shuffle.finish()))
+            with progress("writing file groups", len(tasks)) as advance:
+                results = parallel_map(run, tasks, self._threads)
         return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> LocalRows:
@@ -157,8 +257,8 @@ class LocalEngine:
 
     def join(
         self,
-        rows: LocalRows,
-        others: LocalRows,
+        rows: AnyRows,
+        others: AnyRows,
         on: Sequence[str],
         how: Literal["left", "inner"],
         *,
@@ -175,15 +275,17 @@ class LocalEngine:
                 result = result.append_column(name, others.table.column(name).take(joined.column("_right")))
         return LocalRows(result)
 
-    def distinct(self, rows: LocalRows) -> LocalRows:
+    def distinct(self, rows: AnyRows) -> LocalRows:
         names = rows.table.column_names
         return LocalRows(rows.table.group_by(names, use_threads=False).aggregate([]).select(names))
 
-    def union(self, parts: Sequence[LocalRows]) -> LocalRows:
-        names = parts[0].table.column_names
+    def union(self, parts: Sequence[AnyRows]) -> LocalRows:
+        names = parts[0].schema.names
         return LocalRows(pa.concat_tables([p.table.select(names) for p in parts]))
 
-    def route(self, rows: LocalRows, updates: pa.Table, inserts: pa.Table) -> LocalRows:
+    def route(self, rows: AnyRows, updates: pa.Table, inserts: pa.Table) -> AnyRows:
+        if isinstance(rows, StreamedRows):
+            return rows.then(lambda table: self.route(LocalRows(table), updates, inserts).table)
         table = rows.table
         tagged = self.join(
             LocalRows(table.select([PARTITION_PATH, FILE_ID])),
@@ -196,7 +298,9 @@ class LocalEngine:
         group = pc.coalesce(group, fresh)
         return LocalRows(table.drop_columns([FILE_ID, INSTANT]).append_column(GROUP, group))
 
-    def aggregate(self, rows: LocalRows, by: Sequence[str], sums: Sequence[str] = ()) -> pa.Table:
+    def aggregate(self, rows: AnyRows, by: Sequence[str], sums: Sequence[str] = ()) -> pa.Table:
+        if isinstance(rows, StreamedRows):
+            return self._aggregate_streamed(rows, by, sums)
         asked = [([], "count_all"), *((name, "sum") for name in sums)]
         counted = rows.table.group_by(list(by), use_threads=False).aggregate(asked).rename_columns([*by, "rows", *sums])
         for name in sums:
@@ -204,13 +308,26 @@ class LocalEngine:
             counted = counted.set_column(counted.schema.get_field_index(name), name, summed)
         return counted
 
-    def collect(self, rows: LocalRows) -> pa.Table:
+    def _aggregate_streamed(self, rows: StreamedRows, by: Sequence[str], sums: Sequence[str]) -> pa.Table:
+        """Counts of each batch, added up."""
+        names = [*by, *sums]
+        batches = rows.batches() if rows.steps or not names else rows.source.batches(names)
+        total = self.aggregate(LocalRows(rows.schema.empty_table()), by, sums)
+        for batch in batches:
+            part = self.aggregate(LocalRows(pa.Table.from_batches([batch])), by, sums)
+            both = pa.concat_tables([total, part.select(total.column_names).cast(total.schema)])
+            counts = [(name, "sum") for name in ("rows", *sums)]
+            added = both.group_by(list(by), use_threads=False).aggregate(counts)
+            total = added.rename_columns([*by, "rows", *sums]).cast(total.schema)
+        return total
+
+    def collect(self, rows: AnyRows) -> pa.Table:
         return rows.table
 
-    def persist(self, rows: LocalRows) -> LocalRows:
+    def persist(self, rows: AnyRows) -> AnyRows:
         return rows
 
-    def release(self, rows: LocalRows) -> None:
+    def release(self, rows: AnyRows) -> None:
         return None
 
 

@@ -97,6 +97,9 @@ class SparkEngine:
     def schema(self, rows: DataFrame) -> pa.Schema:
         return spark_json_to_arrow(rows.schema.json())
 
+    def has_at_hand(self, rows: DataFrame) -> bool:
+        return False
+
     def estimated_rows(self, rows: DataFrame, row_bytes: float) -> int | None:
         size = estimated_bytes(rows)
         return None if size is None else round(size / row_bytes)

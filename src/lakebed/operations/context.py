@@ -15,7 +15,7 @@ import pyarrow.types as pt
 from lakebed.config.features import check_write
 from lakebed.config.options import Options, service_settings
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.arrow_data import arrow_rows, check_same_columns
+from lakebed.engine.arrow_data import arrow_rows
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.base import Column, RowExpression
@@ -26,6 +26,8 @@ from lakebed.handles.file_writer import FileFormat
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
+from lakebed.inputs.files import DataFiles
+from lakebed.inputs.python_rows import check_same_columns
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.column_stats import columns_with_stats
 from lakebed.model import DERIVED, IS_DELETED_COLUMN, META_COLUMNS, OPERATION_COLUMN, has_completion_times
@@ -429,9 +431,12 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     name, if no other column has it; one of Arrow's type null (Spark's void) gets the table's type."""
     engine = context.engine
     types = {f.name: f.type for f in context.opened.schema}
+    in_any_case = {name.lower(): kind for name, kind in types.items()} | types
+    if isinstance(data, DataFiles):
+        data = data.read(in_any_case, partial=context.settings.partial)
     if context.settings.partial and isinstance(data, list | tuple):
         check_same_columns(data)
-    rows = engine.rows(arrow_rows(data, {name.lower(): kind for name, kind in types.items()} | types))
+    rows = engine.rows(arrow_rows(data, in_any_case))
     given = engine.schema(rows)
     check_names(given.names)
     named = (*context.keys.key_fields, *context.keys.partition_fields, *context.config.ordering_fields)

@@ -21,7 +21,7 @@ from lakebed.config.options import (
     service_properties,
     with_table_settings,
 )
-from lakebed.engine.arrow_data import is_read_once, to_arrow_table
+from lakebed.engine.arrow_data import arrow_rows, is_read_once
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import collect_within, most_collected_bytes
@@ -75,7 +75,7 @@ def run_again(
         try:
             context = make_context()
             if lost == 0 and is_read_once(data) and retries_of(context):
-                data = to_arrow_table(data)
+                data = arrow_rows(data, {})
             result = verb(context, data)
         except MISSING as error:
             # an action left the timeline, or a file was cleaned, while the write was planned
@@ -358,7 +358,7 @@ def _default_operation(config: TableConfig) -> str:
 def _repeatable(engine: Engine, df: Any) -> Any:
     """Data that can be looked at twice: a stream can be read once, a DataFrame is evaluated once."""
     if session_of(df) is None:
-        return to_arrow_table(df)
+        return arrow_rows(df, {})
     return df if engine.is_distributed else engine.rows(df).table
 
 

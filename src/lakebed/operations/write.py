@@ -39,8 +39,8 @@ def prepare(context: WriteContext, rows: Rows, schema: TableSchema) -> Rows:
 
 def check_partitions(context: WriteContext, rows: Rows) -> None:
     """Raise `InvalidRecord` for values that make no partition path of the table, where the rows are at hand: what a
-    DataFrame holds is seen by the tasks alone, which refuse such a path too."""
-    if not context.engine.is_distributed and context.keys.partition_fields:
+    DataFrame or a stream holds is seen by the tasks alone, which refuse such a path too."""
+    if context.engine.has_at_hand(rows) and context.keys.partition_fields:
         context.path_check.require_values(context.engine.collect(rows))
 
 

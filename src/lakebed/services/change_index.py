@@ -26,10 +26,10 @@ from lakebed.model import RECORD_INDEX, Action, CommitMetadata, FileGroupId, Fil
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.overwrite import match_partitions
 from lakebed.operations.transaction import Transaction, TransactionHooks, WriteTransaction
+from lakebed.progress import progress
 from lakebed.properties.file import load_table_config
 from lakebed.services.change_index_plan import RescalePlan, plan_moves
 from lakebed.services.compaction import groups_in_plans
-from lakebed.services.service import progress
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.rollback import encode_requested_replace
@@ -239,7 +239,7 @@ def run_moves(engine: Engine, mover: BucketMover, moves: tuple[Move, ...]) -> li
     if not moves:
         return []
     ordered = tuple(sorted(moves, key=lambda move: -move.size))
-    with progress(f"moving the rows of {len(moves)} buckets", len(moves), counted=False):
+    with progress(f"moving the rows of {len(moves)} buckets", len(moves)):
         done = engine.spread(len(ordered), replace(mover, moves=ordered), STATUS_SCHEMA)
         return checked_statuses(engine.collect(done))
 
@@ -255,7 +255,7 @@ def _shuffle(engine: Engine, mover: BucketMover, slices: tuple[FileSlice, ...]) 
             by_path.setdefault(one.partition, []).append(one)
         numbers = {path: tuple(range(mover.key_hash.in_partition(path).groups)) for path in by_path}
         return run_moves(engine, mover, tuple(Move(p, tuple(some), numbers[p]) for p, some in by_path.items()))
-    with progress(f"moving the rows of {count_text(len(slices), 'file slice')}", len(slices), counted=False):
+    with progress(f"moving the rows of {count_text(len(slices), 'file slice')}", len(slices)):
         reader = SliceNumberer(mover, slices)
         rows = engine.spread(len(slices), reader, reader.schema)
         written = engine.group_map(rows, BucketWriter(mover), STATUS_SCHEMA, groups=None, one_group_per_task=False)

@@ -30,6 +30,7 @@ from lakebed.policies.cleaning import (
     retain_versions,
     superseded_partitions,
 )
+from lakebed.progress import progress
 from lakebed.services.driver import (
     NothingToDo,
     PlannedService,
@@ -38,7 +39,7 @@ from lakebed.services.driver import (
     ServiceState,
     run_service,
 )
-from lakebed.services.service import PlanBody, ServiceTransaction, progress
+from lakebed.services.service import PlanBody, ServiceTransaction
 from lakebed.slices.listing import PARTITION_METADATA, Listing, list_metadata, list_table
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
@@ -377,7 +378,7 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
         started = time.monotonic()
         files = {partition: _data_files(partition, names) for partition, names in clean_files(plan).items()}
         count = sum(map(len, files.values()))
-        with progress(f"deleting {count_text(count, 'file')}", count, counted=True) as advance:
+        with progress(f"deleting {count_text(count, 'file')}", count) as advance:
             for partition, names in files.items():
                 delete_files(tx.storage, partition, names, lambda _: advance(1))
         done, gone = finish_clean(tx, plan, files, int((time.monotonic() - started) * 1000))

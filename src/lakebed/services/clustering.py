@@ -26,6 +26,7 @@ from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.rollback import files_named, roll_back
 from lakebed.operations.transaction import Transaction, TransactionHooks
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
+from lakebed.progress import progress
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.column_names import did_you_mean
 from lakebed.services.compaction import groups_in_plans
@@ -37,7 +38,7 @@ from lakebed.services.driver import (
     ServiceState,
     run_service,
 )
-from lakebed.services.service import ServiceTransaction, progress
+from lakebed.services.service import ServiceTransaction
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import (
@@ -287,7 +288,7 @@ def _writer(
 def _run(context: WriteContext, writer: GroupClusterer, planned: PlannedClustering) -> list[WriteStatus]:
     """A task for each group, on Spark or in this process."""
     engine, count = context.engine, len(planned.operations)
-    with progress(f"clustering {count} groups of file slices", count, counted=False):
+    with progress(f"clustering {count} groups of file slices"):
         rows = engine.from_arrow(clustering_rows(planned.operations))
         mapped = engine.group_map(rows, writer, STATUS_SCHEMA, groups=count, one_group_per_task=True)
         return checked_statuses(engine.collect(mapped))

@@ -28,6 +28,7 @@ from lakebed.policies.compaction import (
     last_compaction,
     plan_compaction,
 )
+from lakebed.progress import Advance, progress
 from lakebed.services.driver import (
     NothingToDo,
     PlannedService,
@@ -36,7 +37,7 @@ from lakebed.services.driver import (
     ServiceState,
     run_service,
 )
-from lakebed.services.service import Advance, ServiceTransaction, progress
+from lakebed.services.service import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.commit import commit_from_record
 from lakebed.timeline.bodies.plans import (
@@ -310,7 +311,7 @@ def run_operations(
     if not operations:
         return []
     engine = context.engine
-    with progress(what, len(operations), counted=not engine.is_distributed) as advance:
+    with progress(what, None if engine.is_distributed else len(operations)) as advance:
         fn = writer if engine.is_distributed else _Counted(writer, advance)
         rows = engine.from_arrow(operation_rows(operations))
         mapped = engine.group_map(rows, fn, COMPACTED_SCHEMA, groups=len(operations), one_group_per_task=True)

@@ -7,12 +7,9 @@ completed, never in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from lakebed.concurrency.conflicts import check_nothing_undone, is_requested, is_rolled_back
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat, writer_of
@@ -206,20 +203,3 @@ class ServiceTransaction(Transaction):
         if len(completed) > 1:
             return "another process completed it"
         return self.hooks.reason_to_take_back(self, timeline)
-
-
-Advance = Callable[[int], None]
-
-
-@contextmanager
-def progress(what: str, total: int, *, counted: bool) -> Generator[Advance]:
-    """Shows that something goes on, since when and (if it is `counted`) how far; removed when it is done. Gives what is
-    called with the number of parts that are done."""
-    console = Console(stderr=True)
-    columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
-    if counted:
-        columns += [BarColumn(), MofNCompleteColumn()]
-    shown = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal)
-    with shown:
-        task = shown.add_task(what, total=total if counted else None)
-        yield lambda parts: shown.advance(task, parts)

@@ -1,16 +1,14 @@
-"""Rows of a JSON file: an object a line, objects over several lines, or an array of objects. Columns that a table has
+"""Rows of a JSON text: an object a line, objects over several lines, or an array of objects. Columns that a table has
 get its types; columns that no object names are not in the rows.
 """
 
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import time
-from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -25,26 +23,25 @@ _MARKS = re.compile(r"[\s,]*")
 _FAILURES = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-def read_json_rows(path: Path, types: Mapping[str, pa.DataType], *, partial: bool = False) -> Rows:
-    """The objects of the file as rows: a table, or dicts with values of these types where Arrow cannot read them.
+def read_json_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], *, partial: bool = False) -> Rows:
+    """The objects of the text as rows: a table, or dicts with values of these types where Arrow cannot read them.
 
     In columns of `types` (a table's, by name) texts that hold numbers, dates or times are such values, numbers are
     texts where the column is one, and binary values are base64. With `partial` rows that have nulls are dicts, which
     tell a null from a column that the object lacks.
 
-    Raises `InvalidRecord` with the line of what is no JSON, or with the row, column and value that do not fit.
+    Raises `InvalidRecord` with the file (`name`) and line of what is no JSON, or with the row, column and value that do
+    not fit.
     """
     types = {**{name.lower(): kind for name, kind in types.items()}, **types}
     table = lines = None
-    with path.open("rb") as file:
-        first = next((text[:1] for line in file if (text := line.strip())), b"")
-    if first == b"{":
-        table = _by_arrow(str(path), types)
+    if data.lstrip()[:1] == b"{":
+        table = _by_arrow(data, types)
     if table is None:
-        lines = _lines(path)
-        table = _by_arrow(io.BytesIO("\n".join(lines).encode()), types)
+        lines = _lines(data, name)
+        table = _by_arrow("\n".join(lines).encode(), types)
     if table is None or (partial and any(column.null_count for column in table.columns)):
-        return _by_values([_object(line, at) for at, line in enumerate(lines or _lines(path))], types)
+        return _by_values([_object(line, at) for at, line in enumerate(lines or _lines(data, name))], types)
     return table
 
 
@@ -53,7 +50,7 @@ def _type_of(name: str, types: Mapping[str, pa.DataType]) -> pa.DataType | None:
     return types.get(name) or types.get(name.lower())
 
 
-def _by_arrow(source: str | io.BytesIO, types: Mapping[str, pa.DataType]) -> pa.Table | None:
+def _by_arrow(source: bytes, types: Mapping[str, pa.DataType]) -> pa.Table | None:
     """What Arrow reads of an object a line; None where it cannot, or reads something else than is meant."""
     readable = {name: kind for name, kind in types.items() if not _is_read_by_value(kind)}
     try:
@@ -72,10 +69,9 @@ def _by_arrow(source: str | io.BytesIO, types: Mapping[str, pa.DataType]) -> pa.
     return None if any(_is_read_by_value(_type_of(name, types)) for name in table.column_names) else table
 
 
-def _arrow_table(source: str | io.BytesIO, types: Mapping[str, pa.DataType]) -> pa.Table:
-    if not isinstance(source, str):
-        source.seek(0)
-    return pj.read_json(source, parse_options=pj.ParseOptions(explicit_schema=pa.schema(list(types.items()))))
+def _arrow_table(source: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:
+    options = pj.ParseOptions(explicit_schema=pa.schema(list(types.items())))
+    return pj.read_json(pa.BufferReader(source), parse_options=options)
 
 
 def _is_read_by_value(kind: pa.DataType | None) -> bool:
@@ -99,10 +95,10 @@ def _is_text(kind: pa.DataType) -> bool:
     return pt.is_string(kind) or pt.is_large_string(kind)
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(data: bytes, path: str) -> list[str]:
     """The text of each object, in one line."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidRecord(f"{path} is no UTF-8 text: {error}", hint="save it as UTF-8") from error
     at, end = len(text) - len(text.lstrip()), len(text.rstrip())
@@ -169,7 +165,7 @@ def _by_values(rows: Sequence[dict[str, Any]], types: Mapping[str, pa.DataType])
     if new:
         texts = "\n".join(json.dumps({name: value for name, value in row.items() if name in new}) for row in rows)
         try:
-            inferred = _arrow_table(io.BytesIO(texts.encode()), {}).to_pylist()
+            inferred = _arrow_table(texts.encode(), {}).to_pylist()
         except pa.ArrowException as error:
             names = ", ".join(sorted(new))
             raise InvalidRecord(f"{names}: values of several types: {error}", hint="correct the file") from error

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.cli.json_file import Rows, read_json_rows
 from lakebed.engine.arrow_data import of_python, to_arrow_table
 from lakebed.errors import InvalidRecord
+from lakebed.inputs.json_rows import Rows, read_json_rows
 
 TYPES: dict[str, pa.DataType] = {
     "id": pa.int64(),
@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 
 def rows(file: Path, text: str, types: dict[str, pa.DataType] = TYPES) -> list[dict[str, Any]]:
     file.write_text(text, encoding="utf-8")
-    return table_of(read_json_rows(file, types), types).to_pylist()
+    return table_of(read_json_rows(file.read_bytes(), str(file), types), types).to_pylist()
 
 
 def table_of(given: Rows, types: dict[str, pa.DataType] = TYPES) -> pa.Table:
@@ -52,7 +52,7 @@ def test_columns_that_no_object_names_are_not_in_the_rows(file: Path) -> None:
 
 def test_a_column_that_is_null_in_every_object_is_in_the_rows_with_its_type(file: Path) -> None:
     assert rows(file, '{"id": 1, "fare": null}\n') == [{"id": 1, "fare": None}]
-    assert table_of(read_json_rows(file, TYPES)).schema.field("fare").type == pa.float64()
+    assert table_of(read_json_rows(file.read_bytes(), str(file), TYPES)).schema.field("fare").type == pa.float64()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_lines_arrays_and_objects_over_several_lines_are_the_same_rows(file: Pat
 def test_a_value_is_read_as_the_columns_type_has_it(file: Path, name: str, given: Any, expected: Any) -> None:
     for text in (json.dumps({name: given}), json.dumps([{name: given}, {name: None}])):
         assert rows(file, text)[0] == {name: expected}
-        assert table_of(read_json_rows(file, TYPES)).schema.field(name).type == TYPES[name]
+        assert table_of(read_json_rows(file.read_bytes(), str(file), TYPES)).schema.field(name).type == TYPES[name]
 
 
 def test_a_numbers_digits_are_all_in_a_decimal_and_in_a_text(file: Path) -> None:
@@ -147,4 +147,4 @@ def test_an_error_names_the_row_the_column_and_the_value(file: Path, text: str, 
 def test_partial_rows_tell_a_null_from_a_column_that_an_object_lacks(file: Path, form: str) -> None:
     objects = [{"id": 1, "fare": None, "new": 3}, {"id": 2, "new": None}]
     file.write_text("\n".join(map(json.dumps, objects)) if form == "lines" else json.dumps(objects))
-    assert read_json_rows(file, TYPES, partial=True) == objects
+    assert read_json_rows(file.read_bytes(), str(file), TYPES, partial=True) == objects

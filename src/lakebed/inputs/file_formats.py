@@ -1,0 +1,249 @@
+"""How one data file is read, by the ending of its name: Parquet, Arrow IPC, CSV and JSON."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebed.errors import CorruptFile, InvalidRecord
+from lakebed.inputs.base import BATCH_ROWS
+from lakebed.inputs.csv_rows import csv_batches, read_csv_rows
+from lakebed.inputs.json_rows import read_json_rows
+from lakebed.inputs.python_rows import of_python
+from lakebed.storage.base import Storage
+
+# CSV and JSON files of no more bytes are parsed as a whole, longer ones in parts.
+TEXT_BYTES = 32 << 20
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_TEXTS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+_ENDINGS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    **_TEXTS,
+}
+ENDINGS_TEXT = ", ".join(_ENDINGS)
+
+
+def format_of(name: str) -> str | None:
+    """The format of a file by the ending of its name; None for an unknown one.
+
+    >>> format_of("part-0.snappy.parquet"), format_of("rows.csv.gz"), format_of("rows.xlsx")
+    ('parquet', 'csv', None)
+    """
+    name = name.lower().rpartition("/")[2]
+    stem, dot, last = name.rpartition(".")
+    if dot + last in _CODECS:
+        _, dot, inner = stem.rpartition(".")
+        return _TEXTS.get(dot + inner)
+    return _ENDINGS.get(dot + last) if dot else None
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file in storage. `label` is what an error calls it."""
+
+    storage: Storage
+    path: str
+    size: int
+    label: str
+
+    @contextmanager
+    def opened(self) -> Generator[Any]:
+        """The file's bytes, without their compression; errors of Arrow name the file."""
+        codec = next((codec for end, codec in _CODECS.items() if self.path.lower().endswith(end)), None)
+        try:
+            with self.storage.open_input(self.path, self.size) as file:
+                yield file if codec is None else pa.CompressedInputStream(file, codec)
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise CorruptFile(
+                f"{self.label} cannot be read: {error}",
+                hint="correct the file, or leave it out",
+                context={"path": self.label},
+            ) from error
+
+
+@dataclass(frozen=True)
+class FileShape:
+    """What is known of a file before its rows are read: columns, and where the file names them rows and bytes in
+    memory."""
+
+    schema: pa.Schema
+    rows: int | None = None
+    nbytes: int | None = None
+
+
+class Format(ABC):
+    """One format of files. `infers`: types of columns follow from the values, where `types` has none."""
+
+    infers = False
+
+    @abstractmethod
+    def shape(self, file: DataFile) -> FileShape: ...
+
+    @abstractmethod
+    def batches(self, file: DataFile, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows in these columns; `schema` is that of all files together."""
+        ...
+
+
+class ParquetFormat(Format):
+    def shape(self, file: DataFile) -> FileShape:
+        with file.opened() as opened:
+            parquet = _parquet(opened)
+            footer = parquet.metadata
+            size = sum(footer.row_group(at).total_byte_size for at in range(footer.num_row_groups))
+            return FileShape(parquet.schema_arrow, footer.num_rows, size)
+
+    def batches(self, file: DataFile, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with file.opened() as opened:
+            yield from _parquet(opened).iter_batches(batch_size=BATCH_ROWS, columns=list(columns), use_threads=True)
+
+
+def _parquet(opened: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(opened, pre_buffer=False, coerce_int96_timestamp_unit="us")
+
+
+class ArrowFormat(Format):
+    """Arrow IPC, as a file or as a stream."""
+
+    def shape(self, file: DataFile) -> FileShape:
+        with file.opened() as opened:
+            return FileShape(_ipc(opened).schema, None, file.size)
+
+    def batches(self, file: DataFile, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with file.opened() as opened:
+            reader = _ipc(opened)
+            if isinstance(reader, pa.RecordBatchFileReader):
+                parts: Iterator[pa.RecordBatch] = map(reader.get_batch, range(reader.num_record_batches))
+            else:
+                parts = iter(reader)
+            for part in parts:
+                for start in range(0, part.num_rows, BATCH_ROWS):
+                    yield part.select(list(columns)).slice(start, BATCH_ROWS)
+
+
+def _ipc(opened: Any) -> Any:
+    try:
+        return pa.ipc.open_file(opened)
+    except pa.ArrowInvalid:
+        opened.seek(0)
+        return pa.ipc.open_stream(opened)
+
+
+@dataclass
+class TextFormat(Format):
+    """CSV and JSON. `types` are columns of a table, which are read in its types."""
+
+    types: Mapping[str, pa.DataType]
+    infers = True
+    _parsed: dict[str, pa.Table] = field(default_factory=dict[str, pa.Table], init=False)
+
+    def shape(self, file: DataFile) -> FileShape:
+        data = _all_bytes(file)
+        if data is None:
+            return FileShape(self.long_schema(file))
+        table = self.parse(data, file.label, self.types)
+        self._parsed = {file.path: table}  # of one file, so that it is not parsed twice
+        return FileShape(table.schema, table.num_rows, table.nbytes)
+
+    def batches(self, file: DataFile, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        table = self._parsed.get(file.path)
+        if table is None or not table.schema.equals(schema):
+            types = {f.name: f.type for f in schema if not pa.types.is_null(f.type)}
+            data = _all_bytes(file)
+            if data is None:
+                yield from self.long_batches(file, types)
+                return
+            table = self.parse(data, file.label, types)
+        yield from table.to_batches(max_chunksize=BATCH_ROWS)
+
+    @abstractmethod
+    def parse(self, data: bytes, label: str, types: Mapping[str, pa.DataType]) -> pa.Table: ...
+
+    @abstractmethod
+    def long_schema(self, file: DataFile) -> pa.Schema: ...
+
+    @abstractmethod
+    def long_batches(self, file: DataFile, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]: ...
+
+
+def _all_bytes(file: DataFile) -> bytes | None:
+    """The text, where it is no longer than `TEXT_BYTES`."""
+    with file.opened() as opened:
+        data = opened.read(TEXT_BYTES + 1)
+    return data if len(data) <= TEXT_BYTES else None
+
+
+@dataclass
+class CsvFormat(TextFormat):
+    delimiter: str | None = None
+
+    def parse(self, data: bytes, label: str, types: Mapping[str, pa.DataType]) -> pa.Table:
+        return read_csv_rows(data, label, types, self.delimiter)
+
+    def long_schema(self, file: DataFile) -> pa.Schema:
+        with file.opened() as opened:
+            return csv_batches(opened, file.label, self.types, self.delimiter)[0]
+
+    def long_batches(self, file: DataFile, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        with file.opened() as opened:
+            yield from csv_batches(opened, file.label, types, self.delimiter)[1]
+
+
+class JsonFormat(TextFormat):
+    def parse(self, data: bytes, label: str, types: Mapping[str, pa.DataType]) -> pa.Table:
+        rows = read_json_rows(data, label, types)
+        return rows if isinstance(rows, pa.Table) else of_python(rows, types)
+
+    def long_schema(self, file: DataFile) -> pa.Schema:
+        with file.opened() as opened:
+            parts = [self.parse(text, file.label, self.types).schema for text in _parts_of_lines(opened, file)]
+        return pa.unify_schemas(parts, promote_options="permissive")
+
+    def long_batches(self, file: DataFile, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        with file.opened() as opened:
+            for text in _parts_of_lines(opened, file):
+                yield from self.parse(text, file.label, types).to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _parts_of_lines(opened: Any, file: DataFile) -> Iterator[bytes]:
+    """The text in parts of complete lines. Raises `InvalidRecord` where it has no object a line."""
+    rest = b""
+    while data := opened.read(TEXT_BYTES):
+        if not rest and data.lstrip()[:1] == b"[":
+            break
+        lines, newline, rest = (rest + data).rpartition(b"\n")
+        if newline and not lines.lstrip().startswith(b"{"):
+            break
+        if newline:
+            yield lines
+    else:
+        if rest.strip():
+            yield rest
+        return
+    raise InvalidRecord(
+        f"{file.label} is longer than {TEXT_BYTES >> 20} MiB and has no object a line",
+        hint="write an object a line (.jsonl), or split the file",
+        context={"path": file.label},
+    )
+
+
+def reader_of(name: str, types: Mapping[str, pa.DataType], delimiter: str | None) -> Format:
+    """What reads files of the format."""
+    if name == "parquet":
+        return ParquetFormat()
+    if name == "arrow":
+        return ArrowFormat()
+    return CsvFormat(types, delimiter) if name == "csv" else JsonFormat(types)

@@ -1,0 +1,362 @@
+"""Data files as rows: a file, a folder with all files below it, or a glob, in any storage that a table may be in."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import translate
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict
+from lakebed.inputs.base import BATCH_ROWS, RowSource
+from lakebed.inputs.file_formats import ENDINGS_TEXT, DataFile, FileShape, Format, format_of, reader_of
+from lakebed.inputs.json_rows import Rows, read_json_rows
+from lakebed.inputs.partition_columns import Texts, check_same_names, inferred_type, texts_of, value_of
+from lakebed.schema.conversion import cast_column
+from lakebed.storage import FileInfo, Storage, open_storage
+from lakebed.storage.base import parse_uri
+from lakebed.storage.parallel import parallel_map
+
+Partitioning = Literal["hive", "none"]
+_GLOB = re.compile(r"[*?\[]")
+_READERS = 16
+# Folders that make a folder a table, whose files are not all rows of it.
+_TABLES = {
+    ".hoodie": ("a Hudi table", "lakebed.open({path!r}).scan().to_arrow() reads its rows"),
+    "_delta_log": ("a Delta Lake table", "lakebed.convert({path!r}, new_uri, key=...) copies its rows"),
+}
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """Data files by path: what every write takes in the place of rows, with settings that a path alone does not have.
+
+    `path` is a file, a folder (all files below it) or a glob, as a path or URI of any storage that lakebed has. Endings
+    name the format: .parquet, .csv, .tsv, .json, .jsonl, .ndjson, .arrow, .feather; CSV and JSON also with .gz, .bz2,
+    .zst or .lz4. Files and folders whose names begin with a dot or an underscore are left out.
+
+    `partitioning="hive"` adds the columns that folders name (`day=2024-01-31`), with the table's types or as int,
+    bigint, double, date or string; `"none"` ignores the names of folders. `delimiter` separates the fields of CSV files
+    (default: a comma, in .tsv a tab). `storage_options` are those of the storage; without them the table's are taken
+    where its storage is of the same kind.
+
+    >>> import lakebed, pyarrow as pa, pyarrow.csv, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> pyarrow.csv.write_csv(pa.table({"id": [1, 2], "fare": [9.5, 12.0]}), f"{folder}/rides.csv")
+    >>> t = lakebed.create("memory://docs/from-files", lakebed.DataFiles(folder), key="id")
+    >>> t.upsert(f"{folder}/*.csv").inserted
+    2
+    """
+
+    path: str | os.PathLike[str]
+    partitioning: Partitioning = "hive"
+    delimiter: str | None = None
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.partitioning not in ("hive", "none"):
+            raise InvalidOption(
+                f"partitioning={self.partitioning!r} is unknown",
+                hint="use 'hive' (folders name=value are columns) or 'none'",
+                context={"partitioning": str(self.partitioning)},
+            )
+
+    def read(self, types: Mapping[str, pa.DataType], *, partial: bool = False) -> Rows | FilesSource:
+        """The rows; columns of `types` (a table's) are read in its types where a format has none of its own. With
+        `partial` rows of a JSON file that have nulls are dicts, which tell a null from a column that they lack."""
+        files = self._files()
+        name = _one_format({file.label: format_of(file.path) for file in files})
+        texts = {f.path: texts_of(f.path) if self.partitioning == "hive" else {} for f in files}
+        check_same_names(texts)
+        if self.delimiter is not None and name != "csv":
+            raise InvalidOption(f"a delimiter does not go with {files[0].label}", hint="it is for .csv and .tsv files")
+        if partial and name == "json" and len(files) == 1 and not texts[files[0].path]:
+            with files[0].opened() as opened:
+                return read_json_rows(opened.read(), files[0].label, types, partial=True)
+        return FilesSource(files, texts, reader_of(name, types, self.delimiter), types)
+
+    def _files(self) -> list[DataFile]:
+        path = os.fspath(self.path)
+        storage, found, is_file = _find(path, dict(self.storage_options or {}))
+        if is_file:
+            return [DataFile(storage, found[0].path, found[0].size, path)]
+        root = storage.spec.uri.rstrip("/")
+        return [DataFile(storage, info.path, info.size, f"{root}/{info.path}") for info in found]
+
+
+def data_of(
+    data: Any, partitioning: Partitioning | None = None, storage_options: tuple[str, Mapping[str, str]] = ("", {})
+) -> Any:
+    """The caller's data, a text or path as `DataFiles`. `storage_options` are a table's URI and the options of its
+    storage."""
+    if isinstance(data, str | os.PathLike):
+        data = DataFiles(data)
+    if not isinstance(data, DataFiles):
+        if partitioning is not None:
+            raise InvalidOption(
+                "partitioning= goes with a path of data files", hint="leave it out, or give the path of a folder"
+            )
+        return data
+    uri, options = storage_options
+    if data.storage_options is None and uri and options:
+        same = parse_uri(os.fspath(data.path)).scheme == parse_uri(uri).scheme
+        data = replace(data, storage_options=dict(options) if same else None)
+    return data if partitioning is None else replace(data, partitioning=partitioning)
+
+
+def is_path_of_files(data: Any) -> bool:
+    """Whether a text can only mean data files, by its ending, or a path object or `DataFiles` does."""
+    if isinstance(data, str):
+        return format_of(data) is not None and not any(mark in data for mark in "'\" =<>")
+    return isinstance(data, os.PathLike | DataFiles)
+
+
+def _find(path: str, options: Mapping[str, str]) -> tuple[Storage, list[FileInfo], bool]:
+    """The storage, the files in it, and whether the path is that of a file."""
+    uri = parse_uri(path).uri
+    parent, _, name = uri.rpartition("/")
+    if "://" not in uri:
+        uri = os.path.realpath(uri) if os.path.isdir(uri) else uri
+        parent = parent or "/"
+    if (name and not parent.endswith(("/", ":"))) or parent == "/":
+        storage = open_storage(parent, options)
+        head = None if path.endswith("/") else storage.head(name)
+        if head is not None:
+            return storage, [head], True
+    if _GLOB.search(uri):
+        parts = uri.split("/")
+        at = next(n for n, part in enumerate(parts) if _GLOB.search(part))
+        storage = open_storage("/".join(parts[:at]) or "/", options)
+        # `*` and `?` stay in one folder, `**` is any number of folders; a folder that matches is all files in it
+        texts = [".*" if part == "**" else translate(part)[4:-3].replace(".*", "[^/]*") for part in parts[at:]]
+        pattern = re.compile("/".join(texts).replace(".*/", "(?:.*/)?") + "(?:/.*)?$")
+        found = [info for info in _data_files(storage, path) if pattern.match(info.path)]
+        if not found:
+            raise InvalidOption(f"no file matches {path}", hint="check the path", context={"path": path})
+        return storage, found, False
+    storage = open_storage(uri, options)
+    _refuse_tables(storage, path)
+    found = _data_files(storage, path)
+    if not found:
+        what = "there is no file or folder" if not storage.list_folders("") else "no data file is in the folder"
+        if "://" not in uri and os.path.isdir(uri):
+            what = "no data file is in the folder"
+        raise InvalidOption(
+            f"{what} {path}", hint=f"check the path; known are files with {ENDINGS_TEXT}", context={"path": path}
+        )
+    return storage, found, False
+
+
+def _data_files(storage: Storage, path: str) -> list[FileInfo]:
+    """All files below the root, in the order of their paths, but hidden ones. Raises `InvalidOption` for a link to a
+    folder, whose files a listing leaves out."""
+    root = storage.spec.uri
+    if "://" not in root:
+        for folder, names, _ in os.walk(root):
+            for name in names:
+                if os.path.islink(os.path.join(folder, name)) and name[:1] not in "._":
+                    raise InvalidOption(
+                        f"{os.path.join(folder, name)} is a link to a folder, which is not followed",
+                        hint="read the folder that it means by itself, or remove the link",
+                        context={"path": path},
+                    )
+    found = [
+        info
+        for info in storage.list("")
+        if not any(part[:1] in "._" and "=" not in part for part in info.path.split("/"))
+    ]
+    return sorted(found, key=lambda info: info.path)
+
+
+def _refuse_tables(storage: Storage, path: str) -> None:
+    folders = storage.list_folders("")
+    for folder, (kind, hint) in _TABLES.items():
+        if folder in folders:
+            raise InvalidOption(
+                f"{path} is {kind}: its files also hold rows that are no longer in it",
+                hint=hint.format(path=path),
+                context={"path": path, "holds": kind},
+            )
+    if "metadata" in folders and any(name.endswith(".metadata.json") for name in storage.list_names("metadata")):
+        raise InvalidOption(
+            f"{path} is an Iceberg table: its files also hold rows that are no longer in it",
+            hint=f"lakebed.convert({path!r}, new_uri, key=...) copies its rows",
+            context={"path": path, "holds": "an Iceberg table"},
+        )
+
+
+def _one_format(formats: Mapping[str, str | None]) -> str:
+    by_format: dict[str | None, str] = {}
+    for label, name in formats.items():
+        by_format.setdefault(name, label)
+    if None in by_format:
+        raise InvalidRecord(
+            f"{by_format[None]} is none of the known kinds of file",
+            hint=f"known: {ENDINGS_TEXT}; a glob leaves other files out",
+            context={"path": by_format[None]},
+        )
+    if len(by_format) > 1:
+        (first, a), (second, b), *_ = by_format.items()
+        raise InvalidOption(
+            f"files of several formats: {a} is {first}, {b} is {second}",
+            hint="name those of one format by a glob, e.g. folder/*.parquet",
+            context={"paths": [a, b]},
+        )
+    (name,) = by_format
+    assert name is not None
+    return name
+
+
+class FilesSource(RowSource):
+    """The rows of files of one format, in the order of the files' paths. Raises `SchemaConflict` where two files have
+    other columns."""
+
+    def __init__(
+        self, files: Sequence[DataFile], texts: Mapping[str, Texts], reader: Format, types: Mapping[str, pa.DataType]
+    ) -> None:
+        self._files = files
+        self._texts = texts
+        self._reader = reader
+        shapes = parallel_map(reader.shape, files, _READERS)
+        self._shapes = dict(zip((file.path for file in files), shapes, strict=True))
+        self._stored = _common_schema(files, shapes, infers=reader.infers)
+        self._values = self._partition_values(types)
+        added = [pa.field(name, kind) for name, (kind, _) in self._values.items()]
+        self._schema = pa.schema([*self._stored, *added])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def rows(self) -> int | None:
+        counts = [shape.rows for shape in self._shapes.values()]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    @property
+    def nbytes(self) -> int | None:
+        sizes = [shape.nbytes for shape in self._shapes.values()]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    @property
+    def labels(self) -> list[str]:
+        """What the files are called, in the order in which they are read."""
+        return [file.label for file in self._files]
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        requested = self._schema.names if columns is None else [n for n in self._schema.names if n in set(columns)]
+        stored = [name for name in requested if name in set(self._stored.names)]
+        schema = pa.schema([self._schema.field(name) for name in requested])
+        for file in self._files:
+            constants = {name: values[file.path] for name, (_, values) in self._values.items() if name in requested}
+            rows = self._shapes[file.path].rows
+            if not stored and rows is not None:
+                sizes = (min(BATCH_ROWS, rows - start) for start in range(0, rows, BATCH_ROWS))
+                yield from (_assembled(None, size, schema, constants, file) for size in sizes)
+                continue
+            for batch in self._reader.batches(file, self._stored, stored):
+                yield _assembled(batch, batch.num_rows, schema, constants, file)
+
+    def _partition_values(self, types: Mapping[str, pa.DataType]) -> dict[str, tuple[pa.DataType, dict[str, Any]]]:
+        """The type of each column that folders name and no file has, and its value in each file."""
+        names = list(next(iter(self._texts.values()), {}))
+        in_files = {name.lower() for name in self._stored.names}
+        values: dict[str, tuple[pa.DataType, dict[str, Any]]] = {}
+        for name in names:
+            if name.lower() in in_files:
+                continue
+            texts = {path: columns[name] for path, columns in self._texts.items()}
+            kind = types.get(name) or types.get(name.lower()) or inferred_type(list(texts.values()))
+            values[name] = kind, {path: value_of(text, kind, name) for path, text in texts.items()}
+        return values
+
+
+def _assembled(
+    batch: pa.RecordBatch | None, rows: int, schema: pa.Schema, constants: Mapping[str, Any], file: DataFile
+) -> pa.RecordBatch:
+    """The batch of one file with the columns of all files, in their types."""
+    columns: list[pa.Array] = []
+    for column in schema:
+        if column.name in constants:
+            columns.append(pa.repeat(constants[column.name], rows))
+        elif batch is None or column.name not in batch.schema.names:
+            columns.append(pa.nulls(rows, column.type))  # a column that no object of this JSON file has
+        else:
+            columns.append(_in_type(batch.column(column.name), column, file))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _in_type(values: pa.Array, column: pa.Field, file: DataFile) -> pa.Array:
+    if values.type.equals(column.type):
+        return values
+    try:
+        return cast_column(values, column.type) if pt.is_nested(column.type) else values.cast(column.type)
+    except (pa.ArrowException, SchemaConflict) as error:
+        raise SchemaConflict(
+            f"{file.label}: column {column.name} is {values.type}, in other files {column.type}: {error}",
+            hint="read the files apart, and cast the column",
+            context={"path": file.label, "column": column.name},
+        ) from error
+
+
+def _common_schema(files: Sequence[DataFile], shapes: Sequence[FileShape], *, infers: bool) -> pa.Schema:
+    """The columns of all files, in the order of the first. Types may differ in width."""
+    first = shapes[0].schema
+    fields = {column.name: column for column in first}
+    is_json = infers and format_of(files[0].path) == "json"
+    for file, shape in zip(files[1:], shapes[1:], strict=True):
+        if shape.schema.equals(first):
+            continue
+        if not is_json:
+            _check_same_columns(files[0], first.names, file, shape.schema.names)
+        for column in shape.schema:
+            before = fields.get(column.name, column)
+            kind = _wider(before.type, column.type, infers=infers)
+            if kind is None:
+                raise SchemaConflict(
+                    f"column {column.name} is {before.type} in {files[0].label} and {column.type} in {file.label}",
+                    hint="read the files apart, and cast the column",
+                    context={"column": column.name, "paths": [files[0].label, file.label]},
+                )
+            fields[column.name] = pa.field(column.name, kind, before.nullable or column.nullable, before.metadata)
+    return pa.schema(list(fields.values()))
+
+
+def _check_same_columns(first: DataFile, names: Sequence[str], file: DataFile, others: Sequence[str]) -> None:
+    lacking, more = sorted(set(names) - set(others)), sorted(set(others) - set(names))
+    if lacking or more:
+        texts = [f"lacks {', '.join(lacking)}"] if lacking else []
+        texts += [f"has also {', '.join(more)}"] if more else []
+        raise SchemaConflict(
+            f"the files have different columns: {file.label} {' and '.join(texts)}, compared with {first.label}",
+            hint="write the files of one kind in a call of their own; a table takes new columns with"
+            " lakebed.write.evolution",
+            context={"path": file.label, "lacking": lacking, "more": more},
+        )
+
+
+_KINDS = (pt.is_integer, pt.is_floating, pt.is_timestamp, pt.is_decimal)
+
+
+def _wider(one: pa.DataType, other: pa.DataType, *, infers: bool) -> pa.DataType | None:
+    """The type that holds the values of both; None where they are of different kinds."""
+    if one.equals(other) or pt.is_null(other):
+        return one
+    if pt.is_null(one):
+        return other
+    numbers = infers and all(pt.is_integer(kind) or pt.is_floating(kind) for kind in (one, other))
+    plain = [kind.value_type if pt.is_dictionary(kind) else kind for kind in (one, other)]
+    texts = all(pt.is_string(kind) or pt.is_large_string(kind) for kind in plain)
+    same = any(kind(one) and kind(other) for kind in _KINDS) or pt.is_nested(one) or numbers or texts
+    if not same or (pt.is_timestamp(one) and bool(one.tz) != bool(other.tz)):
+        return None
+    try:
+        columns = [pa.schema([("a", kind)]) for kind in (one, other)]
+        return pa.unify_schemas(columns, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None

@@ -1,0 +1,290 @@
+"""Rows of Python's own values, dicts and lists, as Arrow tables: values of the types that a table's columns have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakebed.errors import InvalidOption, SchemaConflict
+from lakebed.schema.arrow import is_list
+
+
+def typed_values(values: Sequence[Any], kind: pa.DataType) -> tuple[Sequence[Any], pa.DataType]:
+    """Values of a column as its type has them, and that type with the fields that its structs do not have yet, as Arrow
+    types them. In structs a name in another case is the field's, a dict for a map is its entries, and NaN for what is
+    no floating number is null. Values of simple types come back as they are.
+
+    >>> typed_values([{"A": 1, "b": "x"}], pa.struct([("a", pa.int32())]))
+    ([{'a': 1, 'b': 'x'}], StructType(struct<a: int32, b: string>))
+    """
+    if not pt.is_nested(kind):
+        return values, kind
+    fitted = [_fitted(value, kind) for value in values]
+    return fitted, _extended(fitted, kind)
+
+
+def is_nan(value: Any) -> bool:
+    """Whether it is a floating number that is none."""
+    return isinstance(value, float | np.floating) and bool(value != value)
+
+
+def _fitted(value: Any, kind: pa.DataType) -> Any:
+    if value is None or (not pt.is_floating(kind) and is_nan(value)):
+        return None
+    if pt.is_struct(kind) and isinstance(value, Mapping):
+        return _fields(value, kind)
+    if pt.is_map(kind):
+        entries = list(value.items()) if isinstance(value, Mapping) else value
+        if _are_pairs(entries):
+            return [(key, _fitted(item, kind.item_type)) for key, item in entries]
+        return value
+    if is_list(kind) and isinstance(value, list | tuple):
+        return [_fitted(item, kind.value_type) for item in value]
+    return value
+
+
+def _fields(value: Mapping[Any, Any], kind: pa.DataType) -> dict[Any, Any]:
+    types = {field.name: field.type for field in kind}
+    folded = {name.lower(): name for name in types}
+    found: dict[Any, Any] = {}
+    for given, item in value.items():
+        name = given
+        if given not in types and isinstance(given, str):
+            known = folded.get(given.lower(), given)
+            name = given if known in value or known in found else known
+        found[name] = _fitted(item, types[name]) if name in types else item
+    return found
+
+
+def _are_pairs(entries: Any) -> bool:
+    return isinstance(entries, list | tuple) and all(isinstance(one, tuple | list) and len(one) == 2 for one in entries)
+
+
+def _extended(values: Sequence[Any], kind: pa.DataType) -> pa.DataType:
+    """The type with the fields that structs among the values have besides."""
+    present = [value for value in values if value is not None]
+    if pt.is_struct(kind):
+        rows = [value for value in present if isinstance(value, Mapping)]
+        known = [field.with_type(_extended([row.get(field.name) for row in rows], field.type)) for field in kind]
+        names = {field.name for field in kind}
+        new = dict.fromkeys(name for row in rows for name in row if name not in names)
+        return pa.struct([*known, *((name, pa.array([row.get(name) for row in rows]).type) for name in new)])
+    if pt.is_map(kind):
+        items = [item for value in present if _are_pairs(value) for _, item in value]
+        return pa.map_(kind.key_field, kind.item_field.with_type(_extended(items, kind.item_type)))
+    if is_list(kind):
+        lists = (value for value in present if isinstance(value, list | tuple))
+        return pa.list_(kind.value_field.with_type(_extended(list(chain.from_iterable(lists)), kind.value_type)))
+    return kind
+
+
+WHAT_IS_DATA = (
+    "a Spark DataFrame, anything with the Arrow stream protocol (pyarrow, polars, pandas, duckdb), a pyarrow Dataset or"
+    " Scanner, a polars LazyFrame, a list of dicts, a dict of columns, or the path of data files"
+)
+
+
+def of_python(data: Any, types: Mapping[str, pa.DataType]) -> Any:
+    """Rows of Python's own values as an Arrow table: a column takes the type that `types` has for it where its values
+    fit, since Python's numbers have no width. Anything else is given back as it is."""
+    if isinstance(data, Mapping) and not hasattr(data, "__arrow_c_stream__"):
+        return _table("this dict is no table", dict(data), types)
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        return _of_rows(data, types)
+    return data
+
+
+def _of_rows(data: Sequence[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Rows as the caller has them in hand, a dict for each; one that lacks a column has null there."""
+    for at, row in enumerate(data):
+        if not isinstance(row, Mapping):
+            raise InvalidOption(
+                f"row {at} of the list is of type {type(row).__name__}, not a dict", hint=f"give {WHAT_IS_DATA}"
+            )
+    if not data:
+        raise InvalidOption(
+            "an empty list has no columns", hint="leave the write out, or give an empty pyarrow Table with its columns"
+        )
+    names = list(dict.fromkeys(name for row in data for name in row))
+    return _table("these rows are no table", {name: [row.get(name) for row in data] for name in names}, types)
+
+
+def check_same_columns(rows: Sequence[Any]) -> None:
+    """Raise `InvalidOption` where one of these dicts lacks a column that another has: in a partial write its null would
+    be stored, though the row has nothing for that column."""
+    names = dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row)
+    for at, row in enumerate(rows):
+        if isinstance(row, Mapping) and len(row) < len(names):
+            lacking = [str(name) for name in names if name not in row]
+            columns = ", ".join(lacking)
+            raise InvalidOption(
+                f"row {at} (from 0) lacks {columns}, which other rows have: a partial write would store null there",
+                hint="write the rows with the same columns in a call of their own, or give null where null is meant",
+                context={"row": at, "columns": lacking},
+            )
+
+
+def _table(what: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
+    made: dict[Any, Any] = {}
+    try:
+        for name, values in columns.items():
+            made[name] = _column(values, type_of(name, types))
+        return pa.table(made)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        if len(made) < len(columns):
+            refuse_values(*list(columns.items())[len(made)])
+        raise InvalidOption(
+            f"{what}: {error}", hint="give the values of a column one type, and as many for each column"
+        ) from error
+
+
+def type_of(name: Any, types: Mapping[str, pa.DataType]) -> pa.DataType | None:
+    """The type of the column, whose name may be written in another case."""
+    return types.get(name) or (types.get(name.lower()) if isinstance(name, str) else None)
+
+
+def refuse_values(name: Any, values: Any) -> None:
+    """Raise `SchemaConflict` for a column of which Arrow makes no array, where its values show why: they are of several
+    types, or of one that no table has. It names the first row of each type."""
+    examples: dict[type, tuple[int, Any]] = {}
+    for at, value in enumerate(values if isinstance(values, Iterable) else ()):
+        if value is not None and not is_nan(value):
+            examples.setdefault(type(value), (at, value))
+    context = {"column": str(name), "types": [kind.__name__ for kind in examples]}
+    where = [f"{kind.__name__} in row {at} ({shorten(repr(value), 40)})" for kind, (at, value) in examples.items()]
+    if len(examples) > 1:
+        raise SchemaConflict(
+            f"column {name} has values of several types: {', '.join(where[:4])}",
+            hint="give them one type: texts (str), or numbers",
+            context=context,
+        )
+    for kind in examples:
+        ways = {"Period": "give times (to_timestamp()) or texts (str)", "complex": "give real and imaginary part"}
+        way = next((hint for word, hint in ways.items() if kind.__name__.startswith(word)), "")
+        if way or kind.__module__ != "builtins" or kind is object:
+            raise SchemaConflict(
+                f"column {name} has values of a type that no table can hold: {where[0]}",
+                hint=way or "give numbers, texts, bytes, dates, times, lists or dicts",
+                context=context,
+            )
+
+
+def integers_of(values: Any, kind: pa.DataType | None) -> Any:
+    """The floating numbers of a column as whole ones, with null for NaN, where the table has integers and they are
+    whole: pandas has no missing integers. Others are given back as they are, and those so large that the floating
+    number may stand for a neighbour."""
+    if kind is None or not pt.is_integer(kind):
+        return values
+    numbers = values
+    if isinstance(values, list | tuple) and any(map(is_nan, values)) and all(map(_is_number, values)):
+        numbers = np.array([np.nan if value is None else value for value in values], np.float64)
+    if not isinstance(numbers, np.ndarray) or not np.issubdtype(numbers.dtype, np.floating) or numbers.ndim != 1:
+        return values
+    missing = np.isnan(numbers)
+    filled = np.where(missing, 0, numbers)
+    exact = 2.0 ** (np.finfo(numbers.dtype).nmant + 1)
+    if not (np.isfinite(filled).all() and (np.abs(filled) < exact).all() and (filled == np.trunc(filled)).all()):
+        return values
+    whole = pa.array(filled.astype(np.int64), mask=missing)
+    try:
+        return whole.cast(kind)
+    except pa.ArrowInvalid:
+        return whole
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float | np.number) and not isinstance(value, bool))
+
+
+def _column(values: Any, kind: pa.DataType | None) -> Any:
+    if hasattr(values, "__arrow_c_array__"):
+        return values
+    values = integers_of(values, kind)
+    if isinstance(values, pa.Array):
+        return values
+    if kind is not None and not pt.is_floating(kind):
+        values = _without_nan(values)
+    if kind is not None and isinstance(values, Sequence):
+        with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
+            return _in_type(*typed_values(values, kind))
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError):
+        without = _without_nan(values)
+        if without is values:
+            raise
+        return pa.array(without)
+
+
+def _without_nan(values: Any) -> Any:
+    """The values of a column that is no floating one, with null for NaN: so pandas and JSON have what is missing."""
+    if isinstance(values, np.ndarray):
+        floating = np.issubdtype(values.dtype, np.floating)
+        return [None] * len(values) if floating and np.isnan(values).all() else values
+    if not isinstance(values, Sequence) or not any(map(is_nan, values)):
+        return values
+    return [None if is_nan(value) else value for value in values]
+
+
+def _in_type(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """The values in a column of this type; raises where they are not of its sort or do not fit."""
+    try:
+        given = None if pt.is_map(kind) else pa.array(values).type
+    except (pa.ArrowException, TypeError, ValueError):  # the items of a map are tuples, which have no type
+        pa.array(values, _exact(kind))
+    else:
+        if given is None:  # entries whose keys and values have one type are lists to Arrow
+            pa.array(values, _exact(kind))
+        elif not _has_no_width(given, kind):
+            raise TypeError(f"{given} is no {kind}")
+    return pa.array(values, kind)
+
+
+def _has_no_width(given: pa.DataType, known: pa.DataType) -> bool:
+    """Whether a type that Arrow gives to Python values is the known one but for the width, which numbers do not have.
+    Arrow itself takes more: it cuts 2.5 to 2 and a time to its date, and counts numbers from 1970."""
+    if pt.is_null(given):
+        return True
+    if is_list(given) and pt.is_map(known):
+        pair = given.value_type  # null for maps without entries; a list where keys and values have one type
+        fits = is_list(pair) and all(_has_no_width(pair.value_type, kind) for kind in (known.key_type, known.item_type))
+        return pt.is_null(pair) or fits
+    if is_list(given) and is_list(known):
+        return _has_no_width(given.value_type, known.value_type)
+    if pt.is_struct(given) and pt.is_struct(known):
+        types = {f.name: f.type for f in known}
+        return all(f.name in types and _has_no_width(f.type, types[f.name]) for f in given)
+    if pt.is_integer(given):
+        return pt.is_integer(known) or pt.is_floating(known) or pt.is_decimal(known)
+    if pt.is_timestamp(given):
+        return pt.is_timestamp(known) and given.unit == known.unit and (given.tz is None) == (known.tz is None)
+    return any(same(given) and same(known) for same in _SORTS)
+
+
+_SORTS: tuple[Callable[[pa.DataType], bool], ...] = (
+    pt.is_floating,
+    pt.is_decimal,
+    pt.is_boolean,
+    lambda kind: pt.is_string(kind) or pt.is_large_string(kind),
+    lambda kind: pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind),
+    pt.is_date,
+    pt.is_time,
+)
+
+
+def _exact(kind: pa.DataType) -> pa.DataType:
+    """The type with decimals for whole numbers: they take no fractions, while integers cut them off."""
+    if pt.is_integer(kind):
+        return pa.decimal128(38)
+    if pt.is_struct(kind):
+        return pa.struct([f.with_type(_exact(f.type)) for f in kind])
+    if pt.is_map(kind):
+        return pa.map_(kind.key_type, _exact(kind.item_type))
+    return pa.list_(_exact(kind.value_type)) if is_list(kind) else kind

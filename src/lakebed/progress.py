@@ -1,0 +1,117 @@
+"""What shows on a terminal that a long call goes on, and how far: nothing for two seconds, then lines on standard error
+that are removed at the end. Elsewhere nothing is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+DELAY_SECONDS = 2.0
+"""So long nothing is shown: most calls are over by then."""
+
+Advance = Callable[[int], None]
+
+
+class _Display:
+    """The lines of one call, which begin to be shown by a timer."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=20)
+        done = TextColumn("{task.fields[done]}", markup=False)
+        console = Console(stderr=True)
+        self.lines: Progress = Progress(*columns, done, TimeElapsedColumn(), console=console, transient=True)
+        self._lock = threading.Lock()
+        self._is_over = self._is_visible = False
+        self._timer = threading.Timer(DELAY_SECONDS, self._show)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _show(self) -> None:
+        with self._lock, suppress(Exception):  # another display of this terminal is there: the work goes on unseen
+            if not self._is_over:
+                self.lines.start()
+                self._is_visible = True
+
+    def close(self) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._is_over = True
+            if self._is_visible:
+                self.lines.stop()
+
+
+_display: _Display | None = None
+_lock = threading.Lock()
+_silent = threading.local()
+
+
+@contextmanager
+def display(*, enabled: bool = True) -> Generator[None]:
+    """Around a call whose progress is shown on a terminal; around one in it this does nothing. Without `enabled` the
+    block shows nothing."""
+    global _display
+    if not enabled:
+        before = getattr(_silent, "on", False)
+        _silent.on = True
+        try:
+            yield
+        finally:
+            _silent.on = before
+        return
+    opened = None
+    if is_terminal() and not getattr(_silent, "on", False):
+        with _lock:
+            if _display is None:
+                opened = _display = _Display()
+    try:
+        yield
+    finally:
+        if opened is not None:
+            with _lock:
+                _display = None
+            opened.close()
+
+
+def is_terminal() -> bool:
+    """Whether standard error is one."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return False
+
+
+def _nothing(parts: int) -> None:
+    return None
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, unit: str = "") -> Generator[Advance]:
+    """Shows that something goes on, since when and, where it is called with the number of parts that are done, how far.
+    Gives that function, which any thread may call."""
+    active = None if getattr(_silent, "on", False) else _display
+    if active is None:
+        yield _nothing
+        return
+    lines, count, lock = active.lines, [0], threading.Lock()
+    task = lines.add_task(what, total=total, done="")
+
+    def advance(parts: int) -> None:
+        with lock:
+            count[0] += parts
+            of = "" if total is None else f" of {total:,}"
+            lines.update(task, completed=count[0], done=f"{count[0]:,}{of} {unit}".rstrip())
+
+    try:
+        yield advance
+    finally:
+        lines.remove_task(task)
