@@ -26,6 +26,8 @@ MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 _WIDTH = 100
 _FUNCTIONS = (
     "create",
+    "load",
+    "convert",
     "open",
     "write",
     "exists",
@@ -55,7 +57,7 @@ _VIEWS = (
     ("lakebed.table_views", "TimelineView"),
     ("lakebed.table_views", "FilesView"),
 )
-_GIVEN = ("KeyText", "Merger")
+_GIVEN = ("DataFiles", "KeyText", "Merger")
 # Members that are there for lakebed itself, or in every class of results.
 _LEFT_OUT = frozenset({"to_dict", "apply"})
 

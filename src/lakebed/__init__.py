@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     )
     from lakebed.engine.spark_rewrite import by_buckets
     from lakebed.inputs.files import DataFiles
+    from lakebed.loading import convert, load
     from lakebed.merge.mergers import Merger
     from lakebed.operations.merge import MergeResult
     from lakebed.operations.result import WriteResult
@@ -93,12 +94,14 @@ __all__ = [
     "__version__",
     "advise",
     "by_buckets",
+    "convert",
     "create",
     "drop",
     "erase",
     "errors",
     "exists",
     "list_tables",
+    "load",
     "open",
     "register",
     "repair",
@@ -112,11 +115,13 @@ __all__ = [
 _LAZY = {
     "by_buckets": "lakebed.engine.spark_rewrite",
     "advise": "lakebed.api",
+    "convert": "lakebed.loading",
     "create": "lakebed.api",
     "drop": "lakebed.api",
     "erase": "lakebed.api",
     "exists": "lakebed.api",
     "list_tables": "lakebed.api",
+    "load": "lakebed.loading",
     "open": "lakebed.api",
     "register": "lakebed.api",
     "repair": "lakebed.api",

@@ -34,7 +34,10 @@ class _Display:
         self._is_over = self._is_visible = False
         self._timer = threading.Timer(DELAY_SECONDS, self._show)
         self._timer.daemon = True
-        self._timer.start()
+        if DELAY_SECONDS > 0:
+            self._timer.start()
+        else:
+            self._show()
 
     def _show(self) -> None:
         with self._lock, suppress(Exception):  # another display of this terminal is there: the work goes on unseen

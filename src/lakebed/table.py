@@ -123,6 +123,7 @@ class Table:
         self._worker_tuning = worker_tuning
         # the view of the last read: what it has listed and looked up holds until a timeline changes
         self._views: dict[str | None, Snapshot] = {}
+        self.loaded: WriteResult | None = None  # what `lakebed.load` and `lakebed.convert` have written
 
     @property
     def uri(self) -> str:
@@ -1132,7 +1133,7 @@ class Table:
         return (
             f"lakebed.Table({self.name!r}, {self.uri}, version {self._config.version}, {self._config.table_type}, "
             f"key: {keys}, partitions: {partitions})"
-        )
+        ) + ("" if self.loaded is None else f"\n{self.loaded}")
 
     def _repr_html_(self) -> str:
         return self._steadily(table_html)

@@ -69,7 +69,9 @@ def table_command(
             run: Callable[..., Result] = function
             table = open_table(uri, storage_option)
             options = pairs(option, "--option")
-            with working(progress.format(**own)):
+            # of a path its last part
+            shown = {name: str(value).rstrip("/").rpartition("/")[2] for name, value in own.items()}
+            with working(progress.format(**shown)):
                 result = run(table, options, **own)
             show_result(result, output, details(result))
 

@@ -56,6 +56,11 @@ EXAMPLES = {
     "locate": ("locate trips t1",),
     "changes": ("changes trips --start 20260131120000000 --output ndjson",),
     "cdc": ("cdc trips --start 20260131120000000 --output json",),
+    "load": (
+        "load trips rows.parquet --key id --partition-by city,day",
+        "load trips rows.csv --key id --ordering ts --type mor --index bucket --buckets 8",
+    ),
+    "convert": ("convert s3://lake/delta/trips trips --key id", "convert folder/ trips --key id --partition-by city"),
     "upsert": ("upsert trips rows.csv --delimiter ';'", "upsert trips rows.json --partial"),
     "insert": ("insert trips rows.json",),
     "bulk-insert": ("bulk-insert trips rows.parquet",),

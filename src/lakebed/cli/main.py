@@ -52,6 +52,7 @@ app.add_typer(daemon.app, name="services")
 app.add_typer(options.app, name="options")
 _ROWS = (
     *(rows.scan, rows.count, rows.get, rows.locate, rows.changes, rows.cdc),
+    *(tables.load, tables.convert),
     *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
     *(rows.erase, rows.explain, sql.sql),
 )

@@ -17,6 +17,8 @@ from lakebed.cli.output import (
     Delimiter,
     Form,
     Output,
+    Partitioning,
+    PartitioningOption,
     StorageOptions,
     Uri,
     data_files,
@@ -55,6 +57,29 @@ def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptio
     show_facts(_for_people(fields), output)
 
 
+Key = Annotated[
+    list[str] | None,
+    typer.Option(metavar="A,B", help="Record key fields, separated by commas; none: keys are generated."),
+]
+PartitionBy = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Partition fields, separated by commas.")]
+Ordering = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Ordering fields, separated by commas.")]
+Kind = Annotated[
+    str, typer.Option("--type", help="cow or mor: whether updates rewrite files, or are logged and merged later.")
+]
+IndexName = Annotated[str, typer.Option(help="bucket, record, [global_]bloom, [global_]simple or auto.")]
+Buckets = Annotated[int, typer.Option(help="Buckets of each partition, for the bucket index.")]
+HashFields = Annotated[
+    list[str] | None,
+    typer.Option(metavar="A,B", help="Key fields the bucket follows from, separated by commas; none: all."),
+]
+Merge = Annotated[str | None, typer.Option(help="event_time or commit_time.")]
+Sort = Annotated[str | None, typer.Option(help="key: rows of a file in the order of their keys; or none.")]
+TableVersion = Annotated[int, typer.Option(help="9, 8 or 6.")]
+Properties = Annotated[
+    list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="E.g. hoodie.table.name=trips.")
+]
+
+
 @app.command()
 def create(
     uri: Uri,
@@ -62,52 +87,123 @@ def create(
         str, typer.Option(help="Data files with the columns: a file, folder or glob of Parquet, CSV, JSON or Arrow.")
     ],
     delimiter: Delimiter = None,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(metavar="A,B", help="Record key fields, separated by commas; none: keys are generated."),
-    ] = None,
-    partition_by: Annotated[
-        list[str] | None, typer.Option(metavar="A,B", help="Partition fields, separated by commas.")
-    ] = None,
-    ordering: Annotated[
-        list[str] | None, typer.Option(metavar="A,B", help="Ordering fields, separated by commas.")
-    ] = None,
-    kind: Annotated[
-        str, typer.Option("--type", help="cow or mor: whether updates rewrite files, or are logged and merged later.")
-    ] = "cow",
-    index: Annotated[str, typer.Option(help="bucket, record, [global_]bloom, [global_]simple or auto.")] = "auto",
-    buckets: Annotated[int, typer.Option(help="Buckets of each partition, for the bucket index.")] = 0,
-    hash_fields: Annotated[
-        list[str] | None,
-        typer.Option(metavar="A,B", help="Key fields the bucket follows from, separated by commas; none: all."),
-    ] = None,
-    merge: Annotated[str | None, typer.Option(help="event_time or commit_time.")] = None,
-    sort: Annotated[str | None, typer.Option(help="key: rows of a file in the order of their keys; or none.")] = None,
-    table_version: Annotated[int, typer.Option(help="9, 8 or 6.")] = 9,
-    prop: Annotated[
-        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="E.g. hoodie.table.name=trips.")
-    ] = None,
+    key: Key = None,
+    partition_by: PartitionBy = None,
+    ordering: Ordering = None,
+    kind: Kind = "cow",
+    index: IndexName = "auto",
+    buckets: Buckets = 0,
+    hash_fields: HashFields = None,
+    merge: Merge = None,
+    sort: Sort = None,
+    table_version: TableVersion = 9,
+    prop: Properties = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Make an empty table with the columns of a file."""
-    table = lakebed.create(
-        uri,
-        data_files(schema_from, delimiter),
-        type=kind,  # pyright: ignore[reportArgumentType]  # create() checks the word
-        key=names(key),
-        partition_by=names(partition_by),
-        ordering=names(ordering),
-        index=index,
-        buckets=buckets or None,
-        hash_fields=names(hash_fields),
-        merge=merge,
-        sort=sort,  # pyright: ignore[reportArgumentType]  # create() checks the word
-        table_version=table_version,
-        properties=pairs(prop, "--property"),
-        storage_options=pairs(storage_option, "--storage-option"),
+    options = _create_options(
+        locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
     )
+    table = lakebed.create(uri, data_files(schema_from, delimiter), **options)
+    _show_new(table, output)
+
+
+def load(
+    uri: Uri,
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="Data files: a file, folder or glob (path or URI) of Parquet, CSV, TSV, JSON or Arrow.",
+            show_default=False,
+        ),
+    ],
+    delimiter: Delimiter = None,
+    partitioning: PartitioningOption = Partitioning.HIVE,
+    key: Key = None,
+    partition_by: PartitionBy = None,
+    ordering: Ordering = None,
+    kind: Kind = "cow",
+    index: IndexName = "auto",
+    buckets: Buckets = 0,
+    hash_fields: HashFields = None,
+    merge: Merge = None,
+    sort: Sort = None,
+    table_version: TableVersion = 9,
+    prop: Properties = None,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Make a table of data files: create it and load all their rows."""
+    options = _create_options(
+        locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
+    )
+    files = data_files(file, delimiter, partitioning)
+    with working(f"loading {file}"):
+        table = lakebed.load(uri, files, options=pairs(option, "--option"), **options)
+    _show_new(table, output)
+
+
+def convert(
+    source: Annotated[
+        str, typer.Argument(help="A Delta Lake or Iceberg table, or a folder of data files.", show_default=False)
+    ],
+    uri: Annotated[str, typer.Argument(help="The new table: a path or a URI.", show_default=False)],
+    key: Key = None,
+    partition_by: PartitionBy = None,
+    ordering: Ordering = None,
+    kind: Kind = "cow",
+    index: IndexName = "auto",
+    buckets: Buckets = 0,
+    hash_fields: HashFields = None,
+    merge: Merge = None,
+    sort: Sort = None,
+    table_version: TableVersion = 9,
+    prop: Properties = None,
+    source_option: Annotated[
+        list[str] | None,
+        typer.Option("--source-option", metavar="KEY=VALUE", help="For the storage of the source."),
+    ] = None,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Copy a Delta Lake or Iceberg table, or data files, into a new table; its partition fields are those of the
+    source unless others are named."""
+    options = _create_options(
+        locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
+    )
+    with working(f"converting {source}"):
+        table = lakebed.convert(
+            source,
+            uri,
+            source_options=pairs(source_option, "--source-option"),
+            options=pairs(option, "--option"),
+            **options,
+        )
+    _show_new(table, output)
+
+
+def _create_options(
+    parameters: Mapping[str, Any], *, prop: list[str] | None, **fields: list[str] | None
+) -> dict[str, Any]:
+    """Arguments of `lakebed.create` for the parameters of a command."""
+    plain = {name: parameters[name] for name in ("index", "merge", "sort", "table_version")}
+    return {
+        **plain,
+        **{name: names(texts) for name, texts in fields.items()},
+        "type": parameters["kind"],
+        "buckets": parameters["buckets"] or None,
+        "properties": pairs(prop, "--property"),
+        "storage_options": pairs(parameters["storage_option"], "--storage-option"),
+    }
+
+
+def _show_new(table: lakebed.Table, output: Form) -> None:
     facts = _facts(table)
+    if table.loaded is not None:
+        facts["rows"] = table.loaded.inserted
     show_facts(facts if output.is_for_programs else _for_people(facts), output)
 
 

@@ -104,11 +104,22 @@ class ParquetFormat(Format):
             parquet = _parquet(opened)
             footer = parquet.metadata
             size = sum(footer.row_group(at).total_byte_size for at in range(footer.num_row_groups))
-            return FileShape(parquet.schema_arrow, footer.num_rows, size)
+            return FileShape(_with_zones(parquet), footer.num_rows, size)
 
     def batches(self, file: DataFile, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with file.opened() as opened:
             yield from _parquet(opened).iter_batches(batch_size=BATCH_ROWS, columns=list(columns), use_threads=True)
+
+
+def _with_zones(parquet: pq.ParquetFile) -> pa.Schema:
+    """The file's columns; times of the old type INT96 are moments, which Arrow reads as times without a zone."""
+    schema = parquet.schema_arrow
+    leaves = [parquet.schema.column(at) for at in range(len(parquet.schema))]
+    for leaf in leaves:
+        if leaf.physical_type == "INT96" and leaf.path in schema.names:
+            at = schema.get_field_index(leaf.path)
+            schema = schema.set(at, schema.field(at).with_type(pa.timestamp("us", "UTC")))
+    return schema
 
 
 def _parquet(opened: Any) -> pq.ParquetFile:

@@ -244,9 +244,9 @@ class FilesSource(RowSource):
         return None if None in sizes else sum(size or 0 for size in sizes)
 
     @property
-    def labels(self) -> list[str]:
-        """What the files are called, in the order in which they are read."""
-        return [file.label for file in self._files]
+    def folder_columns(self) -> tuple[str, ...]:
+        """The columns that folders name."""
+        return tuple(next(iter(self._texts.values()), {}))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         requested = self._schema.names if columns is None else [n for n in self._schema.names if n in set(columns)]

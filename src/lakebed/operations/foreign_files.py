@@ -9,15 +9,11 @@ from lakebed.model import HOODIE
 from lakebed.storage.base import Storage
 
 _DATA_FILES = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro", "csv": "CSV", "tsv": "TSV", "json": "JSON"}
+_READABLE = ("Parquet", "CSV", "TSV", "JSON")
 # A folder of partitions is looked into so deep.
 _DEEPEST = 4
 _DISPLAYED = 3
 DELTA, ICEBERG = "a Delta Lake table", "an Iceberg table"
-_READ_AS = {
-    DELTA: 'deltalake.DeltaTable("{uri}").to_pyarrow_dataset()',
-    ICEBERG: 'pyiceberg.table.StaticTable.from_metadata("<its newest .metadata.json>").scan().to_arrow()',
-    "Parquet files": 'pyarrow.dataset.dataset("{uri}", partitioning="hive")',
-}
 
 
 def kind_of_folder(storage: Storage) -> str:
@@ -65,12 +61,15 @@ def refuse_foreign_files(storage: Storage, *, only_tables: bool = False) -> None
 def no_table_here(storage: Storage, error: TableNotFound) -> TableNotFound:
     """The error for a folder without a table, which names the data that it holds and how to load it."""
     kind = kind_of_folder(storage)
-    if kind not in _READ_AS:
+    uri = storage.spec.uri
+    if kind in (DELTA, ICEBERG):
+        way = f"lakebed.convert({uri!r}, new_uri, key=...)"
+    elif kind.removesuffix(" files") in _READABLE:
+        way = f"lakebed.load(new_uri, {uri!r}, key=...)"
+    else:
         return error
-    rows = _READ_AS[kind].format(uri=storage.spec.uri)
     return TableNotFound(
         f"there is no Hudi table at {storage.url()}: it holds {kind}",
-        hint=f"load the rows into a table in another folder: rows = {rows}, then lakebed.create(new_uri, rows.schema,"
-        " key=...).bulk_insert(rows)",
+        hint=f"copy the rows to a table in another folder: {way}",
         context={"uri": storage.url(), "holds": kind},
     )

@@ -311,7 +311,8 @@ def test_indexes_are_made_listed_and_dropped(uri: str, capsys: pytest.CaptureFix
 
 def test_long_work_is_shown_on_a_terminal_and_nowhere_else(uri: str, tmp_path: Path) -> None:
     pq.write_table(TRIPS, tmp_path / "more.parquet")
-    command = [sys.executable, "-c", "from lakebed.cli.main import run; run()"]
+    at_once = "from lakebed import progress; progress.DELAY_SECONDS = 0"
+    command = [sys.executable, "-c", f"{at_once}; from lakebed.cli.main import run; run()"]
     command += ["upsert", uri, str(tmp_path / "more.parquet")]
     quiet = subprocess.run(command, capture_output=True, text=True, check=True)
     assert quiet.stderr == ""

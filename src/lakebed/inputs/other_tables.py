@@ -1,0 +1,169 @@
+"""Rows of Delta Lake and Iceberg tables, read by `deltalake` and `pyiceberg`: what a table holds now, without deleted
+rows, under the names and types of its columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.inputs.base import BATCH_ROWS, RowSource
+from lakebed.storage import open_storage
+
+_INSTALL = "pip install 'lakebed[convert]'"
+_VERSION = re.compile(r"v?(\d+)")
+
+
+class OtherTable(RowSource):
+    """A table of another format. `kind` is its name in texts; `partition_columns` are those columns by whose values
+    its files are apart; `hidden_partitioning` are expressions by which they are apart as well."""
+
+    kind: str
+    partition_columns: tuple[str, ...]
+    hidden_partitioning: tuple[str, ...] = ()
+
+
+class DeltaTable(OtherTable):
+    """A Delta Lake table at its latest version. Its row count follows from the log, not from reading."""
+
+    kind = "Delta Lake"
+
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
+        module = _imported("deltalake", self.kind)
+        try:
+            self._table = module.DeltaTable(path, storage_options=dict(options) or None)
+            self._schema = pa.schema(self._table.schema().to_arrow())
+            adds = pa.table(self._table.get_add_actions(flatten=True))
+        except Exception as error:  # deltalake has errors of its own, and of Rust
+            raise _unreadable(path, self.kind, error) from error
+        self.partition_columns = tuple(self._table.metadata().partition_columns)
+        counts = adds.column("num_records") if "num_records" in adds.column_names else None
+        self._rows = None if counts is None or counts.null_count else int(pc.sum(counts).as_py() or 0)
+        self._path = path
+        if self._rows is not None and "deletionVectors" in (self._table.protocol().reader_features or ()):
+            masks = pc.list_flatten(pa.table(self._table.deletion_vectors()).column("selection_vector"))
+            self._rows -= len(masks) - int(pc.sum(masks).as_py() or 0)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def rows(self) -> int | None:
+        return self._rows
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        names = [name for name in self._schema.names if columns is None or name in set(columns)]
+        schema = pa.schema([self._schema.field(name) for name in names])
+        try:
+            reader = pa.RecordBatchReader.from_stream(self._table.scan(columns=names))
+            for batch in reader:
+                yield from _in_schema(batch, schema)
+        except LakebedError:
+            raise
+        except Exception as error:
+            raise _unreadable(self._path, self.kind, error) from error
+
+
+class IcebergTable(OtherTable):
+    """An Iceberg table: a folder at its newest metadata file, or a table that `pyiceberg` opened."""
+
+    kind = "Iceberg"
+
+    def __init__(self, table: Any, options: Mapping[str, str]) -> None:
+        module = _imported("pyiceberg.table", self.kind)
+        self._path = table if isinstance(table, str) else str(table.location())
+        try:
+            if isinstance(table, str):
+                table = module.StaticTable.from_metadata(newest_metadata(table, options), properties=dict(options))
+            self._scan = table.scan()
+            self._schema = self._scan.to_arrow_batch_reader().schema
+            self._rows = int(self._scan.count())
+            by_id = {field.field_id: field.name for field in table.schema().fields}
+            spec = [(by_id.get(f.source_id, f.name), str(f.transform)) for f in table.spec().fields]
+        except LakebedError:
+            raise
+        except Exception as error:  # pyiceberg has errors of its own, and those of its file systems
+            raise _unreadable(self._path, self.kind, error) from error
+        self.partition_columns = tuple(name for name, transform in spec if transform == "identity")
+        others = [f"{transform}({name})" for name, transform in spec if transform not in ("identity", "void")]
+        self.hidden_partitioning = tuple(others)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def rows(self) -> int | None:
+        return self._rows
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        names = [name for name in self._schema.names if columns is None or name in set(columns)]
+        schema = pa.schema([self._schema.field(name) for name in names])
+        try:
+            for batch in self._scan.select(*names).to_arrow_batch_reader():
+                yield from _in_schema(batch, schema)
+        except Exception as error:
+            raise _unreadable(self._path, self.kind, error) from error
+
+
+def _in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """The batch with these columns in their types, in parts of bounded size."""
+    return pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches(max_chunksize=BATCH_ROWS)
+
+
+def newest_metadata(path: str, options: Mapping[str, str]) -> str:
+    """The newest metadata file of an Iceberg table's folder: the one that its version hint names, or that of the
+    greatest number."""
+    if path.endswith(".metadata.json"):
+        return path
+    storage = open_storage(path, options)
+    names = storage.list_names("metadata")
+    files = [name for name in names if name.endswith(".metadata.json")]
+    if "version-hint.text" in names:
+        hint = storage.read("metadata/version-hint.text").decode().strip()
+        files = [name for name in files if name in (f"v{hint}.metadata.json", f"{hint}.metadata.json")] or files
+    if not files:
+        raise InvalidOption(
+            f"there is no Iceberg table at {path}: metadata/ has no .metadata.json",
+            hint="give the folder of the table, its metadata file, or a table that pyiceberg opened",
+            context={"path": path},
+        )
+    numbers = [(int(found[1]) if (found := _VERSION.match(name)) else -1, name) for name in files]
+    newest = max(number for number, _ in numbers)
+    latest = [name for number, name in numbers if number == newest]
+    if len(latest) > 1:
+        raise InvalidOption(
+            f"{path} has two metadata files of number {newest}: {latest[0]} and {latest[1]}",
+            hint="open the table by its catalog, and give the pyiceberg table: the catalog knows which one counts",
+            context={"path": path, "files": latest},
+        )
+    return f"{path.rstrip('/')}/metadata/{latest[0]}"
+
+
+def _imported(module: str, kind: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise UnsupportedFeature(
+            f"reading {kind} tables needs the package {name}, which cannot be imported: {error}",
+            hint=f"{_INSTALL}",
+            context={"package": name},
+        ) from error
+
+
+def _unreadable(path: str, kind: str, error: Exception) -> UnsupportedFeature:
+    package = "deltalake" if kind == "Delta Lake" else "pyiceberg"
+    return UnsupportedFeature(
+        f"the {kind} table {path} cannot be read by {package}: {error}",
+        hint="read it with an engine that can, e.g. as a Spark DataFrame, and give that to lakebed.load(uri, rows,"
+        " key=...)",
+        context={"path": path, "package": package},
+    )

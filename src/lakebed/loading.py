@@ -1,0 +1,245 @@
+"""`lakebed.load` and `lakebed.convert`: a new table that is filled in the same call, and left out where that fails."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.api import create, drop, exists
+from lakebed.api import open as open_table
+from lakebed.concurrency.heartbeat import is_dead
+from lakebed.config.arguments import checks_arguments
+from lakebed.engine.arrow_data import arrow_rows
+from lakebed.engine.base import GROUP
+from lakebed.engine.shuffle import Shuffle
+from lakebed.engine.spark_session import session_of
+from lakebed.errors import InvalidOption, InvalidRecord, LakebedError, UnsupportedFeature
+from lakebed.format.hashes import java_hash
+from lakebed.inputs.base import TABLE_BYTES, RowSource
+from lakebed.inputs.files import DataFiles, FilesSource, Partitioning, data_of
+from lakebed.inputs.other_tables import DeltaTable, IcebergTable, OtherTable
+from lakebed.model import HOODIE, PARTITION_PATH, RECORD_KEY, Action, State
+from lakebed.operations.foreign_files import DELTA, ICEBERG, kind_of_folder
+from lakebed.operations.result import WriteResult
+from lakebed.progress import display, progress
+from lakebed.storage import open_storage
+from lakebed.table import Table
+from lakebed.wording import count_text
+
+_log = logging.getLogger("lakebed")
+_HISTORY = (f"{HOODIE}/timeline/history", f"{HOODIE}/archived")
+_COMBINE = "hoodie.combine.before.insert"
+# So many rows of a partition path are compared at a time.
+_COMPARED_ROWS = 500_000
+
+
+@checks_arguments
+def load(
+    uri: str,
+    data: Any,
+    *,
+    partitioning: Partitioning | None = None,
+    options: Mapping[str, Any] | None = None,
+    **create_options: Any,
+) -> Table:
+    """Create a table at a path or URL, bulk insert the data, and return the table; its repr also shows what was done.
+
+    `data` is what `create` and every write take: a Spark DataFrame, Arrow, pandas or polars data, or the path of data
+    files, which are read in batches. `options` are those of the bulk insert, all others those of `lakebed.create`
+    (`key`, `partition_by`, `ordering`, `index`, ...). The stored rows are counted and their keys compared.
+
+    Raises what `create` and `Table.bulk_insert` raise, and `InvalidRecord` where two rows have one key: with
+    `options={"hoodie.combine.before.insert": True}` the newest of them stays. After an error there is no table.
+
+    >>> import lakebed, pyarrow as pa
+    >>> t = lakebed.load("memory://docs/loaded-at-once", pa.table({"id": [1, 2], "fare": [9.5, 12.0]}), key="id")
+    >>> t.count(), t.loaded.inserted
+    (2, 2)
+    """
+    storage_options = create_options.get("storage_options")
+    rows = data_of(data, partitioning, (uri, storage_options or {}))
+    with display():
+        return _load(uri, rows, options, create_options)
+
+
+@checks_arguments
+def convert(
+    source: Any,
+    uri: str | None = None,
+    *,
+    in_place: bool = False,
+    source_options: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **create_options: Any,
+) -> Table:
+    """Copy a Delta Lake or Iceberg table, or a folder of data files, into a new table, and return that.
+
+    `source` is a path or URL, or a table that `pyiceberg` opened. The copy has the rows that the source holds now, in
+    its columns, and its partition columns unless `partition_by` names others. It is written in batches; then rows are
+    counted and keys compared with what the source says. `source_options` are options of the source's storage: those of
+    `deltalake`, `pyiceberg` or, for files, of lakebed. `options` are those of the bulk insert, all others those of
+    `lakebed.create`: `key`, `ordering`, `index`, `type`, ...
+
+    The source is only read. Its history is not taken over. Delta and Iceberg tables need
+    `pip install 'lakebed[convert]'`.
+
+    Raises `UnsupportedFeature` for a table that these packages cannot read and for `in_place=True` (no table is made of
+    files where they are), and what `load` raises. After an error there is no new table.
+
+    >>> import lakebed, pyarrow as pa, pyarrow.parquet, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> pyarrow.parquet.write_to_dataset(pa.table({"id": [1, 2], "day": ["a", "b"]}), folder, ["day"])
+    >>> t = lakebed.convert(folder, "memory://docs/converted", key="id")
+    >>> t.count(), t.partitions
+    (2, ('a', 'b'))
+    """
+    if in_place:
+        raise UnsupportedFeature(
+            "no table is made of files where they are (Hudi's metadata-only bootstrap)",
+            hint="copy them: lakebed.convert(source, new_uri, key=...)",
+            context={"feature": "bootstrap"},
+        )
+    if uri is None:
+        raise InvalidOption(
+            "convert() copies the rows to a new table, and there is no uri for it",
+            hint="name it: lakebed.convert(source, new_uri, key=...)",
+        )
+    rows, partition_columns = _source_of(source, dict(source_options or {}))
+    if partition_columns and not create_options.get("partition_by"):
+        create_options["partition_by"] = list(partition_columns)
+    with display():
+        return _load(uri, rows, options, create_options, expected=rows.rows)
+
+
+def _source_of(source: Any, options: dict[str, str]) -> tuple[RowSource, tuple[str, ...]]:
+    """The rows of the source, and its partition columns."""
+    if hasattr(source, "scan") and hasattr(source, "spec"):
+        return _with_partition_columns(IcebergTable(source, options))
+    if not isinstance(source, str | os.PathLike | DataFiles):
+        raise InvalidOption(
+            f"convert() takes a path, a URL or a table of pyiceberg, not {type(source).__name__}",
+            hint="rows in memory and DataFrames are for lakebed.load(uri, rows, key=...)",
+            context={"argument": "source"},
+        )
+    path = os.fspath(source.path if isinstance(source, DataFiles) else source)
+    if path.endswith(".metadata.json"):
+        return _with_partition_columns(IcebergTable(path, options))
+    try:
+        storage = open_storage(path, options)
+    except InvalidOption:  # options by the names of deltalake or pyiceberg: the environment has to do for a look
+        storage = open_storage(path)
+    kind = kind_of_folder(storage)
+    if kind in (DELTA, ICEBERG):
+        return _with_partition_columns((DeltaTable if kind == DELTA else IcebergTable)(path, options))
+    files = source if isinstance(source, DataFiles) else DataFiles(path, storage_options=options or None)
+    rows = files.read({})
+    assert isinstance(rows, FilesSource)  # a list of dicts is read for partial writes alone
+    return rows, rows.folder_columns
+
+
+def _with_partition_columns(table: OtherTable) -> tuple[OtherTable, tuple[str, ...]]:
+    if table.hidden_partitioning:
+        _log.warning(
+            "the table is partitioned by %s, which the copy is not; name columns with partition_by to partition it",
+            ", ".join(table.hidden_partitioning),
+        )
+    return table, table.partition_columns
+
+
+def _load(
+    uri: str,
+    data: Any,
+    options: Mapping[str, Any] | None,
+    create_options: Mapping[str, Any],
+    expected: int | None = None,
+) -> Table:
+    # a stream is read once and for all, since the choice of an index also looks at the rows
+    rows = data if session_of(data) is not None else arrow_rows(data, {})
+    storage_options = create_options.get("storage_options")
+    _remove_interrupted_load(uri, storage_options)
+    table = create(uri, rows, **create_options)
+    try:
+        result = table.bulk_insert(rows, options=options)
+        if expected is None:
+            expected = rows.num_rows if isinstance(rows, pa.Table) else getattr(rows, "rows", None)
+        _check_rows(table, result, expected, combined=str((options or {}).get(_COMBINE, "")).lower() == "true")
+    except BaseException:
+        drop(uri, missing_ok=True, storage_options=storage_options)
+        raise
+    table.loaded = result
+    return table
+
+
+def _remove_interrupted_load(uri: str, storage_options: Mapping[str, str] | None) -> None:
+    """Drop a table in which nothing was ever committed, and whose only instant is a bulk insert of a process that
+    ended: a load that was killed."""
+    if not exists(uri, storage_options=storage_options):
+        return
+    storage = open_storage(uri, storage_options)
+    table = open_table(uri, storage_options=storage_options)
+    instants = list(table.timeline)
+    writes = (Action.COMMIT, Action.DELTACOMMIT)
+    is_load = len(instants) == 1 and instants[0].action in writes and instants[0].state is not State.COMPLETED
+    if is_load and not any(map(storage.list_names, _HISTORY)) and is_dead(storage, instants[0].time):
+        drop(uri, storage_options=storage_options)
+
+
+def _check_rows(table: Table, result: WriteResult, expected: int | None, *, combined: bool) -> None:
+    """Raise where the table does not have as many rows as the source, or two rows of one key."""
+    if expected is not None and result.rows != expected:
+        raise LakebedError(
+            f"the source has {count_text(expected, 'row')}, and {result.rows:,} were read",
+            hint="the source may have changed meanwhile: run it again",
+            context={"expected": expected, "rows": result.rows},
+        )
+    stored = table.count()
+    if stored != result.inserted:
+        raise LakebedError(
+            f"{result.inserted:,} rows were written, and the table has {stored:,}",
+            hint="another process wrote to the table meanwhile: load into another folder",
+            context={"written": result.inserted, "stored": stored},
+        )
+    if combined or not table.properties.get("hoodie.table.recordkey.fields"):
+        return
+    if table.properties.get("hoodie.populate.meta.fields", "true").lower() == "false":
+        return
+    repeated = _repeated_keys(table, stored)
+    if repeated:
+        (key, path, count), *_ = repeated
+        where = f" in partition path {path!r}" if path else ""
+        more = f"; so have at least {count_text(len(repeated) - 1, 'other key')}" if len(repeated) > 1 else ""
+        raise InvalidRecord(
+            f"the key is not unique: {count} rows have the key {key!r}{where}{more}",
+            hint="name more key columns, or let the newest row of each key stay:"
+            f" options={{{_COMBINE!r}: True}} with an ordering column",
+            context={"record_key": key, "partition": path, "count": count},
+        )
+
+
+def _repeated_keys(table: Table, rows: int) -> list[tuple[str, str, int]]:
+    """Keys of several rows, with partition path and number of rows: those of the first part of the keys that has some.
+    Equal keys come into one part by their hash."""
+    parts = max(1, rows // _COMPARED_ROWS // max(1, len(table.partitions)))
+    with Shuffle(TABLE_BYTES) as shuffle:
+        with progress("comparing keys", rows, "rows") as advance:
+            for batch in table.scan(columns=[PARTITION_PATH, RECORD_KEY]).to_batches():
+                numbers = np.mod(java_hash(batch.column(RECORD_KEY)).astype(np.int64), parts).astype(np.int32)
+                columns = [batch.column(PARTITION_PATH), batch.column(RECORD_KEY)]
+                columns = [c.cast(pa.string()) for c in columns]
+                names = [PARTITION_PATH, RECORD_KEY, GROUP]
+                shuffle.add(pa.RecordBatch.from_arrays([*columns, pa.array(numbers)], names=names))
+                advance(batch.num_rows)
+        for group in shuffle.finish():
+            keys = pa.chunked_array([batch.column(RECORD_KEY) for batch in shuffle.read(group)])
+            counts = keys.value_counts()
+            several = counts.filter(pc.greater(counts.field("counts"), 1))
+            if len(several):
+                found = zip(several.field("values").to_pylist(), several.field("counts").to_pylist(), strict=True)
+                return [(key, group[0], count) for key, count in found]
+    return []
