@@ -341,7 +341,8 @@ class Table:
         >>> rates.scan().to_arrow().sort_by("id")["n"].to_pylist()
         [10, 25, 5]
         """
-        return Merge(source, MergeStatement(on, target, source_alias), self._merge, self._plan_merge)
+        rows = self._data(source, None)
+        return Merge(rows, MergeStatement(on, target, source_alias), self._merge, self._plan_merge)
 
     def update(
         self,

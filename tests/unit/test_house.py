@@ -18,7 +18,7 @@ FACES = ("cli", "spark_source", "api.py", *(path.name for path in SOURCE.glob("t
 ENGINES = frozenset({"LocalEngine", "SparkEngine"})
 MOST_LINES = 700
 # The one public object, with a docstring and an example for each of its methods.
-LONGER = {"table.py": 1200}
+LONGER = {"table.py": 1150}
 # Without the signature and the docstring.
 MOST_BODY_LINES = 70
 

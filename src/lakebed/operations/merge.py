@@ -24,6 +24,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, RowExpression, quote_name
 from lakebed.filters.pairs import Equality, PairExpression, Side
 from lakebed.handles.matched import KeyMerge
+from lakebed.inputs.base import RowSource
 from lakebed.merge.clauses import evaluate
 from lakebed.model import META_COLUMNS
 from lakebed.operations.context import TableSchema, WriteContext, keyed_by_meta, table_schema
@@ -138,7 +139,8 @@ def _source_rows(context: WriteContext, source: Any) -> tuple[Rows | None, pa.Sc
         return None, pa.schema([])
     engine = context.engine
     types = {f.name: f.type for f in context.opened.schema}
-    rows = engine.rows(arrow_rows(source, {name.lower(): kind for name, kind in types.items()} | types))
+    data = arrow_rows(source, {name.lower(): kind for name, kind in types.items()} | types)
+    rows = engine.rows(data.table() if isinstance(data, RowSource) else data)  # they are looked at several times
     given = engine.schema(rows)
     given = pa.schema([f for f in given if f.name not in META_COLUMNS])
     doubled = {n for n in given.names if [m.lower() for m in given.names].count(n.lower()) > 1}

@@ -67,6 +67,7 @@ def test_every_verb_takes_a_path(tmp_path: Path) -> None:
     assert t.insert(path).inserted == 3
     assert t.upsert(str(path)).updated == 3
     assert t.explain(upsert=path).rows == 3
+    assert t.merge(path).when_matched_update({"fare": "s.fare + 1"}).execute().updated == 3
     assert t.insert_overwrite(path, "table").inserted == 3
     assert t.delete(lakebed.DataFiles(write(tmp_path / "keys.csv", pa.table({"id": [1, 9]})))).deleted == 1
     assert t.delete(write(tmp_path / "more.csv", pa.table({"id": [2]}))).deleted == 1
