@@ -169,6 +169,7 @@ OTHERS: dict[str, dict[str, str]] = {
     },
     "the size of a buffer": {
         "inputs.csv_rows": "_BLOCK_BYTES",
+        "loading": "_COMPARED_ROWS",
         "format.parquet_writer": "_SINK_BYTES",
         "format.row_groups.assembled": "_STREAM_BYTES",
     },
