@@ -178,7 +178,7 @@ def test_an_error_says_what_is_taken(call: Any, said: str, table: Table) -> None
 # What these take is more than a type: the methods look themselves.
 LOOKED_AT = {
     *("data", "upsert", "schema_or_data", "df", "batch", "frame", "keys", "filter"),
-    *("condition", "args", "text", "table", "functions", "source", "create_options", "set", "values"),
+    *("condition", "args", "text", "table", "functions", "source", "create_options", "set", "values", "keys_by_table"),
     *("on", "other", "index", "merge", "to", "file_groups", "bucketed", "conditions", "stop"),
 }
 

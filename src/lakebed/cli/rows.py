@@ -334,7 +334,7 @@ def erase(
     if keys_from is not None and keys_from.suffix.lower() == ".txt":
         keys = lakebed.KeyText([line for line in keys_from.read_text(encoding="utf-8").splitlines() if line])
     elif keys_from is not None:
-        keys = read_rows(keys_from, table.schema, delimiter, partial=True)
+        keys = data_files(str(keys_from), delimiter, Partitioning.HIVE)
     if not (yes or dry_run):
         if not sys.stdin.isatty():
             raise typer.BadParameter("give --yes to erase the rows, or --dry-run", param_hint="--yes")

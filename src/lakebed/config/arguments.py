@@ -97,7 +97,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait"), _FLAG),
     **dict.fromkeys(("once", "deletes", "unique_keys", "partitioned", "update_partition_path"), _FLAG),
     **dict.fromkeys(("allow_existing", "first", "progress", "in_place"), _FLAG),
-    **dict.fromkeys(("partitioning", "delimiter"), _TEXT),
+    **dict.fromkeys(("partitioning", "delimiter", "target", "source_alias"), _TEXT),
     **dict.fromkeys(("options", "storage_options", "source_options", "properties", "settings"), _OPTIONS),
     **dict.fromkeys(("start", "end", "as_of"), _MOMENT),
     "spark": _SESSION,

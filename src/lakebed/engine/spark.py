@@ -66,6 +66,13 @@ _OF_COLLECTING = {_LARGE_TYPES: "false", "spark.sql.ui.explainMode": "simple"}
 _OF_SPARK = {_LARGE_TYPES: "false"}
 
 
+def join_on(rows: DataFrame, others: DataFrame, condition: str, how: str) -> DataFrame:
+    """Joined rows by a SQL condition over the columns of both, whose names differ."""
+    from pyspark.sql import functions as F
+
+    return rows.join(others, F.expr(condition), how)
+
+
 class SparkEngine:
     """Runs the pipeline's verbs on a Spark session, with native expressions where Spark has them."""
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.engine.base import Rows
+from lakebed.engine.spark import join_on
 from lakebed.errors import SchemaConflict
 from lakebed.filters.pairs import PairExpression
 from lakebed.filters.text import quote_name
@@ -22,7 +23,7 @@ from lakebed.read.lookup import KeyText, exists
 from lakebed.schema.spark import spark_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from lakebed.operations.merge_join import MergeJoin
 
@@ -58,32 +59,25 @@ class SparkMerge:
 
     def _pairs(self) -> DataFrame:
         """All pairs that a clause may act on."""
-        from pyspark.sql import functions as F
-
         join, bound = self._join, self._bound
         side = bound.reader.target
         stored = join.stored_rows(self._write.context, self._write.snapshot).to_spark()
         named = [
-            F.col(quote_name(n)).alias(n if n in (RECORD_KEY, PARTITION_PATH) else side.field(n))
+            f"{quote_name(n)} AS {quote_name(n if n in (RECORD_KEY, PARTITION_PATH) else side.field(n))}"
             for n in stored.columns
         ]
-        stored = stored.select(*named, F.lit(True).alias(IS_STORED))
+        stored = stored.selectExpr(*named, f"true AS {IS_STORED}")
         if join.rows is None or bound.on is None:
-            names = [f.name for f in bound.reader.source.fields]
-            return stored.select(
-                "*", F.lit(None).cast("boolean").alias(IS_GIVEN), *[F.lit(None).alias(n) for n in names]
-            )
-        given = join.rows.select("*", F.lit(True).alias(IS_GIVEN))
+            return stored.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IS_GIVEN}")
+        given = join.rows.selectExpr("*", f"true AS {IS_GIVEN}")
         conditions = (*(one.condition for one in bound.on.equalities), *bound.on.others)
-        on = F.expr(" AND ".join(condition.spark_enclosed for condition in conditions))
+        on = " AND ".join(condition.spark_enclosed for condition in conditions)
         hows = {(False, False): "inner", (True, False): "left_outer", (False, True): "right_outer"}
         how = hows.get((bool(bound.inserts), bool(bound.statement.by_source)), "full_outer")
-        return given.join(stored, on, how)
+        return join_on(given, stored, on, how)
 
     def _acting(self) -> DataFrame:
         """The pairs that a clause acts on, with its number."""
-        from pyspark.sql import functions as F
-
         whens = {
             "matched": f"{IS_STORED} AND {IS_GIVEN}",
             "not_matched": f"{IS_STORED} IS NULL",
@@ -95,14 +89,12 @@ class SparkMerge:
             + f" THEN {number}"
             for number, clause in enumerate(self._bound.clauses)
         ]
-        number = F.expr(f"CASE {' '.join(cases)} END")
-        return self._pairs().withColumn(CLAUSE, number).filter(F.col(CLAUSE).isNotNull())
+        number = f"CASE {' '.join(cases)} END AS {CLAUSE}"
+        return self._pairs().selectExpr("*", number).filter(f"{CLAUSE} IS NOT NULL")
 
     def _check_unambiguous(self, pairs: DataFrame) -> None:
         """Raise `AmbiguousMerge` where several source rows act on one stored row, and not all of them delete it."""
-        from pyspark.sql import functions as F
-
-        stored = pairs.filter(F.col(IS_STORED))
+        stored = pairs.filter(IS_STORED)
         twice = stored.groupBy(RECORD_KEY, PARTITION_PATH).count().filter("count > 1").limit(_EXAMPLES)
         some = twice.select(RECORD_KEY, PARTITION_PATH).join(stored, [RECORD_KEY, PARTITION_PATH])
         found = self._engine.collect(some.select(RECORD_KEY, CLAUSE))
@@ -113,21 +105,17 @@ class SparkMerge:
 
     def _rows(self, pairs: DataFrame) -> DataFrame:
         """What the clauses make, in the table's columns and types, one row a key."""
-        from pyspark.sql import functions as F
-
-        columns = [self._column(name).alias(name) for name in self._join.updated]
+        columns = [f"{self._column(name)} AS {quote_name(name)}" for name in self._join.updated]
         deletes = [str(n) for n, clause in enumerate(self._bound.clauses) if clause.text.action == "delete"]
-        is_delete = F.expr(f"{CLAUSE} IN ({', '.join(deletes)})" if deletes else "false")
-        rows = pairs.select(RECORD_KEY, PARTITION_PATH, CLAUSE, is_delete.alias(DELETE), *columns)
+        is_delete = f"{CLAUSE} IN ({', '.join(deletes)})" if deletes else "false"
+        rows = pairs.selectExpr(RECORD_KEY, PARTITION_PATH, CLAUSE, f"{is_delete} AS {DELETE}", *columns)
         if not deletes:
             return rows
-        gone = rows.filter(F.col(DELETE)).dropDuplicates([RECORD_KEY, PARTITION_PATH])
-        return rows.filter(~F.col(DELETE)).unionByName(gone)
+        gone = rows.filter(DELETE).dropDuplicates([RECORD_KEY, PARTITION_PATH])
+        return rows.filter(f"NOT {DELETE}").unionByName(gone)
 
-    def _column(self, name: str) -> Column:
+    def _column(self, name: str) -> str:
         """A column of the rows: what each clause sets, else the stored value."""
-        from pyspark.sql import functions as F
-
         bound = self._bound
         to = spark_type(bound.schema.field(name).type)
         stored = "NULL"
@@ -140,8 +128,7 @@ class SparkMerge:
                 continue
             text = "NULL" if value is None else value.spark_enclosed
             cases.append(f"WHEN {CLAUSE} = {number} THEN CAST({text} AS {to})")
-        whole = f"CASE {' '.join(cases)} ELSE CAST({stored} AS {to}) END" if cases else f"CAST({stored} AS {to})"
-        return F.expr(whole)
+        return f"CASE {' '.join(cases)} ELSE CAST({stored} AS {to}) END" if cases else f"CAST({stored} AS {to})"
 
     def _check_type(self, pairs: DataFrame, name: str, value: PairExpression) -> None:
         """A value that only Spark evaluates has the type that Spark gives it."""
@@ -158,8 +145,6 @@ class SparkMerge:
 
     def _keyed(self, rows: DataFrame) -> Rows:
         """With key and partition path: those of stored rows as they are, of new rows by the table's rules."""
-        from pyspark.sql import functions as F
-
         context = self._write.context
         names = list(self._join.updated)
         held = {name: f"{DERIVED}held_{at}" for at, name in enumerate((RECORD_KEY, PARTITION_PATH))}
@@ -171,20 +156,19 @@ class SparkMerge:
         if inserts:
             self._check_inserts(keyed.filter(f"{CLAUSE} IN ({inserts})"))
         is_new = f"{CLAUSE} IN ({inserts})" if inserts else "false"
-        leaves = F.expr(f"NOT ({is_new}) AND NOT {DELETE} AND {PARTITION_PATH} != {held[PARTITION_PATH]}")
-        fixed = [
-            F.expr(f"CASE WHEN {is_new} THEN {quote_name(name)} ELSE {own} END").alias(name)
-            for name, own in held.items()
-        ]
+        leaves = f"(NOT ({is_new}) AND NOT {DELETE} AND {PARTITION_PATH} != {held[PARTITION_PATH]})"
+        fixed = [f"CASE WHEN {is_new} THEN {name} ELSE {own} END AS {name}" for name, own in held.items()]
         others = [quote_name(n) for n in keyed.columns if n not in (*held, *held.values(), CLAUSE)]
         if moved is None:
-            return keyed.select(*fixed, *others)
-        stays = keyed.filter(~leaves).select(*fixed, *others)
+            return keyed.selectExpr(*fixed, *others)
+        stays = keyed.filter(f"NOT {leaves}").selectExpr(*fixed, *others)
         going = keyed.filter(leaves)
-        there = going.select(*[quote_name(n) for n in held], *others)
+        there = going.selectExpr(*held, *others)
         if moved == "index":
             return stays.unionByName(there)
-        gone = going.withColumn(DELETE, F.lit(True)).select(*fixed, *others)
+        gone = going.selectExpr(*fixed, *others).selectExpr(
+            *[f"true AS {DELETE}" if name == DELETE else quote_name(name) for name in stays.columns]
+        )
         return stays.unionByName(gone).unionByName(there)
 
     def _check_inserts(self, new: DataFrame) -> None:

@@ -77,7 +77,9 @@ def test_columns_are_listed_and_changed(capsys: pytest.CaptureFixture[str], uri:
     added = said(capsys, "columns", "add", uri, "tip", "decimal(8,2)", "--first", "--comment", "in euro")
     assert added["change"] == "column tip is new (DECIMAL(8,2))"
     assert said(capsys, "columns", "rename", uri, "tip", "extra")["change"] == "column tip is extra now"
-    assert said(capsys, "columns", "widen", uri, "extra", "string")["change"].endswith("is STRING now, it was DECIMAL(8,2)")
+    assert said(capsys, "columns", "widen", uri, "extra", "string")["change"].endswith(
+        "is STRING now, it was DECIMAL(8,2)"
+    )
     said(capsys, "columns", "comment", uri, "extra", "on top")
     said(capsys, "columns", "move", uri, "extra", "--after", names[0])
     listed = said(capsys, "columns", uri)
