@@ -184,6 +184,8 @@ class WriteStat:
         return (self.path, *(self.cdc_stats or ()))
 
 
+ALTER_OPERATION = "ALTER_SCHEMA"
+"""The operation of a commit that changes the columns and no rows."""
 LATEST_SCHEMA = "latest_schema"
 """The key of the newest version of a table's schema history in a commit's extra metadata."""
 _WITH_SCHEMA_OF_FILES = {"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"}

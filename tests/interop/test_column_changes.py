@@ -15,7 +15,8 @@ from oracle.client import HudiOracle
 from support.same_rows import assert_same_rows
 from support.sampling import some
 
-BY_IDS = {"hoodie.schema.on.read.enable": "true"}
+# Without the second real Hudi refuses to read fields of structs that have another type now.
+BY_IDS = {"hoodie.schema.on.read.enable": "true", "spark.sql.parquet.enableVectorizedReader": "false"}
 # a column that an ALTER TABLE takes away is missing to Hudi's own check
 ALTERING = {**BY_IDS, "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true"}
 SCHEMA = pa.schema(
@@ -64,6 +65,7 @@ def both_read(oracle: HudiOracle, table: Table, **request: object) -> pa.Table:
 
 @pytest.mark.parametrize(("version", "kind"), some(KINDS, (9, "cow"), (9, "mor"), (6, "mor")))
 def test_hudi_reads_columns_that_lakebed_changed(version: int, kind: str, tmp_path: Path, oracle: HudiOracle):
+    keeps = version > 6
     table = lakebed.create(
         str(tmp_path / "table"),
         SCHEMA,
@@ -74,14 +76,15 @@ def test_hudi_reads_columns_that_lakebed_changed(version: int, kind: str, tmp_pa
         index="bucket",
         buckets=1,
         table_version=version,
-        properties={"hoodie.metadata.enable": False},
+        properties={} if keeps else {"hoodie.metadata.enable": False},
     )
-    table.upsert(rows(range(8), 1))
+    first = table.upsert(rows(range(8), 1))
     table.upsert(rows(range(2, 4), 2))
     table.columns.rename("fare", "price")
     table.columns.widen("stops", "bigint")
     table.columns.add("tip", "decimal(8, 2)", after="city", comment="in euro")
     table.columns.add("home.floor", "int", after="street")
+    table.columns.widen("home.number", "bigint")
     both_read(oracle, table)
     newer = rows(range(4, 6), 3, fare="price")
     newer = newer.append_column("tip", pa.array([1, 2], pa.decimal128(8, 2)))
@@ -99,7 +102,16 @@ def test_hudi_reads_columns_that_lakebed_changed(version: int, kind: str, tmp_pa
         table.compact()
         both_read(oracle, table)
 
-    job = {**hudi_job(table), **BY_IDS}
+    then = oracle.read(table.uri, as_of=first.instant, option=BY_IDS, conf=BY_IDS)
+    assert_same_rows(then.select(SCHEMA.names), rows(range(8), 1))
+    assert_same_rows(table.scan(as_of=first.instant).to_arrow(), rows(range(8), 1))
+    written = oracle.incremental(table.uri, "000", option=BY_IDS, conf=BY_IDS)
+    changes = table.changes(start="earliest").to_arrow()
+    assert_same_rows(written.select(changes.column_names), changes)
+    for condition in ("price > 5", "note is null", "stops = 3"):
+        found = oracle.read(table.uri, where=condition, option=BY_IDS, conf=BY_IDS)
+        assert found.num_rows == table.count(where=condition)
+    job = {**hudi_job(table), **BY_IDS, "hoodie.metadata.enable": str(keeps).lower()}
     later = both_read(oracle, table).slice(0, 3)
     later = later.set_column(later.schema.get_field_index("note"), "note", pa.array(["a", "b", "c"]))
     oracle.write(table.uri, later, options=job, conf=BY_IDS)
@@ -118,3 +130,5 @@ def test_hudi_reads_columns_that_lakebed_changed(version: int, kind: str, tmp_pa
     table.columns.rename("cost", "fare")
     found = both_read(oracle, table)
     assert found.num_rows == 8
+    if keeps:
+        assert oracle.problems(table.uri, conf=BY_IDS) == []

@@ -19,7 +19,6 @@ from oracle.client import HudiOracle
 from support.golden_tables import (
     GoldenTable,
     HudiRsTable,
-    golden_cow_tables,
     golden_tables,
     hudi_rs_tables,
     strip_metadata_table,
@@ -27,10 +26,6 @@ from support.golden_tables import (
 from support.same_rows import assert_same_rows
 from support.sampling import INTEROP, todays
 
-# What a write refuses by name, and words that the refusal has to hold.
-REFUSED = {
-    "evolve_read": "schema history",
-}
 # Columns that real Hudi 1.2.0 shows otherwise: as the path says, lakebed as it is stored; and the marker of a value
 # that did not come along, where 1.0.2 and lakebed fill in the older value.
 SHOWN_OTHERWISE = {"v9_cow_global_no_move": ("region",), "v8_mor_debezium_postgres": ("name",)}
@@ -55,10 +50,6 @@ CLUSTERED = "v9_cow_clustering_pending"
 HELD = (CLUSTERED, "v9_mor_clustering_pending")
 
 
-def refusal(table: GoldenTable) -> str | None:
-    return next((words for part, words in REFUSED.items() if part in table.name), None)
-
-
 def bytes_of(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
@@ -67,41 +58,13 @@ def config_of(folder: Path) -> TableConfig:
     return load_table_config(open_storage(str(folder)))
 
 
-def is_refused(table: GoldenTable) -> bool:
-    return refusal(table) is not None
-
-
-@pytest.mark.parametrize("table", golden_tables(is_refused), ids=str)
-def test_a_table_that_lakebed_cannot_keep_right_is_not_touched(table: GoldenTable, tmp_path: Path):
-    folder = table.unpack(tmp_path)
-    before = bytes_of(folder)
-    t = lakebed.open(str(folder))
-    rows = t.scan(query="read_optimized").to_arrow().slice(0, 1)
-    for write in (t.upsert, t.insert, t.bulk_insert, t.insert_overwrite, t.delete):
-        with pytest.raises(lakebed.UnsupportedFeature):
-            write(rows)
-    assert bytes_of(folder) == before
-
-
-@pytest.mark.parametrize("table", [t for t in golden_cow_tables() if refusal(t)], ids=str)
-def test_a_feature_is_refused_by_name(table: GoldenTable, tmp_path: Path):
-    folder = table.unpack_without_metadata_table(tmp_path)
-    before = bytes_of(folder)
-    t = lakebed.open(str(folder))
-    rows = t.scan().to_arrow().slice(0, 1)
-    for write in (t.upsert, t.insert, t.bulk_insert, t.insert_overwrite, t.delete):
-        with pytest.raises(lakebed.UnsupportedFeature, match=refusal(table)):
-            write(rows)
-    assert bytes_of(folder) == before
-
-
-WRITTEN = [*golden_tables(lambda t: not is_refused(t) and t.name not in HELD)]
+WRITTEN = [*golden_tables(lambda t: t.name not in HELD)]
 
 
 @pytest.mark.parametrize("table", todays(WRITTEN, 8, INTEROP), ids=str)
 def test_real_hudi_reads_what_lakebed_wrote_into_its_table(table: GoldenTable, tmp_path: Path, oracle: HudiOracle):
     kept = set(table.entry["metadata_partitions"])
-    keeps = bool(kept) and not is_refused(table)
+    keeps = bool(kept)
     folder = table.unpack(tmp_path) if keeps else table.unpack_without_metadata_table(tmp_path)
     after = write_on(folder, job_options(table))
     options = {"hoodie.metadata.enable": str(keeps).lower(), **(table.entry.get("read_options") or {})}

@@ -17,7 +17,7 @@ from lakebed.config.features import check_write
 from lakebed.errors import CommitConflict, SchemaConflict, UnsupportedFeature
 from lakebed.metadata.definitions import load_definitions
 from lakebed.metadata.layout import COLUMN_STATS, PARTITION_STATS
-from lakebed.model import Action, Instant
+from lakebed.model import ALTER_OPERATION, Action, Instant
 from lakebed.operations.context import WriteContext, refuse_reserved
 from lakebed.operations.rollback import roll_back
 from lakebed.operations.transaction import WriteTransaction
@@ -39,7 +39,6 @@ from lakebed.timeline.schema_versions import (
 from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Printed
 
-_OPERATION = "ALTER_SCHEMA"
 # Of these the files have the values, or their names are on the timeline and in the settings.
 _FIXED_FOR = ("drop", "rename", "widen")
 _DELETED = "_hoodie_is_deleted"
@@ -81,7 +80,7 @@ def change_columns(context: WriteContext, change: ColumnChange) -> ColumnsChange
     began = time.monotonic()
     check_write(context.config.properties, table_features(context.opened), "alter_columns")
     tx = _ColumnTransaction(
-        context, Action.DELTACOMMIT if context.config.table_type == "mor" else Action.COMMIT, _OPERATION
+        context, Action.DELTACOMMIT if context.config.table_type == "mor" else Action.COMMIT, ALTER_OPERATION
     )
     with tx:
         done, planned = tx.run(change)

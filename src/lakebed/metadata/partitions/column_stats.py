@@ -72,7 +72,7 @@ from lakebed.metadata.partitions.stored import (
 )
 from lakebed.metadata.records import RecordForm, Records, RecordType
 from lakebed.metadata.routing import grouped
-from lakebed.model import META_COLUMNS, BaseFile, LogFile, path_in
+from lakebed.model import ALTER_OPERATION, META_COLUMNS, BaseFile, LogFile, path_in
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths, without_meta
 from lakebed.schema.avro import avro_to_arrow
@@ -103,12 +103,15 @@ class ActionStatistics:
 
     @cached_property
     def dropped(self) -> Sequence[str]:
-        """The columns that leave the table's schema with this action."""
+        """The columns that leave the table's schema with this action; of a change of columns also those that get
+        another type: real Hudi's next write cannot unite their ranges with those of the new type."""
         before, after = self._action.snapshot.avro_schema, self._action.commit.table_schema
         if not before or not after or before == after:
             return ()
-        stay = {path for path, _ in leaf_paths(without_meta(avro_to_arrow(after)))}
-        return [path for path, _ in leaf_paths(without_meta(avro_to_arrow(before))) if path not in stay]
+        stay = dict(leaf_paths(without_meta(avro_to_arrow(after))))
+        alters = self._action.commit.operation == ALTER_OPERATION
+        were = leaf_paths(without_meta(avro_to_arrow(before)))
+        return [path for path, kind in were if path not in stay or (alters and stay[path] != kind)]
 
     @cached_property
     def files(self) -> list[NewFile]:
