@@ -96,11 +96,12 @@ class Erasure:
             )
         if rows:
             done = delete(context, self.what)
-            self.steps.append(f"delete {done.instant}: {count_text(done.deleted, 'row')}")
-            report = replace(report, rows=done.deleted)
-            if done.deleted != rows:  # another writer has changed rows in the meantime: they are looked for again
+            deleted = rows if done.deleted is None else done.deleted  # None: the rows were not looked up once more
+            self.steps.append(f"delete {done.instant}: {count_text(deleted, 'row')}")
+            report = replace(report, rows=deleted)
+            if deleted != rows:  # another writer has changed rows in the meantime: they are looked for again
                 rest = Erasure(self.renew, self.what).run()
-                return replace(rest, rows=rest.rows + done.deleted, steps=(*self.steps, *rest.steps))
+                return replace(rest, rows=rest.rows + deleted, steps=(*self.steps, *rest.steps))
         if context.index.stores_locations:
             self.notes.append("the index has deleted the keys; HBase drops deleted cells at its next major compaction")
         holding = frozenset(held)
