@@ -371,8 +371,8 @@ def sql(
     spark: SparkSession | None = None,
     *,
     storage_options: Mapping[str, str] | None = None,
-) -> QueryResult | DataFrame:
-    """Run a SQL query over tables: on DuckDB, and with a session on Spark.
+) -> QueryResult | DataFrame | WriteResult:
+    """Run a SQL statement over tables: a query on DuckDB, or with a session on Spark, or a change of a table.
 
     `tables` maps the names of the text to tables: a `Table`, a URI, a scan, or Arrow data. A table may also be written
     by its URI, in quotes or as lakebed.`URI`. `FROM t TIMESTAMP AS OF '2026-11-21'` (or `VERSION AS OF` an instant)
@@ -384,7 +384,10 @@ def sql(
     joins and groups by the key of tables with a bucket index need no shuffle. Otherwise the text is DuckDB's SQL and
     the result a `QueryResult`: `to_arrow()`, `to_pandas()`, `to_polars()`, `show()`.
 
-    Raises `InvalidOption` for a text that is no query or more than one statement, `UnsupportedFeature` where DuckDB is
+    MERGE, UPDATE, DELETE and INSERT are `t.merge`, `t.update`, `t.delete` and `t.insert`, and return their results.
+    Their conditions and values are Spark's SQL, with and without a session.
+
+    Raises `InvalidOption` for a text that is no such statement or more than one, `UnsupportedFeature` where DuckDB is
     not installed, `TableNotFound` for a URI without a table.
 
     >>> import lakebed

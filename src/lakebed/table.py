@@ -363,7 +363,7 @@ class Table:
         >>> tariff.get([1])["fare"].to_pylist()
         [15.0]
         """
-        clause = ClauseText("not_matched_by_source", "update", where, set)
+        clause = ClauseText("not_matched_by_source", "update", where, set, of_update=True)
         statement = MergeStatement(clauses=(clause,))
         return self._merge(lambda context, _: merge(context, None, statement), Where(where or "true"), options, retries)
 

@@ -73,6 +73,11 @@ EXAMPLES = {
         'sql "select city, count(*) from trips group by city" --table trips=s3://lake/trips',
         "sql \"select * from './trips' where id = :id\" --arg id=t1 --output json",
     ),
+    "merge": (
+        "merge trips rows.parquet",
+        "merge trips rows.csv --on id --when 'MATCHED AND s.fare IS NULL THEN DELETE'",
+    ),
+    "update": ("update trips --set 'fare=fare * 1.1' --where \"city = 'Oslo'\"",),
     "compact": ("compact trips --when-due", "compact trips --plan-only"),
     "cluster": ("cluster trips --sort city,fare --layout hilbert",),
     "merge-small-files": ("merge-small-files trips --least 4",),

@@ -54,7 +54,7 @@ _ROWS = (
     *(rows.scan, rows.count, rows.get, rows.locate, rows.changes, rows.cdc),
     *(tables.load, tables.convert),
     *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
-    *(rows.erase, rows.explain, sql.sql),
+    *(rows.erase, rows.explain, sql.sql, sql.merge, sql.update),
 )
 for command in _ROWS:
     app.command()(command)

@@ -1,4 +1,4 @@
-"""`lakebed sql`: a query over tables, by DuckDB."""
+"""`lakebed sql`, `lakebed merge`, `lakebed update`: tables by statements."""
 
 from __future__ import annotations
 
@@ -7,14 +7,29 @@ from typing import Annotated
 import typer
 
 import lakebed
-from lakebed.cli.output import Form, Output, StorageOptions, pairs, print_cut, row_limit, show_rows, working
+from lakebed.cli.command import open_table, show_result, table_command
+from lakebed.cli.output import (
+    Delimiter,
+    Form,
+    Output,
+    Partitioning,
+    PartitioningOption,
+    StorageOptions,
+    Uri,
+    data_files,
+    pairs,
+    print_cut,
+    row_limit,
+    show_rows,
+    working,
+)
 from lakebed.wording import count_text
 
 
 def sql(
     text: Annotated[
         str,
-        typer.Argument(metavar="QUERY", help="One query; tables are names, or URIs in quotes.", show_default=False),
+        typer.Argument(metavar="SQL", help="A query, MERGE, UPDATE, DELETE or INSERT.", show_default=False),
     ],
     table: Annotated[
         list[str] | None,
@@ -29,14 +44,63 @@ def sql(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Rows of a SQL query over tables (needs `lakebed[duckdb]`)."""
+    """Rows of a SQL query over tables (needs `lakebed[duckdb]`), or a change of a table."""
     most = row_limit(limit, output)
     args = pairs(arg, "--arg") or None
     options = pairs(storage_option, "--storage-option")
-    with working("reading"):
+    with working("working"):
         found = lakebed.sql(text, dict(pairs(table, "--table")), args, storage_options=options)
+        if isinstance(found, lakebed.WriteResult):
+            show_result(found, output)
+            return
         assert isinstance(found, lakebed.QueryResult), "without a session"
         rows = found.head(most + 1) if most else found.to_arrow()
     show_rows(rows.slice(0, most) if most else rows, output)
     if most and rows.num_rows > most:
         print_cut(f"the first {count_text(most, 'row')}", output)
+
+
+def merge(
+    uri: Uri,
+    file: Annotated[str, typer.Argument(help="Data files with the source rows.", show_default=False)],
+    on: Annotated[
+        str | None,
+        typer.Option(help="Columns that are equal, a,b; or SQL such as 't.id = s.id'. Without it the record key."),
+    ] = None,
+    when: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CLAUSE",
+            help="A clause over t and s, such as 'MATCHED AND s.fare > 9 THEN UPDATE SET *'; give it once for each."
+            " Without any: matched rows are updated, others inserted.",
+        ),
+    ] = None,
+    delimiter: Delimiter = None,
+    partitioning: PartitioningOption = Partitioning.HIVE,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Merge rows into the table by clauses."""
+    table = open_table(uri, storage_option)
+    condition = on or table.properties["hoodie.table.recordkey.fields"]
+    if all(name.strip().replace("_", "").isalnum() for name in condition.split(",")):
+        condition = " AND ".join(f"t.`{name.strip()}` = s.`{name.strip()}`" for name in condition.split(","))
+    clauses = when or ["MATCHED THEN UPDATE SET *", "NOT MATCHED THEN INSERT *"]
+    text = " ".join([f"MERGE INTO t USING s ON {condition}", *(f"WHEN {clause}" for clause in clauses)])
+    with working(f"merging {file}"):
+        result = lakebed.sql(text, {"t": table, "s": data_files(file, delimiter, partitioning)})
+    assert isinstance(result, lakebed.WriteResult)
+    show_result(result, output)
+
+
+@table_command("updating")
+def update(
+    table: lakebed.Table,
+    options: dict[str, str],
+    values: Annotated[
+        list[str], typer.Option("--set", metavar="COLUMN=SQL", help="A column and its value; give it once for each.")
+    ],
+    where: Annotated[str | None, typer.Option(help="A SQL condition; without it all rows.")] = None,
+) -> lakebed.WriteResult:
+    """Set columns of the rows that fulfil a condition."""
+    return table.update(dict(pairs(values, "--set")), where=where, options=options)

@@ -376,6 +376,11 @@ def cast_literal(literal: Literal, to: pa.DataType, zone: tzinfo) -> Literal:
             and (not pa.types.is_integer(to) or value.strip().lstrip("+-").isdigit())
         ):
             return cast_literal(number_literal(value.strip()), to, zone)
+    if isinstance(value, bytes) and pa.types.is_string(to):
+        try:
+            return Literal(value.decode(), to)
+        except UnicodeDecodeError:
+            raise SparkOnly("bytes that are no UTF-8 text") from None
     if isinstance(value, datetime):
         if pa.types.is_date32(to):
             local = value.astimezone(zone) if value.tzinfo else value

@@ -353,8 +353,8 @@ class ValueReader:
         types = {v.type for v in values if not pa.types.is_null(v.type)}
         if len(types) > 1 and types <= {_INT, pa.int64()}:
             types = {pa.int64()}
-        if len(types) > 1 and types <= {_INT, pa.int64(), pa.float64()}:
-            types = {pa.float64()}
+        if len(types) > 1 and all(t in (_INT, pa.int64(), pa.float64()) or pa.types.is_decimal(t) for t in types):
+            types = {pa.float64() if pa.float64() in types else self._common_decimal(values)}
         if len(types) != 1 or pa.types.is_nested(to := next(iter(types))):
             raise SparkOnly(f"values of the types {', '.join(sorted(map(str, types)))} in one")
         typed: list[Value] = []
@@ -363,9 +363,20 @@ class ValueReader:
                 typed.append(cast(value, to))
             elif pa.types.is_floating(to) and value.value is not None:
                 typed.append(Literal(float(value.value), to))
+            elif pa.types.is_decimal(to) and value.value is not None:
+                typed.append(Literal(Decimal(value.value), to))
             else:
                 typed.append(Literal(value.value, to))
         return tuple(typed)
+
+    def _common_decimal(self, values: Sequence[Value]) -> pa.DataType:
+        """The decimal that has room for all of them."""
+        sizes = [_digits_of(v) for v in values if not pa.types.is_null(v.type)]
+        places = max(scale for _, scale in sizes)
+        digits = max(precision - scale for precision, scale in sizes) + places
+        if digits > _MOST_DIGITS:
+            raise SparkOnly(f"values with up to {digits} digits in one")
+        return pa.decimal128(digits, places)
 
     def _case(self, e: Expression) -> Value:
         """`CASE`, `if`, `nvl2` and `nullif`."""

@@ -33,11 +33,12 @@ class ClauseText:
     condition: str | None = None
     values: Mapping[str, Any] | All = "all"
     except_columns: tuple[str, ...] = ()
+    of_update: bool = False
 
     @property
     def name(self) -> str:
-        """What the clause is called in Python, for messages."""
-        return f"when_{self.when}_{self.action}"
+        """What the clause is called in Python, for messages; that of `t.update` is its own call."""
+        return "update" if self.of_update else f"when_{self.when}_{self.action}"
 
     def __str__(self) -> str:
         return self.name + ("" if self.condition is None else f"(condition={self.condition!r})")
@@ -340,7 +341,11 @@ class _Binder:
         return InvalidOption(
             f"the table has no column {name!r}, which {clause.name} sets",
             hint=did_you_mean(name, names)
-            + ("" if self._statement.evolves else "; with_schema_evolution() adds the source's columns to the table"),
+            + (
+                ""
+                if self._statement.evolves or clause.of_update
+                else "; with_schema_evolution() adds those of the source"
+            ),
             context={"column": name, "nearest": nearest_name(name, names)},
         )
 

@@ -64,6 +64,10 @@ class Sources:
                 return session
         return None
 
+    def opened(self, uri: str) -> Table:
+        """The table at a URI, with the session of the statement."""
+        return self._open(uri)
+
     def of(self, statement: Statement) -> list[Source]:
         """What the references of a statement read. Names that `tables` lacks are left to the engine.
 
@@ -73,7 +77,7 @@ class Sources:
         return [Source(one, rows) for one, rows in found if rows is not None]
 
     def _rows(self, statement: Statement, reference: Reference) -> Any:
-        table = self._named(reference)
+        table = self.named(reference)
         if table is None and (reference.function or reference.as_of is not None):
             raise InvalidOption(
                 f"the SQL text near {statement.text[reference.start :][:30]!r} names the table {reference.name!r},"
@@ -96,7 +100,8 @@ class Sources:
             )
         return table
 
-    def _named(self, reference: Reference) -> Any:
+    def named(self, reference: Reference) -> Any:
+        """What a reference names: a `Table`, a scan or data; None where `tables` lacks the name."""
         name = reference.name.lower()
         given = self._given.get(name)
         if given is None and not reference.is_uri:

@@ -195,7 +195,7 @@ class Statement:
             elif word in _TABLES or word in _AFTER_FROM or self._is_table_word(at):
                 levels[-1][1] = self._is_table_word(at)
             elif is_table:
-                reference = self._reference(at)
+                reference = self.reference_at(at)
                 if reference is not None:
                     yield reference
 
@@ -205,9 +205,14 @@ class Statement:
     def _is(self, at: int, kind: TokenType) -> bool:
         return 0 <= at < len(self.tokens) and self.tokens[at].token_type is kind
 
-    def _reference(self, at: int) -> Reference | None:
-        """The table that is named at a token."""
+    def reference_at(self, at: int, *, takes_columns: bool = False) -> Reference | None:
+        """The table that is named at a token, None where there is none. With `takes_columns` a name may be followed by
+        columns in parentheses."""
+        if at >= len(self.tokens):
+            return None
         token = self.tokens[at]
+        if takes_columns and self.is_name(at) and self._is(at + 1, TokenType.L_PAREN):
+            return Reference(token.start, token.end + 1, token.text, "/" in token.text)
         if token.token_type is TokenType.STRING:
             return self._with_rest(token.start, at, token.text, is_uri=True)
         if not self.is_name(at):

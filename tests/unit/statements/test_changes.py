@@ -1,0 +1,146 @@
+"""MERGE, UPDATE, DELETE and INSERT as SQL, in this process: the rows, the places of errors, odd texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pytest
+
+import lakebed
+from lakebed.cli.main import invoke
+from lakebed.errors import InvalidOption
+from support.merges import CASES, SCHEMA, Case, by_duckdb, content, data, in_order, statement
+
+TRIPS = pa.schema([("id", pa.int64()), ("city", pa.string()), ("fare", pa.float64())])
+
+
+@pytest.fixture
+def trips(request: pytest.FixtureRequest) -> Iterator[lakebed.Table]:
+    table = lakebed.create(f"memory://changes/{request.node.name}", TRIPS, key="id", index="simple")
+    table.upsert({"id": [1, 2, 3], "city": ["rome", "oslo", "it's"], "fare": [1.0, 2.0, None]})
+    yield table
+    lakebed.drop(table.uri)
+
+
+def shown(table: lakebed.Table) -> list[tuple[Any, ...]]:
+    return in_order([tuple(row.values()) for row in table.scan().to_arrow().to_pylist()])
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.refused], ids=lambda case: case.name)
+def test_a_merge_is_the_call_of_the_same_clauses(case: Case) -> None:
+    table = lakebed.create(f"memory://changes/{case.name}", SCHEMA, key="id", index="simple")
+    table.upsert(data(case.stored))
+    done = lakebed.sql(statement(case, "tgt", "src"), {"tgt": table, "src": data(case.source)})
+    assert isinstance(done, lakebed.MergeResult)
+    assert [name for name, _ in done.clauses] == [method for method, _ in case.clauses]
+    assert content(table) == by_duckdb(case)
+    lakebed.drop(table.uri)
+
+
+def test_parts_of_a_merge_reach_the_table_as_they_are_written(trips: lakebed.Table) -> None:
+    source = pa.table({"id": [1, 2, 3, 7], "fare": [10.0, 200.0, 30.0, None]})
+    text = """
+        merge into trips as `t t` using (select id, fare from more where id < 8) as S   -- WHEN MATCHED THEN DELETE
+        on `t t`.id = S.id and (s.fare is null or s.fare between 5 and 300)
+        when matched and S.fare > 150 /* THEN DELETE */ then delete
+        when matched then update set City = 'a, b) THEN x = ; when', `t t`.fare =
+            case when `t t`.fare > 0.5 and s.fare in (10, 11) then s.fare + `t t`.fare else -1.5 end
+        when not matched by target and s.id <> 8 then insert (id, fare) values (s.id, coalesce(s.fare, 0.25));"""
+    lakebed.sql(text, {"trips": trips, "more": source})
+    assert shown(trips) == [(1, "a, b) THEN x = ; when", 11.0), (3, "a, b) THEN x = ; when", -1.5), (7, None, 0.25)]
+
+
+def test_rows_are_updated_deleted_and_inserted(trips: lakebed.Table) -> None:
+    tables = {"trips": trips}
+    done = lakebed.sql("UPDATE trips x SET fare = x.fare * 2, city = upper(City) WHERE x.id IN (1, 2)", tables)
+    assert (done.operation, done.updated) == ("update", 2)  # type: ignore[union-attr]
+    lakebed.sql("insert into trips values (4, 'bern', 4), (5, null, 5.5)", tables)
+    lakebed.sql("INSERT INTO trips (FARE, id) SELECT fare + 1, id + 10 FROM trips WHERE id = 4", tables)
+    lakebed.sql("INSERT INTO TABLE trips BY NAME SELECT 20 AS id, 'x' AS city", tables)
+    assert lakebed.sql(f"DELETE FROM '{trips.uri}' WHERE city = 'ROME' OR fare = 5.5").deleted == 2  # type: ignore[union-attr]
+    expected = [(2, "OSLO", 4.0), (3, "it's", None), (4, "bern", 4.0), (14, None, 5.0), (20, "x", None)]
+    assert shown(trips) == expected
+    lakebed.sql("INSERT OVERWRITE trips VALUES (9, 'only', 0.5)", tables)
+    assert shown(trips) == [(9, "only", 0.5)]
+    lakebed.sql("DELETE FROM trips", tables)
+    assert shown(trips) == []
+
+
+def test_values_are_given_as_arguments(trips: lakebed.Table) -> None:
+    named = {"city": "it's; DELETE FROM trips", "most": 1.5, "key": 1}
+    lakebed.sql("UPDATE trips SET city = :city WHERE fare <= :most AND id = :key", {"trips": trips}, named)
+    lakebed.sql("DELETE FROM trips WHERE id = ? AND city <> '?'", {"trips": trips}, [2])
+    assert shown(trips) == [(1, "it's; DELETE FROM trips", 1.0), (3, "it's", None)]
+    with pytest.raises(InvalidOption, match="too few values for \\? in the SQL text near"):
+        lakebed.sql("DELETE FROM trips WHERE id = ?", {"trips": trips}, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("MERGE INTO trips t USING s ON t.id = s.id", "WHEN is missing in the MERGE near the end"),
+        ("MERGE INTO trips USING s WHEN MATCHED THEN DELETE", "ON is missing in the MERGE near 'WHEN MATCHED"),
+        (
+            "MERGE INTO trips USING s ON trips.id = s.id WHEN MATCHED DELETE",
+            "THEN is missing .* near 'WHEN MATCHED",
+        ),
+        (
+            "MERGE INTO trips USING s ON trips.id = s.id WHEN MATCHED THEN INSERT *",
+            "INSERT is no action",
+        ),
+        ("MERGE INTO trips t USING s ON t.id = s.id WHEN NOT MATCHED THEN DELETE", "DELETE is no action"),
+        (
+            "MERGE INTO trips USING s ON trips.id = s.id WHEN MATCHED THEN UPDATE SET",
+            "is missing in the MERGE near the end",
+        ),
+        (
+            "MERGE INTO trips USING s ON trips.id = s.id WHEN MATCHED BY SOURCE THEN DELETE",
+            "BY SOURCE or BY TARGET",
+        ),
+        (
+            "MERGE INTO trips USING s ON trips.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (1, 2)",
+            "2 values for 1",
+        ),
+        ("MERGE INTO trips USING nope ON 1 = 1 WHEN MATCHED THEN DELETE", "there is no source 'nope'"),
+        ("MERGE INTO s USING trips ON 1 = 1 WHEN MATCHED THEN DELETE", "'s', which is no table of lakebed"),
+        ("UPDATE trips fare = 1", "SET is missing in the UPDATE near '= 1'"),
+        ("UPDATE trips SET fare", "column = value is missing in the UPDATE near 'fare'"),
+        ("UPDATE trips SET farre = 1", "no column 'farre', which update sets. Did you mean 'fare'"),
+        ("UPDATE nope SET fare = 1", "'nope', which is no table of lakebed"),
+        ("DELETE trips", "FROM is missing in the DELETE near 'trips'"),
+        ("DELETE FROM trips WHERE", "condition is missing in the DELETE near the end"),
+        ("DELETE FROM trips id = 1", "WHERE is missing in the DELETE near '= 1'"),
+        ("INSERT INTO trips VALUES (1, 2)", "2 values for 3 columns in the INSERT near 'VALUES"),
+        ("INSERT INTO trips (id, nope) VALUES (1, 2)", "the table has no column 'nope'"),
+        ("DELETE FROM trips WHERE id = 1; DROP TABLE trips", "more than one statement"),
+        ("DROP TABLE trips", "runs queries and changes of tables, not DROP"),
+    ],
+)
+def test_a_text_that_is_no_statement_names_the_place(trips: lakebed.Table, text: str, match: str) -> None:
+    before = shown(trips)
+    with pytest.raises(InvalidOption, match=match):
+        lakebed.sql(text, {"trips": trips, "s": pa.table({"id": [1], "fare": [1.0]})})
+    assert shown(trips) == before
+
+
+def test_the_command_line_merges_and_updates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri, rows = str(tmp_path / "t"), str(tmp_path / "rows.csv")
+    lakebed.create(uri, TRIPS, key="id", index="simple").upsert({"id": [1, 2], "city": ["a", "b"], "fare": [1.0, 2.0]})
+    pacsv.write_csv(pa.table({"id": [2, 3], "fare": [20.5, 30.5]}), rows)
+    assert invoke(["merge", uri, rows, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["clauses"] == [
+        {"clause": "when_matched_update", "rows": 1},
+        {"clause": "when_not_matched_insert", "rows": 1},
+    ]
+    when = ["--when", "MATCHED AND s.fare > 30 THEN DELETE", "--when", "MATCHED THEN UPDATE SET city = 'm'"]
+    assert invoke(["merge", uri, rows, "--on", "t.id = s.id", *when]) == 0
+    assert (
+        invoke(["update", uri, "--set", "fare=fare * 2", "--set", "city=concat(city, '!')", "--where", "id = 2"]) == 0
+    )
+    assert invoke(["sql", f"delete from '{uri}' where id = 1"]) == 0
+    assert shown(lakebed.open(uri)) == [(2, "m!", 41.0)]
