@@ -13,6 +13,7 @@ import typer
 
 from lakebed.cli import columns, daemon, indexes, options, rows, services, sql, tables
 from lakebed.cli.examples import add_examples
+from lakebed.cli.hints import as_commands
 from lakebed.errors import LakebedError
 
 _TRACEBACK = "--traceback"
@@ -116,4 +117,4 @@ def _print_error(error: LakebedError, *, as_json: bool) -> None:
         return
     typer.echo(f"error: {error.message}", err=True)
     if error.hint:
-        typer.echo(f"hint:  {error.hint}", err=True)
+        typer.echo(f"hint:  {as_commands(error.hint, app)}", err=True)

@@ -1,0 +1,69 @@
+"""Hints of errors as commands: they name calls of Python, and on the command line the same is a command."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+import typer.main
+
+# A call whose arguments have no parentheses of their own.
+_CALL = re.compile(r"\bt\.\w+(?:\.\w+)?\([^()]*\)")
+# Groups of commands with another name, and the option that the first argument of a call is.
+_GROUPS = {"indexes": "index"}
+_FIRST_ARGUMENT = {"repair": "--part", "delete_savepoint": "--delete"}
+_COMMANDS = {"delete_savepoint": "savepoint"}
+
+
+def as_commands(hint: str, app: Any) -> str:
+    """The hint with `lakebed ...` in place of each call that a command of the app does, too.
+
+    >>> from lakebed.cli.main import app
+    >>> as_commands("Finish it first: t.restore(), or t.rescale(buckets=8). t.upsert(rows) writes.", app)
+    'Finish it first: `lakebed restore URI`, or `lakebed rescale URI --buckets 8`. t.upsert(rows) writes.'
+    """
+    program: Any = typer.main.get_command(app)
+    return _CALL.sub(lambda call: _command(call[0], program) or call[0], hint)
+
+
+def _command(call: str, program: Any) -> str | None:
+    """The command line of a call; None where no command does the same."""
+    try:
+        tree = ast.parse(call, mode="eval").body
+    except SyntaxError:
+        return None
+    assert isinstance(tree, ast.Call)
+    method = call.partition("(")[0].removeprefix("t.")
+    words = [_GROUPS.get(name, name).replace("_", "-") for name in _COMMANDS.get(method, method).split(".")]
+    command = program
+    for word in words:
+        command = getattr(command, "commands", {}).get(word)
+    if command is None or hasattr(command, "commands"):
+        return None
+    values = [_text(value) for value in tree.args]
+    known = {option for parameter in command.params for option in parameter.opts}
+    for given in tree.keywords:
+        option = f"--{str(given.arg).replace('_', '-')}"
+        text = _text(given.value)
+        if option not in known or text is None:
+            return None
+        values += [option] if text == "True" else [option, text]
+    takes = sum(parameter.param_type_name == "argument" for parameter in command.params)
+    if method in _FIRST_ARGUMENT and tree.args:
+        values.insert(0, _FIRST_ARGUMENT[method])
+    elif len(tree.args) >= takes:
+        return None
+    if any(value is None for value in values):
+        return None
+    return " ".join(["`lakebed", *words, "URI", *map(str, values)]) + "`"
+
+
+def _text(value: ast.expr) -> str | None:
+    """A constant, or a list of them, as it is written on the command line."""
+    if isinstance(value, ast.List):
+        texts = [_text(one) for one in value.elts]
+        return None if None in texts else ",".join(map(str, texts))
+    if not isinstance(value, ast.Constant):
+        return None
+    return "..." if value.value is ... else str(value.value)
