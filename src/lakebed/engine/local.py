@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.arrow_data import arrow_rows
+from lakebed.engine.arrow_data import arrow_rows, to_arrow_table
 from lakebed.engine.base import (
     GROUP,
     GroupFunction,
@@ -30,6 +30,7 @@ from lakebed.engine.base import (
     insert_share,
 )
 from lakebed.engine.shuffle import Group, Shuffle
+from lakebed.engine.spark_session import session_of
 from lakebed.engine.spill import Spill
 from lakebed.expressions.base import RowExpression
 from lakebed.inputs.base import BATCH_ROWS, TABLE_BYTES, RowSource, first_batches
@@ -122,6 +123,8 @@ class LocalEngine:
         if self._collected is not None and self._collected[0] is data:
             return LocalRows(self._collected[1])
         rows = data if isinstance(data, RowSource) else arrow_rows(data, {})
+        if session_of(rows) is not None:  # a DataFrame for a table in the memory of this process
+            rows = to_arrow_table(rows)
         return StreamedRows(rows, (), rows.schema) if isinstance(rows, RowSource) else LocalRows(rows)
 
     def from_arrow(self, table: pa.Table) -> LocalRows:

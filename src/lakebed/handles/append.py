@@ -556,7 +556,7 @@ class AppendHandle:
         ordering, forced = delete_ordering(group.job.rules, incoming, deletes, stored)
         content = encode_ordered_deletes(incoming.keys.take(pa.array(deletes)), group.partition, ordering, forced)
         log.file.deletes += len(deletes)
-        if not group.job.located:
+        if not (group.job.located or group.job.stored):
             looked_up = 0 if stored is None else int(incoming.forced[deletes].sum())
             log.file.blind_deletes += len(deletes) - looked_up
         block = delete_block(content, group.instant, group.job.format.avro_schema)

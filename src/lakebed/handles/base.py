@@ -130,7 +130,8 @@ class GroupJob:
 
     `on_match` is what happens to a stored row of the same key, `located` whether the keys of rows for existing file
     groups were looked up: a stored row is there for each. With `delete_lookup` deletes without an ordering value take
-    that of the stored row. With `merge` the rows are those of a merge's source, and its clauses say what is written.
+    that of the stored row. With `merge` the rows are those of a merge's source, and its clauses say what is written;
+    with `stored` they are stored rows, so that each delete counts.
     """
 
     reader: SliceReader
@@ -143,6 +144,7 @@ class GroupJob:
     located: bool = False
     delete_lookup: bool = False
     merge: KeyMerge | None = None
+    stored: bool = False
 
     @property
     def storage(self) -> Storage:

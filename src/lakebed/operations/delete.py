@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -247,7 +247,7 @@ class _DeleteLocated(_Delete):
         with persisted(context.engine, prepared) as held:
             resizing, engine = context.index.resizing, context.engine
             located = held if resizing is None else resizing.with_child_locations(held, write.snapshot, engine)
-            yield TaggedRows(write, located)
+            yield TaggedRows(replace(write, stored=True), located)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,7 +95,8 @@ class RowMatch:
 class Write:
     """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With
     `new_groups_only` its rows go to new file groups only. `absent` are columns that they lack, which known keys keep;
-    `early` finds writers that are at a file group. With `merge` the rows are those of a merge's source."""
+    `early` finds writers that are at a file group. With `merge` the rows are those of a merge's source, with `stored`
+    they are stored ones."""
 
     context: WriteContext
     snapshot: Snapshot
@@ -107,6 +108,7 @@ class Write:
     absent: tuple[str, ...] = ()
     early: EarlyConflicts | None = None
     merge: KeyMerge | None = None
+    stored: bool = False
 
     def group_job(self) -> GroupJob:
         """What the file groups of this write have in common, ready to be sent to tasks."""
@@ -138,6 +140,7 @@ class Write:
             # of writers that do not wait for one another a delete takes also what it did not see
             delete_lookup=settings.delete_lookup and not context.is_non_blocking,
             merge=self.merge,
+            stored=self.stored,
         )
 
     def group_writer(self, targets: Targets, existing_partitions: frozenset[str] = frozenset()) -> GroupWriter:

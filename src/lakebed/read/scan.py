@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import copy
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
@@ -77,9 +76,12 @@ class Results:
 
     def in_session(self, spark: SparkSession) -> Self:
         """The same read, whose DataFrames are of this session."""
-        twin = copy(self)
-        twin.__dict__.pop("plan", None)
-        twin._spark = spark
+        return self._with(_spark=spark)
+
+    def _with(self, **changed: Any) -> Self:
+        """The same read with other settings; it is planned again. Not by `copy`: what is pickled lacks the session."""
+        twin = object.__new__(type(self))
+        twin.__dict__ = {name: value for name, value in self.__dict__.items() if name != "plan"} | changed
         return twin
 
     def _storage(self) -> Storage:
@@ -311,25 +313,16 @@ class Scan(Results):
 
     def narrowed(self, conditions: Sequence[Node]) -> Self:
         """The same scan with more conditions."""
-        twin = copy(self)
-        twin.__dict__.pop("plan", None)
-        twin._conditions = (*self._conditions, *conditions)
-        return twin
+        return self._with(_conditions=(*self._conditions, *conditions))
 
     def filtered(self, condition: pc.Expression) -> Self:
         """The same scan, which had no filter, with this one."""
         assert self._filter is None, "a scan has one filter"
-        twin = copy(self)
-        twin.__dict__.pop("plan", None)
-        twin._filter = condition
-        return twin
+        return self._with(_filter=condition)
 
     def of_columns(self, columns: Sequence[str]) -> Self:
         """The same scan of these columns alone."""
-        twin = copy(self)
-        twin.__dict__.pop("plan", None)
-        twin._columns, twin._meta = tuple(dict.fromkeys(columns)), False
-        return twin
+        return self._with(_columns=tuple(dict.fromkeys(columns)), _meta=False)
 
     def parsed_filter(self) -> Predicate | None:
         """The filter as it is understood; raises `InvalidOption` for one that means nothing."""
@@ -395,6 +388,7 @@ class Scan(Results):
 
     def _count(self) -> int:
         """Without a filter only the files' footers are read, with one the columns that it names."""
+        _ = self.column_names  # a column that the table lacks is an error here, too
         rows = self.of_columns([])
         spark = rows._session_of_filter()
         return count_rows(rows.plan, self.reader) if spark is None else rows._frame(spark, bucketed=False).count()
