@@ -115,7 +115,7 @@ def given(spark: SparkSession, folder: Path) -> None:
         uri = str(folder / f"given-{name}")
         table = lakebed.create(uri, made_from, key="id", index="bucket", buckets=1, type="mor", spark=spark)
         assert table.upsert(data).inserted == 1
-        assert table.upsert(spark.sql("SELECT 1L AS ID, NULL AS l, NULL AS m, NULL AS s, 'b' AS V")).updated == 1
+        assert table.upsert(spark.sql("SELECT 1L AS ID, NULL AS l, NULL AS m, NULL AS s, 'b' AS V")).rows == 1
         assert table.scan().to_arrow().to_pylist() == [dict.fromkeys(row) | {"id": 1, "v": "b"}]
         table.upsert(data)
         assert table.scan().to_arrow().to_pylist() == [row]

@@ -200,6 +200,6 @@ def test_lists_of_lists_may_all_be_empty(spark: SparkSession, tmp_path: Path, ty
     names = "cast(array() AS array<array<string>>) AS l, cast(array() AS array<struct<m: map<string, int>>>) AS m"
     empty = spark.sql(f"SELECT id, {names} FROM range(0, 3, 1, 2)")
     assert table.upsert(empty, options=ON_SPARK).inserted == 3
-    assert table.upsert(empty.limit(2), options=ON_SPARK).updated == 2
-    assert table.upsert(empty.limit(1)).updated == 1
+    assert table.upsert(empty.limit(2), options=ON_SPARK).rows == 2
+    assert table.upsert(empty.limit(1)).rows == 1
     assert rows_of(table) == [{"id": n, "l": [], "m": []} for n in range(3)]

@@ -28,7 +28,7 @@ def main(folder: Path) -> None:
     table = lakebed.create(str(folder / "t"), rows, key="id", index="bucket", buckets=1, type="mor", spark=spark)
     # the python3 of the path is no Python at all: these workers are this process's own
     assert table.upsert(rows, options=ON_SPARK).inserted == 3
-    assert table.upsert(rows.limit(2), options=ON_SPARK).updated == 2
+    assert table.upsert(rows.limit(2), options=ON_SPARK).rows == 2
     assert sorted(row.id for row in table.scan().to_spark().collect()) == [0, 1, 2]
 
     assert spark.read.format("lakebed").load(str(folder / "t")).count() == 3
