@@ -52,6 +52,7 @@ _PAGES = [
     ("README.md", 13),
     ("docs/indexes.md", 8),
     ("docs/rescaling.md", 4),
+    ("docs/merge.md", 13),
     ("docs/merging.md", 8),
     ("docs/compaction.md", 9),
     ("docs/changes.md", 6),

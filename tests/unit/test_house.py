@@ -127,6 +127,7 @@ CONCEPTS = {
     "metadata/store/expected_files.py": "what completed instants wrote",
     "operations/merge_on_spark.py": "the join and the clauses in Spark's SQL; merge_join.py has them in Arrow",
     "schema/type_names.py": "the SQL names of types",
+    "statements/changes.py": "statements that change a table; run.py picks the kind of a statement",
     "services/change_index_plan.py": "a plan that prints",
     "services/upgrade_properties.py": "properties of each version",
     "slices/repeated_keys.py": "damage of a table",

@@ -295,6 +295,11 @@ class _Binder:
         }
 
     def _given(self, clause: ClauseText, given: Mapping[str, Any], sides: Sequence[Side]) -> dict[str, PairExpression]:
+        if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(
+                f"{clause.name} takes a dict of columns and values, not {type(given).__name__}",
+                hint='for example {"fare": "fare * 2"}',
+            )
         if not given:
             raise InvalidOption(f"{clause.name} sets no column", hint="give {column: SQL expression, ...}")
         names = self._schema.names
