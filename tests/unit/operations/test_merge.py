@@ -74,7 +74,8 @@ def test_statements_under_every_index_and_version(make: Make, case: Case, kind: 
     later = Case("later", [(2, "x", 7, "again"), (9, "z", 9, "n")], None, CASES[0].clauses)
     done = run(table, later)
     held = sum(row[0] == 2 for row in by_duckdb(case))
-    assert (done.updated, done.inserted, done.rows) == (held, 2 - held, 2)
+    looks_up = kind == "cow" or index not in ("bucket", "consistent")
+    assert (done.updated, done.inserted, done.rows) == (*((held, 2 - held) if looks_up else (None, None)), 2)
     rest = [row for row in by_duckdb(case) if row[0] != 2]
     assert content(table) == in_order([*rest, *later.source])
     assert table.indexes.verify().ok
