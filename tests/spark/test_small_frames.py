@@ -57,7 +57,7 @@ def test_it_makes_the_same_table_as_spark(spark: SparkSession, tmp_path: Path, t
         assert plan.engine == ("local" if most else "spark")
         assert ("it is collected and written here" in str(plan)) == bool(most)
         changed = data.filter("id % 3 = 0").withColumn("tags", F.array(F.lit("changed"))).withColumn("ts", F.lit(99))
-        assert table.upsert(changed, options=options).updated == 14
+        assert table.upsert(changed, options=options).rows == 14
         keys = data.filter("id > 35").select("id", "city")
         assert table.delete(keys, dry_run=True, options=options).deleted == 4
         assert table.delete(where="id > 35", dry_run=True, options=options).deleted == 4
