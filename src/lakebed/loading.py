@@ -24,7 +24,7 @@ from lakebed.format.hashes import java_hash
 from lakebed.inputs.base import TABLE_BYTES, RowSource
 from lakebed.inputs.files import DataFiles, FilesSource, Partitioning, data_of
 from lakebed.inputs.other_tables import DeltaTable, IcebergTable, OtherTable
-from lakebed.model import HOODIE, PARTITION_PATH, RECORD_KEY, Action, State
+from lakebed.model import COMMIT_ACTIONS, HOODIE, PARTITION_PATH, RECORD_KEY, Action, State
 from lakebed.operations.foreign_files import DELTA, ICEBERG, kind_of_folder
 from lakebed.operations.result import WriteResult
 from lakebed.progress import display, progress
@@ -55,7 +55,8 @@ def load(
     (`key`, `partition_by`, `ordering`, `index`, ...). The stored rows are counted and their keys compared.
 
     Raises what `create` and `Table.bulk_insert` raise, and `InvalidRecord` where two rows have one key: with
-    `options={"hoodie.combine.before.insert": True}` the newest of them stays. After an error there is no table.
+    `options={"hoodie.combine.before.insert": True}` the newest of them stays. After an error there is no table, unless
+    another process has written to it.
 
     >>> import lakebed, pyarrow as pa
     >>> t = lakebed.load("memory://docs/loaded-at-once", pa.table({"id": [1, 2], "fare": [9.5, 12.0]}), key="id")
@@ -164,13 +165,16 @@ def _load(
     storage_options = create_options.get("storage_options")
     _remove_interrupted_load(uri, storage_options)
     table = create(uri, rows, **create_options)
+    result: WriteResult | None = None
     try:
         result = table.bulk_insert(rows, options=options)
         if expected is None:
             expected = rows.num_rows if isinstance(rows, pa.Table) else getattr(rows, "rows", None)
         _check_rows(table, result, expected, combined=str((options or {}).get(_COMBINE, "")).lower() == "true")
     except BaseException:
-        drop(uri, missing_ok=True, storage_options=storage_options)
+        own = None if result is None else result.instant
+        if not any(i.is_completed and i.action in COMMIT_ACTIONS and i.time != own for i in table.timeline):
+            drop(uri, missing_ok=True, storage_options=storage_options)
         raise
     table.loaded = result
     return table

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import lakebed
 from lakebed.engine.base import GROUP
-from lakebed.engine.spark import SparkEngine
 from lakebed.storage.opening import wrapping
 from lakebed.testing import CountingStorage
+from support.spark_plans import recorded_plans
 
 EXCHANGE = re.compile(r"\bExchange\b")
 
@@ -22,18 +22,7 @@ EXCHANGE = re.compile(r"\bExchange\b")
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The physical plan of every DataFrame that an engine collects."""
-    seen: list[str] = []
-    collect = SparkEngine.collect
-
-    def recording(self: SparkEngine, rows: DataFrame) -> pa.Table:
-        table = collect(self, rows)
-        execution = rows._jdf.queryExecution()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-        # adaptive execution prints the plan that ran, then the one it began with
-        seen.append(execution.executedPlan().toString().partition("== Initial Plan ==")[0])
-        return table
-
-    monkeypatch.setattr(SparkEngine, "collect", recording)
-    return seen
+    return recorded_plans(monkeypatch)
 
 
 @pytest.mark.parametrize("partition_by", [None, "city"])

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import lakebed
-from lakebed.engine.spark import SparkEngine
 from lakebed.errors import AmbiguousMerge, InvalidOption, SchemaConflict
 from lakebed.table import Table
 from support.merges import CASES, SCHEMA, Case, by_duckdb, content, data, in_order
+from support.spark_plans import recorded_plans
 
 ON_SPARK = {"lakebed.local.rows": 0}
 COLUMNS = "id long, grp string, a long, b string"
@@ -22,17 +21,7 @@ COLUMNS = "id long, grp string, a long, b string"
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The physical plan of every DataFrame that an engine collects."""
-    seen: list[str] = []
-    collect = SparkEngine.collect
-
-    def recording(self: SparkEngine, rows: DataFrame) -> pa.Table:
-        table = collect(self, rows)
-        execution = rows._jdf.queryExecution()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-        seen.append(execution.executedPlan().toString().partition("== Initial Plan ==")[0])
-        return table
-
-    monkeypatch.setattr(SparkEngine, "collect", recording)
-    return seen
+    return recorded_plans(monkeypatch)
 
 
 def table_of(spark: SparkSession, folder: Path, case: Case, **words: Any) -> Table:

@@ -98,6 +98,21 @@ def test_after_an_error_in_the_middle_there_is_no_table(monkeypatch: pytest.Monk
     assert lakebed.load("memory://loading/failed", rows.slice(0, 2), key="id").count() == 2
 
 
+def test_rows_of_another_process_stay_where_a_load_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = "memory://loading/shared"
+    written = lakebed.Table.bulk_insert
+
+    def beside(table: lakebed.Table, *given: Any, **words: Any) -> Any:
+        done = written(table, *given, **words)
+        lakebed.open(uri).upsert(pa.table({"id": [9], "v": ["other"]}))
+        return done
+
+    monkeypatch.setattr(lakebed.Table, "bulk_insert", beside)
+    with pytest.raises(LakebedError, match="the table has 3"):
+        lakebed.load(uri, pa.table({"id": [1, 2], "v": ["a", "b"]}), key="id")
+    assert sorted(lakebed.open(uri).scan(["id"]).to_arrow()["id"].to_pylist()) == [1, 2, 9]
+
+
 def test_a_stream_that_breaks_leaves_no_table() -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield from ROWS.to_batches()
