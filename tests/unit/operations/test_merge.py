@@ -343,3 +343,28 @@ def test_a_merge_that_lost_runs_again(make: Make, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(WriteTransaction, "commit", late)
     done = merge.execute(retries=2)
     assert (done.retries, content(table)) == (1, [(1, "x", 105, "p"), (2, "y", 2, "q")])
+
+
+@pytest.mark.parametrize("mode", ["op_key_only", "data_before_after"])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_the_change_log_has_what_a_merge_did(make: Make, kind: str, mode: str) -> None:
+    keeps = {"hoodie.table.cdc.enabled": True, "hoodie.table.cdc.supplemental.logging.mode": mode}
+    table = make(key="id", type=kind, index="bucket", properties=keeps)
+    first = table.upsert(data([(1, "x", 1, "p"), (2, "y", 2, "q"), (3, "z", 3, "r")]))
+    merge = table.merge({"id": [1, 2, 9], "a": [10, 20, 90]}).when_matched_delete(condition="s.a = 20")
+    merge.when_matched_update({"a": "t.a + s.a"}).when_not_matched_insert().execute()
+    changes = {row["op"]: (row["before"], row["after"]) for row in table.cdc(first.checkpoint).to_arrow().to_pylist()}
+    one, two = (dict(zip(SCHEMA.names, row, strict=True)) for row in ((1, "x", 1, "p"), (2, "y", 2, "q")))
+    new = {"id": 9, "grp": None, "a": 90, "b": None}
+    assert changes == {"u": (one, one | {"a": 11}), "d": (two, None), "i": (None, new)}
+    assert sorted(table.changes(first.checkpoint).to_arrow()["id"].to_pylist()) == [1, 9]
+
+
+def test_secondary_indexes_follow_merges_and_updates(make: Make) -> None:
+    table = make(key="id", type="mor", index="record")
+    table.upsert(data([(1, "x", 1, "p"), (2, "y", 2, "q")]))
+    table.indexes.create("b")
+    table.merge({"id": [1, 9], "b": ["new", "other"]}).when_matched_update().when_not_matched_insert().execute()
+    table.update({"b": "concat(b, '!')"}, where="id < 2")
+    assert table.scan(filter="b = 'new!'").to_arrow()["id"].to_pylist() == [1]
+    assert table.indexes.verify().ok
