@@ -166,6 +166,13 @@ CASES = [
         refused="InvalidRecord",
     ),
     Case("ON with a condition on the target", _SOME, "t.id = s.id AND t.grp = 'x'", [(UPDATE, _set(a="s.a"))]),
+    Case(
+        "ON with another column, which decides",
+        [(1, "x", 11, "s1"), (2, "z", 12, "s2"), (5, "z", 50, "n5")],
+        ["id", "grp"],
+        [(UPDATE, _set(a="s.a")), (INSERT, {"condition": "s.id = 5"})],
+    ),
+    Case("ON with the key twice", [(1, "x", 1, "s"), (2, "x", 9, "s")], "t.id = s.id AND t.id = s.a", [(UPDATE, _ALL)]),
     Case("ON with a range", [(0, "x", 15, "r")], "t.a > s.a", [(UPDATE, _set(b="s.b"))]),
     Case(
         "ON with a column that is no key",

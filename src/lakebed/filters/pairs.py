@@ -94,6 +94,11 @@ class OnCondition:
     equalities: tuple[Equality, ...]
     others: tuple[PairExpression, ...]
 
+    def of_equalities(self, chosen: Sequence[Equality]) -> OnCondition:
+        """The same condition, of which these equalities alone are taken as such."""
+        rest = [one.condition for one in self.equalities if not any(one is other for other in chosen)]
+        return OnCondition(self.text, tuple(chosen), (*self.others, *rest))
+
     @property
     def expressions(self) -> tuple[PairExpression, ...]:
         """All of its conditions, of the equalities the values."""

@@ -114,6 +114,8 @@ def _verb(context: WriteContext, source: Any, statement: MergeStatement) -> Merg
     bound = bind(context, statement, columns, schema.data)
     equal, reason = _by_key(context, bound)
     if equal is not None:
+        assert bound.on is not None
+        bound = replace(bound, on=bound.on.of_equalities(tuple(equal.values())))
         return MergeByKey(
             operation="UPSERT", match=_MATCH, bound=bound, after=schema, rows=rows, equal=equal, reason=reason
         )
