@@ -5,7 +5,8 @@ rows, under the names and types of its columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -27,6 +28,34 @@ class OtherTable(RowSource):
     kind: str
     partition_columns: tuple[str, ...]
     hidden_partitioning: tuple[str, ...] = ()
+    _path: str
+    _schema: pa.Schema
+    _rows: int | None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def rows(self) -> int | None:
+        return self._rows
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        names = [name for name in self._schema.names if columns is None or name in set(columns)]
+        schema = pa.schema([self._schema.field(name) for name in names])
+        try:
+            for batch in self._reader(names):
+                rows = pa.Table.from_batches([batch]).select(names).cast(schema)
+                yield from rows.to_batches(max_chunksize=BATCH_ROWS)
+        except LakebedError:
+            raise
+        except Exception as error:  # the packages have errors of their own
+            raise _unreadable(self._path, self.kind, error) from error
+
+    @abstractmethod
+    def _reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        """The batches of these columns, as the package gives them."""
+        raise NotImplementedError
 
 
 class DeltaTable(OtherTable):
@@ -50,25 +79,8 @@ class DeltaTable(OtherTable):
             masks = pc.list_flatten(pa.table(self._table.deletion_vectors()).column("selection_vector"))
             self._rows -= len(masks) - int(pc.sum(masks).as_py() or 0)
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    @property
-    def rows(self) -> int | None:
-        return self._rows
-
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        names = [name for name in self._schema.names if columns is None or name in set(columns)]
-        schema = pa.schema([self._schema.field(name) for name in names])
-        try:
-            reader = pa.RecordBatchReader.from_stream(self._table.scan(columns=names))
-            for batch in reader:
-                yield from _in_schema(batch, schema)
-        except LakebedError:
-            raise
-        except Exception as error:
-            raise _unreadable(self._path, self.kind, error) from error
+    def _reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        return pa.RecordBatchReader.from_stream(self._table.scan(columns=names))
 
 
 class IcebergTable(OtherTable):
@@ -95,27 +107,8 @@ class IcebergTable(OtherTable):
         others = [f"{transform}({name})" for name, transform in spec if transform not in ("identity", "void")]
         self.hidden_partitioning = tuple(others)
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    @property
-    def rows(self) -> int | None:
-        return self._rows
-
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        names = [name for name in self._schema.names if columns is None or name in set(columns)]
-        schema = pa.schema([self._schema.field(name) for name in names])
-        try:
-            for batch in self._scan.select(*names).to_arrow_batch_reader():
-                yield from _in_schema(batch, schema)
-        except Exception as error:
-            raise _unreadable(self._path, self.kind, error) from error
-
-
-def _in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """The batch with these columns in their types, in parts of bounded size."""
-    return pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches(max_chunksize=BATCH_ROWS)
+    def _reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        return self._scan.select(*names).to_arrow_batch_reader()
 
 
 def newest_metadata(path: str, options: Mapping[str, str]) -> str:
