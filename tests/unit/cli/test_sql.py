@@ -38,7 +38,7 @@ def test_a_query_prints_rows_for_people_and_programs(capsys: pytest.CaptureFixtu
         (["select 1; select 2"], 5, "more than one statement"),
         (["select * from 'memory://no/table'"], 3, "no table at memory://no/table"),
         (["select 1", "--table", "trips"], 2, "is not KEY=VALUE"),
-        (["delete from t where id = 1"], 5, "t.delete"),
+        (["delete from t where id = 1"], 5, "which is no table of lakebed"),
     ],
 )
 def test_errors_have_the_exit_codes_of_their_class(
