@@ -364,8 +364,9 @@ class Table:
         [15.0]
         """
         clause = ClauseText("not_matched_by_source", "update", where, set, of_update=True)
-        statement = MergeStatement(clauses=(clause,))
-        return self._merge(lambda context, _: merge(context, None, statement), Where(where or "true"), options, retries)
+        statement = MergeStatement().with_clause(clause)
+        rows = Where("true" if where is None else where)
+        return self._merge(lambda context, _: merge(context, None, statement), rows, options, retries)
 
     def erase(
         self,

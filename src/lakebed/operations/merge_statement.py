@@ -262,7 +262,7 @@ class _Binder:
         if clause.action == "delete":
             return {}, ()
         keys = self._context.keys.key_fields
-        if clause.values == "all":
+        if isinstance(clause.values, str) and clause.values == "all":
             values = self._all(clause)
             if clause.action == "update":
                 own = tuple(name for name in keys if name in values)
