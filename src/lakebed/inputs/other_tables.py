@@ -44,7 +44,7 @@ class OtherTable(RowSource):
         names = [name for name in self._schema.names if columns is None or name in set(columns)]
         schema = pa.schema([self._schema.field(name) for name in names])
         try:
-            for batch in self._reader(names):
+            for batch in self.reader(names):
                 rows = pa.Table.from_batches([batch]).select(names).cast(schema)
                 yield from rows.to_batches(max_chunksize=BATCH_ROWS)
         except LakebedError:
@@ -53,7 +53,7 @@ class OtherTable(RowSource):
             raise _unreadable(self._path, self.kind, error) from error
 
     @abstractmethod
-    def _reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+    def reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
         """The batches of these columns, as the package gives them."""
         raise NotImplementedError
 
@@ -79,7 +79,7 @@ class DeltaTable(OtherTable):
             masks = pc.list_flatten(pa.table(self._table.deletion_vectors()).column("selection_vector"))
             self._rows -= len(masks) - int(pc.sum(masks).as_py() or 0)
 
-    def _reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+    def reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
         return pa.RecordBatchReader.from_stream(self._table.scan(columns=names))
 
 
@@ -107,7 +107,7 @@ class IcebergTable(OtherTable):
         others = [f"{transform}({name})" for name, transform in spec if transform not in ("identity", "void")]
         self.hidden_partitioning = tuple(others)
 
-    def _reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+    def reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
         return self._scan.select(*names).to_arrow_batch_reader()
 
 
