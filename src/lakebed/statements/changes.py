@@ -99,6 +99,25 @@ class _Change:
         """The next token that is this word."""
         return next((at for at, found in self._top(start) if found == word and (before is None or at < before)), None)
 
+    def _signs(self, sign: str, start: int, stop: int) -> list[int]:
+        """Where a sign stands outside of all parentheses."""
+        return [at for at, _ in self._top(start) if at < stop and self.statement.tokens[at].text == sign]
+
+    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of a list that commas separate: the first token of each, and the one after it."""
+        commas = self._signs(",", start, stop)
+        return zip([start, *(at + 1 for at in commas)], [*commas, stop], strict=True)
+
+    def _closing(self, opening: int) -> int:
+        """The parenthesis that closes the one at a token."""
+        depth = 0
+        for at in range(opening, len(self.statement.tokens)):
+            text = self.statement.tokens[at].text
+            depth += (text == "(") - (text == ")")
+            if depth == 0:
+                return at
+        raise self._wrong(opening, "a closing parenthesis is missing")
+
     def _text(self, start: int, stop: int, what: str) -> str:
         """The text from a token up to another one."""
         tokens = self.statement.tokens
@@ -152,10 +171,6 @@ class _Change:
             return self.sources.opened(found.uri)
         return found
 
-    def _end(self, at: int) -> None:
-        if at < len(self.statement.tokens):
-            raise self._wrong(at, "there is more than a statement has")
-
     # -- DELETE, UPDATE, INSERT
 
     def _delete(self) -> WriteResult:
@@ -185,11 +200,8 @@ class _Change:
 
     def _assignments(self, start: int, stop: int) -> Iterator[tuple[str, str]]:
         """The columns and the texts of `a = ..., b = ...`."""
-        commas = [at for at, _ in self._top(start) if at < stop and self.statement.tokens[at].text == ","]
-        for first, last in zip([start, *(at + 1 for at in commas)], [*commas, stop], strict=True):
-            equal = next(
-                (at for at, _ in self._top(first) if at < last and self.statement.tokens[at].text == "="), None
-            )
+        for first, last in self._parts(start, stop):
+            equal = next(iter(self._signs("=", first, last)), None)
             if equal is None:
                 raise self._wrong(first, "column = value is missing")
             names = [token.text for token in self.statement.tokens[first:equal] if token.text != "."]
@@ -211,7 +223,7 @@ class _Change:
         by_name = (statement.word(at), statement.word(at + 1)) == ("BY", "NAME")
         at += 2 * by_name
         if at < len(statement.tokens) and statement.tokens[at].text == "(" and not by_name:
-            close = next(n for n in range(at, len(statement.tokens)) if statement.tokens[n].text == ")")
+            close = self._closing(at)
             names = [token.text for token in statement.tokens[at + 1 : close] if token.text != ","]
             at = close + 1
         rows = self.query(self._rest(at, "the query or VALUES"))
@@ -271,12 +283,7 @@ class _Change:
     def _source(self, at: int) -> tuple[Any, int, str]:
         """The rows after USING, the token after them and their alias."""
         if at < len(self.statement.tokens) and self.statement.tokens[at].text == "(":
-            close, depth = at, 0
-            for close in range(at, len(self.statement.tokens)):
-                text = self.statement.tokens[close].text
-                depth += (text == "(") - (text == ")")
-                if depth == 0:
-                    break
+            close = self._closing(at)
             rows = self.query(self._text(at + 1, close, "the query"))
             return rows, *self._alias(close + 1, "s")
         reference, after, alias = self._table(at)
@@ -330,10 +337,7 @@ class _Change:
         if values is None or self.statement.tokens[at].text != "(":
             raise self._wrong(at, "INSERT takes (columns) VALUES (values), or *")
         names = [t.text for t in self.statement.tokens[at + 1 : values - 1] if t.text not in (",", ".")]
-        inner = values + 2
-        commas = [n for n, _ in self._top(inner) if n < stop - 1 and self.statement.tokens[n].text == ","]
-        starts, stops = [inner, *(n + 1 for n in commas)], [*commas, stop - 1]
-        texts = [self._text(first, last, "a value") for first, last in zip(starts, stops, strict=True)]
+        texts = [self._text(first, last, "a value") for first, last in self._parts(values + 2, stop - 1)]
         if len(texts) != len(names):
             raise self._wrong(at, f"{len(texts)} values for {len(names)} columns")
         return dict(zip(names, texts, strict=True))

@@ -116,6 +116,8 @@ def test_values_are_given_as_arguments(trips: lakebed.Table) -> None:
         ("DELETE FROM trips WHERE", "condition is missing in the DELETE near the end"),
         ("DELETE FROM trips id = 1", "WHERE is missing in the DELETE near '= 1'"),
         ("INSERT INTO trips VALUES (1, 2)", "2 values for 3 columns in the INSERT near 'VALUES"),
+        ("INSERT INTO trips (id, fare", "a closing parenthesis is missing in the INSERT near '\\(id, fare'"),
+        ("MERGE INTO trips USING (SELECT 1 AS id ON 1 = 1", "a closing parenthesis is missing in the MERGE near"),
         ("INSERT INTO trips (id, nope) VALUES (1, 2)", "the table has no column 'nope'"),
         ("DELETE FROM trips WHERE id = 1; DROP TABLE trips", "more than one statement"),
         ("DROP TABLE trips", "runs queries and changes of tables, not DROP"),
