@@ -324,6 +324,16 @@ class TraceReader:
                     yield batch.column(KEY), batch.select([KEY]).rename_columns([RECORD_KEY])
                 yield from self._images(batch)
 
+    def _rows_of_others(self, keys: RowKeys, file: TableFile) -> Iterator[pa.RecordBatch]:
+        """Batches of the rows of other keys; of a file that cannot be read, those before the damage. `traces_in` names
+        such files."""
+        partition = file.data.partition if file.data else ""
+        try:
+            for texts, rows in self._keyed_rows(self._storage.read(file.path), file):
+                yield rows.filter(pc.invert(keys.among(texts, partition)))
+        except (FileNotFoundError, LakebedError):
+            return
+
     def _images(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
         for side in (BEFORE, AFTER):
             if side not in batch.schema.names:
@@ -340,13 +350,8 @@ class TraceReader:
 
         def shared(file: TableFile) -> ValueSet:
             found = ValueSet()
-            try:
-                data = self._storage.read(file.path)
-                for texts, rows in self._keyed_rows(data, file):
-                    mine = keys.among(texts, file.data.partition if file.data else "")
-                    _add_rows(found, rows.filter(pc.invert(mine)), values)
-            except (FileNotFoundError, LakebedError):
-                pass
+            for rows in self._rows_of_others(keys, file):
+                _add_rows(found, rows, values)
             return found
 
         found = ValueSet()
@@ -372,13 +377,8 @@ class TraceReader:
 
         def within(file: TableFile) -> set[int]:
             found: set[int] = set()
-            try:
-                data = self._storage.read(file.path)
-                for texts, rows in self._keyed_rows(data, file):
-                    mine = keys.among(texts, file.data.partition if file.data else "")
-                    found |= _found_in_rows(search, rows.filter(pc.invert(mine)))
-            except (FileNotFoundError, LakebedError):
-                pass
+            for rows in self._rows_of_others(keys, file):
+                found |= _found_in_rows(search, rows)
             return found
 
         snapshot = self._snapshot
