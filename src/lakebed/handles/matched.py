@@ -22,8 +22,6 @@ from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import RECORD_KEY
 from lakebed.schema.conversion import project
 
-_NO_FLAGS = np.zeros(1, np.bool_)
-
 
 @dataclass(frozen=True, slots=True)
 class KeyMerge:
@@ -31,8 +29,7 @@ class KeyMerge:
 
     `source` has the columns of the source rows as they are sent to tasks, among them the table's `key_fields` by their
     own names. `on` are the conditions in addition to equal keys, `read` the stored columns that conditions and values
-    need. With `keeps` an updated row may lack columns. With `is_upsert` a row becomes the same whether its key is
-    stored or not, and nothing is read.
+    need. With `is_upsert` a row becomes the same whether its key is stored or not, and nothing is read.
     """
 
     clauses: Clauses
@@ -40,7 +37,6 @@ class KeyMerge:
     key_fields: tuple[str, ...]
     on: pc.Expression | None
     read: tuple[str, ...]
-    keeps: bool
     is_upsert: bool = False
 
     def intake(self, intake: Intake) -> Intake:
@@ -65,9 +61,9 @@ class KeyMerge:
         inserts, updates = actions == "insert", actions == "update"
         refuse_stored_keys(keys.filter(pa.array(inserts & (stored.found[acts.at] >= 0))))
         carried_out = check_unambiguous(keys, actions)
-        complete = not self.keeps or (appends and bool(inserts.any()))
+        complete = appends and bool(inserts.any())
         rows = acts.rows
-        if complete and self.keeps and updates.any():
+        if complete and updates.any():
             rows = self._completed(group, incoming, acts)
         deletes = actions == "delete"
         written = incoming.at(acts.at).with_rows(rows, deletes)
@@ -85,11 +81,11 @@ class KeyMerge:
     def _upserted(self, group: GroupWrite, incoming: Incoming) -> Incoming:
         """The rows of a merge that is an upsert."""
         source = pa.Table.from_batches([incoming.take(np.arange(incoming.rows))])
-        acts = self.clauses.act(source, {"matched": np.ones(incoming.rows, np.bool_), "not_matched": _NO_FLAGS})
+        nothing = np.zeros(incoming.rows, np.bool_)
+        acts = self.clauses.act(source, {"matched": ~nothing, "not_matched": nothing})
         check_unambiguous(incoming.keys, np.full(incoming.rows, "update"))
         marked = group.job.rules.is_delete(acts.rows)
         deletes = incoming.deletes if marked is None else marked.to_numpy(zero_copy_only=False)
-        nothing = np.zeros(incoming.rows, np.bool_)
         check_new_rows(acts.rows, incoming.keys, deletes, nothing, self.clauses, group.job.intake)
         return incoming.with_rows(acts.rows, deletes)
 

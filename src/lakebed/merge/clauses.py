@@ -151,12 +151,17 @@ def evaluate(rows: pa.Table, expressions: Sequence[pc.Expression]) -> list[pa.Ar
     return [one_array(column) for column in made.columns]
 
 
-def is_assignable(kind: pa.DataType, to: pa.DataType) -> bool:
-    """Whether values of a type may be assigned to a column of another one: numbers to numbers, and what a write would
-    take."""
-    if kind.equals(to) or pt.is_null(kind):
-        return True
-    return can_cast(kind, to) if not _are_numbers(kind, to) else True
+def check_assignable(kind: pa.DataType, to: pa.DataType, column: str, text: str | None = None) -> None:
+    """Raise `SchemaConflict` where values of a type may not be assigned to a column of type `to`: numbers may go to
+    numbers, and what a write would take. `text` is the expression that gives the values, where it is known."""
+    if kind.equals(to) or pt.is_null(kind) or _are_numbers(kind, to) or can_cast(kind, to):
+        return
+    giver = "the expression for it" if text is None else repr(text)
+    raise SchemaConflict(
+        f"column {column!r} is {spark_type(to)}, and {giver} gives {spark_type(kind)}",
+        hint=f"cast it: CAST({'...' if text is None else text} AS {spark_type(to)})",
+        context={"column": column, "table": str(to), "data": str(kind)},
+    )
 
 
 def assigned(values: pa.Array, to: pa.DataType, column: str) -> pa.Array:
@@ -167,12 +172,7 @@ def assigned(values: pa.Array, to: pa.DataType, column: str) -> pa.Array:
     [1, None]
     """
     kind = values.type
-    if not is_assignable(kind, to):
-        raise SchemaConflict(
-            f"column {column!r} is {spark_type(to)}, and the expression for it gives {spark_type(kind)}",
-            hint=f"cast it: CAST(... AS {spark_type(to)})",
-            context={"column": column, "table": str(to), "data": str(kind)},
-        )
+    check_assignable(kind, to, column)
     if kind.equals(to):
         return values
     if not _are_numbers(kind, to):

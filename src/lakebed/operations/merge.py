@@ -220,7 +220,7 @@ def _by_key(context: WriteContext, bound: BoundMerge) -> tuple[dict[str, Equalit
 
 
 @dataclass(frozen=True, slots=True)
-class SourceValue:
+class _SourceValue:
     """The value of an expression over the source, in the type of the column that it is equated with."""
 
     value: PairExpression
@@ -295,16 +295,21 @@ class _Merge(Verb):
         by_action = {"insert": 0, "update": 0, "delete": 0}
         for clause, rows in zip(clauses, counts, strict=True):
             by_action[clause.action] += rows
-        given: dict[str, Any] = {f.name: getattr(result, f.name) for f in fields(result)}
-        given |= {
-            "rows": sum(counts),
-            "inserted": by_action["insert"],
-            "updated": by_action["update"],
-            "deleted": by_action["delete"],
-            "operation": "merge" if self.bound.on is not None else "update",
-        }
-        named = tuple((clause.name, rows) for clause, rows in zip(clauses, counts, strict=True))
-        return MergeResult(**given, clauses=named, path=self.path)
+        return self.named(
+            result,
+            counts,
+            rows=sum(counts),
+            inserted=by_action["insert"],
+            updated=by_action["update"],
+            deleted=by_action["delete"],
+        )
+
+    def named(self, result: WriteResult, counts: Sequence[int | None], **changed: int) -> MergeResult:
+        """The result of a merge, with what is changed of that of its write."""
+        given: dict[str, Any] = {f.name: getattr(result, f.name) for f in fields(result)} | changed
+        given["operation"] = "merge" if self.bound.on is not None else "update"
+        clauses = zip((clause.name for clause in self.bound.statement.clauses), counts, strict=True)
+        return MergeResult(**given, clauses=tuple(clauses), path=self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,7 +329,7 @@ class MergeByKey(_Merge):
         side = bound.reader.source
         needed = [side.field(name) for name in bound.source_columns]
         values: dict[str, RowExpression] = {
-            name: SourceValue(one.value, schema.field(name).type) for name, one in self.equal.items()
+            name: _SourceValue(one.value, schema.field(name).type) for name, one in self.equal.items()
         }
         rows = engine.derive(self.rows, values, keep=needed)
         inserts = tuple(clause.condition for clause in bound.inserts)
@@ -343,7 +348,6 @@ class MergeByKey(_Merge):
             key_fields=tuple(write.context.keys.key_fields),
             on=reduce(and_, map(arrow_of, on.others)) if on and on.others else None,
             read=self.bound.read_columns,
-            keeps=True,
             is_upsert=self.bound.is_upsert,
         )
         with placed(replace(write, merge=merge), prepared) as rows:
@@ -359,10 +363,7 @@ class MergeByKey(_Merge):
         if not self.bound.is_upsert:
             return self.counted(result, self.counts)
         by_action = {"update": result.updated, "insert": result.inserted}
-        named = tuple((c.name, by_action[c.action]) for c in self.bound.statement.clauses)
-        given: dict[str, Any] = {f.name: getattr(result, f.name) for f in fields(result)}
-        given["operation"] = "merge"
-        return MergeResult(**given, clauses=named, path=self.path)
+        return self.named(result, [by_action[clause.action] for clause in self.bound.statement.clauses])
 
 
 @dataclass(frozen=True, kw_only=True)

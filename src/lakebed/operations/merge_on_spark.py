@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from lakebed.engine.base import Rows
 from lakebed.engine.spark import join_on
-from lakebed.errors import SchemaConflict
 from lakebed.filters.pairs import PairExpression
 from lakebed.filters.text import quote_name
 from lakebed.handles.matched import refuse_stored_keys
-from lakebed.merge.clauses import check_unambiguous, is_assignable
+from lakebed.merge.clauses import check_assignable, check_unambiguous
 from lakebed.model import DELETE, DERIVED, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.write import Write, derive_keys
 from lakebed.read.lookup import KeyText, exists
@@ -135,13 +134,7 @@ class SparkMerge:
         if value.type is not None:
             return
         kind = self._engine.schema(pairs.selectExpr(f"{value.spark_enclosed} AS value")).field("value").type
-        to = self._bound.schema.field(name).type
-        if not is_assignable(kind, to):
-            raise SchemaConflict(
-                f"column {name!r} is {spark_type(to)}, and {value.text!r} gives {spark_type(kind)}",
-                hint=f"cast it: CAST({value.text} AS {spark_type(to)})",
-                context={"column": name, "table": str(to), "data": str(kind)},
-            )
+        check_assignable(kind, self._bound.schema.field(name).type, name, value.text)
 
     def _keyed(self, rows: DataFrame) -> Rows:
         """With key and partition path: those of stored rows as they are, of new rows by the table's rules."""

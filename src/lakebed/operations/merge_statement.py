@@ -13,13 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.pairs import Equality, OnCondition, PairExpression, PairReader, Side
 from lakebed.filters.text import quote_name, spark_literal
-from lakebed.merge.clauses import Action, Clause, Clauses, When, is_assignable
+from lakebed.merge.clauses import Action, Clause, Clauses, When, check_assignable
 from lakebed.operations.context import WriteContext
 from lakebed.schema.column_names import did_you_mean, in_any_case, nearest_name
-from lakebed.schema.spark import spark_type
 
 All = Literal["all"]
 
@@ -318,17 +317,9 @@ class _Binder:
                     context={"column": name},
                 )
             values[name] = self._reader.value(_sql(value), sides, f"value of {name} in {clause.name}")
-            self._check_type(name, values[name])
+            if (kind := values[name].type) is not None:
+                check_assignable(kind, self._schema.field(name).type, name, values[name].text)
         return values
-
-    def _check_type(self, name: str, value: PairExpression) -> None:
-        to = self._schema.field(name).type
-        if value.type is not None and not is_assignable(value.type, to):
-            raise SchemaConflict(
-                f"column {name!r} is {spark_type(to)}, and {value.text!r} gives {spark_type(value.type)}",
-                hint=f"cast it: CAST({value.text} AS {spark_type(to)})",
-                context={"column": name, "table": str(to), "data": str(value.type)},
-            )
 
     def _check_insert(self, clause: ClauseText, values: Mapping[str, PairExpression]) -> None:
         context = self._context
