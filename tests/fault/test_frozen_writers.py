@@ -128,7 +128,7 @@ def test_a_frozen_commit_that_others_built_on_stays(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("index", "version"), [("simple", 9), ("record", 8), ("record", 6)])
-def test_a_delta_commit_of_a_writer_that_was_rolled_back_counts_for_nobody(
+def test_a_delta_commit_of_a_rolled_back_writer_is_ignored(
     index: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not notice before the delta commit is complete, and dies; the next writer takes that off."""
@@ -164,7 +164,7 @@ def completed_in_metadata(uri: str) -> set[str]:
 
 
 @pytest.mark.parametrize("version", [9, 6])
-def test_a_writer_that_stands_still_as_it_gives_up_leaves_the_rest_to_the_next_one(
+def test_a_writer_frozen_while_it_gives_up_leaves_the_rest_to_the_next_one(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, old = prepared("simple", version)

@@ -99,7 +99,7 @@ def test_a_process_killed_at_a_call_of_storage_loses_nothing_that_it_acknowledge
 
 @pytest.mark.rest
 @pytest.mark.parametrize(("index", "version", "stop_at"), STOPS[1:2])
-def test_a_process_frozen_at_a_call_of_storage_acknowledges_nothing_that_is_gone(
+def test_a_process_frozen_at_a_call_of_storage_acknowledges_nothing_that_was_lost(
     index: str, version: int, stop_at: int
 ) -> None:
     files, before = prepared(index, version)
@@ -183,7 +183,9 @@ def frozen(uri: str, number: int, chance: random.Random) -> list[Writer]:
 
 @pytest.mark.full
 @pytest.mark.parametrize(("index", "version", "number"), cases(6, 60))
-def test_a_frozen_process_that_goes_on_acknowledges_nothing_that_is_gone(index: str, version: int, number: int) -> None:
+def test_a_frozen_process_that_goes_on_acknowledges_nothing_that_was_lost(
+    index: str, version: int, number: int
+) -> None:
     chance = random.Random(f"frozen {index} {version}")
     files, before = prepared(index, version)
     for one in range(1, number + 1):

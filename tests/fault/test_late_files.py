@@ -174,7 +174,7 @@ def test_of_what_would_have_been_the_first_commit(
 @pytest.mark.parametrize(
     ("call", "index", "version"), [(upsert, "simple", 9), (upsert, "mor-simple", 6), (cluster, "simple", 8)]
 )
-def test_what_was_published_without_the_lock_and_is_archived_stands(
+def test_an_archived_publication_without_the_lock_stays(
     call: Callable[[Table], Any], index: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands still between its publication and its look whether that counts."""

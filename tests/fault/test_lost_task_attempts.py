@@ -116,7 +116,7 @@ class TwoLogs(FaultyStorage):
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_a_log_file_of_a_lost_attempt_is_gone_or_says_the_same_again(version: int) -> None:
+def test_a_log_file_of_a_lost_attempt_is_removed_or_has_the_same_rows(version: int) -> None:
     table = made(f"lost-log-{version}", "bucket", type="mor", table_version=version)
     seen: list[TwoLogs] = []
 

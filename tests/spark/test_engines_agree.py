@@ -104,7 +104,7 @@ def test_same_history_same_table(spark: SparkSession, tmp_path: Path, index: str
 
 @pytest.mark.parametrize("java", [True, False], ids=["java", "no java"])
 @pytest.mark.parametrize("index", ["bucket", "record_index", "simple"])
-def test_text_keys_of_every_kind_are_placed_alike(
+def test_text_keys_of_every_kind_get_the_same_place(
     spark: SparkSession, tmp_path: Path, index: str, java: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """Also keys that Hudi's parser takes for lists of fields, and where the platform lets SQL call no Java."""

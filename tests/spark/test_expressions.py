@@ -299,7 +299,7 @@ def test_a_bucket_costs_no_python_and_integers_no_parsing(spark: Any) -> None:
     assert "aggregate" in expressions["simple "].sql(table.schema)
 
 
-def test_days_around_every_change_of_clocks_print_alike(spark: Any) -> None:
+def test_days_around_every_change_of_clocks_have_the_same_text(spark: Any) -> None:
     days = [EPOCH + timedelta(hours=h) for h in range(-200_000, 1_200_000, 997)]
     table = pa.table({"t": pa.array(days, pa.timestamp("us", "UTC")), "k": pa.array([date(2024, 1, 1)] * len(days))})
     found: dict[str, RowExpression] = {}

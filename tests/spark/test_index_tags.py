@@ -100,7 +100,7 @@ def test_ordering_values_of_older_types(spark: Any, stored: pa.DataType | None, 
 
 @pytest.mark.parametrize("index", INDEXES, ids=lambda index: index.name)
 @pytest.mark.parametrize("rules", [MergeRules(), MergeRules(("ts",))], ids=["commit time", "event time"])
-def test_both_engines_tag_alike(spark: Any, tmp_path: Path, index: Any, rules: MergeRules) -> None:
+def test_both_engines_tag_the_same_way(spark: Any, tmp_path: Path, index: Any, rules: MergeRules) -> None:
     chance = random.Random(7)
     stored = pa.table(
         {
@@ -136,7 +136,7 @@ def test_both_engines_tag_alike(spark: Any, tmp_path: Path, index: Any, rules: M
 @pytest.mark.rest
 @pytest.mark.parametrize("index", [SimpleIndex(), GlobalSimpleIndex(), GlobalSimpleIndex(False)])
 @pytest.mark.parametrize("rules", [MergeRules(), MergeRules(("ts",))], ids=["commit time", "event time"])
-def test_both_engines_number_the_rows_of_base_files_alike(
+def test_both_engines_number_the_rows_of_base_files_the_same_way(
     spark: Any, tmp_path: Path, index: Any, rules: MergeRules
 ) -> None:
     """Of a sorted table, whose files have several row groups; the slices of one partition path have log files."""

@@ -15,7 +15,7 @@ from support.lookup_tables import CASES, NAMES, NEXT, Counts, check, lookup_tabl
 
 
 @pytest.mark.parametrize(("counts", "kind"), CASES, ids=NAMES)
-def test_a_write_on_spark_tells_what_was_done_to_find_its_keys(
+def test_a_write_on_spark_reports_its_key_lookups(
     spark: SparkSession, tmp_path: Path, counts: Counts, kind: Any
 ) -> None:
     uri = str(tmp_path / "t")

@@ -50,7 +50,7 @@ def made(tmp_path: Path, index: str, spark: Any = None, **words: Any) -> lakebed
     "index", [RecordIndex(), RecordIndex(True), RecordIndex(partitioned=True)], ids=["stay", "move", "partitioned"]
 )
 @pytest.mark.parametrize("rules", [MergeRules(), MergeRules(("ts",))], ids=["commit time", "event time"])
-def test_both_engines_tag_alike(spark: Any, tmp_path: Path, index: RecordIndex, rules: MergeRules) -> None:
+def test_both_engines_tag_the_same_way(spark: Any, tmp_path: Path, index: RecordIndex, rules: MergeRules) -> None:
     table = made(tmp_path, "record_level_index" if index.partitioned else "record")
     table.upsert(rows(0, 300))
     incoming = rows(200, 400, 8, ("eu", "us", "asia")).rename_columns([RECORD_KEY, PARTITION_PATH, "v", "ts"])

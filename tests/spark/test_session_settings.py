@@ -136,7 +136,7 @@ def test_a_setting_changes_no_answer(key: str, value: str, tables: list[Table], 
 
 
 @pytest.mark.parametrize("int96", [False, True], ids=["micros", "INT96"])
-def test_a_file_that_names_no_writer_is_read_alike(int96: bool, tmp_path: Path, session: SparkSession) -> None:
+def test_a_file_that_names_no_writer_is_read_the_same_way(int96: bool, tmp_path: Path, session: SparkSession) -> None:
     """Files of other writers lack the footer key by which Spark knows their calendar."""
     path = str(tmp_path / "f.parquet")
     rows = ROWS.select(["id", "at", "bytes"] if int96 else ["id", "at", "day", "local", "bytes"])

@@ -41,7 +41,7 @@ def test_no_row_takes_the_place_of_another_ones(spark: Any, tmp_path: Path, kind
     assert stored == {(*ONE, 1), ("q", "r", 3), ("s", "t", 4)}
 
 
-def test_which_key_texts_may_be_shared_is_said_alike(spark: Any) -> None:
+def test_both_sides_agree_which_key_texts_may_be_shared(spark: Any) -> None:
     shared = SharedText("k", ("a", "b", "it's.c"))
     texts = [
         "a:x,b:y,it's.c:z",

@@ -121,13 +121,13 @@ class LockContract(ABC):
             assert lock.lock_is_held()
         assert time.monotonic() - started < 10 * SECONDS
 
-    def test_a_holder_that_stands_still_knows_that_its_time_is_over(self) -> None:
+    def test_a_frozen_holder_knows_that_its_time_is_over(self) -> None:
         with self.make() as lock:
             assert lock.lock_is_held()
             with later(400):
                 assert not lock.lock_is_held()
 
-    def test_a_holder_that_lost_it_is_told(self) -> None:
+    def test_a_holder_that_lost_its_lock_gets_an_error(self) -> None:
         lock = self.make()
         with lock:
             self.steal()

@@ -58,8 +58,18 @@ ALLOWED = {
     "lock_is_held": "the state of a lock",
     "is_made_by_lakebed": "the maker of a table",
     "made": "what a plan was made of",
+    "known": "what is known of a thing: its rings, its targets, a share of keys",
+    "is_known": "whether a thing is known",
+    "made_by_lakebed": "the maker of a file",
+    "kept": "a column of a plan as JSON",
 }
+# Words that make a test's name a riddle.
+RIDDLES = frozenset(
+    ["alike", "anew", "lies", "mine", "nobody", "ours", "somebody", "stands", "sweep", "theirs", "told"]
+)
+FEWEST_WORDS = 3
 SOURCE = Path(lakebed.__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 def words(name: str) -> set[str]:
@@ -72,7 +82,7 @@ def words(name: str) -> set[str]:
 
 
 def names_of(body: list[ast.stmt], *, members: bool) -> Iterator[str]:
-    """Names that a module defines, and the public methods of its classes."""
+    """Names that a module defines, and the public methods and fields of its classes."""
     for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             found = [statement.name]
@@ -81,7 +91,7 @@ def names_of(body: list[ast.stmt], *, members: bool) -> Iterator[str]:
             yield from names_of(statement.body, members=True)
         elif isinstance(statement, ast.Assign):
             found = [target.id for target in statement.targets if isinstance(target, ast.Name)]
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and not members:
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             found = [statement.target.id]
         else:
             continue
@@ -96,6 +106,23 @@ def test_public_and_module_level_names_have_no_odd_words() -> None:
         if words(name) & ODD and name not in ALLOWED
     }
     assert odd == set()
+
+
+def test_names_of_tests_are_facts_in_plain_words() -> None:
+    names = {
+        f"{path.relative_to(TESTS)}: {node.name}"
+        for path in TESTS.rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+        and node.name.startswith("test_")
+        and (len(node.name.split("_")) <= FEWEST_WORDS or words(node.name) & RIDDLES)
+    }
+    assert names == set()
+
+
+def test_every_folder_of_unit_tests_is_a_room() -> None:
+    folders = {path.parent.relative_to(TESTS / "unit") for path in (TESTS / "unit").rglob("test_*.py")}
+    assert {str(folder) for folder in folders if not (SOURCE / folder).is_dir()} == set()
 
 
 def test_every_allowed_name_is_there() -> None:

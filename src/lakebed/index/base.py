@@ -149,12 +149,12 @@ class Tagged:
     An index that reads base files to find keys may give the rows that it found there in a third column, `POSITION`:
     log blocks then have the rows that they are for (`TableConfig.has_record_positions`).
 
-    `held` are rows that the index persisted for these: the caller releases them. `lookup` has the counts
+    `persisted` are rows that the index persisted for these: the caller releases them. `lookup` has the counts
     of its search.
     """
 
     rows: Rows
-    held: Rows | None = None
+    persisted: Rows | None = None
     lookup: KeyLookup | None = None
 
     @contextmanager
@@ -163,8 +163,8 @@ class Tagged:
         try:
             yield self.rows
         finally:
-            if self.held is not None:
-                engine.release(self.held)
+            if self.persisted is not None:
+                engine.release(self.persisted)
 
 
 Placement = Hashed | Numbered | Tagged

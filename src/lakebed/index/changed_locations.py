@@ -110,10 +110,10 @@ def _first_locations(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[
 @dataclass(frozen=True, slots=True)
 class ChangedLocations:
     """`added` has the columns `key`, `partition` and `file_id` (text), a row for each key that came into a file group;
-    `gone` the keys that left one and are in none now."""
+    `removed` the keys that left one and are in none now."""
 
     added: pa.Table
-    gone: pa.StringArray
+    removed: pa.StringArray
 
 
 def changed_locations(

@@ -236,7 +236,7 @@ class RecordIndex(Index, StoredLocations):
             return Tagged(at_locations(found, own, engine, [OPENED]))
         found = engine.persist(found)
         placed, read = moved_from_locations(found, own, snapshot, engine, [OPENED])
-        return Tagged(placed, held=found, lookup=with_slices(KeyLookup(), read))
+        return Tagged(placed, persisted=found, lookup=with_slices(KeyLookup(), read))
 
     @property
     def stored_locations(self) -> RecordIndex:

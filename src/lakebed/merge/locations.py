@@ -229,7 +229,7 @@ class Promoted:
 
     column: str
     stored: pa.DataType | None
-    wanted: pa.DataType
+    type: pa.DataType
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -237,12 +237,12 @@ class Promoted:
 
     def sql(self, schema: pa.Schema) -> str:
         stored = pa.schema([] if self.stored is None else [(self.column, self.stored)])
-        return spark_projection(stored, pa.schema([(self.column, self.wanted)]))[0]
+        return spark_projection(stored, pa.schema([(self.column, self.type)]))[0]
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         if self.stored is None:
-            return pa.nulls(batch.num_rows, self.wanted)
-        return cast_column(batch.column(self.column), self.wanted)
+            return pa.nulls(batch.num_rows, self.type)
+        return cast_column(batch.column(self.column), self.type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,15 +63,15 @@ class Match:
 
     stored: Positions
     incoming: Positions
-    gone: Flags
+    deleted: Flags
     lost: int
     rows: pa.RecordBatch | None = None
 
     def split(self, incoming: Incoming) -> tuple[Positions, Positions, Positions, pa.RecordBatch]:
         """Positions in the batch and in the incoming rows of what is updated, those of what is deleted, and the data of
         the updated rows."""
-        left = ~self.gone
-        at, source, deleted = self.stored[left], self.incoming[left], self.stored[self.gone]
+        left = ~self.deleted
+        at, source, deleted = self.stored[left], self.incoming[left], self.stored[self.deleted]
         if self.rows is None:
             return at, source, deleted, incoming.take(source)
         return at, source, deleted, self.rows if left.all() else self.rows.filter(pa.array(left))

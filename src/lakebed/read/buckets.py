@@ -73,7 +73,7 @@ def buckets_of(snapshot: Snapshot) -> Buckets:
     """The buckets of a table's rows; `UnsupportedFeature` where they do not follow from the key alone."""
     config, schema = snapshot.config, table_columns(snapshot)
     layout = bucket_layout(snapshot, schema)
-    count = None if layout is None else layout.places.modulo
+    count = None if layout is None else layout.locations.modulo
     if layout is None or count is None:
         raise UnsupportedFeature(
             f"the rows of table {config.name!r} are not in buckets of their keys (its index is"
@@ -84,7 +84,7 @@ def buckets_of(snapshot: Snapshot) -> Buckets:
         )
     if snapshot.as_of is not None:  # the table may have had other buckets then
         index_of(snapshot, for_write=False).check(snapshot)
-    keys, hashed = key_generator_of(config), layout.places.fields
+    keys, hashed = key_generator_of(config), layout.locations.fields
     owner = snapshot.storage.url() if len(key_encodings(config)) > 1 else ""
 
     def deciding(columns: Sequence[str]) -> Deciding:

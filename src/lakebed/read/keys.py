@@ -181,14 +181,14 @@ Group = tuple[str, str]
 
 @dataclass(frozen=True)
 class IndexedKeys:
-    """The record index's answer: one row of `places` for each key and place (`key`, `partition`, `file_id`)."""
+    """The record index's answer: one row of `locations` for each key and place (`key`, `partition`, `file_id`)."""
 
-    places: pa.Table
+    locations: pa.Table
 
     @once
     def groups(self) -> Mapping[Group, pa.Array]:
         """The file groups that hold a key, by partition path and file id, each with its keys in ascending order."""
-        keys, partitions, files = (self.places[name].combine_chunks() for name in ("key", "partition", "file_id"))
+        keys, partitions, files = (self.locations[name].combine_chunks() for name in ("key", "partition", "file_id"))
         paths, ids = partitions.dictionary_encode(), files.dictionary_encode()
         order = pc.sort_indices(keys)
         pairs = paths.indices.to_numpy().astype(np.int64) * len(ids.dictionary) + ids.indices.to_numpy()
@@ -208,7 +208,7 @@ class IndexedKeys:
 
     def of_pairs(self, pairs: pa.Table) -> IndexedKeys:
         """The locations whose `key` and `partition` are a row of `pairs`."""
-        return IndexedKeys(self.places.join(pairs, ["key", "partition"], join_type="left semi"))
+        return IndexedKeys(self.locations.join(pairs, ["key", "partition"], join_type="left semi"))
 
 
 def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:

@@ -219,7 +219,7 @@ class KeySearch:
         bucketed = bucket_layout(self.snapshot, table_columns(self.snapshot))
         if bucketed is None:
             return Candidates(self._by_statistics(slices))
-        return Candidates(buckets_of_keys(slices, bucketed.places, self.keys))
+        return Candidates(buckets_of_keys(slices, bucketed.locations, self.keys))
 
     def _indexed(self) -> IndexedKeys | None:
         """The record index's answer; None where it has none."""
@@ -413,7 +413,7 @@ def _locations(indexed: IndexedKeys, slices: Collection[FileSlice]) -> pa.Table:
             "instant": pa.array([s.instant for s in slices], pa.string()),
         }
     )
-    joined = indexed.places.join(instants, ["partition", "file_id"])
+    joined = indexed.locations.join(instants, ["partition", "file_id"])
     columns = [joined[name] for name in ("key", "partition", "file_id", "instant")]
     return pa.Table.from_arrays(columns, schema=LOCATION_SCHEMA)
 

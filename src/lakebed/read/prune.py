@@ -332,7 +332,7 @@ class BucketLayout:
     """What bucket pruning needs of a table with a bucket index.
 
     `key_texts(rows)` gives the stored key texts that rows with these key columns may have (more than one where the
-    table's way of writing them is not known), `places` their bucket numbers, and the file slices of those.
+    table's way of writing them is not known), `locations` their bucket numbers, and the file slices of those.
 
     If the key has a text that is no hash field, `plain` is for each file slice whether none of its keys can be misread.
     `trusted`: only such slices are used.
@@ -341,22 +341,22 @@ class BucketLayout:
     key_fields: tuple[str, ...]
     types: Mapping[str, pa.DataType]
     key_texts: Callable[[pa.Table], pa.Array]
-    places: KeyLocations
+    locations: KeyLocations
     plain: Callable[[Sequence[FileSlice]], Sequence[bool]] | None = None
     trusted: bool = False
 
     def in_partition(self, path: str) -> BucketLayout:
         """The same for one partition path."""
-        return replace(self, places=self.places.in_partition(path))
+        return replace(self, locations=self.locations.in_partition(path))
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
         """The key fields that are hashed."""
-        return self.places.fields
+        return self.locations.fields
 
     def buckets_of(self, texts: pa.Array) -> pa.Array:
         """The bucket numbers of stored key texts."""
-        return self.places.groups_of(texts)
+        return self.locations.groups_of(texts)
 
 
 def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
@@ -377,8 +377,8 @@ def slices_in_buckets(
     """The file slices whose buckets may hold matching rows; None if the filter does not determine them."""
     kept: list[FileSlice] = []
     settled = False
-    for places, some in _by_locations(slices, layout.places):
-        own = replace(layout, places=places)
+    for places, some in _by_locations(slices, layout.locations):
+        own = replace(layout, locations=places)
         found = prune_buckets(predicate, own)
         if found is not None:
             settled = True
@@ -397,7 +397,7 @@ def _ruled_out(predicate: Predicate, layout: BucketLayout, slices: Sequence[File
     found = prune_buckets(predicate, replace(layout, trusted=True))
     if found is None:
         return set()
-    matching = set(layout.places.slices_of(slices, found))
+    matching = set(layout.locations.slices_of(slices, found))
     others = [one for one in slices if one not in matching]
     return {one for one, plain in zip(others, layout.plain(others), strict=True) if plain}
 

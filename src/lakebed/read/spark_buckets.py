@@ -161,18 +161,18 @@ class _Frame:
     slices: SliceReader
     snapshot: Snapshot
     spark: SparkSession
-    places: Buckets
+    buckets: Buckets
     count: int
     worker_tuning: bool
 
     def made(self) -> DataFrame:
         if BUCKET in self.plan.columns:
             raise InvalidOption(
-                f"table {self.places.table!r} has a column {BUCKET!r} of its own",
+                f"table {self.buckets.table!r} has a column {BUCKET!r} of its own",
                 hint="leave it out of the scan's columns, or read without bucketed=",
             )
         order = self._order()
-        layout = Layout(self.count, (*order, BUCKET) if order else (BUCKET,), self.places.about(self.count))
+        layout = Layout(self.count, (*order, BUCKET) if order else (BUCKET,), self.buckets.about(self.count))
         through = through_storage(self.plan, self.spark, self.slices)
         native = [] if through else selected_slices(self.plan.sets, log_files=False)
         merged = list(self.plan.sets) if through else selected_slices(self.plan.sets, log_files=True)
@@ -189,12 +189,12 @@ class _Frame:
         partition has one file slice and every file is marked as sorted."""
         if not self.snapshot.config.sorts_by_key:
             return ()
-        key = self.places.keys.record_key
+        key = self.buckets.keys.record_key
         if isinstance(key, SingleKey) and key.text.is_free_text(table_columns(self.snapshot)):
             column = key.text.column
         else:
             column = RECORD_KEY
-        numbers = [self.places.number(one) % self.count for one in self.plan.slices]
+        numbers = [self.buckets.number(one) % self.count for one in self.plan.slices]
         if column not in self.plan.columns or len(numbers) != len(set(numbers)):
             return ()
         return (column,) if all(parallel_map(self._is_sorted, self.plan.slices, 16)) else ()
@@ -217,7 +217,7 @@ class _Frame:
         for one in alike.slices:
             if one.base_file is not None:
                 file = File(storage.url(one.base_file.path), one.base_file.size)
-                placed[self.places.number(one) % self.count].append(file)
+                placed[self.buckets.number(one) % self.count].append(file)
         exact = all(statistics for _, statistics in by_statistics(plan, alike))
         checks = plan.page_checksums
         rows, schema = bucketed_files(self.spark, placed, ddl, where, page_checksums=checks, statistics=exact)
@@ -232,7 +232,7 @@ class _Frame:
         wide = narrowed_plan(plan, sets, by_sql=by_sql)
         placed: list[list[tuple[FileSlice, RowReader]]] = [[] for _ in range(self.count)]
         for one, reader in row_readers(wide, condition):
-            placed[self.places.number(one) % self.count].append((one, reader))
+            placed[self.buckets.number(one) % self.count].append((one, reader))
         schema = wide.schema.append(pa.field(BUCKET, pa.int32()))
         part = _PythonPart(self.slices, tuple(tuple(some) for some in placed), tuple(order), schema)
         frame = frame_of_parts(self.spark, part, self.count, schema, worker_tuning=self.worker_tuning)

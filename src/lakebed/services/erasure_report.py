@@ -21,12 +21,12 @@ class ErasedStore(Printed):
     the paths of the files that held something of the rows, and of those that hold something now."""
 
     store: str
-    held: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         left = f"{count_text(len(self.left), 'file')} left" if self.left else "none left"
-        return f"{self.store}: {count_text(len(self.held), 'file')} held them, {left}"
+        return f"{self.store}: {count_text(len(self.files), 'file')} held them, {left}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +66,7 @@ class TableErasure(Printed):
     @property
     def is_clean(self) -> bool:
         """Whether no file of the table holds anything of the rows."""
-        return not self.error and not self.remainders and not (self.dry_run and any(s.held for s in self.stores))
+        return not self.error and not self.remainders and not (self.dry_run and any(s.files for s in self.stores))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -90,7 +90,7 @@ class TableErasure(Printed):
         if self.error:
             yield f"{self.uri}: not erased: {self.error}"
         elif self.dry_run:
-            held = sum(len(store.held) for store in self.stores)
+            held = sum(len(store.files) for store in self.stores)
             files = count_text(held, "file")
             yield f"{self.uri}: {count_text(self.rows, 'row')} would be deleted, {files} would be rewritten or deleted"
         else:
@@ -100,7 +100,7 @@ class TableErasure(Printed):
                 f"{self.uri}: {count_text(self.rows, 'row')} erased, {state} (checked {checked}, {self.seconds:.2f} s)"
             )
         for store in self.stores:
-            held = count_text(len(store.held), "file")
+            held = count_text(len(store.files), "file")
             yield f"  {store.store}: {held} with them" if self.dry_run else f"  {store}"
         yield from (f"  {step}" for step in self.steps)
         yield from (f"  {one}" for one in self.remainders[:_PREVIEWED])
@@ -120,7 +120,7 @@ class ErasureReport(Printed):
     >>> t = lakebed.create("memory://docs/erasures", {"id": [1, 2]}, key="id", index="simple")
     >>> _ = t.upsert({"id": [1, 2]})
     >>> report = t.erase([1])
-    >>> [(store.store, len(store.held), store.left) for store in report.tables[0].stores][-1]
+    >>> [(store.store, len(store.files), store.left) for store in report.tables[0].stores][-1]
     ('data files', 1, ())
     """
 
@@ -146,7 +146,7 @@ class ErasureReport(Printed):
     def _repr_html_(self) -> str:
         names = ["table", "store", "files that held the rows", "left"]
         rows = [
-            [table.uri, store.store, len(store.held), len(store.left)]
+            [table.uri, store.store, len(store.files), len(store.left)]
             for table in self.tables
             for store in table.stores or (ErasedStore("all files"),)
         ]

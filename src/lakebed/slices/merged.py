@@ -235,7 +235,7 @@ class MergedSlice:
     dictionaries). `counts` is complete when the rows are exhausted.
 
     `names` maps columns that files have under other names, `keys` restricts the log to records of these keys;
-    `shown` are the columns that are returned, if not all are. `key_copy` is a column of the table that holds the record
+    `columns` are the columns that are returned, if not all are. `key_copy` is a column that holds the record
     key, too: where it is asked for the key itself is not read from the base file. Of row groups that `groups` takes as
     they are no rows come.
     """
@@ -251,7 +251,7 @@ class MergedSlice:
     names: ColumnNames | None = None
     keys: pa.Array | None = None
     memory: int = 512 << 20
-    shown: Sequence[str] | None = None
+    columns: Sequence[str] | None = None
     groups: RowGroups | None = None
     counts: MergeCounts = field(default_factory=MergeCounts)
 
@@ -280,7 +280,7 @@ class MergedSlice:
             parts = self._winning(spill) if self._picks else self._paired(spill)
             for batch, first, gone in parts:
                 if batch.num_rows:
-                    yield batch if self.shown is None else batch.select(list(self.shown)), first, gone
+                    yield batch if self.columns is None else batch.select(list(self.columns)), first, gone
 
     def deletes(self) -> LogEntries:
         """The log records that stay and delete their keys, where one record of a key stays as it is."""

@@ -215,7 +215,7 @@ class SliceReader:
             names=names,
             keys=keys,
             memory=self.memory,
-            shown=shown,
+            columns=shown,
         )
 
     def _stored_schemas(self, logs: SliceLogs, base: BaseRows | None, instant: str, *, named: bool) -> StoredSchemas:

@@ -87,7 +87,7 @@ class ObjectSettings:
     store: Mapping[str, str | bool] = field(repr=False)
     client: Mapping[str, str | bool] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
-    own: Mapping[str, int] = field(default_factory=dict)
+    tuning: Mapping[str, int] = field(default_factory=dict)
     account: str = ""
 
 

@@ -113,7 +113,7 @@ class ObjectStorage:
         self._location = location
         self._spec = StorageSpec(location.uri, dict(options or {}))
         self._settings = object_settings(location, self._spec.options)
-        own = self._settings.own
+        own = self._settings.tuning
         retries = own.get("max_retries", 10)
         self._pauses = _PAUSES[:retries]
         self._store = self._connect(retries)
@@ -134,7 +134,7 @@ class ObjectStorage:
         settings = self._settings
         retry = {
             "max_retries": retries,
-            "retry_timeout": timedelta(seconds=settings.own.get("retry_timeout", 180)),
+            "retry_timeout": timedelta(seconds=settings.tuning.get("retry_timeout", 180)),
             "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 2},
         }
         stores: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}

@@ -77,7 +77,7 @@ def test_csv_is_read_in_the_types_of_the_table(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(("mark", "hint"), [(";", "--delimiter ';'"), ("\t", "Name it .tsv.")])
-def test_a_csv_file_of_another_delimiter_is_told_how_to_be_read(
+def test_the_error_of_a_csv_file_of_another_delimiter_names_the_option(
     capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path, mark: str, hint: str
 ) -> None:
     rows = tmp_path / "rows.csv"

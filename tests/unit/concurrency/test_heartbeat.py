@@ -117,7 +117,7 @@ def test_a_process_elsewhere_is_not_judged_by_the_clock_here(storage: Storage, h
             assert is_dead(storage, T)
 
 
-def test_a_beat_begins_the_time_anew(storage: Storage) -> None:
+def test_a_beat_restarts_the_time(storage: Storage) -> None:
     for beat in range(4):
         storage.write(heartbeat_path(T), b"")
         with later(100 * beat):
@@ -127,7 +127,7 @@ def test_a_beat_begins_the_time_anew(storage: Storage) -> None:
         assert is_dead(storage, T)
 
 
-def test_where_storage_stamps_files_a_process_that_just_came_can_tell(tmp_path: Path) -> None:
+def test_where_storage_stamps_files_a_new_process_knows_the_dead(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     storage.write(heartbeat_path(T), b"")
     for hours in (-1, 1):
@@ -240,7 +240,7 @@ def test_removing_a_heartbeat_that_is_not_there_is_no_error(storage: Storage) ->
     remove_heartbeat(storage, T)
 
 
-def test_the_identity_of_this_process_is_told_and_alive() -> None:
+def test_this_process_has_an_identity_and_is_alive() -> None:
     here = this_process()
     assert here == ProcessIdentity.from_json(here.to_json())
     assert here.pid == os.getpid()

@@ -164,7 +164,7 @@ def test_hudis_lock_that_was_given_back_is_free(storage: Storage) -> None:
     assert is_free(storage)
 
 
-def test_a_renewal_by_another_host_begins_the_time_anew(storage: Storage) -> None:
+def test_a_renewal_by_another_host_restarts_the_time(storage: Storage) -> None:
     put_body(storage)
     assert not is_free(storage)
     with later(299):
@@ -208,7 +208,7 @@ def test_attempts_that_gave_up_count_and_the_error_says_what_is_left(storage: St
         pass
 
 
-def test_where_storage_stamps_files_a_process_that_just_came_can_tell(tmp_path: Path) -> None:
+def test_where_storage_stamps_files_a_new_process_knows_the_dead(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     put_body(storage)
     os.utime(tmp_path / LOCK_FILE, (time.time() - 290, time.time() - 290))
@@ -222,7 +222,7 @@ def test_where_storage_stamps_files_a_process_that_just_came_can_tell(tmp_path: 
 
 
 @pytest.mark.parametrize("unlike", [{"host": "elsewhere"}, {"boot": "other"}, {"pidNamespace": "pid:[1]"}])
-def test_a_process_of_another_machine_is_never_taken_for_gone(storage: Storage, unlike: dict[str, str]) -> None:
+def test_a_process_of_another_machine_is_never_taken_for_dead(storage: Storage, unlike: dict[str, str]) -> None:
     put_body(storage, **{**this_process().to_json(), "pid": 4_000_000, **unlike})
     assert not is_free(storage)
 
@@ -262,7 +262,7 @@ def test_renewal_prolongs_the_lock(storage: Storage) -> None:
         assert lock.renew()
 
 
-def test_it_is_not_mine_once_time_is_over(storage: Storage) -> None:
+def test_a_lock_whose_time_is_over_is_not_held(storage: Storage) -> None:
     with default_lock(storage) as lock:
         with later(299):
             assert lock.lock_is_held()
@@ -331,7 +331,9 @@ STAND = """
 """
 
 
-def test_a_process_that_is_stopped_while_it_changes_the_file_holds_nobody_longer_than_asked(tmp_path: Path) -> None:
+def test_a_process_that_is_stopped_while_it_changes_the_file_delays_others_no_longer_than_the_timeout(
+    tmp_path: Path,
+) -> None:
     storage = open_storage(str(tmp_path))
     assert is_free(storage)
     with another_process(STAND, str(tmp_path / ".hoodie/.locks/.table_lock.json.guard")) as process:

@@ -124,7 +124,7 @@ def test_a_task_refuses_the_path_of_a_new_folder(path: str) -> None:
         check.require(path)
 
 
-def test_a_task_refuses_a_path_that_does_not_tell_its_columns() -> None:
+def test_a_task_refuses_a_path_that_does_not_name_its_columns() -> None:
     keys = key_generator(KeyGeneratorSpec("COMPLEX", ("id",), ("city", "n")))
     PathCheck(keys.partition_path).require("a/b/c")
     with pytest.raises(InvalidRecord, match="does not show"):

@@ -75,7 +75,7 @@ def test_arrays_of_many_items_and_of_several_blocks(name: str) -> None:
     assert read(by_fastavro(rows, schema), len(rows), schema).equals(batch_of(rows, schema))
 
 
-def test_blocks_of_an_array_that_tell_their_size() -> None:
+def test_blocks_of_an_array_with_their_size() -> None:
     schema = record(("v", {"type": "array", "items": "long"}), ("after", "long"))
     items = [encode_long(n) for n in (1, 2, 3)]
     plain = encode_long(3) + b"".join(items) + b"\x00"
@@ -155,7 +155,7 @@ def test_places_of_records_are_found_where_texts_look_like_records(decoys: int) 
             record_bounds(data, lie, 0)
 
 
-def test_places_of_records_are_found_where_some_are_longer_than_two_bytes_tell() -> None:
+def test_places_of_records_are_found_where_some_are_longer_than_two_bytes_can_say() -> None:
     mark = b"\x02\x2220261121015401717"
     records = [mark + bytes(70_000 * (number % 500 == 7) + number % 40) for number in range(2000)]
     starts, ends = record_bounds(with_lengths(records), len(records), 0)

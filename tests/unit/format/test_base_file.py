@@ -251,7 +251,7 @@ def test_an_unknown_codec_is_refused_by_name(storage: Storage):
 
 
 @pytest.mark.parametrize("row_group_rows", [1000, 100_000])
-def test_bytes_written_tells_the_size_to_come(storage: Storage, row_group_rows: int):
+def test_bytes_written_is_the_size_of_the_finished_file(storage: Storage, row_group_rows: int):
     data = flights(20_000)
     writer = BaseFileWriter(storage.create("f"), plain(data.schema), ParquetSettings(row_group_rows=row_group_rows))
     assert writer.bytes_written == 0

@@ -116,7 +116,7 @@ def test_schemas_without_harm_pass(schema: Schema) -> None:
         bounded_schema(json.dumps(schema))
 
 
-def test_every_changed_bit_of_an_avro_file_of_ours_shows() -> None:
+def test_every_changed_bit_of_an_avro_file_that_lakebed_wrote_is_noticed() -> None:
     schema = record("string", ["null", "long"], {"type": "array", "items": "string"})
     data = write_avro_file(schema, {"f0": "city", "f1": 7, "f2": ["a", ""]})
     assert read_avro_file(data) == {"f0": "city", "f1": 7, "f2": ["a", ""]}

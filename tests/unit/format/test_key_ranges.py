@@ -20,7 +20,7 @@ def java(text: str) -> bytes:
 
 @pytest.mark.parametrize("java_order", [True, False])
 @pytest.mark.parametrize(("keys", "ranges"), [(300, 40), (3, 500), (0, 5), (50, 0), (40, 1)])
-def test_the_sweep_finds_what_every_comparison_finds(keys: int, ranges: int, java_order: bool) -> None:
+def test_the_sorted_search_finds_what_every_comparison_finds(keys: int, ranges: int, java_order: bool) -> None:
     order = java if java_order else str.encode
     chance = random.Random(f"{keys} {ranges}")
 

@@ -287,7 +287,7 @@ def test_row_groups_of_several_files_are_put_together(storage: MemoryStorage, in
     assert pq.read_table(io.BytesIO(twice)).drop(["file"]).equals(expected.drop(["file"]))
 
 
-def test_files_that_must_be_encoded_anew_are_told(storage: MemoryStorage) -> None:
+def test_files_that_must_be_encoded_again_are_listed(storage: MemoryStorage) -> None:
     table = rows(0, 40)
 
     def can_be_copied(path: str, size: int) -> bool:

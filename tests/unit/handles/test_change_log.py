@@ -184,7 +184,7 @@ def _deletes_first(change: Change) -> bool:
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_log_files_of_groups_without_a_base_file_tell_their_own_changes(version: int) -> None:
+def test_log_files_of_groups_without_a_base_file_give_their_changes(version: int) -> None:
     table = logged_table(f"ring-{version}", type="mor", index="consistent", buckets=1, table_version=version)
     table.upsert(rows((1, "a", "x", 1), (2, "a", "y", 1)))
     second = table.upsert(rows((1, "a", "x2", 2), (2, "a", "late", 0), (3, "a", "z", 1)))
@@ -272,7 +272,7 @@ def test_archived_commits_are_named(tmp_path: Path) -> None:
         table.cdc(first).to_arrow()
 
 
-def test_files_that_a_clean_took_are_told_from_lost_ones(tmp_path: Path) -> None:
+def test_cleaned_files_are_distinguished_from_lost_ones(tmp_path: Path) -> None:
     folder = golden("v9_cow_cdc_op_key_only").unpack(tmp_path)
     table = lakebed.open(str(folder))
     commits = list(table.timeline)

@@ -216,7 +216,7 @@ def test_all_markers_are_there_before_the_first_log_file_and_none_is_written_alo
     assert Watched.seen == [f"markers {written}", *["log"] * written]
 
 
-def test_a_row_that_is_refused_is_told_with_its_partition_path(storage: MemoryStorage) -> None:
+def test_a_refused_row_is_named_with_its_partition_path(storage: MemoryStorage) -> None:
     table = rows(200, seed=5)
     keys = table[RECORD_KEY].to_pylist()
     at = table[PARTITION_PATH].to_pylist().index("q")

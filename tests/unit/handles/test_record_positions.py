@@ -166,7 +166,7 @@ def test_each_block_of_a_large_write_names_its_own_rows(mor: Make) -> None:
 
 
 @pytest.mark.parametrize("ordering", ["ts", None])
-def test_all_rows_of_a_key_that_stands_several_times_are_updated_and_deleted(mor: Make, ordering: str | None) -> None:
+def test_all_rows_of_a_repeated_key_are_updated_and_deleted(mor: Make, ordering: str | None) -> None:
     table = mor(ordering=ordering)
     table.insert(rows((1, "c", "a", 1), (2, "c", "a", 1), (1, "c", "again", 2), (3, "c", "a", 1), (3, "c", "b", 1)))
     assert len(content(table)) == 5
@@ -180,7 +180,7 @@ def test_all_rows_of_a_key_that_stands_several_times_are_updated_and_deleted(mor
     assert content(table) == [(1, "c", "new", 4)] * 2 + [(2, "c", "a", 1)]
 
 
-def test_partial_rows_name_theirs(mor: Make) -> None:
+def test_partial_rows_name_their_columns(mor: Make) -> None:
     table = mor(ordering=None)
     table.bulk_insert(rows(*FIRST))
     table.upsert(rows((7, "c1", "", 8), (3, "c1", "", 8)).drop_columns(["v"]), options={"lakebed.write.partial": True})

@@ -166,7 +166,7 @@ def wide(**words: Any) -> lakebed.Table:
     return table
 
 
-def test_files_are_ruled_out_by_range_then_by_filter_and_told(engine: LocalEngine) -> None:
+def test_files_are_ruled_out_by_range_then_by_filter_and_counted(engine: LocalEngine) -> None:
     table = wide()
     snapshot = snapshot_of(table)
     keys = {"03-1": "eu", "03-1x": "eu", "07-2": "eu", "09-1y": "eu", "40": "eu", "12-1": "us"}
@@ -182,7 +182,7 @@ def test_files_are_ruled_out_by_range_then_by_filter_and_told(engine: LocalEngin
     assert no_ranges.asked == 30 * 5
 
 
-def test_a_false_positive_is_looked_up_counted_and_told() -> None:
+def test_a_false_positive_is_looked_up_counted_and_reported() -> None:
     table = made("bloom")
     loose = {"hoodie.index.bloom.fpp": 0.3, "hoodie.index.bloom.num_entries": 100}
     table.insert(data({f"k{i:03}": "eu" for i in range(0, 200, 2)}), options=loose)
@@ -196,7 +196,7 @@ def test_a_false_positive_is_looked_up_counted_and_told() -> None:
     assert result.to_dict()["lookup"]["false_positive_rate"] == plan.lookup.false_positives / 99
 
 
-def test_keys_that_stand_in_several_places_are_told_so() -> None:
+def test_keys_that_are_in_several_places_are_reported() -> None:
     table = made("bloom")
     table.insert(data({"a": "eu", "b": "eu"}))
     table.insert(data({"a": "eu"}), options={"hoodie.parquet.small.file.limit": 0})

@@ -45,7 +45,7 @@ def test_a_split_bucket_is_divided_among_its_parts_and_no_other_moves() -> None:
     assert not twice.has(37)
 
 
-def test_stored_rows_fall_alike_in_both_renderings() -> None:
+def test_stored_rows_are_the_same_in_both_renderings() -> None:
     counts = BucketCounts(3, (("^eu", 7), ("us", 2)), (("asia", Buckets(3).split(2).depths),))
     paths = pa.array([("eu/1", "xus", "asia", "é€😀")[n % 4] for n in range(len(KEYS))])
     expression = StoredBucket(("id",), counts)
@@ -90,7 +90,7 @@ def test_a_new_table_with_rules_and_what_real_hudi_finds_of_them(uri: str) -> No
         table.upsert(rows((1, "rome", "v", 1)), options={"hoodie.bucket.index.partition.expressions": "rome,7"})
 
 
-def test_a_bucket_that_has_grown_is_told_of_once(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bucket_that_has_grown_is_warned_of_once(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     table = lakebed.create(uri, SCHEMA, key="id", index="bucket", buckets=1)
     small = {"lakebed.index.bucket.advised.bytes": 3000}
     with caplog.at_level(logging.WARNING, "lakebed"):

@@ -193,7 +193,7 @@ def test_small_neighbours_merge_into_one(make: Made) -> None:
     check(table, model)
 
 
-def test_a_delete_of_a_log_file_stays_one_where_its_slice_is_written_anew(make: Made) -> None:
+def test_a_delete_of_a_log_file_stays_a_delete_in_a_rewritten_slice(make: Made) -> None:
     table, model = made(make)
     table.delete(where="id = 2")
     del model[2]

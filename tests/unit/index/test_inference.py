@@ -41,7 +41,7 @@ def _settings(index: Index) -> dict[str, str]:
     return dict(index.settings())
 
 
-def test_keys_tell_count_and_fields(new_table: NewTable) -> None:
+def test_keys_have_a_count_and_fields(new_table: NewTable) -> None:
     table = new_table(["id", "code"])
     _fill(table, [f"id:{i},code:{i % 7}" for i in range(500)], 6, ["id"])
     _fill(table, [f"id:{i},code:x" for i in range(20)], 6, ["id"], partition="us")

@@ -12,7 +12,7 @@ from support.lookup_tables import CASES, FIRST, NAMES, NEXT, Counts, check, look
 
 
 @pytest.mark.parametrize(("counts", "kind"), CASES, ids=NAMES)
-def test_a_write_tells_what_was_done_to_find_its_keys(uri: str, counts: Counts, kind: Any) -> None:
+def test_a_write_reports_its_key_lookups(uri: str, counts: Counts, kind: Any) -> None:
     t = lookup_table(uri, counts.index, kind)
     planned = t.explain(upsert=NEXT).lookup
     found = t.upsert(NEXT).lookup
@@ -78,7 +78,7 @@ def test_base_files_below_log_files_are_counted_again_for_keys_that_may_come_bac
     assert (found.keys, found.tagged, found.opened) == (2, 1, 3)
 
 
-def test_the_lookup_is_told_in_words(uri: str) -> None:
+def test_the_lookup_is_described_in_words(uri: str) -> None:
     t = lookup_table(uri, "global_simple", "cow")
     lookup = t.upsert(NEXT).lookup
     assert lookup is not None
@@ -86,6 +86,6 @@ def test_the_lookup_is_told_in_words(uri: str) -> None:
     assert lookup.to_dict()["opened"] == 2
 
 
-def test_the_lookup_of_a_bucket_table_is_told_in_words(uri: str) -> None:
+def test_the_lookup_of_a_bucket_table_is_described_in_words(uri: str) -> None:
     lookup = lookup_table(uri, "bucket", "cow").upsert(NEXT).lookup
     assert str(lookup) == "keys: 4 placed by their hash; data files read: 0"

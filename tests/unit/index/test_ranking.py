@@ -73,7 +73,7 @@ def test_every_figure_has_its_words_and_costs_grow_with_what_they_are_made_of() 
     assert large["bucket"].tagging == small["bucket"].tagging
 
 
-def test_buckets_of_several_files_cost_look_ups_and_spare_rows_that_would_be_written_anew() -> None:
+def test_buckets_of_several_files_cost_lookups_and_rewrite_fewer_rows() -> None:
     """Few keys of large buckets: a file of a bucket is written for each key, and not the whole bucket."""
     few = replace(LARGE_BUCKETS, batch=20)
     found = {c.index: c for c in rank(few, NAMES).candidates}
@@ -100,7 +100,7 @@ def data(count: int) -> pa.Table:
     return pa.table({"id": list(range(count)), "city": [f"c{n % 4}" for n in range(count)], "x": [0] * count})
 
 
-def test_advice_tells_the_facts_of_the_rows() -> None:
+def test_advice_names_the_facts_of_the_rows() -> None:
     rows = data(1000)
     batch = pa.table({"id": [5, 5000], "city": ["c1", "c0"], "x": [1, 1]})
     workload = lakebed.advise(rows, key="id", partition_by="city", batch=batch).workload
@@ -113,7 +113,7 @@ def test_advice_tells_the_facts_of_the_rows() -> None:
         lakebed.advise(rows, key="id", partition_by="town")
 
 
-def test_a_table_tells_of_its_files_its_commits_and_the_batchs_keys() -> None:
+def test_a_table_describes_its_files_its_commits_and_the_batchs_keys() -> None:
     table = lakebed.create("memory://ranking/table", data(1000), key="id", partition_by="city", index="simple")
     table.upsert(data(1000))
     table.upsert(data(500))

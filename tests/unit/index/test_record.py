@@ -46,7 +46,7 @@ def made(index: str, **words: object) -> lakebed.Table:
         ("record_level_index", {"type": "record", "partitioned": "true"}),
     ],
 )
-def test_every_hudi_name_of_the_record_index_is_recorded_alike(name: str, settings: dict[str, str]) -> None:
+def test_every_hudi_name_of_the_record_index_is_recorded_the_same_way(name: str, settings: dict[str, str]) -> None:
     index = make_index(name, key_fields=("id",))
     assert index.settings() == settings
     assert index.is_global == ("partitioned" not in settings)

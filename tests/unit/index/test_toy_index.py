@@ -85,7 +85,7 @@ def test_upserts_go_where_it_says(toy: Toy) -> None:
     toy.check()
 
 
-def test_deletes_of_every_kind_are_told(toy: Toy) -> None:
+def test_deletes_of_every_kind_are_reported(toy: Toy) -> None:
     toy.table.upsert(data(("c", "1", 5), ("c", "2", 6), ("c", "3", 7)))
     assert toy.table.delete(data(("a", "1", 0))).deleted == 1
     assert toy.table.delete(["2"]).deleted == 2

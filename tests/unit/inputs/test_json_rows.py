@@ -144,7 +144,7 @@ def test_an_error_names_the_row_the_column_and_the_value(file: Path, text: str, 
 
 
 @pytest.mark.parametrize("form", ["lines", "array"])
-def test_partial_rows_tell_a_null_from_a_column_that_an_object_lacks(file: Path, form: str) -> None:
+def test_partial_rows_distinguish_a_null_from_a_missing_column(file: Path, form: str) -> None:
     objects = [{"id": 1, "fare": None, "new": 3}, {"id": 2, "new": None}]
     file.write_text("\n".join(map(json.dumps, objects)) if form == "lines" else json.dumps(objects))
     assert read_json_rows(file.read_bytes(), str(file), TYPES, partial=True) == objects

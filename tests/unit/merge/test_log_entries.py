@@ -89,7 +89,7 @@ def outcomes(entries: LogEntries, kept: list[int]) -> dict[str, int]:
     return {entries.keys[at].as_py(): -1 if entries.forced[at] and entries.ordering else at for at in kept}
 
 
-def test_records_of_rows_of_the_base_file_are_told_apart_by_those() -> None:
+def test_records_of_rows_of_the_base_file_are_distinguished_by_those() -> None:
     entries = LogEntries(
         pa.array(["a", "a", "a"]),
         (),

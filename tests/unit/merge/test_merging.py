@@ -198,7 +198,7 @@ def test_combine_keeps_order_and_takes_several_keys() -> None:
     assert combine(data, ["k", "p"], MergeRules())["n"].to_pylist() == [1, 2, 3, 4]
 
 
-def test_meta_columns_tell_who_wrote_a_row(make: Make) -> None:
+def test_meta_columns_name_the_commit_and_file_of_a_row(make: Make) -> None:
     table = make()
     first = table.upsert(rows(*[(n, "c", "a", 1) for n in range(4)]))
     second = table.upsert(rows((1, "c", "b", 2), (9, "c", "b", 2)))

@@ -88,7 +88,7 @@ def test_files_records_are_decoded_and_encoded_as_hudi_has_them(table: str) -> N
         assert not plain_values(file) or values.equals(file.values)
 
 
-def test_long_lists_of_files_are_told_apart_by_their_bytes() -> None:
+def test_long_lists_of_files_are_distinguished_by_their_bytes() -> None:
     """Of a list with many files it is kept where its entries are."""
 
     def rows(key: str, count: int, size: int) -> list[dict[str, Any]]:

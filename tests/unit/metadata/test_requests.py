@@ -120,7 +120,7 @@ def test_what_is_kept_of_a_large_file_is_no_reader_of_its_storage() -> None:
         assert (opened.of(whole) is opened.of(whole)) == held
 
 
-def test_a_file_that_stands_where_another_stood_is_read_anew() -> None:
+def test_a_file_that_replaces_another_is_read_again() -> None:
     storage, metadata = fresh("v9_cow_mdt_compacted")
     listed = metadata.files()
     (base,) = [s.base_file for s in metadata.slices.file_slices("files") if s.base_file]

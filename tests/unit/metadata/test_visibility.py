@@ -132,7 +132,7 @@ def test_a_rollback_takes_the_blocks_in_front_of_it() -> None:
     assert in_order(blocks) == ["1H", "4H", "2H"]
 
 
-def test_a_log_compacted_block_stands_for_what_it_replaces() -> None:
+def test_a_log_compacted_block_replaces_its_blocks() -> None:
     blocks = [
         block(DATA, "1"),
         block(DATA, "2"),

@@ -190,7 +190,7 @@ def test_damaged_properties_are_corrupt_files(make: Make, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("damaged", [1, 3])
-def test_an_error_tells_how_many_file_groups_failed(make: Make, damaged: int) -> None:
+def test_an_error_says_how_many_file_groups_failed(make: Make, damaged: int) -> None:
     table = make(index="bucket", buckets=4)
     known = rows(*[(key, "c", "a", 10) for key in range(100)])
     table.upsert(known)

@@ -75,7 +75,7 @@ def test_insert_leaves_known_keys_out(make: Make, index: str, options: dict[str,
 
 
 @EVERY_INDEX
-def test_insert_refuses_known_keys_when_told(make: Make, index: str) -> None:
+def test_insert_refuses_known_keys_where_its_option_says_so(make: Make, index: str) -> None:
     table = make(index=index)
     table.insert(rows(*FIRST))
     options = {"hoodie.datasource.insert.dup.policy": "fail"}
@@ -137,7 +137,7 @@ def test_delete_by_any_word(make: Make, index: str, keys: Any) -> None:
 
 
 @pytest.mark.parametrize("index", ["bucket", "simple"])
-def test_delete_takes_a_key_from_every_partition_unless_told_which(make: Make, index: str) -> None:
+def test_delete_takes_a_key_from_every_partition_unless_the_partition_is_named(make: Make, index: str) -> None:
     table = make(index=index)
     table.upsert(rows((1, "c0", "a", 1), (1, "c1", "a", 1), (1, "c2", "a", 1), (2, "c0", "a", 1)))
     table.delete(pa.table({"id": [1], "city": ["c1"]}))

@@ -146,7 +146,7 @@ def test_timestamps_become_partition_paths(make: Make) -> None:
     assert content(table) == [(1, "c", "b", 1_700_000_000_001), (2, "c", "a", 1_710_000_000_000)]
 
 
-def test_a_table_without_partitions_lies_in_its_folder(make: Make) -> None:
+def test_a_table_without_partitions_has_its_files_in_its_folder(make: Make) -> None:
     table = make(partition_by=None)
     table.upsert(rows(*FIRST))
     assert {f.partition for f in table.files} == {""}

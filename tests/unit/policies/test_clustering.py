@@ -36,7 +36,7 @@ def slice_of(partition: str, name: str, size: int | None, *, logs: int = 0) -> F
         (PartitionChoice(filter="DAY_ROLLING"), [DAYS[5], DAYS[29]], []),
     ],
 )
-def test_partition_paths_are_chosen_by_name_pattern_and_filter(
+def test_partition_paths_are_selected_by_name_pattern_and_filter(
     choice: PartitionChoice, taken: list[str], left: list[str]
 ) -> None:
     assert choice.of(reversed(DAYS), NOW) == (taken, left)
@@ -70,7 +70,7 @@ def test_a_file_that_stays_alone_is_left_out_where_that_is_asked_for() -> None:
     assert [g.partition for g in GroupSizes(singles=True).groups(slices)[0]] == ["p", "q", "r"]
 
 
-def test_partition_paths_that_do_not_fit_any_more_are_told() -> None:
+def test_partition_paths_that_do_not_fit_any_more_are_named() -> None:
     slices = [slice_of(f"p{n}", f"f{n}{m}", 5) for n in range(4) for m in range(2)]
     groups, left = GroupSizes(most_groups=2).groups(slices)
     assert [g.partition for g in groups] == ["p0", "p1"]

@@ -37,7 +37,7 @@ def test_by_the_files_that_markers_name(
     assert (plan.target, list(plan.files), list(plan.logs)) == (TARGET, files, hidden)
 
 
-def test_plans_print() -> None:
+def test_a_plan_prints_what_it_removes() -> None:
     plan = plan_rollback_by_paths(TARGET, [OWN_BASE], [OLD_LOG])
     assert str(plan) == f"rollback of deltacommit {AT}: 1 file deleted, blocks in 1 log file hidden"
 

@@ -106,7 +106,7 @@ def test_images_are_there_until_the_compacted_slice_is_cleaned(version: int) -> 
         changes(table, start)
 
 
-def test_a_compacted_base_file_that_is_gone_is_no_slice_of_log_files_alone() -> None:
+def test_a_missing_compacted_base_file_is_no_slice_of_log_files_alone() -> None:
     """Of a clean that was killed: it has deleted the base file, and not yet the log files of its slice."""
     table, start = written("bucket", 6, **{"hoodie.metadata.enable": False})
     table.compact()

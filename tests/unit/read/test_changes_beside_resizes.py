@@ -43,7 +43,7 @@ def made(count: int, version: int) -> Table:
 
 @pytest.mark.parametrize("version", [9, 8, 6])
 @pytest.mark.parametrize(("sizes", "count"), [(SPLITS, 2), (MERGES, 4)], ids=["split", "merge"])
-def test_a_write_beside_a_resize_is_told_once(sizes: dict[str, Any], count: int, version: int) -> None:
+def test_a_write_during_a_resize_warns_once(sizes: dict[str, Any], count: int, version: int) -> None:
     table = made(count, version)
     table.upsert(rows(*((n, "c0", OLD, 0) for n in range(20))))
     start = table.cdc("000").end
@@ -59,7 +59,7 @@ def test_a_write_beside_a_resize_is_told_once(sizes: dict[str, Any], count: int,
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_a_write_beside_a_resize_that_is_taken_off_is_told_once(version: int) -> None:
+def test_a_write_during_a_resize_that_is_removed_warns_once(version: int) -> None:
     """What it wrote for the buckets that were to come is gone."""
     table = made(2, version)
     table.upsert(rows(*((n, f"c{n % 2}", OLD, 0) for n in range(40))))

@@ -21,7 +21,7 @@ def changed(table: Table, start: str, end: str | None = None) -> list[int]:
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("to", [8, 9])
-def test_a_checkpoint_of_version_6_stands_for_its_archived_commit(kind: str, to: int, tmp_path: Path) -> None:
+def test_a_checkpoint_of_version_6_replaces_its_archived_commit(kind: str, to: int, tmp_path: Path) -> None:
     table = lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", type=kind, index="simple", table_version=6)  # type: ignore[arg-type]
     checkpoints = {-1: "earliest"}
     for n in range(4):

@@ -58,7 +58,7 @@ def test_base_files_have_page_checksums(uri: str) -> None:
         pq.ParquetFile(pa.BufferReader(bytes(damaged)), page_checksum_verification=True).read()
 
 
-def test_scans_do_without_the_checks_where_told_so(uri: str) -> None:
+def test_scans_skip_the_checks_where_an_option_says_so(uri: str) -> None:
     """A text that is stored without compression, and so reads as another one."""
     lakebed.create(uri, SCHEMA, key="id", partition_by="city", ordering="ts", index="simple")
     lakebed.open(uri).upsert(rows(*GIVEN), options={"hoodie.parquet.compression.codec": "uncompressed"})

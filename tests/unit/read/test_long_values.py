@@ -92,7 +92,7 @@ def foreign(groups: list[list[str | None]], **options: Any) -> tuple[Any, int]:
 
 
 @pytest.mark.parametrize("options", [{}, {"write_statistics": False}])
-def test_a_foreign_file_is_read_where_a_row_group_tells_no_range(options: dict[str, Any]) -> None:
+def test_a_foreign_file_is_read_where_a_row_group_has_no_range(options: dict[str, Any]) -> None:
     storage, size = foreign([["b", "c"], ["z" * 5000, "a"], [None]], **options)
     (row,) = ranges_of_file(storage, "f.parquet", size, {"c": pa.string()}).column("c").to_pylist()
     assert (row["min"], row["max"]) == ("a", "z" * 5000)

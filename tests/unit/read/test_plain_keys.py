@@ -152,14 +152,14 @@ def test_files_of_a_writer_without_notes_are_opened(kind: str, version: int, unw
     assert opened(table, "city = 'city1'") == 2
 
 
-def test_a_table_that_nobody_noted_is_read_whole(unwatched: Callable[..., Any]) -> None:
+def test_a_table_without_notes_is_read_as_a_whole(unwatched: Callable[..., Any]) -> None:
     table = unwatched(made)
     assert opened(table, "city = 'city7'") == 8
     table.upsert(rows(value=1))  # writes every file again
     assert opened(table, "city = 'city7'") == 1
 
 
-def test_footers_tell_of_files_that_no_commit_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_footers_describe_files_that_no_commit_names(monkeypatch: pytest.MonkeyPatch) -> None:
     table = made()
     monkeypatch.setattr(plain_keys, "MOST_NAMES", -1)  # no note is short enough
     table.upsert(rows(["k7"], ["city7"], 1))

@@ -39,7 +39,7 @@ def data_files(storage: CountingStorage) -> set[str]:
     return {p for p in storage.opened if p.endswith(".parquet") and not p.startswith(".hoodie")}
 
 
-def test_columns_are_chosen_without_regard_to_case(tmp_path: Path) -> None:
+def test_columns_are_selected_without_regard_to_case(tmp_path: Path) -> None:
     snapshot, _ = opened(tmp_path, "v9_cow_simple")
     assert not set(Scan(snapshot).schema.names) & set(META_COLUMNS)
     assert tuple(Scan(snapshot, meta=True).schema.names[:5]) == META_COLUMNS
@@ -203,7 +203,7 @@ def test_an_as_of_that_is_no_time_is_refused() -> None:
         resolve_as_of("yesterday", TableConfig({"hoodie.table.name": "t"}))
 
 
-def test_changes_take_instants_and_completion_times_alike(tmp_path: Path) -> None:
+def test_changes_take_instants_and_completion_times(tmp_path: Path) -> None:
     snapshot, _ = opened(tmp_path, "v9_cow_simple")
     first, *_, last = snapshot.commits
     assert first.completion_time
@@ -231,7 +231,7 @@ def test_changes_take_a_filter_and_columns(tmp_path: Path) -> None:
     assert "commits" in eu.explain()
 
 
-def test_changes_of_files_that_are_gone_come_from_the_newest_snapshot(tmp_path: Path) -> None:
+def test_changes_of_missing_files_are_read_from_the_newest_snapshot(tmp_path: Path) -> None:
     snapshot, storage = opened(tmp_path, "v9_cow_simple")
     commits = snapshot.commits
     whole = Scan(snapshot, meta=True).to_arrow()

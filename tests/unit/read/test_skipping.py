@@ -207,7 +207,7 @@ def test_explain_names_what_pruned_how_many_files() -> None:
         assert f"pruned      {count_text(files - kept, 'file')} by {what}" in explained, explained
 
 
-def test_keys_that_nobody_has_open_no_file() -> None:
+def test_keys_that_are_in_no_file_open_no_file() -> None:
     assert kept_by("v9_cow_record_index", "id = 'nobody'")[0] == 0
     assert kept_by("v9_cow_mdt_secondary", "name = 'nothing of this name'")[0] == 0
 

@@ -111,7 +111,7 @@ def test_every_row_is_found_cold_and_warm(place: str, sort: str, indexes: list[s
             POSITIONS.clear()
 
 
-def test_keys_of_one_hash_are_told_apart(place: str) -> None:
+def test_keys_of_one_hash_are_distinguished(place: str) -> None:
     """ "Aa" and "BB" have one hash in Java."""
     schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
     table = lakebed.create(f"memory://{place}", schema, key="id", index="simple")

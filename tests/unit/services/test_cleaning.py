@@ -236,7 +236,7 @@ def test_wrong_settings_are_refused(plain: Make) -> None:
         table.archive(options={"hoodie.keep.max.commits": 10})
 
 
-def test_only_chosen_partitions_are_cleaned_without_incremental(plain: Make) -> None:
+def test_only_selected_partitions_are_cleaned_without_incremental(plain: Make) -> None:
     for chosen in ({"hoodie.clean.partition.filter.selected": "a"}, {"hoodie.clean.partition.filter.regex": "[xa]"}):
         table = plain()
         for n in range(5):
@@ -312,7 +312,7 @@ def test_files_of_a_savepoint_are_deleted_after_it_is_dropped(plain: Make) -> No
 
 
 @pytest.mark.parametrize("version", [9, 6])
-def test_a_dropped_partition_goes_when_nobody_sees_it_any_more(make: Make, version: int, tmp_path: Path) -> None:
+def test_a_dropped_partition_is_cleaned_when_no_reader_can_see_it(make: Make, version: int, tmp_path: Path) -> None:
     table = lakebed.create(
         str(tmp_path / "t"),
         rows((0, "a", "", 0)).schema,
@@ -357,7 +357,7 @@ def test_a_dropped_partition_of_a_savepoint_stays(plain: Make) -> None:
     assert "b" in snapshot(table).partitions()
 
 
-def test_a_partition_that_somebody_writes_to_meanwhile_stays(plain: Make) -> None:
+def test_a_partition_that_is_written_to_meanwhile_stays(plain: Make) -> None:
     table = plain()
     put(table, 0)
     table.delete_partitions(["b"])
@@ -503,7 +503,7 @@ def _has_meta(table: Table) -> bool:
 # -- the faces
 
 
-def test_views_of_the_past_that_are_gone_are_refused_by_name(plain: Make) -> None:
+def test_views_of_the_past_that_were_cleaned_are_refused_by_name(plain: Make) -> None:
     table = plain()
     for n in range(6):
         put(table, n)

@@ -244,7 +244,7 @@ def test_plans_of_real_hudi_are_run(planned: GoldenTable, tmp_path: Path) -> Non
 # -- by the table's settings
 
 
-def test_a_table_clusters_itself_when_it_was_told_to(make: Make) -> None:
+def test_a_table_clusters_itself_where_its_options_say_so(make: Make) -> None:
     table = make(properties={"hoodie.clustering.inline": True, "hoodie.clustering.inline.max.commits": 2})
     assert table.upsert(rows((1, "c", "a", 1)), options=SMALL).services == ()
     second = table.upsert(rows((2, "c", "a", 1)), options=SMALL)
@@ -254,7 +254,7 @@ def test_a_table_clusters_itself_when_it_was_told_to(make: Make) -> None:
     assert [row[0] for row in content(table)] == [1, 2, 3]
 
 
-def test_a_write_only_plans_where_it_was_told_to(make: Make) -> None:
+def test_a_write_only_plans_where_its_options_say_so(make: Make) -> None:
     table = make(properties={"hoodie.clustering.schedule.inline": True, "hoodie.clustering.async.max.commits": 2})
     for n in range(2):
         table.upsert(rows((n, "c", "a", 1)), options=SMALL)

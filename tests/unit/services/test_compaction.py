@@ -78,7 +78,7 @@ def test_golden_tables_hold_the_same_rows_in_base_files(table: GoldenTable, tmp_
 @pytest.mark.parametrize(
     "name", ["v9_mor_compaction_pending", "v8_mor_compaction_pending", "v6_mor_compaction_pending"]
 )
-def test_a_pending_plan_of_real_hudi_is_run_as_it_stands(name: str, tmp_path: Path) -> None:
+def test_a_pending_plan_of_real_hudi_is_run_unchanged(name: str, tmp_path: Path) -> None:
     try:
         uri = str(golden(name).unpack(tmp_path))
     except StopIteration:

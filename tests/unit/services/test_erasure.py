@@ -40,7 +40,7 @@ CASES = [
 
 def stores(report: ErasureReport) -> set[str]:
     """The stores that held the rows."""
-    return {store.store for table in report.tables for store in table.stores if store.held}
+    return {store.store for table in report.tables for store in table.stores if store.files}
 
 
 def held(table: Table) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def test_no_file_holds_a_value_of_an_erased_row_and_other_rows_are_unchanged(
     report = table.erase([KEY], options=OPTIONS)
     assert held(table) == {}
     assert (report.is_clean, report.rows) == (True, 1)
-    assert {path for one in report.tables[0].stores for path in one.held} >= before
+    assert {path for one in report.tables[0].stores for path in one.files} >= before
     assert content(table) == expected
     assert content(lakebed.open(table.uri, options={"hoodie.metadata.enable": False})) == expected
     assert table.indexes.verify().ok
@@ -216,7 +216,7 @@ def test_a_dry_run_changes_nothing_and_names_the_files() -> None:
     before = paths(table)
     report = table.erase([KEY], dry_run=True, options=OPTIONS)
     assert paths(table) == before
-    assert {path for one in report.tables[0].stores for path in one.held} == set(held(table))
+    assert {path for one in report.tables[0].stores for path in one.files} == set(held(table))
     assert (report.rows, report.tables[0].dry_run, report.is_clean) == (1, True, False)
     assert "1 row would be deleted" in str(report)
 
@@ -226,7 +226,7 @@ def test_a_report_has_no_value_of_a_row() -> None:
     report = table.erase([KEY], options=OPTIONS)
     shown = [str(report), report._repr_html_(), json.dumps(report.to_dict())]  # pyright: ignore[reportPrivateUsage]
     assert not any(str(value) in text for value in VALUES for text in shown)
-    assert report.to_dict()["tables"][0]["stores"][0].keys() == {"store", "held", "left"}
+    assert report.to_dict()["tables"][0]["stores"][0].keys() == {"store", "files", "left"}
     assert "none left" in str(report)
 
 

@@ -60,7 +60,7 @@ A, B, C = (1, "a", "a5", 5), (2, "b", "b1", 1), (3, "c", "c5", 5)
 
 
 @pytest.mark.parametrize(("index", "version"), [("bucket", 9), ("simple", 6), ("record", 9), ("record", 8)])
-def test_a_partition_that_nobody_writes_to_goes(make: Make, index: str, version: int) -> None:
+def test_a_partition_without_writes_expires(make: Make, index: str, version: int) -> None:
     given: dict[str, Any] = LISTED | {"index": index, "table_version": version}
     table = aged(make, **given, **({"buckets": None} if index != "bucket" else {}))
     past = timeline(table).commits[-1].time

@@ -84,7 +84,7 @@ def test_a_whole_table_is_not_touched(make: Make, kind: str, version: int) -> No
 # -- properties
 
 
-def test_the_backup_comes_back_where_the_file_is_gone(make: Make) -> None:
+def test_the_backup_is_used_where_the_file_is_missing(make: Make) -> None:
     table = filled(make)
     storage = open_storage(table.uri)
     body = storage.read(PROPERTIES_PATH)
@@ -340,7 +340,7 @@ def test_the_newest_copy_of_a_key_stays(make: Make, kind: str, version: int) -> 
     assert table.scan(filter="v = 'second'").count() == 0
 
 
-def test_a_key_stands_once_in_a_table_of_a_global_index(make: Make) -> None:
+def test_a_table_of_a_global_index_has_each_key_once(make: Make) -> None:
     table = make(index="global_simple", indexes=["record_index", "v"], properties=LISTED["properties"])
     table.insert(rows((1, "a", "first", 1), (2, "a", "alone", 1)), options=APART)
     table.insert(rows((1, "b", "second", 2)), options=APART)

@@ -312,7 +312,7 @@ def test_rescale_and_use_on_the_command_line(make: Make, tmp_path: Any, capsys: 
 
 
 @pytest.mark.parametrize("way", ["rescale", "delete_partitions"])
-def test_writers_that_do_not_wait_begin_anew_where_a_file_group_was_replaced(make: Make, way: str) -> None:
+def test_writers_that_do_not_wait_start_again_where_a_file_group_was_replaced(make: Make, way: str) -> None:
     beside = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL", **QUIET}
     table = make(index="bucket", buckets=2, type="mor", properties=QUIET)
     table.upsert(rows(*((n, "c0", "v", 1) for n in range(20))), options=beside)

@@ -192,7 +192,7 @@ def test_files_of_replaced_groups_that_were_cleaned(make: Make) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_a_savepoint_is_gone_back_to_again_and_again_beside_cleaning(make: Make, kind: str) -> None:
+def test_a_savepoint_is_restored_many_times_with_cleaning_between(make: Make, kind: str) -> None:
     table = made(make, 9, kind)
     table.upsert(rows(*[(i, f"c{i % 2}", "a", 1) for i in range(8)]), options=OPTIONS)
     saved, before = table.savepoint(), content(table)

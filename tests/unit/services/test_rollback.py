@@ -68,7 +68,9 @@ def cases() -> list[tuple[int, str, str, str]]:
 
 
 @pytest.mark.parametrize(("version", "kind", "index", "last"), todays(cases(), 3, HISTORIES))
-def test_the_last_commit_is_gone(make: Make, version: int, kind: str, index: str, last: str) -> None:
+def test_a_rollback_of_the_last_commit_gives_the_rows_before_it(
+    make: Make, version: int, kind: str, index: str, last: str
+) -> None:
     table = made(make, version, kind, index)
     first_commits(table)
     if kind == "mor":

@@ -126,7 +126,7 @@ def _values(table: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("source", "to"), [(9, 8), (8, 9), (8, 6), (6, 9)])
-def test_indexes_are_kept_built_anew_or_dropped(make: Make, source: int, to: int) -> None:
+def test_indexes_are_kept_rebuilt_or_dropped(make: Make, source: int, to: int) -> None:
     table = made(make, source, "cow", "record")
     first_commits(table)
     had = set(load_table_config(open_storage(table.uri)).metadata_partitions)
@@ -295,7 +295,7 @@ def test_writers_that_opened_the_table_before_do_not_write_the_old_way(make: Mak
     assert [i.file_name for i in timeline(table).instants if parse_instant_file(i.file_name, 6) is None] == []
 
 
-def test_nothing_happens_while_somebody_writes(make: Make) -> None:
+def test_nothing_happens_while_another_process_writes(make: Make) -> None:
     table = made(make, 9, "cow", "simple")
     first_commits(table)
     storage = open_storage(table.uri)

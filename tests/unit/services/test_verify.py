@@ -13,7 +13,7 @@ def facts(*rows: tuple[str, str]) -> pa.Table:
     return pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
 
 
-def test_right_facts_that_nobody_expected_are_no_difference() -> None:
+def test_right_facts_that_were_not_expected_are_no_difference() -> None:
     expected = facts(("a", "1"), ("b", "2"))
     found = facts(("a", "other"), ("zero", "0..0"), ("wrong", "5"), ("b", "2"))
     right = facts(("a", "other"), ("zero", "0..0"), ("wrong", "6"))

@@ -214,7 +214,9 @@ def test_rows_of_the_log_keep_their_own_meta_columns(history: History) -> None:
     assert {r["_hoodie_file_name"] for r in pa.Table.from_batches(placed).to_pylist()} == {f"f_0-0-0_{BASE}.parquet"}
 
 
-def test_of_a_key_that_a_base_file_has_twice_the_first_row_is_merged_unless_positions_tell(history: History) -> None:
+def test_of_a_key_that_a_base_file_has_twice_the_first_row_is_merged_unless_positions_name_another(
+    history: History,
+) -> None:
     base = [{"id": k, "ts": 1, "n": n, "w": "b"} for n, k in enumerate(["a", "b", "a", "c"])]
     history.put_base(base)
     new = [{"id": "a", "ts": 2, "n": 10, "w": "l"}]
@@ -241,7 +243,7 @@ def test_of_a_key_that_a_base_file_has_twice_the_first_row_is_merged_unless_posi
     assert numbers() == [2, 3, 30]
 
 
-def test_every_file_is_read_in_the_types_that_are_wanted(history: History) -> None:
+def test_every_file_is_read_in_the_requested_types(history: History) -> None:
     older = pa.schema([("id", pa.string()), ("ts", pa.int32()), ("n", pa.int32())])
     newer = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.string()), ("more", pa.float64())])
     history.put_base([{"id": k, "ts": 5, "n": 7} for k in "abc"], older)
@@ -291,7 +293,7 @@ def test_rolled_back_and_damaged_blocks_are_left_out(history: History) -> None:
     assert (counts.updated, counts.deleted, counts.inserted) == (1, 0, 0)
 
 
-def test_a_row_that_is_deleted_by_its_own_column_is_gone(history: History) -> None:
+def test_a_row_that_is_deleted_by_its_own_column_is_not_read(history: History) -> None:
     schema = pa.schema([*SCHEMA, ("_hoodie_is_deleted", pa.bool_())])
     history.put_base([{"id": k, "ts": 5, "n": 1, "w": ""} for k in "abc"])
     gone = [

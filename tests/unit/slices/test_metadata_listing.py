@@ -48,7 +48,7 @@ def test_file_slices_are_those_of_the_folders(name: str) -> None:
         assert by_metadata.at(commit.time).file_slices() == by_folders.at(commit.time).file_slices()
 
 
-def test_small_files_are_chosen_beside_ids() -> None:
+def test_small_files_are_chosen_with_ids() -> None:
     ids, sizes = pa.array(["a", "b", "a", "c", "d"]), pa.array([9, 9, 5, 9, 6])
     assert groups_of_ids(["c"], or_smaller_than=6)(ids, sizes).to_pylist() == [True, False, True, True, False]
     assert groups_of_ids(["c", "x"])(ids, sizes).to_pylist() == [False, False, False, True, False]

@@ -62,7 +62,7 @@ def test_a_slice_with_log_files_is_more_than_its_base_file(storage: LocalStorage
             reader.base_file(one)
 
 
-def test_a_log_file_that_is_gone_is_damage(storage: LocalStorage) -> None:
+def test_a_missing_log_file_is_damage(storage: LocalStorage) -> None:
     reader = SliceReader(storage, MOR)
     file_slice = with_log(stored(storage, ["a"]))
     for read in (

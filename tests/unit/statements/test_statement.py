@@ -58,7 +58,7 @@ def test_a_statement_knows_where_its_tables_are_named(text: str, is_spark: bool)
         ("select * from t tablesample (10 percent)", False),
     ],
 )
-def test_an_alias_is_told_from_the_words_of_sql(text: str, alias: bool) -> None:
+def test_an_alias_is_distinguished_from_the_words_of_sql(text: str, alias: bool) -> None:
     assert parse_statement(text, is_spark=False).references[0].alias is alias
 
 

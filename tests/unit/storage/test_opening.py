@@ -96,7 +96,7 @@ def test_path_style_and_anonymous() -> None:
     )
     assert settings.store == {"virtual_hosted_style_request": False, "skip_signature": True}
     assert settings.client == {"timeout": "5s"}
-    assert settings.own == {"max_retries": 3}
+    assert settings.tuning == {"max_retries": 3}
 
 
 def test_azure_options_go_by_every_common_name() -> None:

@@ -261,7 +261,7 @@ class TestStorageContract:
             batches = list(reader.iter_batches(batch_size=10_000, columns=["s", "id"]))
         assert pa.Table.from_batches(batches).select(["id", "s"]) == table
 
-    def test_deleting_tells_whether_the_file_was_there(self, storage: Storage) -> None:
+    def test_deleting_returns_whether_the_file_was_there(self, storage: Storage) -> None:
         storage.write("a/x", b"1")
         assert storage.delete("a/x") is True
         assert storage.delete("a/x") is False

@@ -162,7 +162,7 @@ def test_pending_compaction_names_its_groups(table: GoldenTable, opened: Open) -
 
 
 @named("v6_cow_clustering_inline")
-def test_version_6_clustering_is_told_by_its_plan(table: GoldenTable, opened: Open) -> None:
+def test_version_6_clustering_is_recognised_by_its_plan(table: GoldenTable, opened: Open) -> None:
     timeline = opened(table).timeline
     (clustering,) = [i for i in timeline.commits if i.action is Action.REPLACECOMMIT]
     assert clustering_groups(timeline.plan(clustering)) == set(timeline.replaced_files())

@@ -163,7 +163,7 @@ def test_a_process_short_of_descriptors_answers_right_or_says_so(uri: str, left:
     assert content(lakebed.open(uri)) == [(1, "a", "x", 1), (2, "b", "y", 1)]
 
 
-def test_a_process_short_of_descriptors_takes_nobody_for_dead() -> None:
+def test_a_process_short_of_descriptors_takes_no_process_for_dead() -> None:
     me = this_process()
     with few_descriptors(0), pytest.raises(StorageError):
         has_ended(me)

@@ -133,7 +133,7 @@ def test_metadata_is_read_once_for_all_timelines(storage: MemoryStorage) -> None
     assert counting.counts["list"] == 3
 
 
-def test_a_body_of_the_same_name_is_read_again_where_names_do_not_tell(storage: MemoryStorage) -> None:
+def test_a_body_of_the_same_name_is_read_again_where_the_name_is_ambiguous(storage: MemoryStorage) -> None:
     timeline = timeline_of(storage, [f"{T[0]}.commit"], version=6)
     for operation in ("UPSERT", "BULK_INSERT"):
         body = encode_commit(CommitMetadata(operation), 6, Action.COMMIT)

@@ -78,7 +78,7 @@ class BloomIndex(_ByFilters):
         place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT, *positions_of(snapshot))}
         places = engine.derive(found.rows, place, keep=[RECORD_KEY])
         joined = engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left", small=found.small)
-        return Tagged(joined, held=found.held, lookup=found.lookup)
+        return Tagged(joined, persisted=found.persisted, lookup=found.lookup)
 
     def explain(self) -> str:
         return "bloom: key ranges and bloom filters of the files in the rows' partitions, then the keys of what is left"
@@ -134,8 +134,8 @@ class GlobalBloomIndex(_ByFilters):
         joined = engine.join(rows, places, [RECORD_KEY], "left", small=found.small)
         if moving:
             placed, read = moved_from_locations(joined, own, snapshot, engine, position)
-            return Tagged(placed, held=found.held, lookup=with_slices(found.lookup, read))
-        return Tagged(at_locations(joined, own, engine, position), held=found.held, lookup=found.lookup)
+            return Tagged(placed, persisted=found.persisted, lookup=with_slices(found.lookup, read))
+        return Tagged(at_locations(joined, own, engine, position), persisted=found.persisted, lookup=found.lookup)
 
     def explain(self) -> str:
         where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"

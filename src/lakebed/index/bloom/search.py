@@ -111,7 +111,7 @@ def search_in_tasks(
         engine.derive(engine.filter(held, IsNotNull(RECORD_KEY)), {}, keep=LOCATIONS.names),
         replace(lookup, **sums),
         small=sums["tagged"] <= _FEW_LOCATIONS,
-        held=held,
+        persisted=held,
     )
 
 

@@ -194,12 +194,12 @@ LOCATIONS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class SearchedLocations:
-    """A row of `LOCATIONS` for every place of a key. With `small` they are few; `held` are rows to be released."""
+    """A row of `LOCATIONS` for every place of a key. With `small` they are few; `persisted` are rows to be released."""
 
     rows: Rows
     lookup: KeyLookup
     small: bool
-    held: Rows | None = None
+    persisted: Rows | None = None
 
 
 def locations_in(one: FileSlice, held: SearchedSlice) -> pa.Table:

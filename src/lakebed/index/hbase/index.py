@@ -87,7 +87,7 @@ class Changes:
     ) -> pa.BinaryArray:
         """Write the places of keys that were added, and a note on those that are gone; gives the rows of the latter."""
         changed = changed_locations(statuses, replaced, self._snapshot, instant)
-        added, gone = changed.added.combine_chunks(), changed.gone
+        added, gone = changed.added.combine_chunks(), changed.removed
         if not added.num_rows and not len(gone):
             return pa.array([], pa.binary())
         keys = _array(added, "key")
@@ -298,9 +298,9 @@ class HBaseIndex(Index, StoredLocations):
         placed, doubted = _where_it_is_stored(found, names, snapshot, engine)
         lookup = with_slices(KeyLookup(), doubted)
         if not moving:
-            return Tagged(at_locations(placed, own, engine), held=found, lookup=lookup)
+            return Tagged(at_locations(placed, own, engine), persisted=found, lookup=lookup)
         rows, read = moved_from_locations(placed, own, snapshot, engine)
-        return Tagged(rows, held=found, lookup=with_slices(lookup, read))
+        return Tagged(rows, persisted=found, lookup=with_slices(lookup, read))
 
     @property
     def stored_locations(self) -> HBaseIndex:

@@ -118,10 +118,10 @@ class TableAction(_TableView):
 @dataclass(frozen=True, eq=False)
 class Removal(_TableView):
     """A clean that is about to complete: the names of the `files` that it has deleted by partition path, and the
-    partition paths that are `gone`. `snapshot` is the table before it."""
+    partition paths that are `dropped`. `snapshot` is the table before it."""
 
     files: Mapping[str, Sequence[str]]
-    gone: Collection[str] = ()
+    dropped: Collection[str] = ()
     settings: WriteSettings = field(default_factory=WriteSettings)
 
     @property

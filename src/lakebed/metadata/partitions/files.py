@@ -371,9 +371,9 @@ class FilesKind(PartitionKind):
         return file_records(written, action.form, partitions=paths)
 
     def records_of_clean(self, partition: str, removal: Removal) -> Records:
-        removed = {path: names for path, names in removal.files.items() if path not in removal.gone}
-        said = file_records([], removal.form, removed=removed, gone=removal.gone)
-        identifiers = pa.array(sorted(map(partition_identifier, removal.gone)), pa.string())
+        removed = {path: names for path, names in removal.files.items() if path not in removal.dropped}
+        said = file_records([], removal.form, removed=removed, gone=removal.dropped)
+        identifiers = pa.array(sorted(map(partition_identifier, removal.dropped)), pa.string())
         return replace(said, deleted=identifiers)
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:

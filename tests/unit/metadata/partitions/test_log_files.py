@@ -65,7 +65,7 @@ def test_a_log_file_leaves_its_base_file_live(make: Make) -> None:
     assert live_files([FileSlice("c1", "f", INSTANT, None, (log,))]) == {"c1": {"log"}}
 
 
-def test_ranges_that_nobody_reported_are_not_known(make: Make) -> None:
+def test_ranges_that_no_write_reported_are_unknown(make: Make) -> None:
     action = action_of(make(indexes=["bloom_filters"]))
     records = {p: kind_of(p).records_of_action(p, action) for p in PARTITIONS}
     blooms = records[BLOOM_FILTERS]

@@ -50,7 +50,7 @@ def tight(stats: Stats, column: str) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("version", [9, 8])
-def test_appended_rows_widen_and_a_compaction_makes_anew(make: Make, version: int) -> None:
+def test_appended_rows_widen_and_a_compaction_recomputes(make: Make, version: int) -> None:
     properties = {"hoodie.compact.inline": False, "hoodie.write.table.version": version}
     t = make(type="mor", index="bucket", buckets=1, properties=properties)
     t.upsert(rows((1, "a", "b", 5), (2, "b", None, 5)))
@@ -67,7 +67,7 @@ def test_appended_rows_widen_and_a_compaction_makes_anew(make: Make, version: in
     assert stats["ts"].sort_by("key")["min"].to_pylist().count(12) == 1
 
 
-def test_new_files_widen_and_changed_ones_make_anew(make: Make) -> None:
+def test_new_files_widen_and_changed_ones_recompute(make: Make) -> None:
     small = {"hoodie.parquet.small.file.limit": 0}
     t = make()
     t.insert(rows((1, "a", "b", 5)), options=small)
@@ -79,7 +79,7 @@ def test_new_files_widen_and_changed_ones_make_anew(make: Make) -> None:
     assert tight(stats, "ts") == {"a": True}
 
 
-def test_ranges_of_bytes_are_made_anew(tmp_path: Path) -> None:
+def test_ranges_of_bytes_are_recomputed(tmp_path: Path) -> None:
     """Real Hudi's readers take the bytes of two records to be merged as signed."""
     schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("raw", pa.binary())])
     t = lakebed.create(str(tmp_path / "t"), schema, key="id", partition_by="city", index="simple")
