@@ -189,3 +189,8 @@ def test_what_an_argument_takes_is_said_of_every_name() -> None:
     public += inspect.getmembers(lakebed, inspect.isfunction)
     named = {(name, parameter) for name, function in public for parameter in inspect.signature(function).parameters}
     assert sorted((n, p) for n, p in named if p not in {*TAKEN, *LOOKED_AT, "self", "options"}) == []
+
+
+def test_an_argument_of_almost_a_parameters_name_is_refused_with_that_name() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'partition'; did you mean 'partition_by'"):
+        lakebed.create("memory://wrong-arguments/name", ROWS, key="id", partition="city")  # pyright: ignore[reportCallIssue]

@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -126,7 +127,10 @@ def checks_arguments(function: _F) -> _F:
     def call(*given: Any, **named: Any) -> Any:
         try:
             arguments = signature.bind(*given, **named).arguments
-        except TypeError:
+        except TypeError as error:
+            for name in named.keys() - signature.parameters.keys():
+                if near := get_close_matches(name, signature.parameters, n=1):
+                    raise TypeError(f"{function.__name__}() {error}; did you mean {near[0]!r}?") from None
             return function(*given, **named)  # Python's own words for an argument too many
         for name, ((takes, words), default) in checked.items():
             if name in arguments and arguments[name] is not default and not takes(arguments[name]):
