@@ -37,7 +37,8 @@ def test_an_upsert_counts_combined_rows(make: Make, kind: str, index: str, order
     assert counts(first) == [4, 2, 0, 0, 0, 2]
     assert "2 combined with others of their key" in str(first)
     second = table.upsert(rows((1, "a", "v", 4), (1, "a", "w", 5), (3, "b", "x", 1)))
-    assert counts(second) == [3, 1, 1, 0, 0, 1]
+    looks_up = (index, kind) != ("bucket", "mor")  # else an upsert appends to the logs of a bucket
+    assert counts(second) == ([3, 1, 1, 0, 0, 1] if looks_up else [3, None, None, 0, 0, 1])
     assert content(table) == [(1, "a", "w", 5), (2, "b", "x", 1), (3, "b", "x", 1)]
     assert "combined" not in str(table.upsert(rows((4, "a", "x", 1))))
 
