@@ -57,7 +57,7 @@ _VIEWS = (
     ("lakebed.table_views", "TimelineView"),
     ("lakebed.table_views", "FilesView"),
 )
-_GIVEN = ("DataFiles", "KeyText", "Merger")
+_GIVEN = ("DataFiles", "KeyText", "Merger", "Once")
 # Members that are there for lakebed itself, or in every class of results.
 _LEFT_OUT = frozenset({"to_dict", "apply"})
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from lakebed.loading import convert, load
     from lakebed.merge.mergers import Merger
     from lakebed.operations.merge import MergeResult
+    from lakebed.operations.once import Once
     from lakebed.operations.result import WriteResult
     from lakebed.read.lookup import KeyText
     from lakebed.services.daemon import run_services
@@ -83,6 +84,7 @@ __all__ = [
     "LockTimeout",
     "MergeResult",
     "Merger",
+    "Once",
     "QueryResult",
     "SchemaConflict",
     "StorageError",
@@ -136,6 +138,7 @@ _LAZY = {
     "QueryResult": "lakebed.statements.duckdb_query",
     "Table": "lakebed.table",
     "MergeResult": "lakebed.operations.merge",
+    "Once": "lakebed.operations.once",
     "WriteResult": "lakebed.operations.result",
 }
 

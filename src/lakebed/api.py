@@ -30,6 +30,7 @@ from lakebed.operations.create import create as create_table
 from lakebed.operations.create import explicit_schema, merge_settings, profile_of
 from lakebed.operations.foreign_files import no_table_here
 from lakebed.operations.hudi_job import choose_engine, session_engine
+from lakebed.operations.once import Once
 from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
 from lakebed.progress import display
@@ -292,6 +293,7 @@ def write(
     options: Mapping[str, Any],
     mode: str = "append",
     *,
+    once: Once | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> WriteResult | None:
     """Run the write of a Hudi job with its options dict unchanged; creates the table where there is none.
@@ -302,7 +304,7 @@ def write(
     and delete_partition need `append`; insert_overwrite_table replaces the rows in one commit of the existing table.
     Columns widen as in real Hudi, unless the table is configured otherwise (`WriteResult.schema_changes` names them).
     `errorifexists` also refuses a folder that holds other data, and every mode a Delta Lake or Iceberg table
-    (`TableExists`).
+    (`TableExists`). `once` names a batch that is written once; `overwrite` without insert_overwrite_table refuses it.
 
     Raises one error that names all options that lakebed does not know or implement, each with its replacement:
     `InvalidOption`, or `UnsupportedFeature` where real Hudi accepts them. `lakebed options check FILE` finds them
@@ -318,7 +320,9 @@ def write(
     is_delete = str(options.get(hudi_job.OPERATION, "")).strip().lower() == "delete"
     rows = df if is_delete and not is_path_of_files(df) else data_of(df, None, (uri, storage_options or {}))
     with display():
-        return hudi_job.write(rows, uri, options, mode, storage_options=storage_options, after=run_due_services)
+        return hudi_job.write(
+            rows, uri, options, mode, storage_options=storage_options, once=once, after=run_due_services
+        )
 
 
 @checks_arguments

@@ -31,6 +31,7 @@ from lakebed.operations.hudi_job import (
 )
 from lakebed.operations.merge import MergeResult, merge
 from lakebed.operations.merge_statement import ClauseText, MergeStatement
+from lakebed.operations.once import Once
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
@@ -240,6 +241,7 @@ class Table:
         partitioning: Partitioning | None = None,
         progress: bool = True,
         retries: int | None = None,
+        once: Once | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Insert rows with new keys, and update the rows of existing keys by the table's merge mode.
@@ -249,14 +251,15 @@ class Table:
 
         A write that loses against a concurrent one is planned and run again up to `retries` times, with a growing
         pause. Then it raises `CommitConflict`. Every write method takes `retries`; the default is the table's
-        `hoodie.write.num.retries.on.conflict.failures` (0). Each run evaluates a DataFrame again.
+        `hoodie.write.num.retries.on.conflict.failures` (0). Each run evaluates a DataFrame again. `once`, another
+        argument of every write method, names a batch that is not written where the table has it (`lakebed.Once`).
 
         >>> _ = t.upsert(pa.table({"id": [1, 4], "city": ["Oslo", "Rome"], "fare": [10.0, 3.0], "ts": [2, 2]}))
         >>> t.get([1, 4], columns=["id", "fare"]).to_pylist()
         [{'id': 1, 'fare': 10.0}, {'id': 4, 'fare': 3.0}]
         """
         rows = self._data(data, partitioning)
-        return self._write(upsert, rows, _partial(partial, options), "upsert", retries, progress)
+        return self._write(upsert, rows, _partial(partial, options), "upsert", retries, progress, once)
 
     def insert(
         self,
@@ -265,6 +268,7 @@ class Table:
         partitioning: Partitioning | None = None,
         progress: bool = True,
         retries: int | None = None,
+        once: Once | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Add rows without looking up their keys: the caller states that their keys are new.
@@ -277,7 +281,7 @@ class Table:
         >>> t.count()
         4
         """
-        return self._write(insert, self._data(data, partitioning), options, "insert", retries, progress)
+        return self._write(insert, self._data(data, partitioning), options, "insert", retries, progress, once)
 
     def bulk_insert(
         self,
@@ -286,6 +290,7 @@ class Table:
         partitioning: Partitioning | None = None,
         progress: bool = True,
         retries: int | None = None,
+        once: Once | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Load many rows into new file groups, without looking up keys and without filling small files.
@@ -298,7 +303,7 @@ class Table:
         >>> lakebed.drop(new.uri)
         []
         """
-        return self._write(bulk_insert, self._data(data, partitioning), options, "bulk_insert", retries, progress)
+        return self._write(bulk_insert, self._data(data, partitioning), options, "bulk_insert", retries, progress, once)
 
     def delete(
         self,
@@ -308,6 +313,7 @@ class Table:
         dry_run: bool = False,
         progress: bool = True,
         retries: int | None = None,
+        once: Once | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Delete rows by record key, or with `where` all rows that fulfil a condition.
@@ -324,7 +330,7 @@ class Table:
         what = rows_to_delete(self._data(keys, None) if is_path_of_files(keys) else keys, where)
         if dry_run:
             return self._again(lambda: count_deletes(self._context(what, options, "delete"), what), progress=progress)
-        return self._write(delete, what, options, "delete", retries, progress)
+        return self._write(delete, what, options, "delete", retries, progress, once)
 
     def merge(self, source: Any, on: Any = None, *, target: str = "t", source_alias: str = "s") -> Merge:
         """Begin a MERGE of source rows: clauses say what happens to rows that match and to those that do not.
@@ -350,6 +356,7 @@ class Table:
         *,
         where: str | None = None,
         retries: int | None = None,
+        once: Once | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> MergeResult:
         """Set columns of the rows that fulfil a condition (None: of all rows), in one commit.
@@ -366,7 +373,7 @@ class Table:
         clause = ClauseText("not_matched_by_source", "update", where, set, of_update=True)
         statement = MergeStatement().with_clause(clause)
         rows = Where("true" if where is None else where)
-        return self._merge(lambda context, _: merge(context, None, statement), rows, options, retries)
+        return self._merge(lambda context, _: merge(context, None, statement), rows, options, retries, once)
 
     def erase(
         self,
@@ -403,6 +410,7 @@ class Table:
         partitioning: Partitioning | None = None,
         progress: bool = True,
         retries: int | None = None,
+        once: Once | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Replace all rows of the partitions that the data falls into, or with `scope="table"` of the whole table.
@@ -414,7 +422,7 @@ class Table:
         verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
         rows = self._data(data, partitioning)
         return self._write(
-            lambda context, rows: insert_overwrite(context, rows, scope), rows, options, verb, retries, progress
+            lambda context, rows: insert_overwrite(context, rows, scope), rows, options, verb, retries, progress, once
         )
 
     def delete_partitions(
@@ -423,6 +431,7 @@ class Table:
         *,
         dry_run: bool = False,
         retries: int | None = None,
+        once: Once | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Delete all rows of these partition paths (or of one). `*` in a path matches any text. With `dry_run` the rows
@@ -437,7 +446,7 @@ class Table:
             given = options, "delete_partition"
             return self._again(lambda: delete_partitions(self._context(None, *given), paths, dry_run=True))
         return self._write(
-            lambda context, _: delete_partitions(context, paths), None, options, "delete_partition", retries
+            lambda context, _: delete_partitions(context, paths), None, options, "delete_partition", retries, once=once
         )
 
     def explain(self, *, upsert: Any, partial: bool = False, options: Mapping[str, Any] | None = None) -> WritePlan:
@@ -1044,11 +1053,12 @@ class Table:
         name: str,
         retries: int | None = None,
         progress: bool = True,
+        once: Once | None = None,
     ) -> WriteResult:
         """A write, run again where it lost and may be, and what the table's settings make due after it."""
         given = with_retries(retries, options)
         with display(enabled=progress):
-            context, result = run_again(lambda: self._context(data, given, name), verb, data)
+            context, result = run_again(lambda: self._context(data, given, name), verb, data, name, once)
             return run_due_services(context, result, self._spark)
 
     def _data(self, data: Any, partitioning: Partitioning | None) -> Any:
@@ -1061,8 +1071,11 @@ class Table:
         source: Any,
         options: Mapping[str, Any] | None,
         retries: int | None,
+        once: Once | None,
     ) -> MergeResult:
-        result = self._write(verb, source, options, "upsert", retries)
+        result = self._write(verb, source, options, "upsert", retries, once=once)
+        if result.skipped:
+            return MergeResult(result.instant, result.checkpoint, "merge", skipped=True)
         assert isinstance(result, MergeResult)
         return result
 

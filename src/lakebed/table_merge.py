@@ -10,10 +10,11 @@ from lakebed.config.arguments import public_methods_check_arguments
 from lakebed.operations.context import WriteContext
 from lakebed.operations.merge import MergeResult, explain_merge, merge
 from lakebed.operations.merge_statement import Action, ClauseText, MergeStatement, When
+from lakebed.operations.once import Once
 from lakebed.wording import Lines
 
 Values = Mapping[str, Any] | Literal["all"]
-Run = Callable[[Callable[[WriteContext, Any], Any], Any, Mapping[str, Any] | None, int | None], Any]
+Run = Callable[[Callable[[WriteContext, Any], Any], Any, Mapping[str, Any] | None, int | None, Once | None], Any]
 Plan = Callable[[Callable[[WriteContext], Any], Any, Mapping[str, Any] | None], Any]
 
 
@@ -81,7 +82,9 @@ class Merge:
         """How it would be carried out: by key or by a join and why, the columns and the files. Nothing is written."""
         return self._plan(lambda context: explain_merge(context, self._source, self._statement), self._source, options)
 
-    def execute(self, *, retries: int | None = None, options: Mapping[str, Any] | None = None) -> MergeResult:
+    def execute(
+        self, *, retries: int | None = None, once: Once | None = None, options: Mapping[str, Any] | None = None
+    ) -> MergeResult:
         """Carry it out in one commit.
 
         Raises `AmbiguousMerge` where several source rows would change one stored row or insert one key,
@@ -89,7 +92,7 @@ class Merge:
         update of a key field. Nothing is written then.
         """
         return self._run(
-            lambda context, source: merge(context, source, self._statement), self._source, options, retries
+            lambda context, source: merge(context, source, self._statement), self._source, options, retries, once
         )
 
     def _with(

@@ -28,6 +28,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "inputs.base.TABLE_BYTES": (0, HUGE),
     "inputs.file_formats.TEXT_BYTES": (64, HUGE),
     "filters.ranges._FEW": (0, HUGE),
+    "timeline.streams._MOST_STREAMS": (1, HUGE),
     # -- what log blocks, HFiles and base files are read and written by
     "format.avro.columns._FEW": (0, HUGE),
     "format.avro.cursors._FEW": (0, HUGE),
@@ -165,7 +166,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata.store.slices._CACHED_BYTES": (0, HUGE),
     "operations.merge_join._MOST_PAIRS": (1, HUGE),
     "operations.merge_join._MOST_VALUES": (0, HUGE),
-    "operations.transaction._KEYS_TOGETHER": (1, HUGE),
+    "operations.uniqueness._KEYS_TOGETHER": (1, HUGE),
     "metadata.build_jobs.LARGE_ROWS": (0, HUGE),
     "metadata.partitions.key_changes.INLINE_BYTES": (0, HUGE),
     "metadata.partitions.expression_results.LARGE_BYTES": (0, HUGE),

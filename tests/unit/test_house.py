@@ -18,7 +18,7 @@ FACES = ("cli", "spark_source", "api.py", *(path.name for path in SOURCE.glob("t
 ENGINES = frozenset({"LocalEngine", "SparkEngine"})
 MOST_LINES = 700
 # The one public object, with a docstring and an example for each of its methods.
-LONGER = {"table.py": 1150}
+LONGER = {"table.py": 1200}
 # Without the signature and the docstring.
 MOST_BODY_LINES = 70
 
@@ -213,12 +213,12 @@ MANY_PARAMETERS = {
     "handles": 1,
     "index": 3,
     "metadata": 4,
-    "operations": 8,
+    "operations": 9,
     "properties": 1,
     "read": 5,
     "services": 2,
     "slices": 4,
-    "table.py": 2,
+    "table.py": 6,
     "table_indexes.py": 2,
     "timeline": 1,
 }

@@ -25,11 +25,11 @@ GROUND = ("format/", "schema/", "storage/", "expressions/", "config/", "engine/"
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, and of them those of the other rooms.
 BUDGETS = {
-    ("mor", "upsert"): (117, 65),
+    ("mor", "upsert"): (119, 67),
     ("mor", "get"): (72, 33),
     ("mor", "scan"): (71, 33),
-    ("mor", "compact"): (122, 65),
-    ("cow", "upsert"): (129, 70),
+    ("mor", "compact"): (123, 66),
+    ("cow", "upsert"): (131, 72),
     ("cow", "get"): (72, 33),
     ("cow", "scan"): (57, 26),
 }

@@ -67,6 +67,10 @@ def _is_event(value: Any) -> bool:
     return hasattr(value, "is_set") and hasattr(value, "wait")
 
 
+def _is_batch(value: Any) -> bool:
+    return hasattr(value, "stream") and hasattr(value, "batch")
+
+
 def _is_session(value: Any) -> bool:
     return hasattr(value, "createDataFrame")
 
@@ -82,6 +86,7 @@ _OPTIONS = (_are_options, "a dict of option names and values")
 _MOMENT = (_is_moment, "an instant, a datetime or a date")
 _CONDITION = (_is_condition, "a SQL condition or an Arrow expression")
 _EVENT = (_is_event, "a threading.Event")
+_BATCH = (_is_batch, "a lakebed.Once")
 _SESSION = (_is_session, "a Spark session")
 # What each name takes.
 TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -96,7 +101,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "fields", "tables"), _NAMES),
     **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
     **dict.fromkeys(("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait"), _FLAG),
-    **dict.fromkeys(("once", "deletes", "unique_keys", "partitioned", "update_partition_path"), _FLAG),
+    **dict.fromkeys(("deletes", "unique_keys", "partitioned", "update_partition_path"), _FLAG),
     **dict.fromkeys(("allow_existing", "first", "progress", "in_place"), _FLAG),
     **dict.fromkeys(("partitioning", "delimiter", "target", "source_alias"), _TEXT),
     **dict.fromkeys(("options", "storage_options", "source_options", "properties", "settings"), _OPTIONS),
@@ -104,6 +109,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "spark": _SESSION,
     "where": _CONDITION,
     "stop": _EVENT,
+    "once": _BATCH,
 }
 
 
@@ -119,7 +125,11 @@ def checks_arguments(function: _F) -> _F:
     lakebed.errors.InvalidOption: head() takes a whole number as rows, not 'five'
     """
     signature = inspect.signature(function)
-    checked = {n: (TAKEN[n], p.default) for n, p in signature.parameters.items() if n in TAKEN}
+    checked = {
+        n: (_FLAG if p.annotation == "bool" else TAKEN[n], p.default)  # `once` is a flag of services
+        for n, p in signature.parameters.items()
+        if n in TAKEN
+    }
     if not checked:
         return function
 

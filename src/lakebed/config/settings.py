@@ -110,6 +110,7 @@ class WriteSettings:
     bucket_bytes: int | None = None
     tasks: int | None = None
     extra_metadata: Mapping[str, str] = field(default_factory=_no_text)
+    rolling_metadata_keys: tuple[str, ...] = ()
     partitions_to_delete: tuple[str, ...] = ()
     overwrite_partitions: tuple[str, ...] = ()
     lock_wait_seconds: float = 60.0

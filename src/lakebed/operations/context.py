@@ -31,6 +31,7 @@ from lakebed.inputs.python_rows import check_same_columns
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.column_stats import columns_with_stats
 from lakebed.model import DERIVED, IS_DELETED_COLUMN, META_COLUMNS, OPERATION_COLUMN, has_completion_times
+from lakebed.operations.once import Once
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import (
     check_names,
@@ -64,12 +65,13 @@ class WriteContext:
     """One table as it was when the write was asked for, one engine, one set of options.
 
     Index and key generator are read from the table when first needed: a write that is refused for a feature of the
-    table is refused by that feature's name.
+    table is refused by that feature's name. `stream_batch` is the batch that the write is to commit once.
     """
 
     opened: Snapshot
     engine: Engine
     options: Options
+    stream_batch: Once | None = None
 
     @property
     def storage(self) -> Storage:

@@ -36,6 +36,7 @@ from lakebed.schema.avro import arrow_to_avro
 from lakebed.schema.column_names import did_you_mean, in_any_case
 from lakebed.slices.row_size import from_types
 from lakebed.storage.base import Storage
+from lakebed.timeline.streams import ROLLING_KEYS, TAKEN_OVER
 
 _log = logging.getLogger("lakebed")
 # New merge-on-read tables compact as they are written, when that is due.
@@ -114,6 +115,7 @@ def create(
             **_sort(settings),
             **({COMPACT_INLINE: "true"} if settings.type == "mor" else {}),
             CLUSTERING_UPDATES: GIVES_WAY,
+            ROLLING_KEYS: ",".join(TAKEN_OVER),
             **properties,
         },
     )

@@ -41,6 +41,7 @@ from lakebed.operations.context import WriteContext, incoming_rows
 from lakebed.operations.create import create, profile_of
 from lakebed.operations.delete import delete, is_condition
 from lakebed.operations.foreign_files import refuse_foreign_files
+from lakebed.operations.once import AlreadyWritten, Once, refuse_written
 from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.recreate import load_settled, recreate
 from lakebed.operations.result import WriteResult
@@ -61,10 +62,15 @@ _LONGEST_PAUSE_SECONDS = 10.0
 
 
 def run_again(
-    make_context: Callable[[], WriteContext], verb: Callable[[WriteContext, Any], WriteResult], data: Any
+    make_context: Callable[[], WriteContext],
+    verb: Callable[[WriteContext, Any], WriteResult],
+    data: Any,
+    name: str,
+    once: Once | None = None,
 ) -> tuple[WriteContext, WriteResult]:
     """Run a verb, and again after a `CommitConflict` as often as the job or the table allows; gives the context of the
-    run that committed, too. Nothing of a run that lost is visible, so each begins with the table as it is then.
+    run that committed, too. Nothing of a run that lost is visible, so each begins with the table as it is then. A batch
+    that the table has is not written: the result has the commit that did, and the `name` of the operation.
 
     Each run evaluates a DataFrame again. Data that can be read only once is cached.
     """
@@ -76,7 +82,14 @@ def run_again(
             context = make_context()
             if lost == 0 and is_read_once(data) and retries_of(context):
                 data = arrow_rows(data, {})
-            result = verb(context, data)
+            if once is None:
+                result = verb(context, data)
+            else:
+                refuse_written(context.opened.timeline, once)
+                result = verb(replace(context, stream_batch=once), data)
+        except AlreadyWritten as written:
+            assert context is not None
+            return context, WriteResult.of_written(written.instant, name)
         except MISSING as error:
             # an action left the timeline, or a file was cleaned, while the write was planned
             looks += 1
@@ -271,6 +284,7 @@ def write(
     mode: str = "append",
     *,
     storage_options: Mapping[str, str] | None = None,
+    once: Once | None = None,
     after: Callable[[WriteContext, WriteResult], WriteResult] = lambda _, result: result,
 ) -> WriteResult | None:
     """Run an existing Hudi job's write, and `after` it what the table's settings make due. See `lakebed.write`."""
@@ -296,6 +310,12 @@ def write(
         if operation in ("delete", "delete_partition"):
             raise
         config = None
+    if once is not None and mode == "overwrite" and operation != "insert_overwrite_table":
+        raise InvalidOption(
+            f"mode={mode!r} makes the table again, without the batches that it has recorded",
+            hint=f"set {OPERATION}=insert_overwrite_table to replace its rows, or leave once= out",
+            context={"mode": mode, "argument": "once"},
+        )
     if config is not None and mode == "errorifexists":
         raise TableExists(f"there is a table at {uri}", hint='write with mode="append" or "overwrite"')
     if config is not None and mode == "ignore":
@@ -310,7 +330,7 @@ def write(
     )
     if config is None:
         refuse_foreign_files(storage, only_tables=mode != "errorifexists")
-        return _write_new(storage, engine, df, job)
+        return _write_new(storage, engine, df, job, once)
     if mode == "overwrite" and operation != "insert_overwrite_table":
         named = replace(job, table=replace(job.table, name=job.table.name or config.name))
         return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
@@ -323,7 +343,7 @@ def write(
     def opened() -> WriteContext:
         return write_context(storage, load_settled(storage), engine, job, defaults=_HUDI_DEFAULTS)
 
-    return after(*run_again(opened, lambda context, rows: run(context, verb, rows), df))
+    return after(*run_again(opened, lambda context, rows: run(context, verb, rows), df, verb, once))
 
 
 def save_mode(mode: Any) -> Mode:
@@ -344,11 +364,12 @@ def save_mode(mode: Any) -> Mode:
     return name
 
 
-def _write_new(storage: Storage, engine: Engine, df: Any, job: Options) -> WriteResult:
+def _write_new(storage: Storage, engine: Engine, df: Any, job: Options, once: Once | None = None) -> WriteResult:
     """A table with the columns of the data, and the data in it."""
     df = _repeatable(engine, df)
     config = _create(storage, engine, df, job)
-    return run(write_context(storage, config, engine, job), job.operation or _default_operation(config), df)
+    context = replace(write_context(storage, config, engine, job), stream_batch=once)
+    return run(context, job.operation or _default_operation(config), df)
 
 
 def _default_operation(config: TableConfig) -> str:

@@ -276,6 +276,7 @@ class _Merge(Verb):
     bound: BoundMerge
     after: TableSchema
     reason: str
+    repeatable: bool = False
 
     path = ""
 

@@ -22,10 +22,12 @@ from lakebed.index.registry import check_partition_counts
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, FileGroupId, path_in
 from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write
+from lakebed.operations.once import check_once
 from lakebed.operations.placement import Placed, file_groups_in_clustering, placed
 from lakebed.operations.plan import WritePlan, waiting_services
 from lakebed.operations.result import StageTimes, WriteResult
-from lakebed.operations.transaction import GIVES_WAY, WriteTransaction, clusterings_that_give_way, uniqueness_of
+from lakebed.operations.transaction import GIVES_WAY, WriteTransaction, clusterings_that_give_way
+from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.evolution import schema_changes
@@ -131,7 +133,8 @@ class Verb(ABC):
     """What distinguishes one kind of write from another.
 
     `operation` is its name in the commit, `request` the body of its requested instant. `unique`: keys that it inserts
-    must not come from another writer as well. `new_groups_only`: its rows go to new file groups only.
+    must not come from another writer as well. `new_groups_only`: its rows go to new file groups only. `repeatable`:
+    done twice, it leaves the rows that it leaves when done once.
     """
 
     operation: str
@@ -140,6 +143,7 @@ class Verb(ABC):
     request: bytes = b""
     unique: bool = True
     new_groups_only: bool = False
+    repeatable: bool = True
 
     @abstractmethod
     def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
@@ -187,6 +191,8 @@ class RowsVerb(Verb):
 def run(context: WriteContext, verb: Verb) -> WriteResult:
     """Run a write whose rows were admitted. What raises leaves nothing visible."""
     times = StageTimes()
+    if context.stream_batch is not None:
+        check_once(context.opened.timeline, context.stream_batch, repeatable=verb.repeatable)
     refuse_clustered_groups(context, verb)
     with _transaction(context, verb) as tx:
         with tx.begin():  # 1. begin: dead writers are rolled back, the instant is shown
@@ -294,4 +300,5 @@ def _transaction(context: WriteContext, verb: Verb) -> WriteTransaction:
         unique=uniqueness_of(context.index) if verb.unique and context.stores_keys else "nowhere",
         non_blocking=context.is_non_blocking and not verb.new_groups_only,
         looks_up=verb.match.looks_up,
+        repeatable=verb.repeatable,
     )

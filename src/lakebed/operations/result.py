@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakebed.index.base import KeyLookup
+from lakebed.model import Instant
 from lakebed.wording import Printed, count_text, rows_html, size_text, text_html
 from lakebed.write_status import WriteStatus
 
@@ -39,7 +40,9 @@ class WriteResult(Printed):
     `retries` counts earlier runs, which lost against concurrent writes. `lookup` has the index's counts: keys looked up
     and found, file slices ruled out and read, files opened, bytes. It is None where no key was looked up: for a plain
     or bulk insert, and for rows that were found by a condition or by their keys alone. `dry_run` is whether nothing was
-    written: the counts are what the write would do, `instant` and `checkpoint` are empty.
+    written: the counts are what the write would do, `instant` and `checkpoint` are empty. `skipped` is whether nothing
+    was written because the table has the batch named by `once=`: `instant` is the commit that has it, empty where no
+    commit is left that does.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2], "at": [1, 1]})
@@ -68,6 +71,14 @@ class WriteResult(Printed):
     retries: int = 0
     lookup: KeyLookup | None = None
     dry_run: bool = False
+    skipped: bool = False
+
+    @classmethod
+    def of_written(cls, instant: Instant | None, operation: str) -> WriteResult:
+        """The result of a write that was skipped, since this commit has its batch."""
+        if instant is None:
+            return cls("", "", operation, skipped=True)
+        return cls(instant.time, instant.completion_time or instant.time, operation, skipped=True)
 
     @classmethod
     def of(
@@ -123,6 +134,7 @@ class WriteResult(Printed):
             "retries": self.retries,
             "lookup": self.lookup.to_dict() if self.lookup else None,
             "dry_run": self.dry_run,
+            "skipped": self.skipped,
         }
 
     def __str__(self) -> str:
@@ -137,6 +149,8 @@ class WriteResult(Printed):
         )
         again = f", run {self.retries + 1} times" if self.retries else ""
         nothing = "no rows written" if self.replaced_file_groups else "no rows changed"
+        if self.skipped:
+            return f"{self.operation}: skipped, the batch is written{f' by {self.instant}' if self.instant else ''}"
         if self.dry_run:
             if self.replaced_file_groups:
                 return f"{self.operation}, dry run: would replace{replaced.removeprefix(',').removesuffix(' replaced')}"

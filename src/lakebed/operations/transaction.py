@@ -1,19 +1,12 @@
-"""One write on the timeline: begin, commit or abort. Nothing is visible before the completed instant exists.
-
-Writers that insert the same new key touch no file group together: the keys themselves are compared, under the lock,
-and only where something was committed in between.
-"""
+"""One write on the timeline: begin, commit or abort. Nothing is visible before the completed instant exists."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Self
 
 from lakebed.concurrency.conflicts import (
     EarlyConflicts,
@@ -43,22 +36,18 @@ from lakebed.index.base import Index, key_hash_of, pending_resizes
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.maintain import MetadataUpkeep
-from lakebed.metadata.partitions.key_changes import GroupChanges, group_changes
-from lakebed.metadata.partitions.record_index import added_keys
-from lakebed.metadata.partitions.stored import base_slice, stored_rows
 from lakebed.metadata.store.rollback import remove_instant
 from lakebed.model import (
-    RECORD_KEY,
     WRITER_ID,
     Action,
     CommitMetadata,
     FileGroupId,
     Instant,
     State,
-    WriteStat,
     has_completion_times,
 )
 from lakebed.operations.context import WriteContext
+from lakebed.operations.once import Once, check_once
 from lakebed.operations.rollback import (
     delete_data_files,
     remove_leftovers,
@@ -69,9 +58,9 @@ from lakebed.operations.rollback import (
     without_dead_savepoints,
     without_refused_rollbacks,
 )
+from lakebed.operations.uniqueness import Uniqueness, check_unique
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import encode_commit
@@ -88,86 +77,10 @@ from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.plain_keys import note_keys
 from lakebed.timeline.schema_files import continued, write_history
 from lakebed.timeline.schema_versions import Version
+from lakebed.timeline.streams import metadata_taken_over, records_of_batch
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.write_status import WriteStatus
-
-Uniqueness = Literal["nowhere", "partition", "table"]
-"""Where a write keeps its keys unique by comparing them with what was committed since it began."""
-
-# So many keys of others are compared at a time.
-_KEYS_TOGETHER = 4_000_000
-_BASE = ".parquet"
-
-
-def uniqueness_of(index: Index) -> Uniqueness:
-    """Under an index that hashes keys to file groups two writers of one key always meet in its file group."""
-    if index.hashing is not None:
-        return "nowhere"
-    return "table" if index.is_global else "partition"
-
-
-def check_unique(
-    reader: SliceReader, statuses: Sequence[WriteStatus], others: Sequence[CommitMetadata], where: Uniqueness
-) -> None:
-    """Raise `CommitConflict` if a key that this write inserts is in a file that another one inserted keys into.
-
-    `others` are the commits since this write began, in requested order; none of their file groups is one of its own.
-    """
-    inserting = [s for s in statuses if s.path is not None and s.num_inserts]
-    if where == "nowhere" or not inserting:
-        return
-    theirs = _inserted_into(others)
-    for partition in sorted({p for p, _ in theirs}) if where == "partition" else [None]:
-        own = [s for s in inserting if partition in (None, s.partition)]
-        files = [stat for (p, _), stat in sorted(theirs.items()) if partition in (None, p)]
-        for keys in _stored(reader, files) if own else ():
-            for status in own:
-                (changes,) = group_changes(reader, [status])
-                _refuse_common(changes, keys)
-
-
-def _inserted_into(others: Sequence[CommitMetadata]) -> dict[tuple[str, str], WriteStat]:
-    """The last file of each file group that the commits inserted keys into and did not replace."""
-    last: dict[tuple[str, str], WriteStat] = {}
-    inserted: set[tuple[str, str]] = set()
-    for commit in others:
-        for partition, stats in commit.stats.items():
-            for stat in stats:
-                if not stat.path.endswith(_BASE):
-                    continue  # new keys go to base files
-                last[partition, stat.file_id] = stat
-                if stat.num_inserts or stat.prev_base_file is None:
-                    inserted.add((partition, stat.file_id))
-        for partition, ids in commit.replaced.items():
-            for file_id in ids:
-                last.pop((partition, file_id), None)
-    return {group: stat for group, stat in last.items() if group in inserted}
-
-
-def _stored(reader: SliceReader, files: Sequence[WriteStat]) -> Iterator[pa.Array]:
-    """The record keys of the files, many at a time."""
-    found: list[pa.Array] = []
-    for file in files:
-        file_slice = base_slice(file.partition, file.file_id, file.path, file.file_size)
-        found.append(stored_rows(reader, file_slice, [RECORD_KEY]).column(0).cast(pa.string()))
-        if sum(map(len, found)) >= _KEYS_TOGETHER:
-            yield pa.concat_arrays(found)
-            found.clear()
-    if found:
-        yield pa.concat_arrays(found)
-
-
-def _refuse_common(changes: GroupChanges, theirs: pa.Array) -> None:
-    ours = added_keys(changes)
-    common = ours.filter(pc.is_in(ours, value_set=theirs))
-    if len(common):
-        raise CommitConflict(
-            f"record key {common[0].as_py()!r} was inserted by another writer since this write began"
-            + (f", and {len(common) - 1} more" if len(common) > 1 else ""),
-            hint="Nothing of this write is visible; run it again: it then finds the keys.",
-            context={"record_key": common[0].as_py(), "keys": len(common), "partition": changes.partition},
-        )
 
 
 class TransactionHooks:
@@ -362,6 +275,14 @@ class Transaction:
         completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
         return TimelineWriter(self.storage, self.config).complete(self.action, self.instant, completion, body)
 
+    def publish_commit(self, timeline: Timeline, metadata: CommitMetadata, once: Once | None = None) -> Instant:
+        """Create the completed instant of a commit. It takes over what the commits before it record of streams."""
+        records = metadata_taken_over(timeline, self.settings.rolling_metadata_keys)
+        if once is not None:
+            records |= records_of_batch(records, timeline, once.stream, once.batch, once.identifier)
+        metadata = replace(metadata, extra={**records, **metadata.extra})
+        return self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
+
     def resolve_late(
         self, reason_of: Callable[[Timeline], str | None], take_back: Callable[[Timeline], object]
     ) -> None:
@@ -498,7 +419,8 @@ class WriteTransaction(Transaction):
     A `non_blocking` write lets others append to the file groups that it appends to. `planned_index` is what the table
     remembered of its index when the write was planned: under another one it would put rows elsewhere. `new_index` is
     the one that the table gets by this instant. A write that does not look keys up (`looks_up`) may store one again.
-    `plain_keys` are key fields whose texts files are asked about.
+    A `repeatable` write leaves the same rows when it is done twice. `plain_keys` are key fields whose texts files are
+    asked about.
     """
 
     unique: Uniqueness = field(default="nowhere", kw_only=True)
@@ -506,6 +428,7 @@ class WriteTransaction(Transaction):
     new_index: Index | None = field(default=None, kw_only=True)
     non_blocking: bool = field(default=False, kw_only=True)
     looks_up: bool = field(default=True, kw_only=True)
+    repeatable: bool = field(default=True, kw_only=True)
     plain_keys: tuple[str, ...] = field(default=(), kw_only=True)
     _started: StartedAt | None = field(default=None, init=False)
     _may_be_shown: bool = field(default=False, init=False)
@@ -575,6 +498,9 @@ class WriteTransaction(Transaction):
         with self.locked():
             timeline = self.load()
             self._check_still_pending(timeline)
+            once = self.context.stream_batch
+            if once is not None:
+                check_once(timeline, once, repeatable=self.repeatable)
             assert self._started is not None
             check_nothing_undone(self._started.timeline, timeline)
             agreed = check_conflicts(
@@ -611,7 +537,7 @@ class WriteTransaction(Transaction):
             if self.plain_keys:
                 note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
             self.refuse_lost("complete")
-            done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
+            done = self.publish_commit(timeline, metadata, once)
             is_settled = self.lock_is_held()
             if is_settled:
                 self._follow_up(timeline, touched, resizes.parents)

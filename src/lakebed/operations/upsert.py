@@ -68,7 +68,7 @@ def insert(context: WriteContext, data: Any) -> WriteResult:
     else:
         match = RowMatch("keys")
     rows = admitted_rows(context, data, "INSERT", match)
-    return run(context, RowsVerb(operation="INSERT", match=match, rows=rows, unique=match.looks_up))
+    return run(context, RowsVerb(operation="INSERT", match=match, rows=rows, unique=match.looks_up, repeatable=False))
 
 
 def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
@@ -108,7 +108,7 @@ def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
     """
     match = RowMatch("none", context.settings.combine_before_insert)
     rows = admitted_rows(context, data, "INSERT", match)
-    return run(context, BulkInsert(operation="BULK_INSERT", match=match, rows=rows, unique=False))
+    return run(context, BulkInsert(operation="BULK_INSERT", match=match, rows=rows, unique=False, repeatable=False))
 
 
 @dataclass(frozen=True, kw_only=True)

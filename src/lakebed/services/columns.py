@@ -26,7 +26,6 @@ from lakebed.schema.column_changes import ChangedSchema, ColumnChange, changed, 
 from lakebed.services.compaction import groups_in_plans
 from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features
-from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.schema_files import begun, continued
 from lakebed.timeline.schema_versions import (
     Version,
@@ -108,7 +107,7 @@ class _ColumnTransaction(WriteTransaction):
                 newest = {**newest, "version_id": int(self.instant)}
             self.continue_history(timeline, metadata, [newest, *older])
             self.refuse_lost("complete")
-            done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
+            done = self.publish_commit(timeline, metadata)
             is_settled = self.lock_is_held()
         if not is_settled:
             self.resolve_late(

@@ -350,7 +350,7 @@ def run_after_write(
     """Run the services that the settings of the table and the job ask for and that are due; returns the result of the
     write with a line about each. A failure here does not fail the write: it is logged, and the next write tries again.
     Where nothing is due, cleaning and archival read no storage."""
-    if not result.instant:
+    if not result.instant or result.skipped:
         return result
     views = [context]
 

@@ -20,7 +20,6 @@ from lakebed.operations.transaction import Transaction
 from lakebed.read.reopening import MISSING
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.bodies.plans import compaction_operations
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.plain_keys import note_keys
@@ -140,7 +139,7 @@ class ServiceTransaction(Transaction):
             self.metadata_upkeep(timeline).record_action(self.instant, metadata, statuses, unchanged_rows=True)
             self.continue_history(timeline, metadata)
             self.refuse_lost("complete")
-            done = self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
+            done = self.publish_commit(timeline, metadata)
             is_settled = self.lock_is_held()
         if not is_settled:
             self.resolve_late(

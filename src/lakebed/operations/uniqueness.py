@@ -1,0 +1,99 @@
+"""Keys that two writers insert at the same time.
+
+Writers that insert the same new key touch no file group together: the keys themselves are compared, under the lock,
+and only where something was committed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CommitConflict
+from lakebed.index.base import Index
+from lakebed.metadata.partitions.key_changes import GroupChanges, group_changes
+from lakebed.metadata.partitions.record_index import added_keys
+from lakebed.metadata.partitions.stored import base_slice, stored_rows
+from lakebed.model import RECORD_KEY, CommitMetadata, WriteStat
+from lakebed.slices.reader import SliceReader
+from lakebed.write_status import WriteStatus
+
+Uniqueness = Literal["nowhere", "partition", "table"]
+"""Where a write keeps its keys unique by comparing them with what was committed since it began."""
+
+# So many keys of others are compared at a time.
+_KEYS_TOGETHER = 4_000_000
+_BASE = ".parquet"
+
+
+def uniqueness_of(index: Index) -> Uniqueness:
+    """Under an index that hashes keys to file groups two writers of one key always meet in its file group."""
+    if index.hashing is not None:
+        return "nowhere"
+    return "table" if index.is_global else "partition"
+
+
+def check_unique(
+    reader: SliceReader, statuses: Sequence[WriteStatus], others: Sequence[CommitMetadata], where: Uniqueness
+) -> None:
+    """Raise `CommitConflict` if a key that this write inserts is in a file that another one inserted keys into.
+
+    `others` are the commits since this write began, in requested order; none of their file groups is one of its own.
+    """
+    inserting = [s for s in statuses if s.path is not None and s.num_inserts]
+    if where == "nowhere" or not inserting:
+        return
+    theirs = _inserted_into(others)
+    for partition in sorted({p for p, _ in theirs}) if where == "partition" else [None]:
+        own = [s for s in inserting if partition in (None, s.partition)]
+        files = [stat for (p, _), stat in sorted(theirs.items()) if partition in (None, p)]
+        for keys in _stored(reader, files) if own else ():
+            for status in own:
+                (changes,) = group_changes(reader, [status])
+                _refuse_common(changes, keys)
+
+
+def _inserted_into(others: Sequence[CommitMetadata]) -> dict[tuple[str, str], WriteStat]:
+    """The last file of each file group that the commits inserted keys into and did not replace."""
+    last: dict[tuple[str, str], WriteStat] = {}
+    inserted: set[tuple[str, str]] = set()
+    for commit in others:
+        for partition, stats in commit.stats.items():
+            for stat in stats:
+                if not stat.path.endswith(_BASE):
+                    continue  # new keys go to base files
+                last[partition, stat.file_id] = stat
+                if stat.num_inserts or stat.prev_base_file is None:
+                    inserted.add((partition, stat.file_id))
+        for partition, ids in commit.replaced.items():
+            for file_id in ids:
+                last.pop((partition, file_id), None)
+    return {group: stat for group, stat in last.items() if group in inserted}
+
+
+def _stored(reader: SliceReader, files: Sequence[WriteStat]) -> Iterator[pa.Array]:
+    """The record keys of the files, many at a time."""
+    found: list[pa.Array] = []
+    for file in files:
+        file_slice = base_slice(file.partition, file.file_id, file.path, file.file_size)
+        found.append(stored_rows(reader, file_slice, [RECORD_KEY]).column(0).cast(pa.string()))
+        if sum(map(len, found)) >= _KEYS_TOGETHER:
+            yield pa.concat_arrays(found)
+            found.clear()
+    if found:
+        yield pa.concat_arrays(found)
+
+
+def _refuse_common(changes: GroupChanges, theirs: pa.Array) -> None:
+    ours = added_keys(changes)
+    common = ours.filter(pc.is_in(ours, value_set=theirs))
+    if len(common):
+        raise CommitConflict(
+            f"record key {common[0].as_py()!r} was inserted by another writer since this write began"
+            + (f", and {len(common) - 1} more" if len(common) > 1 else ""),
+            hint="Nothing of this write is visible; run it again: it then finds the keys.",
+            context={"record_key": common[0].as_py(), "keys": len(common), "partition": changes.partition},
+        )
