@@ -134,6 +134,7 @@ CONCEPTS = {
     "spark_source/filters.py": "Spark's filters as conditions",
     "spark_source/options.py": "options of Spark's reader",
     "statements/narrowing.py": "what a query needs of its tables, without Spark",
+    "statements/parts.py": "the parts of any statement; changes.py has those that change rows",
     "statements/spark_query.py": "queries on Spark; duckdb_query.py has those in process",
 }
 

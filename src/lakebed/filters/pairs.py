@@ -19,7 +19,15 @@ from sqlglot import exp
 from lakebed.errors import InvalidOption
 from lakebed.filters.coercion import SparkOnly, parse_zone
 from lakebed.filters.predicates import Opaque, node_to_arrow, walk
-from lakebed.filters.sql import ConditionReader, SparkText, edits_of_types, has_odd_escapes, parse_tree
+from lakebed.filters.sql import (
+    ConditionReader,
+    SparkText,
+    edits_of_types,
+    has_odd_escapes,
+    outside_parentheses,
+    parse_tree,
+    plain_words,
+)
 from lakebed.filters.text import quote_name
 from lakebed.model import DERIVED
 from lakebed.schema.column_names import did_you_mean, nearest_name
@@ -150,7 +158,7 @@ class PairReader:
     def _equality(self, text: str, whole: PairExpression) -> Equality | None:
         """The condition as an equality of a target column with a value of the source, if it is one."""
         text = _without_parentheses(text)
-        at = _at_top(text, ("EQ",))
+        at = _at_top(text, ("=", "=="))
         if len(at) != 1:
             return None
         ((start, end),) = at
@@ -297,26 +305,20 @@ def _parts(tree: Any) -> Iterator[Any]:
         yield tree
 
 
-_OPENING, _CLOSING = ("L_PAREN", "L_BRACKET", "CASE"), ("R_PAREN", "R_BRACKET", "END")
-
-
-def _at_top(text: str, kinds: Sequence[str]) -> list[tuple[int, int]]:
-    """Where a text has tokens of these kinds outside of all parentheses and CASE; the AND of a BETWEEN is none."""
-    depth, between = 0, 0
-    found: list[tuple[int, int]] = []
-    for token in SparkText().tokenize(text):
-        kind = token.token_type.name
-        if kind in _OPENING:
-            depth += 1
-        elif kind in _CLOSING:
-            depth -= 1
-        elif depth == 0 and kind == "BETWEEN":
+def _at_top(text: str, signs: Sequence[str]) -> list[tuple[int, int]]:
+    """Where a text has these words outside of all parentheses and CASE; the AND of a BETWEEN is none."""
+    between = 0
+    places: list[tuple[int, int]] = []
+    tokens = SparkText().tokenize(text)
+    words = plain_words(tokens)
+    for at in outside_parentheses(words):
+        if words[at] == "BETWEEN":
             between += 1
-        elif depth == 0 and kind == "AND" and between:
+        elif words[at] == "AND" and between:
             between -= 1
-        elif depth == 0 and kind in kinds:
-            found.append((token.start, token.end + 1))
-    return found
+        elif words[at] in signs:
+            places.append((tokens[at].start, tokens[at].end + 1))
+    return places
 
 
 def _without_parentheses(text: str) -> str:

@@ -110,6 +110,9 @@ _TEXT_MATCH: dict[type[Expression], str] = {
 # Escapes that Spark and the parser read the same way; anything else after a backslash is left to Spark.
 _ODD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\'\"%_ntr])|\\\\[%_]")
 
+_QUOTED = re.compile(r"STRING$|^IDENTIFIER$")
+_OPENING, _CLOSING = ("(", "[", "CASE"), (")", "]", "END")
+
 
 class SparkText(Spark):
     """Spark's SQL, with the patterns of dates and times as they are written."""
@@ -147,6 +150,30 @@ def parse_tree(text: str, what: str = "filter", form: str = "condition") -> Any:
 def has_odd_escapes(text: str) -> bool:
     """Whether a text constant has a backslash escape that the parser and Spark may read differently."""
     return _ODD_ESCAPE.search(text) is not None
+
+
+def plain_words(tokens: Sequence[Any]) -> tuple[str, ...]:
+    """Each token in upper case; empty for texts and quoted names."""
+    return tuple("" if _QUOTED.search(one.token_type.name) else one.text.upper() for one in tokens)
+
+
+def outside_parentheses(words: Sequence[str], start: int = 0) -> Iterator[int]:
+    """The places, from one on, of the words that are outside of all parentheses, brackets and CASE.
+
+    >>> words = plain_words(SparkText().tokenize("a = ')' AND f(b, c) = CASE WHEN d THEN t.end END"))
+    >>> [words[at] for at in outside_parentheses(words)]
+    ['A', '=', '', 'AND', 'F', '(', '=', 'CASE']
+    """
+    opened: list[str] = []
+    for at in range(start, len(words)):
+        word = "" if at and words[at - 1] == "." else words[at]
+        if word in _CLOSING and opened and (word != "END" or opened[-1] == "CASE"):
+            opened.pop()
+            continue
+        if not opened:
+            yield at
+        if word in _OPENING:
+            opened.append(word)
 
 
 def _parsed(text: str, schema: pa.Schema, zone: str) -> Predicate:

@@ -20,6 +20,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.schema.column_names import in_any_case
 from lakebed.schema.conversion import one_array
 from lakebed.schema.spark import spark_type
+from lakebed.statements.parts import Parts
 from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement, parse_statement
 from lakebed.table import Table
@@ -28,7 +29,6 @@ from lakebed.table_merge import Merge
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OPENING, _CLOSING = ("(", "[", "CASE"), (")", "]", "END")
 Query = Callable[[str], Any]
 
 
@@ -40,7 +40,7 @@ def run_change(
     Raises `InvalidOption` for a text that is no such statement, naming the place.
     """
     written = parse_statement(_with_values(statement, args), is_spark=True)
-    return _Change(written, sources, spark, query).run()
+    return _Change(written, _FORMS[written.kind], sources, spark, query).run()
 
 
 def _with_values(statement: Statement, args: Any) -> str:
@@ -67,99 +67,26 @@ def _constant(value: Any) -> str:
     return spark_literal(value, pa.scalar(value).type)
 
 
-@dataclass(frozen=True)
-class _Change:
+@dataclass
+class _Change(Parts):
     """One statement under way."""
 
-    statement: Statement
     sources: Sources
     spark: SparkSession | None
     query: Query
 
     def run(self) -> WriteResult:
+        self.check_parentheses()
         kinds = {"MERGE": self._merge, "UPDATE": self._update, "DELETE": self._delete, "INSERT": self._insert}
         return kinds[self.statement.kind]()
 
-    # -- the words and the parts of the text
-
-    def _top(self, start: int = 0) -> Iterator[tuple[int, str]]:
-        """Tokens from a place on that are outside of all parentheses and CASE, with their words."""
-        depth = 0
-        for at in range(start, len(self.statement.tokens)):
-            word = self.statement.word(at)
-            sign = word or self.statement.tokens[at].text
-            if sign in _CLOSING:
-                depth -= 1
-            elif depth == 0:
-                yield at, word
-            if sign in _OPENING:
-                depth += 1
-
-    def _find(self, word: str, start: int, before: int | None = None) -> int | None:
-        """The next token that is this word."""
-        return next((at for at, found in self._top(start) if found == word and (before is None or at < before)), None)
-
-    def _signs(self, sign: str, start: int, stop: int) -> list[int]:
-        """Where a sign stands outside of all parentheses."""
-        return [at for at, _ in self._top(start) if at < stop and self.statement.tokens[at].text == sign]
-
-    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The parts of a list that commas separate: the first token of each, and the one after it."""
-        commas = self._signs(",", start, stop)
-        return zip([start, *(at + 1 for at in commas)], [*commas, stop], strict=True)
-
-    def _closing(self, opening: int) -> int:
-        """The parenthesis that closes the one at a token."""
-        depth = 0
-        for at in range(opening, len(self.statement.tokens)):
-            text = self.statement.tokens[at].text
-            depth += (text == "(") - (text == ")")
-            if depth == 0:
-                return at
-        raise self._wrong(opening, "a closing parenthesis is missing")
-
-    def _text(self, start: int, stop: int, what: str) -> str:
-        """The text from a token up to another one."""
-        tokens = self.statement.tokens
-        if start >= stop:
-            raise self._wrong(start, f"{what} is missing")
-        return self.statement.text[tokens[start].start : tokens[stop - 1].end + 1]
-
-    def _wrong(self, at: int, what: str) -> InvalidOption:
-        kind = self.statement.kind
-        return InvalidOption(
-            f"{what} in the {kind} near {self.statement.near(at)}",
-            hint=_FORMS[kind],
-            context={"statement": kind},
-        )
-
-    def _expect(self, at: int, *words: str) -> int:
-        """The token after these words."""
-        for word in words:
-            if self.statement.word(at) != word:
-                raise self._wrong(at, f"{word} is missing")
-            at += 1
-        return at
-
-    def _table(self, at: int) -> tuple[Reference, int, str]:
-        """The table that is named at a token, the token after it and its alias, and that alias."""
-        reference = self.statement.reference_at(at)
-        if reference is None:
-            raise self._wrong(at, "the name of a table is missing")
-        return reference, *self._alias(self._after(reference), reference.name)
-
-    def _after(self, reference: Reference) -> int:
-        tokens = self.statement.tokens
-        return next((at for at, token in enumerate(tokens) if token.start >= reference.end), len(tokens))
-
-    def _alias(self, at: int, otherwise: str) -> tuple[int, str]:
-        if self.statement.word(at) == "AS":
-            at += 1
-        elif self.statement.word(at) in _NO_ALIAS or not self.statement.is_name(at):
-            return at, otherwise
-        return at + 1, self.statement.tokens[at].text
-
     def _target(self, reference: Reference) -> Table:
+        if reference.as_of is not None:
+            raise InvalidOption(
+                f"the {self.statement.kind} names the table {reference.name!r} as of {reference.as_of!r}",
+                hint="it changes the table as it is now: leave out AS OF",
+                context={"table": reference.name},
+            )
         found = self.sources.named(reference)
         if not isinstance(found, Table):
             raise InvalidOption(
@@ -174,57 +101,53 @@ class _Change:
     # -- DELETE, UPDATE, INSERT
 
     def _delete(self) -> WriteResult:
-        reference, at, alias = self._table(self._expect(0, "DELETE", "FROM"))
+        reference, at, alias = self._aliased(self.expect(0, "DELETE", "FROM"))
         table = self._target(reference)
-        if at == len(self.statement.tokens):
+        if at == self.stop:
             return table.delete(where="true")
-        start = self._expect(at, "WHERE")
-        return table.delete(where=self._plain(table, alias).condition(self._rest(start, "condition")))
+        start = self.expect(at, "WHERE")
+        return table.delete(where=_PlainNames(table.schema, alias).condition(self._rest(start, "condition")))
+
+    def _aliased(self, at: int) -> tuple[Reference, int, str]:
+        """The table that is named at a token, the place after it and its alias, and that alias."""
+        reference, after = self.table(at)
+        return reference, *self.alias(after, reference.name)
 
     def _rest(self, start: int, what: str) -> str:
-        return self._text(start, len(self.statement.tokens), what)
+        return self.text(start, self.stop, what)
 
     def _update(self) -> WriteResult:
-        reference, at, alias = self._table(self._expect(0, "UPDATE"))
+        reference, at, alias = self._aliased(self.expect(0, "UPDATE"))
         table = self._target(reference)
-        at = self._expect(at, "SET")
-        where = self._find("WHERE", at)
-        stop = len(self.statement.tokens) if where is None else where
-        plain = self._plain(table, alias)
+        at = self.expect(at, "SET")
+        where = self.find("WHERE", at)
+        stop = self.stop if where is None else where
+        plain = _PlainNames(table.schema, alias)
         values = {plain.column(name): plain.value(text) for name, text in self._assignments(at, stop)}
         condition = None if where is None else plain.condition(self._rest(where + 1, "condition"))
         return table.update(values, where=condition)
 
-    def _plain(self, table: Table, alias: str) -> _PlainNames:
-        return _PlainNames(table.schema, alias)
-
     def _assignments(self, start: int, stop: int) -> Iterator[tuple[str, str]]:
         """The columns and the texts of `a = ..., b = ...`."""
-        for first, last in self._parts(start, stop):
-            equal = next(iter(self._signs("=", first, last)), None)
+        for first, last in self.listed(start, stop):
+            equal = self.find("=", first, last)
             if equal is None:
-                raise self._wrong(first, "column = value is missing")
-            names = [token.text for token in self.statement.tokens[first:equal] if token.text != "."]
-            if not names:
-                raise self._wrong(first, "the name of a column is missing")
-            yield names[-1], self._text(equal + 1, last, "the value")
+                raise self.wrong(first, "column = value is missing")
+            yield self.path(first, equal)[-1], self.text(equal + 1, last, "the value")
 
     def _insert(self) -> WriteResult:
         statement = self.statement
         is_overwrite = statement.word(1) == "OVERWRITE"
-        at = self._expect(0, "INSERT", "OVERWRITE" if is_overwrite else "INTO")
+        at = self.expect(0, "INSERT", "OVERWRITE" if is_overwrite else "INTO")
         at += statement.word(at) == "TABLE"
-        reference = statement.reference_at(at, takes_columns=True)
-        if reference is None:
-            raise self._wrong(at, "the name of a table is missing")
+        reference, at = self.table(at)
         table = self._target(reference)
-        at = self._after(reference)
         names: list[str] | None = None
         by_name = (statement.word(at), statement.word(at + 1)) == ("BY", "NAME")
         at += 2 * by_name
-        if at < len(statement.tokens) and statement.tokens[at].text == "(" and not by_name:
-            close = self._closing(at)
-            names = [token.text for token in statement.tokens[at + 1 : close] if token.text != ","]
+        if statement.word(at) == "(" and not by_name and statement.word(at + 1) not in _QUERY_WORDS:
+            close = self.closing(at)
+            names = [".".join(self.path(first, last)) for first, last in self.listed(at + 1, close)]
             at = close + 1
         rows = self.query(self._rest(at, "the query or VALUES"))
         fitted = self._fitted(rows, table, None if by_name else names or list(table.schema.names), at)
@@ -243,7 +166,7 @@ class _Change:
                 if unknown
                 else f"{len(have)} values for {len(wanted)} columns"
             )
-            raise self._wrong(at, what)
+            raise self.wrong(at, what)
         if arrow is None:
             renamed = rows.toDF(*wanted)
             return renamed.selectExpr(
@@ -267,31 +190,31 @@ class _Change:
     # -- MERGE
 
     def _merge(self) -> WriteResult:
-        reference, at, alias = self._table(self._expect(0, "MERGE", "INTO"))
-        at = self._expect(at, "USING")
+        reference, at, alias = self._aliased(self.expect(0, "MERGE", "INTO"))
+        at = self.expect(at, "USING")
         source, at, source_alias = self._source(at)
-        on = self._expect(at, "ON")
-        whens = [n for n, word in self._top(on) if word == "WHEN"]
+        on = self.expect(at, "ON")
+        whens = self.all("WHEN", on, self.stop)
         if not whens:
-            raise self._wrong(len(self.statement.tokens), "WHEN is missing")
-        condition = self._text(on, whens[0], "the join condition")
+            raise self.wrong(self.stop, "WHEN is missing")
+        condition = self.text(on, whens[0], "the join condition")
         merge = self._target(reference).merge(source, condition, target=alias, source_alias=source_alias)
-        for start, stop in zip(whens, [*whens[1:], len(self.statement.tokens)], strict=True):
+        for start, stop in zip(whens, [*whens[1:], self.stop], strict=True):
             merge = self._clause(merge, start, stop)
         return merge.execute()
 
     def _source(self, at: int) -> tuple[Any, int, str]:
         """The rows after USING, the token after them and their alias."""
-        if at < len(self.statement.tokens) and self.statement.tokens[at].text == "(":
-            close = self._closing(at)
-            rows = self.query(self._text(at + 1, close, "the query"))
-            return rows, *self._alias(close + 1, "s")
-        reference, after, alias = self._table(at)
+        if self.statement.word(at) == "(":
+            close = self.closing(at)
+            rows = self.query(self.text(at + 1, close, "the query"))
+            return rows, *self.alias(close + 1, "s")
+        reference, after, alias = self._aliased(at)
         found = self.sources.named(reference)
         if found is None and self.spark is not None:
             found = self.spark.table(reference.name)
         if found is None:
-            raise self._wrong(at, f"there is no source {reference.name!r}: tables= lacks it")
+            raise self.wrong(at, f"there is no source {reference.name!r}: tables= lacks it")
         if isinstance(found, Table):
             scan = found.scan(as_of=reference.as_of)
             found = scan.to_spark() if found.session is not None else scan.to_arrow()
@@ -302,44 +225,46 @@ class _Change:
         statement = self.statement
         at = start + 1
         is_new = statement.word(at) == "NOT"
-        at = self._expect(at + is_new, "MATCHED")
+        at = self.expect(at + is_new, "MATCHED")
         by = statement.word(at + 1) if statement.word(at) == "BY" else ""
         at += 2 * bool(by)
         if (by and by not in ("SOURCE", "TARGET")) or (by and not is_new):
-            raise self._wrong(start, "BY SOURCE or BY TARGET comes after NOT MATCHED")
-        then = self._find("THEN", at, stop)
+            raise self.wrong(start, "BY SOURCE or BY TARGET comes after NOT MATCHED")
+        then = self.find("THEN", at, stop)
         if then is None:
-            raise self._wrong(start, "THEN is missing")
+            raise self.wrong(start, "THEN is missing")
         condition = None
         if then > at:
-            condition = self._text(self._expect(at, "AND"), then, "the condition")
+            condition = self.text(self.expect(at, "AND"), then, "the condition")
         action, at = statement.word(then + 1), then + 2
         kind = "by_source" if by == "SOURCE" else "new" if is_new else "matched"
         if action == "DELETE" and kind != "new" and at == stop:
             method = merge.when_matched_delete if kind == "matched" else merge.when_not_matched_by_source_delete
             return method(condition=condition)
         if action == "UPDATE" and kind != "new":
-            at = self._expect(at, "SET")
-            if at + 1 == stop and statement.tokens[at].text == "*" and kind == "matched":
+            at = self.expect(at, "SET")
+            if at + 1 == stop and statement.word(at) == "*" and kind == "matched":
                 return merge.when_matched_update(condition=condition)
             values = dict(self._assignments(at, stop))
             method = merge.when_matched_update if kind == "matched" else merge.when_not_matched_by_source_update
             return method(values, condition=condition)
         if action == "INSERT" and kind == "new":
-            if at + 1 == stop and statement.tokens[at].text == "*":
+            if at + 1 == stop and statement.word(at) == "*":
                 return merge.when_not_matched_insert(condition=condition)
             return merge.when_not_matched_insert(self._inserted(at, stop), condition=condition)
-        raise self._wrong(then, f"{action or 'this'} is no action of such a clause")
+        raise self.wrong(then, f"{action or 'this'} is no action of such a clause")
 
     def _inserted(self, at: int, stop: int) -> dict[str, str]:
         """The columns and texts of `(a, b) VALUES (..., ...)`."""
-        values = self._find("VALUES", at, stop)
-        if values is None or self.statement.tokens[at].text != "(":
-            raise self._wrong(at, "INSERT takes (columns) VALUES (values), or *")
-        names = [t.text for t in self.statement.tokens[at + 1 : values - 1] if t.text not in (",", ".")]
-        texts = [self._text(first, last, "a value") for first, last in self._parts(values + 2, stop - 1)]
+        values = self.find("VALUES", at, stop)
+        if values is None or self.statement.word(at) != "(" or self.closing(at) + 1 != values:
+            raise self.wrong(at, "INSERT takes (columns) VALUES (values), or *")
+        if self.statement.word(values + 1) != "(" or self.closing(values + 1) + 1 != stop:
+            raise self.wrong(values, "VALUES takes the values of one row in parentheses")
+        names = [self.path(first, last)[-1] for first, last in self.listed(at + 1, values - 1)]
+        texts = [self.text(first, last, "a value") for first, last in self.listed(values + 2, stop - 1)]
         if len(texts) != len(names):
-            raise self._wrong(at, f"{len(texts)} values for {len(names)} columns")
+            raise self.wrong(at, f"{len(texts)} values for {len(names)} columns")
         return dict(zip(names, texts, strict=True))
 
 
@@ -361,7 +286,7 @@ class _PlainNames:
         return self._reader.value(text, (self._side,), "value").spark
 
 
-_NO_ALIAS = ("USING", "SET", "WHERE", "ON", "WHEN", "VALUES", "SELECT")
+_QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 _FORMS = {
     "MERGE": "write MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
     "UPDATE": "write UPDATE t SET column = value, ... WHERE condition",

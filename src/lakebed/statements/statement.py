@@ -17,6 +17,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from lakebed.errors import InvalidOption
+from lakebed.filters.sql import plain_words
 
 _NEAR = 30
 _QUERIES = frozenset(("SELECT", "FROM", "VALUES", "TABLE", "DESCRIBE", "DESC", "EXPLAIN", "SHOW", "SUMMARIZE", "PIVOT"))
@@ -151,10 +152,12 @@ class Statement:
 
     def word(self, at: int) -> str:
         """The token as an unquoted word in upper case; empty for what is quoted, and after the end."""
-        if not 0 <= at < len(self.tokens):
-            return ""
-        token = self.tokens[at]
-        return "" if self.text[token.start] in "`'\"" else token.text.upper()
+        return self.words[at] if 0 <= at < len(self.tokens) else ""
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The tokens as unquoted words in upper case; empty for what is quoted."""
+        return plain_words(self.tokens)
 
     def is_name(self, at: int) -> bool:
         """Whether the token is a name, quoted or not, and no word of SQL."""

@@ -71,6 +71,22 @@ def test_rows_are_updated_deleted_and_inserted(trips: lakebed.Table) -> None:
     assert shown(trips) == []
 
 
+def test_signs_in_texts_and_words_in_names_are_no_parts_of_a_statement(trips: lakebed.Table) -> None:
+    tables = {"trips": trips, "s": pa.table({"id": [3], "set": [4.0], "end": [1], "when": ["x"]})}
+    lakebed.sql("UPDATE trips SET city = '(', fare = 3 WHERE city = 'rome' AND city <> ')'", tables)
+    lakebed.sql("UPDATE trips SET city = ',' WHERE id = 2", tables)
+    lakebed.sql("INSERT INTO trips (id, city) VALUES (4, '='), (5, '(')", tables)
+    lakebed.sql("DELETE FROM trips WHERE city = '(' AND id = 5", tables)
+    lakebed.sql(
+        "MERGE INTO trips t USING s ON t.id = s.id AND s.end = 1"
+        " WHEN MATCHED AND s.when = 'x' THEN UPDATE SET fare = s.set",
+        tables,
+    )
+    lakebed.sql("INSERT INTO trips (SELECT 6, ')', 1.5)", tables)
+    expected = [(1, "(", 3.0), (2, ",", 2.0), (3, "it's", 4.0), (4, "=", None), (6, ")", 1.5)]
+    assert shown(trips) == expected
+
+
 def test_values_are_given_as_arguments(trips: lakebed.Table) -> None:
     named = {"city": "it's; DELETE FROM trips", "most": 1.5, "key": 1}
     lakebed.sql("UPDATE trips SET city = :city WHERE fare <= :most AND id = :key", {"trips": trips}, named)
@@ -106,6 +122,25 @@ def test_values_are_given_as_arguments(trips: lakebed.Table) -> None:
             "MERGE INTO trips USING s ON trips.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (1, 2)",
             "2 values for 1",
         ),
+        (
+            "MERGE INTO trips t USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (1, 2",
+            "a closing parenthesis is missing in the MERGE near '\\(1, 2'",
+        ),
+        (
+            "MERGE INTO trips t USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id VALUES (1)",
+            "a closing parenthesis is missing in the MERGE near '\\(id VALUES \\(1\\)'",
+        ),
+        (
+            "MERGE INTO trips t USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (1), (2)",
+            "the values of one row in parentheses in the MERGE near 'VALUES \\(1\\), \\(2\\)'",
+        ),
+        (
+            "MERGE INTO trips t USING s ON t.id = s.id WHEN MATCHED AND (s.id > 1 THEN DELETE",
+            "a closing parenthesis is missing in the MERGE near '\\(s.id > 1 THEN",
+        ),
+        ("DELETE FROM trips WHERE id = 1)", "a parenthesis is closed that is not open in the DELETE near '\\)'"),
+        ("DELETE FROM trips VERSION AS OF '20260101' WHERE id = 1", "as of '20260101'"),
+        ("UPDATE trips SET fare + 1 = 2", "the name of a column is missing in the UPDATE near 'fare \\+ 1"),
         ("MERGE INTO trips USING nope ON 1 = 1 WHEN MATCHED THEN DELETE", "there is no source 'nope'"),
         ("MERGE INTO s USING trips ON 1 = 1 WHEN MATCHED THEN DELETE", "'s', which is no table of lakebed"),
         ("UPDATE trips fare = 1", "SET is missing in the UPDATE near '= 1'"),
