@@ -6,7 +6,10 @@ import ast
 import inspect
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 import lakebed
 from lakebed.table_indexes import IndexesView, SkewView
@@ -23,11 +26,28 @@ LONGER = {"table.py": 1200}
 MOST_BODY_LINES = 70
 
 
+@cache
+def parsed() -> list[tuple[str, ast.Module]]:
+    return [
+        (str(path.relative_to(SOURCE)), ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted(SOURCE.rglob("*.py"))
+    ]
+
+
+@cache
+def nodes_of(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_trees_are_left() -> Iterator[None]:
+    yield
+    parsed.cache_clear()
+    nodes_of.cache_clear()
+
+
 def modules(*without: str) -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        name = path.relative_to(SOURCE)
-        if name.parts[0] not in without:
-            yield str(name), ast.parse(path.read_text(encoding="utf-8"))
+    return ((name, tree) for name, tree in parsed() if Path(name).parts[0] not in without)
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -37,7 +57,7 @@ def names_in(node: ast.AST) -> set[str]:
 
 def class_tests(tree: ast.Module) -> Iterator[ast.AST]:
     """What decides by a class: `isinstance`, comparisons, and patterns of `match`."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         is_call = isinstance(node, ast.Call) and names_in(node.func) & {"isinstance", "issubclass"}
         if is_call or isinstance(node, ast.Compare | ast.MatchClass):
             yield node
@@ -94,7 +114,7 @@ def test_no_file_and_no_function_is_longer_than_its_bound() -> None:
     functions = (
         (f"{name}:{node.lineno}", node)
         for name, tree in modules()
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
     counts = {
@@ -150,7 +170,7 @@ def importers() -> dict[str, set[str]]:
     files = module_files()
     importing: dict[str, set[str]] = {name: set() for name in files.values()}
     for name, tree in modules():
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.Import):
                 modules_named = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -228,7 +248,7 @@ SHORT = 6
 
 
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return (node for node in nodes_of(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def body_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
@@ -243,7 +263,7 @@ def short_functions_called_once() -> dict[str, list[str]]:
     """By room: private functions of at most six lines whose name stands once in their file, in a call."""
     by_room: dict[str, list[str]] = {}
     for name, tree in modules():
-        nodes = list(ast.walk(tree))
+        nodes = nodes_of(tree)
         uses = Counter(
             node.id if isinstance(node, ast.Name) else node.attr
             for node in nodes
@@ -310,7 +330,7 @@ def forwarded_to(method: ast.FunctionDef) -> str | None:
 def test_no_class_only_forwards_to_another_object() -> None:
     forwarding: set[str] = set()
     for name, tree in modules():
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.ClassDef):
                 methods = [m for m in node.body if isinstance(m, ast.FunctionDef) and not m.name.endswith("__")]
                 most = Counter(filter(None, map(forwarded_to, methods))).most_common(1)
@@ -371,7 +391,7 @@ ASSERTIONS = {"operations": 5, "handles": 12, "merge": 5, "metadata": 9}
 
 def test_invariants_are_asserted_where_rows_may_be_lost() -> None:
     counts = Counter(
-        room_of(name) for name, tree in modules() for node in ast.walk(tree) if isinstance(node, ast.Assert)
+        room_of(name) for name, tree in modules() for node in nodes_of(tree) if isinstance(node, ast.Assert)
     )
     assert {room: counts[room] for room, least in ASSERTIONS.items() if counts[room] < least} == {}
 
