@@ -32,6 +32,7 @@ _FOLDERS_OF_ONE_CASE = (
     "property",
     "fault",
     *(f"unit/{room}" for room in ("services", "operations", "index", "read", "metadata", "handles", "cli")),
+    "unit/merge/test_deletes_and_late_rows.py",
     "unit/test_wrong_arguments.py",
 )
 _NO_PARAMETERS = SimpleNamespace(params={})

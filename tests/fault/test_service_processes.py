@@ -179,6 +179,7 @@ def due(folder: str, **properties: Any) -> tuple[str, Model]:
     return uri, model
 
 
+@pytest.mark.rest
 def test_the_lease_and_the_plan_of_a_killed_process_are_taken_over(folder: str) -> None:
     uri, model = due(folder)
     slow = Runner(uri, "--once", code=SLOW)

@@ -49,6 +49,7 @@ def test_each_goes_back_to_what_the_other_saved(
     assert len(turns.instants(Action.RESTORE)) == 2 * ROUNDS
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("kind", "version", "index"), todays(CASES, 8, INTEROP))
 def test_each_takes_back_what_the_other_wrote(
     kind: str, version: int, index: str, tmp_path: Path, oracle: HudiOracle

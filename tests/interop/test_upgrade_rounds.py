@@ -152,6 +152,7 @@ def rounds(oracle: HudiOracle, table: Table, way: Way) -> None:
         looked_at(way.versions[-1])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("source", todays((6, 8), 2, INTEROP))
 def test_what_real_hudi_upgrades_comes_back(source: int, tmp_path: Path, oracle: HudiOracle) -> None:
     way = Way(MOR, Case(source, "bucket", False), (source,))

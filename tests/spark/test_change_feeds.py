@@ -11,6 +11,7 @@ import pytest
 from support.change_feed import Feed, Readers, content, create, serve
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["mor", "cow"])
 def test_a_feed_of_dataframes_gives_the_table_and_its_readers_the_sources_rows(
     kind: str, tmp_path: Path, spark: Any

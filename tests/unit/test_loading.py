@@ -123,6 +123,7 @@ def test_a_stream_that_breaks_leaves_no_table() -> None:
     assert not lakebed.exists("memory://loading/broken")
 
 
+@pytest.mark.rest
 def test_a_load_that_was_killed_does_not_stop_the_next_one(tmp_path: Path) -> None:
     script = f"""
 import os, lakebed

@@ -47,6 +47,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.rest
 def test_the_version_option_prints_the_version():
     result = CliRunner().invoke(app, ["--version"])
     assert result.output == f"lakebed {lakebed.__version__}\n"

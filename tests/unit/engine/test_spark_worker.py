@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark import cloudpickle
 
 import lakebed
@@ -61,6 +62,7 @@ def test_a_worker_without_lakebed_says_so_of_what_the_data_source_sends_it(tmp_p
     assert pa.Table.from_batches(reader.read(task)).to_pylist() == [{"id": 1}]
 
 
+@pytest.mark.rest
 def test_a_function_that_is_to_tunes_its_worker_first() -> None:
     told = "import gc; " + RUN + "; print(gc.get_freeze_count() > 0)"
     for tuning in (True, False):

@@ -220,6 +220,7 @@ def test_blocks_of_real_tables_are_read_and_written_again_byte_for_byte(table: G
             assert repr(found.to_pylist()) == repr(wanted.to_pylist())
 
 
+@pytest.mark.rest
 @pytest.mark.larger_set
 def test_no_block_of_a_real_table_is_left_to_fastavro(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing in real tables is too much for the columnar codec, and there is no other behind it."""
@@ -246,6 +247,7 @@ def test_no_block_of_a_real_table_is_left_to_fastavro(monkeypatch: pytest.Monkey
     assert taken["AVRO_DATA"] > 0
 
 
+@pytest.mark.rest
 def test_broken_records_raise_or_give_whole_rows() -> None:
     chance = random.Random(5)
     kinds = {name: kind for name, (kind, _) in MAKERS.items()}

@@ -109,6 +109,7 @@ def state(table: Table) -> list[Any]:
     return [rows, commits, places, sorted(ranges), sorted(map(repr, located.select([0, 1]).to_pylist()))]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     "words",

@@ -253,6 +253,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("case", "seed"), todays_of(list(CASES), range(4), parts=4, variable=HISTORIES))
 def test_random_merges_leave_the_same_both_ways(
     storages: tuple[MemoryStorage, MemoryStorage], case: str, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -341,6 +342,7 @@ def test_a_partial_update_reads_and_encodes_its_columns_only(storages: tuple[Mem
         assert repr(new) == repr(old | changed)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("sort", [False, True])
 def test_few_rows_at_a_time_leave_no_small_row_groups_behind(
     storages: tuple[MemoryStorage, MemoryStorage], sort: bool

@@ -65,6 +65,7 @@ def by_id(table: Table) -> dict[Any, dict[str, Any]]:
     return {row["id"]: row for row in found}
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("index", ["bucket", "simple"])

@@ -166,6 +166,7 @@ def wide(**words: Any) -> lakebed.Table:
     return table
 
 
+@pytest.mark.rest
 def test_files_are_ruled_out_by_range_then_by_filter_and_counted(engine: LocalEngine) -> None:
     table = wide()
     snapshot = snapshot_of(table)

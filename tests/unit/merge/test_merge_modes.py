@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from lakebed.table import Table
 from support.merge_model import PAYLOADS, UNAVAILABLE, Mode, Row, StoredTable
-from support.sampling import HISTORIES, todays_of
+from support.sampling import HISTORIES, rounds, todays_of
 
 SCHEMA = pa.schema(
     [
@@ -82,7 +82,7 @@ def test_random_histories_give_the_rows_of_the_model(
     chance = random.Random(f"{payload} {version}")
     table = made(f"memory://modes/{payload}{version}{sort}", payload, version, ordering, index="bucket", sort=sort)
     model = StoredTable(mode, partition="city")
-    for turn in range(8):
+    for turn in range(rounds(8, 6)):
         batch = rows(chance)
         result = table.upsert(pa.Table.from_pylist(batch, SCHEMA))
         model.upsert(batch)
@@ -104,7 +104,7 @@ def test_rows_that_move_take_along_what_the_merge_makes_of_them(
     moves = {"hoodie.record.index.update.partition.path": "true"} if index == "record" else {}
     table = made(f"memory://moves/{payload}{version}{index}", payload, version, ordering, index=index, properties=moves)
     model = StoredTable(mode, partition="city", moves=True)
-    for turn in range(6):
+    for turn in range(rounds(6, 4)):
         batch = rows(chance)
         table.upsert(pa.Table.from_pylist(batch, SCHEMA))
         model.upsert(batch)

@@ -59,6 +59,7 @@ def test_what_is_cleaned_does_not_depend_on_how_often_it_is_looked_for(
     assert looks < every / 2
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("after", [1, 2, 3, 4])
 def test_the_metadata_table_is_cleaned_however_often_it_is_compacted(after: int) -> None:
     name = uuid.uuid4().hex

@@ -39,6 +39,7 @@ def store_timeline(table: Table) -> Timeline:
     return load_timeline(storage, load_table_config(storage))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_an_index_that_was_dropped_and_built_again_lives_on(version: int, tmp_path: Path) -> None:
     table = lakebed.create(

@@ -12,6 +12,7 @@ from support.change_feed import Feed, Readers, content, create, serve, sums
 _numbers = count()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", [9, 8, 6])
 @pytest.mark.parametrize("index", ["bucket", "simple", "record"])
 @pytest.mark.parametrize("kind", ["cow", "mor"])

@@ -129,6 +129,7 @@ def test_every_file_of_a_table_is_known_by_its_name(tmp_path: Path, type_: str, 
     assert files(uri) == {}
 
 
+@pytest.mark.rest
 @pytest.mark.larger_set
 def test_every_file_that_real_hudi_writes_is_known_by_its_name() -> None:
     for table in golden_tables():

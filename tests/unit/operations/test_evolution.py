@@ -103,6 +103,7 @@ def test_there_is_no_other_rule(make: Make) -> None:
         made(make, "anything")
 
 
+@pytest.mark.rest
 def test_sizes_and_codecs_given_with_a_table_are_the_tables(make: Make) -> None:
     asked: dict[str, Any] = {"hoodie.parquet.max.file.size": 300_000, "hoodie.parquet.compression.codec": "gzip"}
     table = make(SCHEMA, partition_by=None, ordering=None, properties=asked)

@@ -70,6 +70,7 @@ def test_a_late_commit_looks_at_no_more_than_an_early_one(monkeypatch: pytest.Mo
         assert t.get([42]).to_pylist() == [{"id": 42, "ts": 42, "v": "42-42"}]
 
 
+@pytest.mark.rest
 def test_blocks_of_base_files_that_a_compaction_replaced_are_forgotten() -> None:
     BLOCKS.clear()
     with table("replaced-blocks") as t:

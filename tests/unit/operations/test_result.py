@@ -43,6 +43,7 @@ def test_a_damaged_file_does_not_keep_its_partition(make: Make) -> None:
     assert table.count() == 5
 
 
+@pytest.mark.rest
 def test_views_show_the_newest_instants_and_say_what_they_leave_out(make: Make) -> None:
     table = make(partition_by=None, properties={"hoodie.clean.automatic": False, "hoodie.archive.automatic": False})
     for n in range(60):

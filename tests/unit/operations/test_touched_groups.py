@@ -51,6 +51,7 @@ def test_an_upsert_under_a_bucket_index_parses_only_touched_groups(partitioned: 
     assert len(parsed) >= GROUPS
 
 
+@pytest.mark.rest
 def test_an_upsert_under_a_record_index_parses_only_touched_groups(parsed: list[str]) -> None:
     """Inserts look at small files as well, of which there are none."""
     table = lakebed.create("memory://touched-record", rows(0, 1, 1), key="id", index="record")

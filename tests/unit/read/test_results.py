@@ -84,6 +84,7 @@ def test_a_table_pickles_after_reads(table: Table) -> None:
     assert twin.count() == 100
 
 
+@pytest.mark.rest
 def test_a_table_of_5000_columns_is_written_scanned_and_looked_up() -> None:
     data = pa.table({"id": [1, 2], **{f"c{n}": [n, -n] for n in range(5000)}})
     wide = lakebed.create("memory://results/wide", data, key="id", index="bucket", buckets=1)

@@ -173,6 +173,7 @@ def test_reads_of_two_moments_in_turn_keep_both_views(place: str) -> None:
     assert table.scan().to_arrow()["n"].to_pylist() == [1, 1]
 
 
+@pytest.mark.rest
 def test_a_view_that_is_kept_shows_what_others_write(place: str) -> None:
     rows = pa.table({"id": ["a", "b"], "n": [1, 1]})
     reader = lakebed.create(f"memory://{place}", rows.schema, key="id", index="simple", indexes=["record_index", "n"])

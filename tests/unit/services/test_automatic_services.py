@@ -163,6 +163,7 @@ def test_a_clean_that_fails_leaves_the_write_alone(
     assert table.indexes.verify().ok
 
 
+@pytest.mark.rest
 def test_a_savepoint_stops_archival_and_keeps_its_files(bucket: Make) -> None:
     table = bucket()
     for n in range(3):
@@ -186,6 +187,7 @@ def test_a_savepoint_stops_archival_and_keeps_its_files(bucket: Make) -> None:
     assert content(table) == after(40)
 
 
+@pytest.mark.rest
 def test_pending_writes_and_replaced_files_hold_archival_back(bucket: Make) -> None:
     table = bucket(properties={"hoodie.clean.automatic": False, "hoodie.metadata.enable": False})
     for n in range(3):
@@ -232,6 +234,7 @@ def place() -> Iterator[str]:
     MemoryStorage.drop(name)
 
 
+@pytest.mark.rest
 def test_jobs_of_hudi_keep_their_tables_short_too(place: str) -> None:
     options = {
         "hoodie.table.name": "trips",

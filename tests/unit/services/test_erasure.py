@@ -246,6 +246,7 @@ def test_a_pending_clustering_of_the_rows_is_named_before_anything_is_done() -> 
     assert held(table) == {}
 
 
+@pytest.mark.rest
 def test_a_pending_clustering_of_files_that_held_the_rows_is_named_and_the_next_erasure_finishes() -> None:
     table = made("memory://erasure/clustering-later")
     expected = others(table)

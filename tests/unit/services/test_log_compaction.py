@@ -138,6 +138,7 @@ def test_a_pending_log_compaction_is_no_pending_compaction(mor: Make) -> None:
     assert content(table) == [(1, "a", "w", 9), *known[1:]]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", range(4))
 def test_random_histories_read_the_same_with_and_without(mor: Make, seed: int, make: Make) -> None:
     chance = random.Random(seed)

@@ -154,6 +154,7 @@ def test_rows_move_to_their_new_buckets_and_stay_as_they_are(make: Make, version
         check(table, model)
 
 
+@pytest.mark.rest
 def test_some_partition_paths_get_a_count_of_their_own(make: Make) -> None:
     table = filled(make)
     model = content(table)
@@ -178,6 +179,7 @@ def test_some_partition_paths_get_a_count_of_their_own(make: Make) -> None:
     check(table, upsert(table, 1))
 
 
+@pytest.mark.rest
 def test_only_buckets_that_are_too_large_are_split(make: Make) -> None:
     table = filled(make, buckets=2)
     grown = [n for n in range(1000, 3000) if numbers([n], 2) == {1}][:400]

@@ -87,6 +87,7 @@ def test_a_restore_removes_every_later_commit(make: Make, version: int, kind: st
     assert is_whole(table)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("version", "kind", "index"), [KINDS[0], KINDS[1], KINDS[5]])
 def test_the_metadata_table_is_put_right_where_it_was_compacted_since(
     make: Make, version: int, kind: str, index: str

@@ -80,6 +80,7 @@ def test_a_compaction_is_marked() -> None:
     assert read_avro_file(encode_commit(META, 9, Action.COMMIT))["compacted"] is False
 
 
+@pytest.mark.rest
 def test_many_stats_in_one_body() -> None:
     stats = {
         f"p{n}": tuple(replace(STAT, file_id=f"{n}-{i}", partition=f"p{n}") for i in range(500)) for n in range(10)

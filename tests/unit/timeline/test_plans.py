@@ -34,6 +34,7 @@ def all_bodies(ending: str) -> list[tuple[str, bytes]]:
     return [entry for name in BY_CURRENT_HUDI for entry in bodies(name, ending)]
 
 
+@pytest.mark.rest
 def test_cleans_are_encoded_as_hudi_has_them() -> None:
     plans = {path.rpartition("/")[2].split(".")[0]: body for path, body in all_bodies(".clean.requested")}
     compared = 0
