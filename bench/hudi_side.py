@@ -44,6 +44,15 @@ class HudiSide:
     def upsert(self, table: str, data: str, buckets: int) -> None:
         self._write(table, data, "upsert", buckets, "append")
 
+    def merge(self, table: str, data: str, statement: str) -> None:
+        self.spark.sql(f"CREATE TABLE IF NOT EXISTS trips USING hudi LOCATION 'file://{table}'")
+        self.spark.read.parquet(data).createOrReplaceTempView("changes")
+        self.spark.sql(statement).collect()
+
+    def forget(self) -> None:
+        """Drop the name of the table that was merged into; its files stay."""
+        self.spark.sql("DROP TABLE IF EXISTS trips")
+
     def _write(self, table: str, data: str, operation: str, buckets: int, mode: str) -> None:
         options = {
             "hoodie.table.name": "trips",
@@ -209,7 +218,7 @@ def without_statistics(index: str) -> dict[str, str]:
 
 def _start() -> Commands:
     side = HudiSide()
-    names = ("load", "upsert", "sums", "upsert_by", "point_query")
+    names = ("load", "upsert", "merge", "forget", "sums", "upsert_by", "point_query")
     names += ("frame", "mor_load", "mor_upsert", "mor_read", "mor_compact", "cluster", "clean", "archive")
     return {name: getattr(side, name) for name in names}
 

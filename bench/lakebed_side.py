@@ -77,6 +77,13 @@ class LakebedSide:
         rows = self.spark.read.parquet(data)
         return dict(lakebed.open(table, spark=self.spark).upsert(rows).seconds)
 
+    def merge(self, table: str, data: str, statement: str) -> str:
+        self.spark.read.parquet(data).createOrReplaceTempView("changes")
+        return str(lakebed.sql(statement, spark=self.spark, tables={"trips": table}))
+
+    def forget(self) -> None:
+        """The session has no name for a table."""
+
     def sums(self, table: str) -> list[Any]:
         rows = lakebed.open(table, spark=self.spark).scan().to_spark()
         return list(rows.selectExpr("count(*)", "sum(ts)", "count(distinct id)").collect()[0])
@@ -184,6 +191,8 @@ def _start() -> Commands:
     side = LakebedSide()
     names = ("load", "upsert", "sums", "count_only", "spark_write", "scan", "scan_files", "files", "upsert_by")
     names += (
+        "merge",
+        "forget",
         "frame",
         "collect",
         "mor_load",

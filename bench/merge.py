@@ -1,6 +1,7 @@
 """MERGE by key in this process: lakebed's merge beside its upsert of the same rows, and beside the merges of others.
 
     python bench/merge.py                       10,000 rows into 1,000,000, every side, three rounds
+    python bench/merge.py --only merge lance    beside Lance, which `pip install pylance` brings
     python bench/merge.py --rows 300000 --into 3000000 --only merge upsert
 
 CPU seconds of this process, the median of the rounds, each on a table of its own that is loaded beforehand. The sides
@@ -107,6 +108,15 @@ def iceberg_upsert(folder: Path, stored: pa.Table, rows: pa.Table) -> Callable[[
     return lambda: table.upsert(rows, join_cols=["id"])
 
 
+def lance_merge(folder: Path, stored: pa.Table, rows: pa.Table) -> Callable[[], Any]:
+    import lance  # pip install pylance
+
+    dataset = lance.write_dataset(stored, str(folder))
+    dataset.create_scalar_index("id", "BTREE")
+    merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+    return lambda: merge.execute(rows)
+
+
 SIDES: Mapping[str, Side] = {
     "upsert": lakebed_upsert("cow"),
     "merge": lakebed_merge("cow"),
@@ -116,6 +126,7 @@ SIDES: Mapping[str, Side] = {
     "merge of sums, merge-on-read": lakebed_sum("mor"),
     "deltalake": delta_merge,
     "pyiceberg": iceberg_upsert,
+    "lance": lance_merge,
 }
 
 
@@ -134,7 +145,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--into", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="*", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--only", nargs="*", choices=SIDES, default=[name for name in SIDES if name != "lance"])
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     stored = rows_of(np.random.default_rng(1).permutation(given.into), 1)

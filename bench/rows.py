@@ -29,10 +29,11 @@ class Inputs:
     columns: tuple[str, ...]
 
 
-def make_inputs(folder: Path, rows: int, columns: int, small: int) -> Inputs:
-    """Write the inputs: `rows` to load, a tenth as many to upsert (14 of 15 known keys), 1,000 a small upsert."""
+def make_inputs(folder: Path, rows: int, columns: int, small: int, upsert_rows: int | None = None) -> Inputs:
+    """Write the inputs: `rows` to load, `upsert_rows` or a tenth as many to upsert (14 of 15 known keys), 1,000 a small
+    upsert."""
     rng = np.random.default_rng(_SEED)
-    upserted = rows // 10
+    upserted = rows // 10 if upsert_rows is None else upsert_rows
     new = upserted // 15
     keys = _keys(rng, rows + new + 50 * small)
     base, fresh = keys.slice(0, rows), keys.slice(rows, new)

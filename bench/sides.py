@@ -90,6 +90,15 @@ def floor_side(logs: Path) -> Side:
     return Side("floor", "floor_side.py", logs / "floor.log")
 
 
+def delta_side(logs: Path) -> Side:
+    """Delta Lake on Spark, in real Hudi's environment: its PySpark, and Delta's package, which Spark resolves."""
+    sys.path.insert(0, str(_HERE.parent / "tests"))
+    from oracle.environment import oracle_environment
+
+    found = oracle_environment()
+    return Side("delta", "delta_side.py", logs / "delta.log", str(found.python), BENCH_IVY=str(found.ivy))
+
+
 def hudi_side(logs: Path) -> Side:
     """Real Hudi in the environment that the interop tests use too; fetched where it is not there yet."""
     sys.path.insert(0, str(_HERE.parent / "tests"))
