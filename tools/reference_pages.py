@@ -52,6 +52,8 @@ _READS = (
     ("lakebed.read.dataset", "TableDataset", ("schema", "scan", "scanner", "to_table", "to_batches", "count_rows")),
 )
 _VIEWS = (
+    ("lakebed.table_consumers", "ConsumersView"),
+    ("lakebed.table_consumers", "ConsumerState"),
     ("lakebed.table_indexes", "IndexesView"),
     ("lakebed.table_indexes", "SkewView"),
     ("lakebed.table_views", "TimelineView"),
@@ -72,7 +74,7 @@ def api_page() -> str:
     )
     for module, name, shown in _READS:
         parts += _class(_named(module, name), shown)
-    parts.append("\n## Views\n\n`Table.indexes`, `timeline` and `files` give these; each prints as a table.\n")
+    parts.append("\n## Views\n\n`Table.consumers`, `indexes`, `timeline` and `files` give these; each prints as a table.\n")
     for module, name in _VIEWS:
         parts += _class(_named(module, name))
     parts.append(

@@ -71,6 +71,11 @@ class InvalidOption(LakebedError):
     exit_code = 5
 
 
+class CheckpointBehind(InvalidOption):
+    """A stream or consumer would go on from commits that are archived or cleaned. `context["checkpoint"]` is the first
+    start from which every change can be read; empty where there is none."""
+
+
 class UnsupportedFeature(LakebedError):
     """The table or the request uses something lakebed does not do; nothing was changed."""
 

@@ -42,6 +42,7 @@ from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
 from lakebed.read import lookup
 from lakebed.read.bucket_join import BucketJoin
 from lakebed.read.cdc import ChangeLog, Images
+from lakebed.read.commit_feed import BatchLimits
 from lakebed.read.incremental import Changes, When, in_local_zone, refuse_outside, resolve_as_of
 from lakebed.read.plan import data_columns
 from lakebed.read.reopening import read_again
@@ -65,6 +66,7 @@ from lakebed.services.upgrade import VersionChange, downgrade, upgrade
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import Storage
 from lakebed.table_columns import ColumnsView
+from lakebed.table_consumers import BatchRequest, ConsumersView, Consumption
 from lakebed.table_indexes import IndexesView
 from lakebed.table_merge import Merge
 from lakebed.table_views import FilesView, TimelineView, table_html
@@ -218,6 +220,16 @@ class Table:
         ['id', 'city', 'fare', 'ts']
         """
         return ColumnsView(self)
+
+    @property
+    def consumers(self) -> ConsumersView:
+        """The table's named consumers with their positions and lags: iterable, and printed as a table. Its methods
+        list, get, start, move and delete them.
+
+        >>> len(t.consumers)
+        0
+        """
+        return ConsumersView(self)
 
     @property
     def indexes(self) -> IndexesView:
@@ -657,6 +669,38 @@ class Table:
             self._spark,
             worker_tuning=self._worker_tuning,
         )
+
+    def consume(
+        self,
+        name: str,
+        *,
+        cdc: bool = False,
+        start: When = "earliest",
+        max_commits: int | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        images: Images = "rows",
+    ) -> Consumption:
+        """The next batch of a named consumer, as a context manager. Its position is recorded in the table.
+
+        The block gets the rows written since the last batch, as `changes` returns them, or with `cdc` the changes, as
+        `cdc` returns them; `.start` and `.end` are the batch's positions. The position moves when the block ends
+        without an error. A new consumer begins at `start`: `earliest`, `latest`, a checkpoint, an instant or a time. A
+        batch has at most `max_commits` commits (None: all). From the beginning it is the table as of its end.
+
+        Cleaning and archival retain what the consumer has not read, for at most `lakebed.consumers.max_lag` seconds.
+        Raises `CheckpointBehind` where something of the batch was cleaned or archived after that; its message names the
+        first usable position. Raises `CommitConflict` where another process has moved the consumer meanwhile.
+
+        >>> with t.consume("daily") as batch:
+        ...     batch.to_arrow().num_rows
+        3
+        >>> with t.consume("daily") as batch:
+        ...     batch.to_arrow().num_rows
+        0
+        """
+        limits = BatchLimits(commits=max_commits)
+        return Consumption(self, name, BatchRequest(start, cdc, limits, columns, filter, images))
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys as an Arrow table. The index finds them, without a Spark job; missing keys give no

@@ -14,7 +14,13 @@ from lakebed.table import Table
 from support.documented_examples import FLAGS, PAGES_WITH_SPARK, ROOT, examples_of
 
 # Their examples use the table `t` of the docstring of `Table`.
-_OF_TABLE = ("lakebed.table", "lakebed.table_columns", "lakebed.table_indexes", "lakebed.table_views")
+_OF_TABLE = (
+    "lakebed.table",
+    "lakebed.table_columns",
+    "lakebed.table_consumers",
+    "lakebed.table_indexes",
+    "lakebed.table_views",
+)
 
 
 def _modules() -> list[str]:
@@ -56,6 +62,7 @@ _PAGES = [
     ("docs/merging.md", 8),
     ("docs/compaction.md", 9),
     ("docs/changes.md", 6),
+    ("docs/streaming.md", 10),
     ("docs/concurrency.md", 6),
     ("docs/cow_or_mor.md", 4),
     ("docs/partition_ttl.md", 5),

@@ -21,7 +21,7 @@ FACES = ("cli", "spark_source", "api.py", *(path.name for path in SOURCE.glob("t
 ENGINES = frozenset({"LocalEngine", "SparkEngine"})
 MOST_LINES = 700
 # The one public object, with a docstring and an example for each of its methods.
-LONGER = {"table.py": 1200}
+LONGER = {"table.py": 1260}
 # Without the signature and the docstring.
 MOST_BODY_LINES = 70
 
@@ -239,7 +239,7 @@ MANY_PARAMETERS = {
     "read": 5,
     "services": 2,
     "slices": 4,
-    "table.py": 6,
+LONGER = {"table.py": 1260}
     "table_indexes.py": 2,
     "timeline": 1,
 }

@@ -51,6 +51,7 @@ ODD = frozenset(
     ]
 )
 ALLOWED = {
+    "CheckpointBehind": "a checkpoint that is older than what is retained",
     "place": "the step of a write that gives rows their file groups",
     "place_in_one": "the same",
     "tell": "a method of Python's files",

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated, Any, Concatenate, ParamSpec, Protocol
 
 import typer
@@ -84,3 +88,23 @@ def table_command(
         return command
 
     return command_of
+
+
+@contextmanager
+def stopped_by_signals(stop: threading.Event) -> Generator[None]:
+    """In the block the first SIGTERM or SIGINT sets `stop`, the next one interrupts."""
+
+    def asked(_signal: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+        yield
+        return
+    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

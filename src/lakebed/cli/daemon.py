@@ -5,14 +5,12 @@ while nothing is due, the state of each table.
 from __future__ import annotations
 
 import json
-import signal
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Annotated
 
 import typer
@@ -22,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 import lakebed
-from lakebed.cli.command import DryRun, WriteOptions
+from lakebed.cli.command import DryRun, WriteOptions, stopped_by_signals
 from lakebed.cli.output import Form, Output, StorageOptions, pairs
 from lakebed.errors import LakebedError
 from lakebed.services.daemon import ServiceEvent
@@ -126,7 +124,7 @@ def run(
     first: Exception | None = None
     counts: Counter[str] = Counter()
     busy: set[str] = set()
-    with _stopped_by_signals(stop), ServicesView(uris) as view:
+    with stopped_by_signals(stop), ServicesView(uris) as view:
         for event in lakebed.run_services(
             uris,
             once=once,
@@ -150,23 +148,3 @@ def run(
         typer.echo(f"{count_text(len(set(uris)), 'table')}: {', '.join(parts)}{left}; nothing was due on {idle}")
     if first is not None and (once or dry_run):
         raise typer.Exit(first.exit_code if isinstance(first, LakebedError) else 1)
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Generator[None]:
-    """In the block the first SIGTERM or SIGINT sets `stop`, the next one interrupts."""
-
-    def asked(_signal: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
-        yield
-        return
-    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -43,6 +43,9 @@ EXAMPLES = {
     "columns widen": ("columns widen trips stops bigint",),
     "columns comment": ("columns comment trips fare 'in euro'",),
     "columns move": ("columns move trips ts --after id",),
+    "consumers list": ("consumers list trips",),
+    "consumers reset": ("consumers reset trips daily 20260131120000000", "consumers reset trips daily latest"),
+    "consumers delete": ("consumers delete trips daily",),
     "services run": ("services run trips s3://lake/people --interval 30", "services run trips --once"),
     "options list": ("options list --contains clean --verdict implemented",),
     "options show": ("options show hoodie.index.type",),
@@ -54,7 +57,10 @@ EXAMPLES = {
     "count": ("count trips --filter \"city = 'Oslo'\"",),
     "get": ("get trips t1 t2", "get trips id:42,day:7"),
     "locate": ("locate trips t1",),
-    "changes": ("changes trips --start 20260131120000000 --output ndjson",),
+    "changes": (
+        "changes trips --start 20260131120000000 --output ndjson",
+        "changes trips --consumer daily --cdc --follow --output ndjson",
+    ),
     "cdc": ("cdc trips --start 20260131120000000 --output json",),
     "load": (
         "load trips rows.parquet --key id --partition-by city,day",

@@ -13,7 +13,7 @@ _CALL = re.compile(r"\bt\.\w+(?:\.\w+)?\([^()]*\)")
 # Groups of commands with another name, and the option that the first argument of a call is.
 _GROUPS = {"indexes": "index"}
 _FIRST_ARGUMENT = {"repair": "--part", "delete_savepoint": "--delete"}
-_COMMANDS = {"delete_savepoint": "savepoint"}
+_COMMANDS = {"delete_savepoint": "savepoint", "consumers.move": "consumers.reset"}
 
 
 def as_commands(hint: str, app: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import columns, daemon, indexes, options, rows, services, sql, tables
+from lakebed.cli import columns, consumers, daemon, indexes, options, rows, services, sql, tables
 from lakebed.cli.examples import add_examples
 from lakebed.cli.hints import as_commands
 from lakebed.errors import LakebedError
@@ -49,6 +49,7 @@ app.add_typer(tables.timeline_app, name="timeline")
 app.add_typer(tables.files_app, name="files")
 app.add_typer(indexes.app, name="index")
 app.add_typer(columns.app, name="columns")
+app.add_typer(consumers.app, name="consumers")
 app.add_typer(daemon.app, name="services")
 app.add_typer(options.app, name="options")
 _ROWS = (

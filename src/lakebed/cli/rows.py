@@ -12,6 +12,7 @@ import typer
 
 import lakebed
 from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result, table_command
+from lakebed.cli.consumers import Following
 from lakebed.cli.output import (
     Delimiter,
     Form,
@@ -180,10 +181,46 @@ def changes(
     columns: Columns = None,
     filter_by: Filter = None,
     limit: Limit = None,
+    consumer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Go on where this consumer is, and move it when the rows are printed. A new one begins at --start.",
+        ),
+    ] = None,
+    cdc: Annotated[
+        bool, typer.Option("--cdc", help="Inserts, updates and deletes, with the rows before and after.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="With --consumer: wait for further commits, until it is stopped.")
+    ] = False,
+    max_commits: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="With --consumer: at most so many commits a batch.")
+    ] = None,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.0, help="With --follow: seconds between two looks.")
+    ] = 1.0,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Rows written since a checkpoint; the next checkpoint goes to standard error (this one where rows are left)."""
+    """Rows written since a checkpoint; the next checkpoint goes to standard error (this one where rows are left). With
+    --consumer the position is recorded in the table: it moves after the rows are printed, all of them."""
+    if consumer is not None:
+        if end is not None or limit is not None:
+            raise typer.BadParameter("a consumer reads whole commits: give --max-commits", param_hint="--consumer")
+        step = interval if follow else None
+        given = names(columns)
+        Following(consumer, cdc, start, given, filter_by, max_commits, output, step).run(
+            open_table(uri, storage_option)
+        )
+        return
+    if follow or max_commits is not None:
+        raise typer.BadParameter("it needs --consumer, whose position it records", param_hint="--follow")
+    if cdc:
+        if filter_by is not None:
+            raise typer.BadParameter("changes with --cdc take no filter", param_hint="--filter")
+        _show_changes(uri, start, end, columns, limit, output, storage_option)
+        return
     found = open_table(uri, storage_option).changes(start, end, columns=names(columns), filter=filter_by)
     cut = _show_some(found, limit, output)
     # a checkpoint covers all rows before it: if some were not printed, the next read begins where this one did
@@ -203,6 +240,18 @@ def cdc(
 ) -> None:
     """Inserts, updates and deletes since a checkpoint, with the rows before and after; the next checkpoint goes to
     standard error (this one where changes are left)."""
+    _show_changes(uri, start, end, columns, limit, output, storage_option)
+
+
+def _show_changes(
+    uri: str,
+    start: str,
+    end: str | None,
+    columns: list[str] | None,
+    limit: int | None,
+    output: Form,
+    storage_option: list[str] | None,
+) -> None:
     images = "rows" if output in (Form.JSON, Form.NDJSON) else "json"
     found = open_table(uri, storage_option).cdc(start, end, columns=names(columns), images=images)
     cut = _show_some(found, limit, output)

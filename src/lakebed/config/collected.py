@@ -21,6 +21,7 @@ from lakebed.config.settings import (
     CleaningSettings,
     ClusteringSettings,
     CompactionSettings,
+    ConsumerSettings,
     FileSizingSettings,
     HBaseSettings,
     IndexSettings,
@@ -58,6 +59,7 @@ class Options:
     clustering: ClusteringSettings = field(default_factory=ClusteringSettings)
     partition_ttl: PartitionTtlSettings = field(default_factory=PartitionTtlSettings)
     file_sizing: FileSizingSettings = field(default_factory=FileSizingSettings)
+    consumers: ConsumerSettings = field(default_factory=ConsumerSettings)
     retries: RetrySettings = field(default_factory=RetrySettings)
 
 
@@ -106,6 +108,7 @@ class CollectedSettings:
             clustering=self._clustering(),
             partition_ttl=PartitionTtlSettings(**self._group("partition_ttl")),
             file_sizing=FileSizingSettings(**self._group("file_sizing")),
+            consumers=ConsumerSettings(**self._group("consumers")),
             retries=RetrySettings(**self._group("retries")),
             # one word on the metadata table for writes and reads
             read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),

@@ -286,7 +286,16 @@ _EXTRAS = (
     ("hbase.transport", "thrift", "happybase", "hbase"),
 )
 _HBASE_TRANSPORT = "lakebed.index.hbase.transport"
-_SERVICES = ("compaction.", "cleaning.", "archival.", "clustering.", "partition_ttl.", "file_sizing.", "retries.")
+_SERVICES = (
+    "compaction.",
+    "cleaning.",
+    "archival.",
+    "clustering.",
+    "partition_ttl.",
+    "file_sizing.",
+    "consumers.",
+    "retries.",
+)
 # To run a service within the write and to leave it to another job are two answers to one question.
 _EITHER = (
     {"hoodie.compact.inline", "hoodie.compact.schedule.inline"},

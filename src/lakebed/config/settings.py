@@ -275,6 +275,13 @@ class FileSizingSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """For how many seconds cleaning and archival retain the commits that a named consumer has not read."""
+
+    max_lag: int = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
 class RetrySettings:
     """How often a write that lost against a concurrent one is run again."""
 

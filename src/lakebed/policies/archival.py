@@ -102,6 +102,13 @@ def before_savepoint(instants: Iterable[Instant]) -> ArchivalLimit | None:
     return ArchivalLimit(first.time, "it has a savepoint") if first else None
 
 
+def before_unread(commits: Sequence[Instant], unread: Instant, reason: str) -> ArchivalLimit:
+    """The last commits before one that a consumer has not read stay, and all after them: the one from which on cleaning
+    retains everything, and the one before."""
+    earlier = [i.time for i in commits if i.time < unread.time]
+    return ArchivalLimit(earlier[-2] if len(earlier) > 1 else "", reason)
+
+
 def plan_archival(
     commits: Sequence[Instant],
     completed: Sequence[Instant],

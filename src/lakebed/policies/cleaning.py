@@ -33,11 +33,14 @@ class Protected:
       the files of a commit that was requested before it and completed after it was made.
     - `planned`: by file group the instant of the slice that a pending compaction or log compaction works on; that one
       and newer ones stay. With "" the whole file group does.
+    - `unread`: the oldest commit that a consumer has not read. What it and later commits see stays, as under a policy
+      that retains commits from it on.
     """
 
     savepointed: Collection[str] = frozenset()
     saved: Collection[str] = frozenset()
     planned: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
+    unread: Instant | None = None
 
 
 def retain_commits(commits: Sequence[Instant], pending: Iterable[Instant], count: int) -> Retention | None:
@@ -140,14 +143,15 @@ def _expired(
 ) -> Iterator[SliceFiles]:
     planned = protected.planned.get(group.id)
     replacement = replaced.get(group.id)
-    if replacement is not None:
-        by_versions = retention.policy is CleaningPolicy.KEEP_LATEST_FILE_VERSIONS
-        is_over = by_versions or _is_before(replacement.time, retention)
-        expired = list(group.slices) if is_over else []
-    elif retention.policy is CleaningPolicy.KEEP_LATEST_FILE_VERSIONS:
-        expired = _beyond_versions(group.slices, retention.versions, planned)
+    if retention.policy is not CleaningPolicy.KEEP_LATEST_FILE_VERSIONS:
+        expired = _before_commit(group, retention, replacement)
+    elif replacement is not None:
+        expired = list(group.slices)
     else:
-        expired = _unseen(group.slices, retention)
+        expired = _beyond_versions(group.slices, retention.versions, planned)
+    if protected.unread is not None:
+        as_read = _before_commit(group, replace(retention, earliest=protected.unread), replacement)
+        expired = [part for part in expired if part in as_read]
     saved = [time for time in protected.saved if replacement is None or replacement.time > time]
     shown = {max((part.instant for part in group.slices if part.instant <= time), default="") for time in saved}
     for part in expired:
@@ -155,6 +159,13 @@ def _expired(
             continue
         if not any(file.path in protected.savepointed for file in part.files):
             yield part
+
+
+def _before_commit(group: GroupSlices, retention: Retention, replacement: Instant | None) -> list[SliceFiles]:
+    """Slices that the earliest commit and later ones do not see."""
+    if replacement is None:
+        return _unseen(group.slices, retention)
+    return list(group.slices) if _is_before(replacement.time, retention) else []
 
 
 def _unseen(slices: Sequence[SliceFiles], retention: Retention) -> list[SliceFiles]:

@@ -265,6 +265,11 @@ class TableConfig:
         return self.table_type == "mor" and has_completion_times(self.version)
 
     @cached_property
+    def has_consumers(self) -> bool:
+        """Whether the table has named consumers, or had some."""
+        return self._flag("lakebed.consumers", default=False)
+
+    @cached_property
     def cdc_enabled(self) -> bool:
         return self._flag("hoodie.table.cdc.enabled", default=False)
 

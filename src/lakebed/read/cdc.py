@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import parallelism, require_spark
 from lakebed.engine.spark_worker import for_workers
-from lakebed.errors import CorruptFile, InvalidOption
+from lakebed.errors import CheckpointBehind, CorruptFile, InvalidOption
 from lakebed.filters.text import resolve_columns
 from lakebed.format.data_block import AFTER, BEFORE, OP, TIME
 from lakebed.format.file_names import parse_base_file, parse_log_file
@@ -47,6 +47,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once, parallel_map
 from lakebed.timeline.bodies.plans import planned_clustering
+from lakebed.timeline.consumers import SERVICE_OPERATIONS
 from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import Lines, count_text
@@ -54,8 +55,6 @@ from lakebed.wording import Lines, count_text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# What changes no row: these operations rewrite rows that other commits changed.
-_SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 # Files that are asked for at a time.
 _HEADS = 16
 CDC_ENABLED = "hoodie.table.cdc.enabled"
@@ -77,7 +76,7 @@ def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitR
         active = snapshot.commits
         oldest = _position(active[0], snapshot.config.version) if active else ""
         first = first_readable(snapshot, active, max(oldest, found.archived_to)) if active else ""
-        raise InvalidOption(
+        raise CheckpointBehind(
             f"changes of table {snapshot.config.name!r} from {found.start or 'the beginning'} on are not known: some"
             " of these commits are archived",
             hint=f"read a snapshot, then go on from {first or 'its end'}, the first start whose changes are all there;"
@@ -92,7 +91,7 @@ def plan_changes(snapshot: Snapshot, commits: CommitRange) -> tuple[ChangeSource
     instants = commits.commits
     found: list[ChangeSource] = []
     for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
-        if meta.operation not in _SERVICES and instant.action is not Action.COMPACTION:
+        if meta.operation not in SERVICE_OPERATIONS and instant.action is not Action.COMPACTION:
             found += _Commit(snapshot, instant, meta).sources()
     return tuple(found)
 
@@ -102,7 +101,7 @@ def first_readable(snapshot: Snapshot, commits: Sequence[Instant], least: str = 
     found = least
     instants = [i for i in commits if _position(i, snapshot.config.version) > least]
     for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
-        if meta.operation in _SERVICES or instant.action is Action.COMPACTION:
+        if meta.operation in SERVICE_OPERATIONS or instant.action is Action.COMPACTION:
             continue
         if not _is_readable(snapshot, instant, meta):
             found = max(found, _position(instant, snapshot.config.version))
@@ -358,6 +357,11 @@ class ChangeLog(Results):
         for made in ("range", "image_schema", "sources", "jobs"):
             self.__dict__.pop(made, None)
         return True
+
+    @property
+    def start(self) -> str:
+        """The checkpoint that these changes come after; empty for the beginning."""
+        return self.range.start
 
     @property
     def end(self) -> str:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import CorruptFile, InvalidOption
+from lakebed.errors import CheckpointBehind, CorruptFile
 from lakebed.format.data_block import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE, open_data_block
 from lakebed.format.delete_block import decode_deletes
 from lakebed.format.hashes import plain_strings
@@ -315,9 +315,9 @@ class ChangeSource:
         return file_slice.size if file_slice is not None else 0
 
 
-def cleaned_error(what: str, instant: str, checkpoint: str = "") -> InvalidOption:
+def cleaned_error(what: str, instant: str, checkpoint: str = "") -> CheckpointBehind:
     """A file with the changes of a commit was cleaned; `checkpoint` is the first start that can be read."""
-    return InvalidOption(
+    return CheckpointBehind(
         f"the changes of commit {instant} are not known any more: {what} is not there, it was cleaned",
         hint=f"read a snapshot, then go on from {checkpoint or instant}; hoodie.clean.commits.retained sets for how"
         " many commits files stay",

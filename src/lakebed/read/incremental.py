@@ -157,9 +157,9 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
     by_completion = has_completion_times(snapshot.config.version)
     low = _bound(snapshot, start, "start")
     high = None if end is None else _bound(snapshot, end, "end")
-    active = [(_position(i, by_completion), i) for i in snapshot.commits]
+    active = [(position_of(i, by_completion), i) for i in snapshot.commits]
     archived = _archived(snapshot, low, [p for p, _ in active], by_completion)
-    if not by_completion and (hole := _first_pending(snapshot)) is not None:
+    if not by_completion and (hole := first_pending(snapshot)) is not None:
         active = [(p, i) for p, i in active if i.time < hole]
     chosen = [(p, i) for p, i in (*archived, *active) if p > low and (high is None or p <= high)]
     old = {i.time for _, i in archived}
@@ -184,7 +184,7 @@ def _archived(snapshot: Snapshot, low: str, active: Sequence[str], by_completion
     known = {i.time for i in (*snapshot.commits, *timeline.pending)}
     last = timeline.latest_time
     return [
-        (_position(i, by_completion), i)
+        (position_of(i, by_completion), i)
         for i in timeline.archived().instants
         if i.is_completed and i.action in COMMIT_ACTIONS and i.time not in known and (not active or i.time <= last)
     ]
@@ -198,11 +198,13 @@ def _may_be_archived(snapshot: Snapshot, low: str) -> bool:
     return compaction is None or low < without_suffix(compaction.time)
 
 
-def _position(instant: Instant, by_completion: bool) -> str:
+def position_of(instant: Instant, by_completion: bool) -> str:
+    """The place of a completed commit in ranges: its completion time, else its requested time."""
     return (instant.completion_time or instant.time) if by_completion else instant.time
 
 
-def _first_pending(snapshot: Snapshot) -> str | None:
+def first_pending(snapshot: Snapshot) -> str | None:
+    """The requested time of the first pending commit, None without one: on version 6 no range of commits passes it."""
     return next(
         (
             i.time
@@ -222,7 +224,7 @@ def _bound(snapshot: Snapshot, when: When, name: str) -> str:
             return ""
         if text.isdigit():
             instant = next((i for i in snapshot.commits if i.time == text), None) or _archived_commit(snapshot, text)
-            return text if instant is None else _position(instant, has_completion_times(snapshot.config.version))
+            return text if instant is None else position_of(instant, has_completion_times(snapshot.config.version))
     return to_instant_time(when, snapshot.config.timezone, what=name)
 
 
@@ -285,6 +287,11 @@ class Changes(Scan):
         return True
 
     @property
+    def start(self) -> str:
+        """The checkpoint that these rows come after; empty for the beginning."""
+        return self.range.start
+
+    @property
     def end(self) -> str:
         """The checkpoint after these rows: give it as `start` to read what comes next."""
         return self.range.end
@@ -293,7 +300,7 @@ class Changes(Scan):
     def _view(self) -> tuple[Snapshot, tuple[FileSlice, ...], bool]:
         """The view that the rows are read from, its file slices that can hold some, and whether it is that of the last
         commit."""
-        return _slices(self._newest, self.range)
+        return slices_of_range(self._newest, self.range)
 
     @property
     def reader(self) -> SliceReader:
@@ -324,7 +331,9 @@ class Changes(Scan):
         return Lines("\n".join([head, *lines, f"  commits     {len(commits.commits)} in {span}"]))
 
 
-def _slices(newest: Snapshot, commits: CommitRange) -> tuple[Snapshot, tuple[FileSlice, ...], bool]:
+def slices_of_range(newest: Snapshot, commits: CommitRange) -> tuple[Snapshot, tuple[FileSlice, ...], bool]:
+    """The view that the rows of a range are read from, its file slices that can hold some, and whether it is that of
+    the last commit: it is the newest one where files or commits of the range are missing."""
     if not commits.commits:
         return newest, (), True
     first = commits.commits[0].time

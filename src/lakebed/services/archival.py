@@ -19,18 +19,21 @@ from lakebed.policies.archival import (
     before_pending,
     before_savepoint,
     before_uncleaned,
+    before_unread,
     is_archival_due,
     plan_archival,
 )
 from lakebed.policies.cleaning import Retention
 from lakebed.policies.compaction import last_compaction
 from lakebed.services.cleaning import retention_of
+from lakebed.services.consumers import needs_of_consumers
 from lakebed.services.driver import Service, ServiceState
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.listing import list_metadata, list_table
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.timeline.archive_writer import archive as move
 from lakebed.timeline.bodies.plans import CleaningPolicy
+from lakebed.timeline.consumers import ConsumerNeed
 from lakebed.timeline.history import last_clean
 from lakebed.timeline.instants import completes_as, without_suffix
 from lakebed.timeline.timeline import COMMITS, Timeline
@@ -86,7 +89,8 @@ class Archival(Service[ArchivalResult]):
         bounds = bounds_of(state.timeline, state.commits, settings)
         if not is_archival_due(state.commits, bounds):
             return None
-        if not plan_archival(state.commits, (), bounds, limits_by_timeline(state.timeline, settings)).commits:
+        needs = needs_of_consumers(state.timeline, settings.consumers, state.now)
+        if not plan_archival(state.commits, (), bounds, limits_by_timeline(state.timeline, settings, needs)).commits:
             return None
         state.reload()
         found = planned_archival(state.context.opened, settings).commits
@@ -145,14 +149,19 @@ def planned_archival(snapshot: Snapshot, settings: Options) -> ArchivalPlan:
     bounds = bounds_of(timeline, timeline.commits, settings)
     if not is_archival_due(timeline.commits, bounds):
         return ArchivalPlan()
-    limits = [*limits_by_timeline(timeline, settings), _limit_by_metadata(snapshot)]
+    needs = needs_of_consumers(timeline, settings.consumers, timeline.latest_time)
+    limits = [*limits_by_timeline(timeline, settings, needs), _limit_by_metadata(snapshot)]
     plan = plan_archival(timeline.commits, timeline.completed, bounds, limits)
     hidden = next(_hidden(snapshot, plan.commits), None)
     return plan_archival(timeline.commits, timeline.completed, bounds, [*limits, hidden]) if hidden else plan
 
 
-def limits_by_timeline(timeline: Timeline, settings: Options) -> Iterator[ArchivalLimit | None]:
-    """What must stay, by the timeline alone."""
+def limits_by_timeline(
+    timeline: Timeline, settings: Options, needs: Sequence[ConsumerNeed]
+) -> Iterator[ArchivalLimit | None]:
+    """What must stay, by the timeline and what consumers have not read."""
+    if needs:
+        yield before_unread(timeline.commits, needs[0].commit, str(needs[0]))
     yield before_pending(timeline.commits, (i for i in timeline.pending if completes_as(i.action) in COMMITS))
     if timeline.config.table_type == "mor" and settings.compaction.trigger in ("NUM_COMMITS", "NUM_AND_TIME"):
         yield before_due_compaction(timeline.instants, settings.compaction.delta_commits)

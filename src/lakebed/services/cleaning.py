@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -31,6 +31,7 @@ from lakebed.policies.cleaning import (
     superseded_partitions,
 )
 from lakebed.progress import progress
+from lakebed.services.consumers import needs_of_consumers
 from lakebed.services.driver import (
     NothingToDo,
     PlannedService,
@@ -45,14 +46,17 @@ from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import delete_files
 from lakebed.timeline.bodies.plans import (
+    RETAINED_FOR,
     CleaningPolicy,
     CleanPlan,
     clean_files,
     compaction_operations,
     encode_clean_metadata,
     encode_clean_plan,
+    retained_text,
 )
 from lakebed.timeline.bodies.rollback import decode_action, savepointed_paths
+from lakebed.timeline.consumers import ConsumerNeed
 from lakebed.timeline.file_slices import all_slices
 from lakebed.timeline.history import Clean, last_clean
 from lakebed.timeline.instants import completes_as, format_time, parse_time
@@ -66,25 +70,58 @@ _HOLDS = (*COMMITS, Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, 
 
 @dataclass(frozen=True)
 class CleanCandidates:
-    """What a clean may find: what it keeps, and the partition paths that it looks at (None: all)."""
+    """What a clean may find: what it keeps, the partition paths that it looks at (None: all), and what consumers need
+    of more than it would keep without them."""
 
     retention: Retention
     partitions: frozenset[str] | None
+    needs: tuple[ConsumerNeed, ...] = ()
 
 
 def find_cleanable(
-    timeline: Timeline, commits: Sequence[Instant], settings: CleaningSettings, now: str, *, when_due: bool
+    timeline: Timeline,
+    commits: Sequence[Instant],
+    settings: CleaningSettings,
+    now: str,
+    *,
+    when_due: bool,
+    needs: Sequence[ConsumerNeed] = (),
 ) -> CleanCandidates | NothingToDo:
-    """What there may be to clean after these completed commits, or why there is nothing; `now` is an instant time.
+    """What there may be to clean after these completed commits, or why there is nothing; `now` is an instant time,
+    `needs` is what consumers have not read.
 
     With `when_due` only where there are commits enough since the last clean, and a commit left files to clean.
     """
+    found = _find_cleanable(timeline, commits, settings, now, (), when_due=when_due)
+    if isinstance(found, NothingToDo) or not needs:
+        return found
+    earliest = found.retention.earliest
+    holding = tuple(need for need in needs if earliest is None or need.commit.time < earliest.time)
+    if not holding:
+        return found
+    retained = (
+        found if earliest is None else _find_cleanable(timeline, commits, settings, now, needs, when_due=when_due)
+    )
+    if isinstance(retained, NothingToDo):
+        return NothingToDo(f"nothing to clean: {holding[0]}, and lakebed.consumers.max_lag is not over")
+    return replace(retained, needs=holding)
+
+
+def _find_cleanable(
+    timeline: Timeline,
+    commits: Sequence[Instant],
+    settings: CleaningSettings,
+    now: str,
+    needs: Sequence[ConsumerNeed],
+    *,
+    when_due: bool,
+) -> CleanCandidates | NothingToDo:
     check_filters(settings)
     last = last_clean(timeline)
     since = sum(i.time > last.time for i in commits) if last else len(commits)
     if when_due and since < settings.trigger_commits:
         return NothingToDo(f"no clean is due: {since} of {settings.trigger_commits} commits since the last one")
-    retention = retention_of(timeline, commits, settings, now)
+    retention = retention_of(timeline, commits, settings, now, needs)
     if isinstance(retention, NothingToDo):
         return retention
     if last is not None and last.earliest:
@@ -105,7 +142,10 @@ def find_cleanable(
 
 def plan_clean(snapshot: Snapshot, found: CleanCandidates, settings: CleaningSettings) -> CleanPlan:
     """The files that go, of the table as it is under the lock."""
-    return plan_retention(snapshot, found.retention, _filtered(snapshot, found.partitions, settings))
+    paths = _filtered(snapshot, found.partitions, settings)
+    names = tuple(sorted(need.consumer for need in found.needs))
+    unread = found.needs[0].commit if found.needs and found.retention.earliest is None else None
+    return replace(plan_retention(snapshot, found.retention, paths, unread=unread), consumers=names)
 
 
 def plan_retention(
@@ -113,8 +153,10 @@ def plan_retention(
     retention: Retention,
     paths: frozenset[str] | None,
     only: Collection[FileGroupId] | None = None,
+    unread: Instant | None = None,
 ) -> CleanPlan:
-    """The files of these partition paths (None: of all) that go by a retention, of all file groups or of some."""
+    """The files of these partition paths (None: of all) that go by a retention, of all file groups or of some; what
+    commits from `unread` on see stays."""
     listing = _listing(snapshot, paths)
     timeline, version = snapshot.timeline, snapshot.config.version
     savepoints = savepointed_files(timeline)
@@ -130,7 +172,7 @@ def plan_retention(
         completion_time=timeline.completion_time,
     )
     kept = frozenset(path for files in savepoints.values() for path in files)
-    protected = Protected(kept, savepoints.keys(), planned_slices(timeline))
+    protected = Protected(kept, savepoints.keys(), planned_slices(timeline), unread)
     chosen = (group for group in groups if only is None or group.id in only)
     plan = plan_cleaning(chosen, timeline.commits, retention, timeline.replaced_files(), protected)
     emptied = tuple(_emptied(snapshot, plan, listing))
@@ -178,10 +220,16 @@ def _is_read_for_an_index(instant: Instant) -> bool:
 
 
 def retention_of(
-    timeline: Timeline, commits: Sequence[Instant], settings: CleaningSettings, now: str
+    timeline: Timeline,
+    commits: Sequence[Instant],
+    settings: CleaningSettings,
+    now: str,
+    needs: Sequence[ConsumerNeed] = (),
 ) -> Retention | NothingToDo:
-    """What these completed commits make cleaning keep, or why it keeps all; `now` is an instant time."""
+    """What these completed commits make cleaning keep, or why it keeps all; `now` is an instant time. A commit that a
+    consumer needs holds files back as a pending one does."""
     pending = [i for i in timeline.pending if i.action in _HOLDS or _is_read_for_an_index(i)]
+    pending += [need.commit for need in needs]
     match CleaningPolicy(settings.policy):
         case CleaningPolicy.KEEP_LATEST_COMMITS:
             found = retain_commits(commits, pending, settings.commits)
@@ -259,11 +307,13 @@ def _files(listing: Listing) -> tuple[BaseFile | LogFile, ...]:
 @dataclass(frozen=True, repr=False)
 class CleanRun(ServiceRun):
     """One plan that was carried out: the names of the `files` by partition path, the deleted partition paths, and
-    the first commit that was kept completely (empty if versions are). `checkpoint` is when it completed."""
+    the first commit that was kept completely (empty if versions are). `checkpoint` is when it completed, `consumers`
+    are the names of those that more files were retained for."""
 
     files: Mapping[str, Sequence[str]]
     partitions: tuple[str, ...] = ()
     earliest: str = ""
+    consumers: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -279,6 +329,7 @@ class CleanRun(ServiceRun):
             "partitions": len(self.files),
             "deleted_partitions": list(self.partitions),
             "earliest_kept": self.earliest,
+            "consumers": list(self.consumers),
             "seconds": round(self.seconds, 4),
             "rolled_back": list(self.rolled_back),
         }
@@ -288,7 +339,7 @@ class CleanRun(ServiceRun):
         kept = f", what {self.earliest} and later commits see is kept" if self.earliest else ""
         return (
             f"clean {self.instant}: {count_text(self.count, 'file')} in {count_text(len(self.files), 'partition')}"
-            f" deleted{gone}{kept} ({self.seconds:.2f} s)"
+            f" deleted{gone}{kept}{retained_text(self.consumers)} ({self.seconds:.2f} s)"
         )
 
 
@@ -328,7 +379,12 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
         settings = state.settings.cleaning
         if CleaningPolicy(settings.policy) is CleaningPolicy.KEEP_LATEST_FILE_VERSIONS:
             state.reload()  # the write itself may have left something
-        found = find_cleanable(state.timeline, state.commits, settings, state.now, when_due=True)
+        now = state.now
+        found = find_cleanable(state.timeline, state.commits, settings, now, when_due=True)
+        if isinstance(found, NothingToDo):
+            return None
+        if needs := needs_of_consumers(state.timeline, state.settings.consumers, now):
+            found = find_cleanable(state.timeline, state.commits, settings, now, when_due=True, needs=needs)
         if isinstance(found, NothingToDo):
             return None
         earliest = found.retention.earliest
@@ -340,12 +396,14 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
         self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
     ) -> CleanPlan | NothingToDo:
         settings, timeline = context.services.cleaning, snapshot.timeline
-        found = find_cleanable(timeline, timeline.commits, settings, instant, when_due=when_due)
+        needs = needs_of_consumers(timeline, context.services.consumers, instant)
+        found = find_cleanable(timeline, timeline.commits, settings, instant, when_due=when_due, needs=needs)
         if isinstance(found, NothingToDo):
             return found
         plan = plan_clean(snapshot, found, settings)
         if not plan.files:
-            return NothingToDo("nothing to clean: no file is one that only commits see which are not kept")
+            retained = retained_text(plan.consumers)
+            return NothingToDo(f"nothing to clean: no file is one that only commits see which are not kept{retained}")
         return plan
 
     def encode(self, snapshot: Snapshot, plan: CleanPlan) -> bytes:
@@ -388,6 +446,7 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
             {partition: tuple(names) for partition, names in files.items() if names},
             tuple(gone),
             (plan.get("earliestInstantToRetain") or {}).get("timestamp") or "",
+            tuple(filter(None, ((plan.get("extraMetadata") or {}).get(RETAINED_FOR) or "").split(","))),
         )
 
 

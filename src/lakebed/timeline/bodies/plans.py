@@ -18,6 +18,8 @@ from lakebed.wording import count_text
 
 # In plans and results of cleans: the savepoints that kept files from it.
 SAVEPOINTED = "savepointed_timestamps"
+# The same for the consumers that more files are retained for.
+RETAINED_FOR = "lakebed.retained.for.consumers"
 _PLAN_VERSION = 2
 _MEGABYTE = 1 << 20
 # What Hudi expects a base file to become where there is none yet.
@@ -67,7 +69,8 @@ class CleaningPolicy(StrEnum):
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
     """What cleaning deletes, as names by partition path, and the first commit (if any) that it keeps whole.
-    `partitions` are paths that have nothing left then, `savepoints` those that kept files from it."""
+    `partitions` are paths that have nothing left then, `savepoints` those that kept files from it, `consumers` the
+    names of those that hold more files back."""
 
     files: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     earliest: Instant | None = None
@@ -75,6 +78,7 @@ class CleanPlan:
     policy: CleaningPolicy = CleaningPolicy.KEEP_LATEST_COMMITS
     partitions: tuple[str, ...] = ()
     savepoints: tuple[str, ...] = ()
+    consumers: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -88,12 +92,19 @@ class CleanPlan:
             "deleted_partitions": list(self.partitions),
             "earliest_kept": self.earliest.time if self.earliest else "",
             "policy": self.policy.value,
+            "consumers": list(self.consumers),
         }
 
     def __str__(self) -> str:
         kept = f", what {self.earliest.time} and later commits see is kept" if self.earliest else ""
         files, partitions = count_text(self.count, "file"), count_text(len(self.files), "partition")
-        return f"clean of {files} in {partitions} by {self.policy}{kept}"
+        return f"clean of {files} in {partitions} by {self.policy}{kept}{retained_text(self.consumers)}"
+
+
+def retained_text(consumers: Sequence[str]) -> str:
+    """The end of a line about a clean from which consumers hold files back; empty without such consumers."""
+    names = ", ".join(map(repr, consumers))
+    return f"; more is retained for {'consumer' if len(consumers) == 1 else 'consumers'} {names}" if consumers else ""
 
 
 def encode_compaction_plan(plan: CompactionPlan) -> bytes:
@@ -140,7 +151,11 @@ def encode_clean_plan(root: str, plan: CleanPlan) -> bytes:
         "version": _PLAN_VERSION,
         "filePathsToBeDeletedPerPartition": paths,
         "partitionsToBeDeleted": list(plan.partitions),
-        "extraMetadata": {SAVEPOINTED: ",".join(plan.savepoints)} if plan.savepoints else {},
+        "extraMetadata": {
+            name: ",".join(values)
+            for name, values in ((SAVEPOINTED, plan.savepoints), (RETAINED_FOR, plan.consumers))
+            if values
+        },
     }
     return write_avro_file(schema_text("HoodieCleanerPlan"), record)
 

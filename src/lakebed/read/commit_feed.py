@@ -1,0 +1,246 @@
+"""The commits that a stream or a consumer has not read, in the order in which they completed, and where its next batch
+ends. Commits of table services are left out: they change no row.
+
+The rows of a batch are those of its end: where cleaning has deleted files of that view, `CheckpointBehind` is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from lakebed.errors import CheckpointBehind, InvalidOption
+from lakebed.filters.predicates import Column, In, Literal, Not, combine
+from lakebed.model import COMMIT_TIME, Action, CommitMetadata, FileSlice, Instant, has_completion_times
+from lakebed.read.cdc import first_readable
+from lakebed.read.incremental import (
+    Changes,
+    CommitRange,
+    When,
+    first_pending,
+    position_of,
+    select_commits,
+    slices_of_range,
+)
+from lakebed.read.plan import ScanPlan, plan_scan
+from lakebed.read.reopening import read_again
+from lakebed.read.scan import refuse_cleaned
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import once
+from lakebed.timeline.consumers import SERVICE_OPERATIONS, is_service
+
+BEGINNING, LATEST = "earliest", "latest"
+# Bodies of commits that are read at a time while a batch is planned.
+_BODIES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCost:
+    """What one commit brings: rows that it inserted, updated and deleted, bytes and number of the files it wrote."""
+
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+
+    @classmethod
+    def of(cls, commit: CommitMetadata) -> CommitCost:
+        """The cost of a commit by its body."""
+        stats = [stat for group in commit.stats.values() for stat in group]
+        rows = sum(stat.num_inserts + stat.num_updates + stat.num_deletes for stat in stats)
+        return cls(rows, sum(stat.file_size for stat in stats), len(stats))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What one batch may bring at most; None for no limit. A batch has at least one commit."""
+
+    commits: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit."""
+        return (self.commits, self.rows, self.bytes, self.files) != (None, None, None, None)
+
+    def takes(self, costs: Iterable[CommitCost]) -> int:
+        """How many of the next commits one batch has, given their costs in order.
+
+        >>> BatchLimits(rows=10).takes([CommitCost(rows=6), CommitCost(rows=4), CommitCost(rows=1)])
+        2
+        >>> BatchLimits(rows=10).takes([CommitCost(rows=50)])
+        1
+        """
+        count = rows = size = files = 0
+        for cost in costs:
+            rows, size, files = rows + cost.rows, size + cost.bytes, files + cost.files
+            pairs = ((count + 1, self.commits), (rows, self.rows), (size, self.bytes), (files, self.files))
+            if count and any(limit is not None and total > limit for total, limit in pairs):
+                break
+            count += 1
+        return count
+
+
+class CommitFeed:
+    """The commits after a position, and the ends of batches.
+
+    `upto` leaves out commits that completed later. Without `strict` a feed goes on after what is archived.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, start: When, *, upto: str = "", cdc: bool = False, strict: bool = True
+    ) -> None:
+        self._snapshot = snapshot
+        self._upto = upto
+        self._cdc = cdc
+        self._strict = strict
+        self.range = select_commits(snapshot, start)
+
+    @property
+    def start(self) -> str:
+        """The position that the commits come after; empty for the beginning."""
+        return self.range.start
+
+    @cached_property
+    def commits(self) -> list[tuple[str, Instant]]:
+        """The positions and commits, in the order of the positions."""
+        snapshot = self._snapshot
+        by_completion = has_completion_times(snapshot.config.version)
+        pairs = [(position_of(i, by_completion), i) for i in self.range.commits if not is_service(snapshot.timeline, i)]
+        return sorted(pair for pair in pairs if not self._upto or pair[0] <= self._upto)
+
+    def end(self, limits: BatchLimits) -> str:
+        """Where the next batch ends: its last commit's position, or the start where there is nothing to read.
+
+        Raises `CheckpointBehind` where commits after the start are archived.
+        """
+        if self.range.archived and (self.start or self._cdc) and self._strict:
+            raise self.refusal("some of these commits are archived")
+        commits = self.commits
+        together = self._together()
+        timeline = self._snapshot.timeline
+        if limits.is_limited:
+            parts = ([i for _, i in commits[at : at + _BODIES]] for at in range(0, len(commits), _BODIES))
+            costs = (CommitCost.of(body) for part in parts for body in timeline.commits_metadata(part))
+            commits = commits[: max(together, limits.takes(costs))]
+        while len(commits) > together and commits:
+            if timeline.commit_metadata(commits[-1][1]).operation not in SERVICE_OPERATIONS:
+                break
+            commits = commits[:-1]
+        return commits[-1][0] if commits else self.start
+
+    def _together(self) -> int:
+        """How many of the commits cannot be read one by one: those that are archived, and at the beginning of a table
+        whose oldest files are cleaned all of them."""
+        last = self.range.archived_to
+        if self.start:
+            return sum(position <= last for position, _ in self.commits) if last else 0
+        is_cleaned = any(instant.action is Action.CLEAN for instant in self._snapshot.timeline.instants)
+        return len(self.commits) if last or is_cleaned else 0
+
+    def refusal(self, why: str, consumer: str = "") -> CheckpointBehind:
+        """The error of a start after which not all changes can be read any more, with the first one that can be."""
+        checkpoint = self.first_start()
+        name = self._snapshot.config.name
+        who = f"consumer {consumer!r} of table" if consumer else "a read of changes of table"
+        go_on = f"consumer: t.consumers.move({consumer!r}, {checkpoint!r})" if consumer else f"start: {checkpoint!r}"
+        return CheckpointBehind(
+            f"{who} {name!r} would go on from {self.start or 'the beginning'}, and not every change since can be read:"
+            f" {why}",
+            hint=f"Read a snapshot, then go on from the first position whose changes are all there, as the {go_on}."
+            " lakebed.consumers.max_lag sets for how long commits are retained for a consumer.",
+            context={"start": self.start, "checkpoint": checkpoint, "consumer": consumer},
+        )
+
+    def first_start(self) -> str:
+        """The first position, not before the start, after which each commit can be read."""
+        snapshot, least = self._snapshot, max(self.start, self.range.archived_to)
+        if self._cdc:
+            return first_readable(snapshot, snapshot.commits, least)
+        found = least
+        for position, instant in self.commits:
+            alone = CommitRange(found, position, (instant,))
+            if position > least and not slices_of_range(snapshot, alone)[2]:
+                found = position
+        return found
+
+
+class BatchOfChanges(Changes):
+    """The rows of a batch, exactly as of its end: `Changes` of a closed range that raises `CheckpointBehind` where
+    files of that view are missing. From the beginning they are the rows of the table as of the end."""
+
+    strict = True
+    consumer = ""
+
+    def check(self) -> None:
+        """Raise `CheckpointBehind` where not all rows are there any more."""
+        if self.range.commits:
+            read_again(self._storage(), lambda: self._view, self._renew)
+
+    @once
+    def _view(self) -> tuple[Snapshot, tuple[FileSlice, ...], bool]:
+        commits = self.range
+        if not commits.start and (view := self._as_of_end) is not None:
+            return view, view.file_slices(), True
+        found = slices_of_range(self._newest, commits)
+        if not found[2] and commits.start and self.strict:
+            feed = CommitFeed(self._newest, commits.start)
+            raise feed.refusal("files that their view needs are cleaned", self.consumer)
+        return found
+
+    def _plan(self) -> ScanPlan:
+        view, slices, _ = self._view
+        if self.range.start or self._as_of_end is None:
+            return super()._plan()
+        predicate, by_completion = self.parsed_filter(), has_completion_times(view.config.version)
+        late = [i.time for i in view.commits if position_of(i, by_completion) > self.range.end]
+        if late:
+            column = Column((COMMIT_TIME,), pa.string())
+            predicate = combine(predicate, [Not(In(column, tuple(Literal(time, pa.string()) for time in late)))])
+        return plan_scan(view, predicate, self._requested(), slices=slices, shown=self._newest, reads=self._reads)
+
+    @once
+    def _as_of_end(self) -> Snapshot | None:
+        """The table as of the end, None where files of it are cleaned or there is no commit."""
+        commits = self.range
+        if not commits.commits:
+            return None
+        view = self._newest if self._newest.instant == commits.last else self._newest.at(commits.last)
+        try:
+            refuse_cleaned(view)
+        except InvalidOption:
+            return None
+        return view
+
+    def _renew(self) -> bool:
+        self.__dict__.pop("_as_of_end", None)
+        return super()._renew()
+
+
+def newest_position(snapshot: Snapshot) -> str:
+    """The position after all commits that a read of changes sees; empty on a table without commits."""
+    by_completion = has_completion_times(snapshot.config.version)
+    hole = None if by_completion else first_pending(snapshot)
+    return max((position_of(i, by_completion) for i in snapshot.commits if hole is None or i.time < hole), default="")
+
+
+def resolve_start(snapshot: Snapshot, start: When) -> str:
+    """A position from `earliest`, `latest`, a checkpoint, an instant or a time. Raises `InvalidOption` for a time after
+    the newest commit: what completes before it would be passed over."""
+    if isinstance(start, str) and start.strip().lower() == LATEST:
+        return newest_position(snapshot)
+    if isinstance(start, str) and start.strip() == "000":
+        return ""
+    position = select_commits(snapshot, start, start).start
+    newest = newest_position(snapshot)
+    if position > max(newest, snapshot.timeline.latest_time):
+        raise InvalidOption(
+            f"the start {start} is after the newest commit of table {snapshot.config.name!r}, {newest or 'none'}",
+            hint=f"'{LATEST}' is the position after that commit",
+            context={"option": "start", "value": str(start), "newest": newest},
+        )
+    return position

@@ -1,0 +1,52 @@
+"""Named consumers of a table: they are started, moved and deleted, and what cleaning and archival retain for them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from lakebed.concurrency.providers import table_lock
+from lakebed.config.settings import ConsumerSettings, WriteSettings
+from lakebed.errors import CommitConflict
+from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.storage.base import Storage
+from lakebed.timeline.consumers import CONSUMERS, Consumer, ConsumerFiles, ConsumerNeed, consumer_needs
+from lakebed.timeline.instants import format_time, parse_time
+from lakebed.timeline.timeline import Timeline
+
+
+def needs_of_consumers(timeline: Timeline, settings: ConsumerSettings, now: str) -> list[ConsumerNeed]:
+    """What the table's consumers have not read, the oldest commit first, without what is older than their time at
+    `now`, an instant time. Nothing is listed for a table without consumers."""
+    if not timeline.config.has_consumers or settings.max_lag <= 0:
+        return []
+    return consumer_needs(timeline, ConsumerFiles(timeline.storage).read_all(), retained_since(timeline, settings, now))
+
+
+def retained_since(timeline: Timeline, settings: ConsumerSettings, now: str) -> str:
+    """The time from which on commits are retained for consumers, at `now`; both are instant times."""
+    zone = timeline.config.timezone
+    try:
+        return format_time(parse_time(now, zone) - timedelta(seconds=settings.max_lag), zone)
+    except OverflowError:
+        return ""
+
+
+def start_consumer(storage: Storage, name: str, position: str, settings: WriteSettings) -> Consumer:
+    """Record a new consumer. The first one is noted in the table's properties before, so that every writer looks for
+    consumers from then on. Raises `InvalidOption` where there is one of this name."""
+    note_consumers(storage, settings)
+    return ConsumerFiles(storage).create(name, position)
+
+
+def note_consumers(storage: Storage, settings: WriteSettings) -> None:
+    """Note in the table's properties that it has consumers, where that is not noted; `settings` configure the lock."""
+    config = load_table_config(storage)
+    if config.has_consumers:
+        return
+    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=config.name) as lock:
+        if not lock.lock_is_held():
+            raise CommitConflict(
+                f"the table lock was lost before {storage.url()} could have its first consumer",
+                hint="Another process took it after it expired; try again.",
+            )
+        update_table_config(storage, {CONSUMERS: "true"}, lock.lock_is_held)

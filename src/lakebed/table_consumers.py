@@ -1,0 +1,272 @@
+"""`Table.consumers` and `Table.consume`: named consumers, whose positions are recorded in the table."""
+
+# pyright: reportPrivateUsage=false
+# The view is a part of the table: it uses the table's storage, settings and views.
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.config.arguments import public_methods_check_arguments, whole_number
+from lakebed.config.options import resolve_options
+from lakebed.errors import InvalidOption
+from lakebed.read.cdc import ChangeLog, Images
+from lakebed.read.commit_feed import BEGINNING, BatchLimits, BatchOfChanges, CommitFeed, resolve_start
+from lakebed.read.incremental import Changes, When
+from lakebed.services.consumers import note_consumers, start_consumer
+from lakebed.slices.snapshot import Snapshot
+from lakebed.table_views import View
+from lakebed.timeline.consumers import Consumer, ConsumerFiles, check_consumer_name
+from lakebed.timeline.instants import parse_time
+from lakebed.timeline.timeline import completed_at
+from lakebed.wording import Printed, count_text
+
+if TYPE_CHECKING:
+    from lakebed.table import Table
+
+_SCHEMA = pa.schema(
+    [
+        ("consumer", pa.string()),
+        ("position", pa.string()),
+        ("moved", pa.timestamp("ms", "UTC")),
+        ("batches", pa.int64()),
+        ("lag_commits", pa.int64()),
+        ("lag_seconds", pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True, repr=False)
+class ConsumerState(Printed):
+    """A consumer: its `position` (the `end` of its last batch, empty for the beginning), when it was `created` and last
+    `moved`, how many `batches` it has read, and its lag: the commits that it has not read, and for how many seconds the
+    oldest of them has been complete."""
+
+    name: str
+    position: str
+    created: datetime
+    moved: datetime
+    batches: int
+    lag_commits: int
+    lag_seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "consumer": self.name,
+            "position": self.position,
+            "created": self.created.isoformat(timespec="milliseconds"),
+            "moved": self.moved.isoformat(timespec="milliseconds"),
+            "batches": self.batches,
+            "lag_commits": self.lag_commits,
+            "lag_seconds": self.lag_seconds,
+        }
+
+    def __str__(self) -> str:
+        behind = f"{count_text(self.lag_commits, 'commit')} ({self.lag_seconds:,.0f} s) to read"
+        where = f"at {self.position}" if self.position else "at the beginning"
+        return f"consumer {self.name!r} {where}: {behind if self.lag_commits else 'it has read every commit'}"
+
+
+@public_methods_check_arguments
+class ConsumersView(View):
+    """The table's named consumers: iterable, and printed as a table.
+
+    >>> _ = t.consumers.start("daily", "latest")
+    >>> [consumer.name for consumer in t.consumers]
+    ['daily']
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._files = ConsumerFiles(table._storage)
+
+    def __iter__(self) -> Iterator[ConsumerState]:
+        return iter(self.list())
+
+    def __len__(self) -> int:
+        return len(self._files.read_all())
+
+    def list(self) -> list[ConsumerState]:
+        """All consumers, by name.
+
+        >>> _ = t.consumers.start("daily")
+        >>> [(consumer.name, consumer.lag_commits) for consumer in t.consumers.list()]
+        [('daily', 1)]
+        """
+        consumers = self._files.read_all()
+        snapshot = self._table._snapshot()
+        return [_state(consumer, snapshot) for consumer in consumers]
+
+    def get(self, name: str) -> ConsumerState:
+        """The consumer of this name. Raises `InvalidOption` where there is none.
+
+        >>> t.consumers.start("daily", "latest").position == t.consumers.get("daily").position
+        True
+        """
+        return _state(self._files.get(name), self._table._snapshot())
+
+    def start(self, name: str, start: When = BEGINNING) -> ConsumerState:
+        """Record a new consumer at `earliest`, `latest`, a checkpoint, an instant or a time.
+
+        From then on cleaning and archival retain what it has not read, for at most `lakebed.consumers.max_lag` seconds.
+        Raises `InvalidOption` where there is one of this name.
+
+        >>> print(t.consumers.start("daily", "latest"))
+        consumer 'daily' at ...: it has read every commit
+        """
+        check_consumer_name(name)
+        table = self._table
+        snapshot = table._snapshot()
+        position = resolve_start(snapshot, table._moment(start))
+        return _state(start_consumer(table._storage, name, position, resolve_options(None).write), snapshot)
+
+    def move(self, name: str, to: When) -> ConsumerState:
+        """Move a consumer to `earliest`, `latest`, a checkpoint, an instant or a time, forward or back.
+
+        Raises `InvalidOption` where there is no such consumer, `CommitConflict` where another process moves it at the
+        same time.
+
+        >>> _ = t.consumers.start("daily", "latest")
+        >>> t.consumers.move("daily", "earliest").lag_commits
+        1
+        """
+        consumer = self._files.get(name)
+        table = self._table
+        snapshot = table._snapshot()
+        note_consumers(table._storage, resolve_options(None).write)
+        position = resolve_start(snapshot, table._moment(to))
+        return _state(self._files.move(consumer, position, batches=0), snapshot)
+
+    def delete(self, name: str) -> bool:
+        """Delete a consumer, so that nothing is retained for it; False where there was none.
+
+        >>> _ = t.consumers.start("daily")
+        >>> t.consumers.delete("daily"), t.consumers.delete("daily")
+        (True, False)
+        """
+        return self._files.delete(name)
+
+    def to_arrow(self) -> pa.Table:
+        """Columns: consumer, position, moved, batches, lag_commits, lag_seconds.
+
+        >>> _ = t.consumers.start("daily")
+        >>> t.consumers.to_arrow().select(["consumer", "lag_commits"]).to_pylist()
+        [{'consumer': 'daily', 'lag_commits': 1}]
+        """
+        states = self.list()
+        columns = [
+            [one.name for one in states],
+            [one.position for one in states],
+            [one.moved for one in states],
+            [one.batches for one in states],
+            [one.lag_commits for one in states],
+            [one.lag_seconds for one in states],
+        ]
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=_SCHEMA)
+
+
+@dataclass(frozen=True)
+class BatchRequest:
+    """What a consumer reads: rows or changes, where a new consumer starts, and how much one batch brings."""
+
+    start: When
+    cdc: bool
+    limits: BatchLimits
+    columns: Sequence[str] | None
+    filter: Any
+    images: Images
+
+    def __post_init__(self) -> None:
+        if self.cdc and self.filter is not None:
+            raise InvalidOption(
+                "a consumer of changes takes no filter",
+                hint="filter the rows of the batch, e.g. by after.city",
+                context={"option": "filter"},
+            )
+        if self.limits.commits is not None:
+            whole_number("consume", "max_commits", self.limits.commits, least=1)
+
+
+class Consumption:
+    """One batch of a consumer, as a context manager: the block gets the batch, and the consumer moves on to its end
+    when the block ends without an error."""
+
+    def __init__(self, table: Table, name: str, request: BatchRequest) -> None:
+        check_consumer_name(name)
+        self._table = table
+        self._name = name
+        self._request = request
+        self._files = ConsumerFiles(table._storage)
+        self._consumer: Consumer | None = None
+        self._end = ""
+
+    def __enter__(self) -> Changes | ChangeLog:
+        table = self._table
+        snapshot = table._snapshot()
+        self._consumer = self._recorded(snapshot)
+        start = self._consumer.position
+        feed = CommitFeed(snapshot, start, cdc=self._request.cdc)
+        self._end = feed.end(self._request.limits)
+        return self._batch(snapshot, start)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        consumer, self._consumer = self._consumer, None
+        assert consumer is not None
+        if kind is None and self._end != consumer.position:
+            self._files.move(consumer, self._end)
+
+    def _recorded(self, snapshot: Snapshot) -> Consumer:
+        found = self._files.find(self._name)
+        if found is not None:
+            if not snapshot.config.has_consumers:  # the properties are those of a copy or a backup
+                note_consumers(self._table._storage, resolve_options(None).write)
+            return found
+        position = resolve_start(snapshot, self._table._moment(self._request.start))
+        return start_consumer(self._table._storage, self._name, position, resolve_options(None).write)
+
+    def _batch(self, snapshot: Snapshot, start: str) -> Changes | ChangeLog:
+        table, request = self._table, self._request
+        if request.cdc:
+            return ChangeLog(
+                snapshot,
+                start,
+                self._end,
+                request.columns,
+                request.images,
+                table._spark,
+                worker_tuning=table._worker_tuning,
+            )
+        rows = BatchOfChanges(
+            snapshot,
+            start,
+            self._end,
+            columns=request.columns,
+            filter=request.filter,
+            spark=table._spark,
+            reads=table._reads,
+            worker_tuning=table._worker_tuning,
+        )
+        rows.consumer = self._name
+        rows.check()
+        return rows
+
+
+def _state(consumer: Consumer, snapshot: Snapshot) -> ConsumerState:
+    unread = CommitFeed(snapshot, consumer.position, strict=False).commits
+    seconds = 0.0
+    if unread:
+        first = parse_time(completed_at(unread[0][1]), snapshot.config.timezone)
+        seconds = max(0.0, round((datetime.now(UTC) - first).total_seconds(), 3))
+    return ConsumerState(
+        consumer.name, consumer.position, consumer.created, consumer.moved, consumer.batches, len(unread), seconds
+    )

@@ -1,0 +1,212 @@
+"""Named consumers: how far each has read a table, in files of the table; and the oldest commit that each needs yet.
+
+A position is the time that the commits before it completed by (version 6: were requested by), as `end` of a read of
+changes. Cleaning and archival retain what comes after it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from lakebed.errors import CommitConflict, CorruptFile, InvalidOption, StorageError
+from lakebed.model import Action, Instant
+from lakebed.storage.base import Storage
+from lakebed.timeline.timeline import Timeline, completed_at, key_of
+
+FOLDER = ".hoodie/lakebed/consumers"
+CONSUMERS = "lakebed.consumers"
+"""The property of a table that has consumers, or had some: without it no writer looks for them."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_END = ".json"
+# What rewrites rows that other commits changed, by the operation in its body.
+SERVICE_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
+_SERVICES = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING})
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer as its file has it. `position` is empty before the first commit, `batches` how often it moved on."""
+
+    name: str
+    position: str
+    created: datetime
+    moved: datetime
+    batches: int = 0
+    version: str | None = None
+    """The version of the file that was read; None for a consumer without one."""
+
+
+class ConsumerFiles:
+    """The files of a table's consumers. Each is replaced as a whole, and only by who has read its latest version."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def read_all(self) -> list[Consumer]:
+        """All consumers, by name."""
+        names = (name for name in sorted(self._storage.list_names(FOLDER)) if not name.startswith("."))
+        found = (self.find(name.removesuffix(_END)) for name in names if name.endswith(_END))
+        return [consumer for consumer in found if consumer is not None]
+
+    def find(self, name: str) -> Consumer | None:
+        """The consumer of this name, None where there is none."""
+        path = _path(name)
+        try:
+            seen = self._storage.read_versioned(path)
+        except FileNotFoundError:
+            return None
+        return _decode(seen.data, seen.version, self._storage.url(path))
+
+    def get(self, name: str) -> Consumer:
+        """The consumer of this name. Raises `InvalidOption` where there is none."""
+        found = self.find(name)
+        if found is None:
+            names = ", ".join(consumer.name for consumer in self.read_all())
+            raise InvalidOption(
+                f"{self._storage.url()} has no consumer {name!r}",
+                hint=f"It has {names}." if names else "t.consume(name) makes one, and so does t.consumers.start(name).",
+                context={"consumer": name},
+            )
+        return found
+
+    def create(self, name: str, position: str) -> Consumer:
+        """A new consumer. Raises `InvalidOption` where there is one of this name."""
+        now = datetime.now(UTC)
+        if not self._put(Consumer(name, position, now, now)):
+            raise InvalidOption(
+                f"{self._storage.url()} has a consumer {name!r} already",
+                hint="Move it with t.consumers.move(name, to), or choose another name.",
+                context={"consumer": name},
+            )
+        return self.get(name)
+
+    def move(self, consumer: Consumer, to: str, *, batches: int = 1) -> Consumer:
+        """Record another position. Raises `CommitConflict` where another process has moved the consumer since it was
+        read, or deleted it; nothing is changed then."""
+        moved = replace(consumer, position=to, moved=datetime.now(UTC), batches=consumer.batches + batches)
+        if self._put(moved):
+            return self.get(consumer.name)
+        now = self.find(consumer.name)
+        where = "deleted it" if now is None else f"moved it to {now.position or 'the beginning'}"
+        raise CommitConflict(
+            f"consumer {consumer.name!r} was not moved from {consumer.position or 'the beginning'} to {to}: another"
+            f" process has {where} meanwhile",
+            hint="Each consumer is for one process at a time: give every process a name of its own, or read again from"
+            " the new position.",
+            context={
+                "consumer": consumer.name,
+                "position": consumer.position,
+                "to": to,
+                "recorded": None if now is None else now.position,
+                "retryable": False,
+            },
+        )
+
+    def delete(self, name: str) -> bool:
+        """Delete a consumer; False where there was none."""
+        return self._storage.delete(_path(name))
+
+    def _put(self, consumer: Consumer) -> bool:
+        """Replace the file if it is still the version that was read. An answer in doubt is resolved by reading it."""
+        path, mark = _path(consumer.name), uuid.uuid4().hex
+        body = _encode(consumer, mark)
+        try:
+            return self._storage.put_if_match(path, body, consumer.version)
+        except StorageError as error:
+            if not error.context.get("doubtful"):
+                raise
+            try:
+                if self._storage.read_versioned(path).data == body:
+                    return True
+            except (FileNotFoundError, StorageError):
+                pass
+            raise
+
+
+def check_consumer_name(name: str) -> None:
+    """Raise `InvalidOption` for a text that is no name of a consumer: its file is named after it."""
+    if not _NAME.fullmatch(name):
+        raise InvalidOption(
+            f"{name!r} is no name of a consumer",
+            hint="a name has letters, digits, '_', '-' and '.', at most 100, and begins with a letter or digit",
+            context={"consumer": name},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerNeed:
+    """The commit with the lowest requested time that a consumer has not read and that is not too old for it."""
+
+    consumer: str
+    commit: Instant
+
+    def __str__(self) -> str:
+        return f"consumer {self.consumer!r} has not read commit {self.commit.time} yet"
+
+
+def consumer_needs(timeline: Timeline, consumers: Iterable[Consumer], since: str) -> list[ConsumerNeed]:
+    """What must be retained for these consumers, the oldest commit first. Commits that completed before `since` are too
+    old: no consumer holds them back."""
+    found: list[ConsumerNeed] = []
+    for consumer in consumers:
+        later = timeline.commits_completed_after(consumer.position)
+        unread = [i for i in later if completed_at(i) >= since and not is_service(timeline, i)]
+        if unread:
+            found.append(ConsumerNeed(consumer.name, min(unread, key=_time)))
+    return sorted(found, key=lambda need: (need.commit.time, need.consumer))
+
+
+def is_service(timeline: Timeline, commit: Instant) -> bool:
+    """Whether a completed commit is of a table service, which changes no row. No body of a commit is read, but the plan
+    of a replacement on version 6, where a clustering has no name of its own."""
+    requested = timeline.requested.get(key_of(commit), "")
+    if commit.action is Action.REPLACECOMMIT and f".{Action.REPLACECOMMIT.value}." in requested:
+        return timeline.config.version < 8 and bool(timeline.plan(commit).get("clusteringPlan"))
+    return any(f".{action.value}." in requested for action in _SERVICES)
+
+
+def unread_commits(timeline: Timeline, position: str) -> Sequence[Instant]:
+    """The commits on the active timeline after a position that are of no service, in the order in which they
+    completed."""
+    return [i for i in timeline.commits_completed_after(position) if not is_service(timeline, i)]
+
+
+def _path(name: str) -> str:
+    check_consumer_name(name)
+    return f"{FOLDER}/{name}{_END}"
+
+
+def _encode(consumer: Consumer, mark: str) -> bytes:
+    record = {
+        "name": consumer.name,
+        "position": consumer.position,
+        "created": consumer.created.isoformat(timespec="milliseconds"),
+        "moved": consumer.moved.isoformat(timespec="milliseconds"),
+        "batches": consumer.batches,
+        "mark": mark,
+    }
+    return json.dumps(record, indent=1).encode()
+
+
+def _decode(body: bytes, version: str, url: str) -> Consumer:
+    try:
+        record: dict[str, Any] = json.loads(body)
+        created, moved = (datetime.fromisoformat(record[field]) for field in ("created", "moved"))
+        return Consumer(record["name"], record["position"], created, moved, int(record["batches"]), version)
+    except (ValueError, KeyError, TypeError) as cause:
+        raise CorruptFile(
+            f"{url} is no record of a consumer: {cause}",
+            hint="Restore it from a copy, or delete it and start the consumer again.",
+            context={"path": url},
+        ) from cause
+
+
+def _time(instant: Instant) -> str:
+    return instant.time
