@@ -74,7 +74,8 @@ def api_page() -> str:
     )
     for module, name, shown in _READS:
         parts += _class(_named(module, name), shown)
-    parts.append("\n## Views\n\n`Table.consumers`, `indexes`, `timeline` and `files` give these; each prints as a table.\n")
+    views = "`Table.consumers`, `indexes`, `timeline` and `files` give these; each prints as a table."
+    parts.append(f"\n## Views\n\n{views}\n")
     for module, name in _VIEWS:
         parts += _class(_named(module, name))
     parts.append(
