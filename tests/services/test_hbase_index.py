@@ -283,6 +283,23 @@ def test_keys_that_log_files_delete_leave_hbase_and_can_be_inserted_again(admin:
     kept.check()
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_erased_keys_leave_hbase_and_the_files_of_the_table(
+    admin: Admin, tmp_path: Path, kind: Literal["cow", "mor"]
+) -> None:
+    kept = CacheEntry(admin, tmp_path, type=kind)
+    kept.upsert(("secret-key", "oslo", 1), ("b", "oslo", 80), ("c", "rome", 3))
+    kept.upsert(("secret-key", "oslo", 2))
+    report = kept.table.erase(["secret-key"])
+    del kept.rows["secret-key"]
+    kept.check()
+    assert report.is_clean
+    assert any("HBase" in note for note in report.tables[0].notes)
+    assert set(kept.in_hbase()) == {"b", "c"}
+    assert [path for path in Path(kept.uri).rglob("*") if path.is_file() and b"secret-key" in path.read_bytes()] == []
+    assert kept.upsert(("secret-key", "rome", 9)).inserted == 1
+
+
 @pytest.mark.parametrize("kind", todays(("cow", "mor"), 2, HISTORIES))
 def test_a_random_history_gives_the_rows_of_the_model(
     admin: Admin, tmp_path: Path, kind: Literal["cow", "mor"]
