@@ -45,10 +45,7 @@ if TYPE_CHECKING:
         exists,
         list_tables,
         open,  # noqa: A004
-        register,
         repair,
-        scan_polars,
-        sql,
         write,
     )
     from lakebed.engine.spark_rewrite import by_buckets
@@ -58,6 +55,7 @@ if TYPE_CHECKING:
     from lakebed.operations.merge import MergeResult
     from lakebed.operations.once import Once
     from lakebed.operations.result import WriteResult
+    from lakebed.queries import register, scan_polars, sql
     from lakebed.read.lookup import KeyText
     from lakebed.services.daemon import run_services
     from lakebed.services.erasure_report import ErasureReport
@@ -127,11 +125,11 @@ _LAZY = {
     "list_tables": "lakebed.api",
     "load": "lakebed.loading",
     "open": "lakebed.api",
-    "register": "lakebed.api",
+    "register": "lakebed.queries",
     "repair": "lakebed.api",
     "run_services": "lakebed.services.daemon",
-    "scan_polars": "lakebed.api",
-    "sql": "lakebed.api",
+    "scan_polars": "lakebed.queries",
+    "sql": "lakebed.queries",
     "write": "lakebed.api",
     "DataFiles": "lakebed.inputs.files",
     "ErasureReport": "lakebed.services.erasure_report",

@@ -148,7 +148,8 @@ class IndexesView(View):
         With `column`, `name` is the name of an expression index (version 9). It holds the results of `function` (Hudi's
         names: "date_format", "lower", ...; the default is the column itself) with Hudi's `options` for it (`format`,
         `pos`, `len`, `days`, `trimString`), as ranges (`kind` "column_stats") or as bloom filters ("bloom_filters",
-        with `filtertype`, `numentries`, `fpp`, `maxentries`). Times are in UTC, whatever the session's zone.
+        with `filtertype`, `numentries`, `fpp`, `maxentries`). Times are in UTC, whatever the session's zone. `kind`
+        "secondary_index" is a secondary index on the column with this name instead of that of its column.
 
         With `wait` the index is built now, and writers wait for the table's lock meanwhile. Without it the plan is put
         on the timeline and returned (version 8 and 9): `build` builds it while writers continue, in a thread or another

@@ -36,6 +36,21 @@ _SKEW = pa.schema(
 _MOST_BARS, _WIDTH, _HEIGHT, _ROOM = 400, 720, 160, 24
 
 
+_TOTALS = pa.schema(
+    [(name, pa.string()) for name in ("commit_time", "state_transition_time", "action")]
+    + [
+        (f"total_{name}", pa.int64())
+        for name in (
+            "bytes_written",
+            "files_added",
+            "files_updated",
+            "partitions_written",
+            "records_written",
+            "update_records_written",
+            "errors",
+        )
+    ]
+)
 _PREVIEWED = 50
 # A view that shows the number of rows opens no more files for it.
 _MOST_COUNTED = 64
@@ -107,6 +122,34 @@ class TimelineView(View):
         [{'action': 'deltacommit', 'operation': 'upsert', 'inserted': 3}]
         """
         return read_again(self._timeline.storage, self._table, self._renew)
+
+    def commit_totals(self) -> pa.Table:
+        """A row for each completed commit, newest first, with the columns of Hudi's procedure `show_commits`.
+
+        They are commit_time, state_transition_time, action, total_bytes_written, total_files_added,
+        total_files_updated, total_partitions_written, total_records_written, total_update_records_written and
+        total_errors (which is 0).
+
+        >>> t.timeline.commit_totals().select(["action", "total_records_written"]).to_pylist()
+        [{'action': 'deltacommit', 'total_records_written': 3}]
+        """
+        return read_again(self._timeline.storage, self._totals, self._renew)
+
+    def _totals(self) -> pa.Table:
+        rows: list[tuple[Any, ...]] = []
+        for instant in reversed(self._timeline.commits):
+            groups = self._timeline.commit_metadata(instant).stats
+            stats = [stat for group in groups.values() for stat in group]
+            new = sum(stat.prev_commit in ("", "null") for stat in stats)
+            rows.append(
+                (
+                    *(instant.time, instant.completion_time, instant.action.value),
+                    *(sum(stat.file_size for stat in stats), new, len(stats) - new, len(groups)),
+                    *(sum(stat.num_writes for stat in stats), sum(stat.num_updates for stat in stats), 0),
+                )
+            )
+        columns = zip(*rows, strict=True) if rows else [()] * len(_TOTALS)
+        return pa.table([pa.array(list(c), f.type) for c, f in zip(columns, _TOTALS, strict=True)], schema=_TOTALS)
 
     def _renew(self) -> bool:
         known, self._timeline = self._timeline, load_timeline(self._timeline.storage, self._timeline.config)

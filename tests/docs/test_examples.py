@@ -79,6 +79,7 @@ _PAGES = [
     ("docs/schema.md", 9),
     ("docs/sql.md", 8),
     ("docs/queries.md", 14),
+    ("docs/statements.md", 10),
     ("docs/cleaning.md", 9),
     ("docs/clustering.md", 9),
     ("docs/restore.md", 12),

@@ -210,6 +210,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "services.verify": "_PREVIEWED",
         "storage.object_store": "_LONG",
         "statements.duckdb_query": "_PREVIEWED",
+        "statements.procedures": "_NEVER_DUE",
         "statements.statement": "_NEAR",
         "table_views": "_MOST_BARS _WIDTH _HEIGHT _ROOM _PREVIEWED _MOST_COUNTED",
     },

@@ -164,3 +164,44 @@ def test_a_session_has_views_of_tables_and_the_table_functions(
         assert rows_of(spark.sql(text)) == rows, text
     with pytest.raises(Exception, match="at most 0 more constants"):
         spark.sql("select * from lakebed_files('b', 'c')").collect()
+
+
+def test_statements_about_tables_run_in_a_session_and_all_others_are_the_sessions(spark: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    tables = {"t": uri}
+    create = f"""CREATE TABLE t USING hudi PARTITIONED BY (city) LOCATION '{uri}'
+        TBLPROPERTIES (primaryKey = 'id', type = 'mor', index = 'bucket', buckets = 1)
+        AS SELECT id, 'it\\'s' AS city, id * 2 AS n FROM range(3)"""
+    t: Any = lakebed.sql(create, tables, spark=spark)
+    assert t.session is spark
+    assert t.properties["hoodie.table.type"] == "MERGE_ON_READ"
+    lakebed.sql("ALTER TABLE t ADD COLUMN note STRING COMMENT 'free'", tables, spark=spark)
+    lakebed.sql("INSERT INTO t (id, city, n) VALUES (7, 'rome', 1)", tables, spark=spark)
+    assert [row.partition for row in lakebed.sql("SHOW PARTITIONS t", tables, spark=spark).collect()] == [
+        "it's",
+        "rome",
+    ]
+    commits: Any = lakebed.sql("CALL show_commits(table => 't', limit => 1)", tables, spark=spark)
+    assert [row.total_records_written for row in commits.collect()] == [1]
+    lakebed.register(spark, tables)
+    lakebed.sql("DELETE FROM t WHERE id = 7", spark=spark)  # the name of `register`
+    assert lakebed.sql("SELECT id FROM t WHERE n > 1", spark=spark).count() == 2
+    for text, name in (
+        ("CREATE TABLE other (id INT) USING parquet", ""),
+        ("INSERT INTO other VALUES (1)", ""),
+        ("INSERT INTO default.other VALUES (2)", ""),
+        ("DELETE FROM other WHERE id = 1", "DELETE"),
+        ("ALTER TABLE other ADD COLUMNS (n INT)", ""),
+        ("ALTER TABLE default.other SET TBLPROPERTIES ('a' = 'b')", ""),
+        ("DESCRIBE HISTORY other", "DESCRIBE|HISTORY"),
+        ("DROP TABLE other", ""),
+    ):
+        if name:
+            with pytest.raises(Exception, match=name):
+                lakebed.sql(text, tables, spark=spark)
+        else:
+            lakebed.sql(text, tables, spark=spark)
+    assert not spark.catalog.tableExists("other")
+    assert lakebed.sql("TRUNCATE TABLE t", tables, spark=spark).operation == "delete_partition"  # type: ignore[union-attr]
+    assert lakebed.sql("DROP TABLE t", tables, spark=spark) == []
+    spark.catalog.dropTempView("t")

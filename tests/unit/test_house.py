@@ -154,7 +154,9 @@ CONCEPTS = {
     "spark_source/filters.py": "Spark's filters as conditions",
     "spark_source/options.py": "options of Spark's reader",
     "statements/narrowing.py": "what a query needs of its tables, without Spark",
-    "statements/parts.py": "the parts of any statement; changes.py has those that change rows",
+    "statements/definitions.py": "statements that define a table; run.py picks the kind of a statement",
+    "statements/procedures.py": "procedures by their names; run.py picks the kind of a statement",
+    "statements/services.py": "statements about indexes, services and history; run.py picks the kind",
     "statements/spark_query.py": "queries on Spark; duckdb_query.py has those in process",
 }
 

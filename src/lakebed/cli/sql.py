@@ -20,16 +20,20 @@ from lakebed.cli.output import (
     pairs,
     print_cut,
     row_limit,
+    show_facts,
     show_rows,
     working,
 )
-from lakebed.wording import count_text
+from lakebed.table_views import View
+from lakebed.wording import Printed, count_text
 
 
 def sql(
     text: Annotated[
         str,
-        typer.Argument(metavar="SQL", help="A query, MERGE, UPDATE, DELETE or INSERT.", show_default=False),
+        typer.Argument(
+            metavar="SQL", help="A statement: a query, MERGE, CREATE TABLE, OPTIMIZE, CALL, ...", show_default=False
+        ),
     ],
     table: Annotated[
         list[str] | None,
@@ -44,16 +48,25 @@ def sql(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Rows of a SQL query over tables (needs `lakebed[duckdb]`), or a change of a table."""
+    """Rows of a SQL query over tables (needs `lakebed[duckdb]`), or what any other statement does."""
     most = row_limit(limit, output)
     args = pairs(arg, "--arg") or None
     options = pairs(storage_option, "--storage-option")
     with working("working"):
         found = lakebed.sql(text, dict(pairs(table, "--table")), args, storage_options=options)
-        if isinstance(found, lakebed.WriteResult):
+        if isinstance(found, lakebed.Table):
+            show_facts({"table": found.uri, "name": found.name}, output)
+            return
+        if isinstance(found, list):
+            show_facts({"other_files": found}, output)
+            return
+        if isinstance(found, View):  # the indexes or columns that there are now
+            show_rows(found.to_arrow(), output)
+            return
+        if not isinstance(found, lakebed.QueryResult):
+            assert isinstance(found, Printed), "without a session"
             show_result(found, output)
             return
-        assert isinstance(found, lakebed.QueryResult), "without a session"
         rows = found.head(most + 1) if most else found.to_arrow()
     show_rows(rows.slice(0, most) if most else rows, output)
     if most and rows.num_rows > most:

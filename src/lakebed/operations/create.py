@@ -36,6 +36,7 @@ from lakebed.schema.avro import arrow_to_avro
 from lakebed.schema.column_names import did_you_mean, in_any_case
 from lakebed.slices.row_size import from_types
 from lakebed.storage.base import Storage
+from lakebed.timeline.schema_versions import document
 from lakebed.timeline.streams import ROLLING_KEYS, TAKEN_OVER
 
 _log = logging.getLogger("lakebed")
@@ -103,7 +104,7 @@ def create(
         populate_meta_fields=settings.populate_meta_fields is not False,
         cdc_mode=(settings.cdc_mode or "DATA_BEFORE_AFTER") if settings.cdc else "",
         database=settings.database or "",
-        create_schema=arrow_to_avro(columns, name) if len(columns) else "",
+        create_schema=document(arrow_to_avro(columns, name), _comments(schema)) if len(columns) else "",
         timezone=settings.timezone or "UTC",
         index_settings=chosen.settings(),
         extra={
@@ -267,6 +268,12 @@ def name_of(storage: Storage) -> str:
     last = storage.spec.uri.rstrip("/").rpartition("/")[2]
     name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in last)
     return name if name and not name[0].isdigit() else f"t_{name}"
+
+
+def _comments(schema: pa.Schema) -> dict[str, str]:
+    """The comments of columns, which Spark has in their metadata, too."""
+    texts = {field.name: (field.metadata or {}).get(b"comment", b"").decode() for field in schema}
+    return {name: text for name, text in texts.items() if text}
 
 
 def explicit_schema(data: Any) -> pa.Schema | None:

@@ -26,7 +26,7 @@ from lakebed.metadata.definitions import (
     dump_definitions,
     load_definitions,
 )
-from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing
+from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing, secondary_index_name
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.expression_results import (
@@ -206,8 +206,9 @@ def _define(storage: Storage, snapshot: Snapshot, definition: IndexDefinition) -
 
 @dataclass(frozen=True)
 class Expression:
-    """What an expression index is on: the results of a `function` (with Hudi's `options` for it) over a `column`, as
-    records of this `kind`: "column_stats" or "bloom_filters"."""
+    """What an index with a name of its own is on: the results of a `function` (with Hudi's `options` for it) over a
+    `column`, as records of this `kind`: "column_stats" or "bloom_filters". A "secondary_index" has the column's
+    values."""
 
     column: str
     function: str
@@ -216,6 +217,8 @@ class Expression:
 
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
+SECONDARY_KIND = "secondary_index"
+"""The kind of a secondary index with a name of its own."""
 
 
 def create_index(
@@ -320,18 +323,26 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
 
 
 def _by_expression(name: str, expression: Expression) -> IndexName:
-    if expression.kind not in KINDS:
+    if expression.kind not in (*KINDS, SECONDARY_KIND):
         raise InvalidOption(
             f"an expression index of kind {expression.kind!r}",
-            hint=f"There are {' and '.join(KINDS)}.",
+            hint=f"There are {', '.join(KINDS)} and {SECONDARY_KIND}.",
             context={"index": name, "kind": expression.kind},
         )
     if not _NAME.fullmatch(name):
         raise InvalidOption(
-            f"{name!r} is no name for an expression index",
+            f"{name!r} is no name for an index of a column",
             hint="Take letters, digits and underscores.",
             context={"index": name},
         )
+    if expression.kind == SECONDARY_KIND:
+        if expression.function != "identity" or expression.options:
+            raise InvalidOption(
+                f"a secondary index {name!r} has a function",
+                hint="It holds the values of its column; an expression index holds the results of a function.",
+                context={"index": name},
+            )
+        return IndexName(secondary_index_name(name), column=expression.column)
     definition = expression_index_definition(
         name, expression.column, expression.function, expression.options, expression.kind
     )

@@ -5,66 +5,37 @@ Conditions and values are taken out of the text as they are written, between the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
 from lakebed.filters.pairs import PairReader, Side
-from lakebed.filters.text import quote_name, spark_literal
+from lakebed.filters.text import quote_name
 from lakebed.merge.clauses import assigned
 from lakebed.operations.result import WriteResult
 from lakebed.schema.column_names import in_any_case
 from lakebed.schema.conversion import one_array
 from lakebed.schema.spark import spark_type
+from lakebed.statements.commands import ForSpark
 from lakebed.statements.parts import Parts
-from lakebed.statements.sources import Sources
-from lakebed.statements.statement import Reference, Statement, parse_statement
+from lakebed.statements.sources import Sources, foreign_table_error
+from lakebed.statements.statement import Reference, Statement
 from lakebed.table import Table
 from lakebed.table_merge import Merge
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Query = Callable[[str], Any]
 
 
-def run_change(
-    statement: Statement, sources: Sources, args: Any, spark: SparkSession | None, query: Query
-) -> WriteResult:
+def run_change(statement: Statement, sources: Sources, query: Query) -> WriteResult:
     """Carry out a statement that changes a table. `query` gives the rows of a query's text.
 
     Raises `InvalidOption` for a text that is no such statement, naming the place.
     """
-    written = parse_statement(_with_values(statement, args), is_spark=True)
-    return _Change(written, _FORMS[written.kind], sources, spark, query).run()
-
-
-def _with_values(statement: Statement, args: Any) -> str:
-    """The text with the values of `:name` and `?` in their places, as constants."""
-    places: dict[tuple[int, int], str] = {}
-    given = iter(args if isinstance(args, Sequence) else ())
-    for at, token in enumerate(statement.tokens):
-        if statement.text[token.start] == "?":
-            value = next(given, _MISSING)
-            if value is _MISSING:
-                raise InvalidOption(f"args has too few values for ? in the SQL text near {statement.near(at)}")
-            places[token.start, token.end + 1] = _constant(value)
-        elif statement.text[token.start] == ":" and isinstance(args, Mapping) and at + 1 < len(statement.tokens):
-            name = statement.tokens[at + 1]
-            if name.start == token.end + 1 and name.text in args:
-                places[token.start, name.end + 1] = _constant(args[name.text])
-    return statement.replaced(places)
-
-
-_MISSING = object()
-
-
-def _constant(value: Any) -> str:
-    return spark_literal(value, pa.scalar(value).type)
+    return _Change(statement, _FORMS[statement.kind], sources, query).run()
 
 
 @dataclass
@@ -72,7 +43,6 @@ class _Change(Parts):
     """One statement under way."""
 
     sources: Sources
-    spark: SparkSession | None
     query: Query
 
     def run(self) -> WriteResult:
@@ -87,16 +57,10 @@ class _Change(Parts):
                 hint="it changes the table as it is now: leave out AS OF",
                 context={"table": reference.name},
             )
-        found = self.sources.named(reference)
-        if not isinstance(found, Table):
-            raise InvalidOption(
-                f"the {self.statement.kind} names the table {reference.name!r}, which is no table of lakebed",
-                hint="give a Table or a URI in tables={'name': ...}, or write the URI in quotes",
-                context={"table": reference.name},
-            )
-        if self.spark is not None and found.session is None:
-            return self.sources.opened(found.uri)
-        return found
+        table = self.sources.table(reference)
+        if table is None:
+            raise ForSpark if self.sources.session is not None else foreign_table_error(self.statement.kind, reference)
+        return table
 
     # -- DELETE, UPDATE, INSERT
 
@@ -110,8 +74,14 @@ class _Change(Parts):
 
     def _aliased(self, at: int) -> tuple[Reference, int, str]:
         """The table that is named at a token, the place after it and its alias, and that alias."""
+        self._check_name(at)
         reference, after = self.table(at)
         return reference, *self.alias(after, reference.name)
+
+    def _check_name(self, at: int) -> None:
+        """Leave a table of a catalog to the session."""
+        if self.sources.session is not None and self.statement.reference_at(at, takes_columns=True) is None:
+            raise ForSpark
 
     def _rest(self, start: int, what: str) -> str:
         return self.text(start, self.stop, what)
@@ -140,6 +110,7 @@ class _Change(Parts):
         is_overwrite = statement.word(1) == "OVERWRITE"
         at = self.expect(0, "INSERT", "OVERWRITE" if is_overwrite else "INTO")
         at += statement.word(at) == "TABLE"
+        self._check_name(at)
         reference, at = self.table(at)
         table = self._target(reference)
         names: list[str] | None = None
@@ -191,6 +162,7 @@ class _Change(Parts):
 
     def _merge(self) -> WriteResult:
         reference, at, alias = self._aliased(self.expect(0, "MERGE", "INTO"))
+        target = self._target(reference)
         at = self.expect(at, "USING")
         source, at, source_alias = self._source(at)
         on = self.expect(at, "ON")
@@ -198,7 +170,7 @@ class _Change(Parts):
         if not whens:
             raise self.wrong(self.stop, "WHEN is missing")
         condition = self.text(on, whens[0], "the join condition")
-        merge = self._target(reference).merge(source, condition, target=alias, source_alias=source_alias)
+        merge = target.merge(source, condition, target=alias, source_alias=source_alias)
         for start, stop in zip(whens, [*whens[1:], self.stop], strict=True):
             merge = self._clause(merge, start, stop)
         return merge.execute()
@@ -209,10 +181,16 @@ class _Change(Parts):
             close = self.closing(at)
             rows = self.query(self.text(at + 1, close, "the query"))
             return rows, *self.alias(close + 1, "s")
+        session = self.sources.session
+        if session is not None and self.statement.reference_at(at) is None and self.statement.is_name(at):
+            after = at + 1  # a table of a catalog
+            while self.statement.word(after) == ".":
+                after += 2
+            return session.table(self.text(at, after, "the source")), *self.alias(after, self.path(at, after)[-1])
         reference, after, alias = self._aliased(at)
         found = self.sources.named(reference)
-        if found is None and self.spark is not None:
-            found = self.spark.table(reference.name)
+        if found is None and session is not None:
+            found = session.table(reference.name)
         if found is None:
             raise self.wrong(at, f"there is no source {reference.name!r}: tables= lacks it")
         if isinstance(found, Table):

@@ -61,6 +61,11 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
     return QueryResult(relation, errors)
 
 
+def result_of(rows: pa.Table) -> QueryResult:
+    """Rows that are there as a result."""
+    return QueryResult(connect().from_arrow(rows), [])
+
+
 def connect() -> duckdb.DuckDBPyConnection:
     """A connection of its own to a database in memory, one for the process, that knows no variables of Python."""
     try:

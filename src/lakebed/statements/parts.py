@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sqlglot import TokenType
 
@@ -15,6 +16,7 @@ from lakebed.statements.statement import Reference, Statement
 # Words after a table's name that are no alias of it.
 _NO_ALIAS = ("USING", "SET", "WHERE", "ON", "WHEN", "VALUES", "SELECT")
 _PAIRS = {")": "(", "]": "["}
+_CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
 @dataclass
@@ -58,6 +60,17 @@ class Parts:
         commas = self.all(",", start, stop)
         return zip([start, *(at + 1 for at in commas)], [*commas, stop], strict=True)
 
+    def listed_with_types(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The same of a list with types, whose commas in `map<string, int>` separate nothing."""
+        depth, first = 0, start
+        for at in range(start, stop):
+            word = self.statement.word(at)
+            depth += word.count("<") + word.count("(") - word.count(">") - word.count(")")
+            if word == "," and depth == 0:
+                yield first, at
+                first = at + 1
+        yield first, stop
+
     def closing(self, opening: int) -> int:
         """The parenthesis that closes the one at a token."""
         depth = 0
@@ -92,18 +105,14 @@ class Parts:
     def path(self, start: int, stop: int, what: str = "column") -> list[str]:
         """The names of a path `a.b` that is all there is from a token up to another one."""
         tokens = self.statement.tokens[start:stop]
-        is_path = len(tokens) % 2 == 1 and all(
-            self.statement.word(start + n) == "." if n % 2 else self._is_word(start + n) for n in range(len(tokens))
-        )
+        is_path = len(tokens) % 2 == 1
+        for n, token in enumerate(tokens):
+            word = self.statement.word(start + n)
+            is_name = token.token_type is TokenType.IDENTIFIER or re.fullmatch(r"[^\W\d]\w*", word) is not None
+            is_path = is_path and (word == "." if n % 2 else is_name)
         if not is_path:
             raise self.wrong(start, f"the name of a {what} is missing")
         return [token.text for token in tokens[::2]]
-
-    def _is_word(self, at: int) -> bool:
-        token = self.statement.tokens[at]
-        return (
-            token.token_type is TokenType.IDENTIFIER or re.fullmatch(r"[^\W\d]\w*", self.statement.word(at)) is not None
-        )
 
     def table(self, at: int) -> tuple[Reference, int]:
         """The table that is named at a token, which may be followed by columns in parentheses, and the place after
@@ -123,3 +132,111 @@ class Parts:
         if not self.statement.is_name(at):
             raise self.wrong(at, "the alias after AS is missing")
         return at + 1, self.statement.tokens[at].text
+
+
+@dataclass
+class Cursor(Parts):
+    """The parts of a statement, read one after the other; `at` is the place of the next token."""
+
+    at: int = 0
+
+    @property
+    def word(self) -> str:
+        """The next token as an unquoted word in upper case; empty at the end."""
+        return self.statement.word(self.at)
+
+    def takes(self, *words: str) -> bool:
+        """Whether these words come next; if so it goes on behind them."""
+        if any(self.statement.word(self.at + n) != word for n, word in enumerate(words)):
+            return False
+        self.at += len(words)
+        return True
+
+    def takes_one(self, *words: str) -> str:
+        """The one of these words that comes next, after which it goes on; empty for none."""
+        word = self.word
+        return word if word in words and self.takes(word) else ""
+
+    def needs(self, *words: str) -> None:
+        """Go on behind these words. Raises `InvalidOption` where they do not come next."""
+        self.at = self.expect(self.at, *words)
+
+    def reference(self) -> Reference:
+        """The table that is named next."""
+        reference, self.at = self.table(self.at)
+        if reference.as_of is not None:
+            raise self.wrong(self.at - 1, "a statement that changes a table has no AS OF")
+        return reference
+
+    def name(self, what: str = "column") -> str:
+        """The name that comes next, with a path as `address.city`."""
+        start = self.at
+        self.at += 1
+        while self.word == ".":
+            self.at += 2
+        return ".".join(self.path(start, min(self.at, self.stop), what))
+
+    def literal(self, what: str) -> Any:
+        """The constant that comes next: a text, a number, TRUE, FALSE or NULL."""
+        start = self.at
+        if self.takes("CAST", "(", "", "AS", "STRING", ")"):  # a text of args= with odd characters
+            token = self.statement.tokens[start + 2]
+            if token.token_type is TokenType.HEX_STRING:
+                return bytes.fromhex(token.text).decode()
+            raise self.wrong(start, f"{what} is no constant")
+        sign = -1 if self.takes("-") else 1
+        if self.at < self.stop:
+            token, word = self.statement.tokens[self.at], self.word
+            self.at += 1
+            if token.token_type is TokenType.NUMBER:
+                return sign * (int(token.text) if token.text.isdigit() else float(token.text))
+            if token.token_type in (TokenType.STRING, TokenType.RAW_STRING) and sign == 1:
+                return token.text
+            if word in _CONSTANTS and sign == 1:
+                return _CONSTANTS[word]
+        raise self.wrong(start, f"{what} is no constant")
+
+    def columns(self) -> list[str]:
+        """The names in the parentheses that come next."""
+        start, stop = self.enclosed("the columns")
+        return [".".join(self.path(first, last, "column")) for first, last in self.listed(start, stop)]
+
+    def enclosed(self, what: str) -> tuple[int, int]:
+        """The first token in the parentheses that come next and the place of the closing one, after which it goes
+        on."""
+        if self.word != "(":
+            raise self.wrong(self.at, f"{what} in parentheses are missing")
+        opening, self.at = self.at, self.closing(self.at) + 1
+        if self.at - opening == 2:
+            raise self.wrong(opening, f"{what} in parentheses are missing")
+        return opening + 1, self.at - 1
+
+    def pairs(self, what: str) -> dict[str, Any]:
+        """The constants of `(key = value, ...)`, whose keys are texts or names with dots."""
+        start, stop = self.enclosed(what)
+        after = self.at
+        values: dict[str, Any] = {}
+        for first, last in self.listed(start, stop):
+            self.at = first
+            key = self.key()
+            self.takes("=")
+            value = self.literal(f"the value of {key!r}")
+            if self.at != last:
+                raise self.wrong(self.at, f"something follows the value of {key!r}")
+            if key in values:
+                raise self.wrong(first, f"{key!r} is given twice")
+            values[key] = value
+        self.at = after
+        return values
+
+    def key(self) -> str:
+        """The key of a property that comes next: a text, or a name with dots."""
+        if self.at < self.stop and self.statement.tokens[self.at].token_type is TokenType.STRING:
+            self.at += 1
+            return self.statement.tokens[self.at - 1].text
+        return self.name("key")
+
+    def end(self) -> None:
+        """Raise `InvalidOption` where the statement goes on."""
+        if self.at < self.stop:
+            raise self.wrong(self.at, "the statement goes on where it should end")

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import InvalidOption
-from lakebed.statements.sources import Sources
-from lakebed.statements.statement import parse_statement
+from lakebed.statements.sources import Sources, TableCalls
+from lakebed.statements.statement import Statement, parse_statement, with_values
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from lakebed.operations.result import WriteResult
-    from lakebed.statements.duckdb_query import Arguments, QueryResult
-    from lakebed.table import Table
+    from lakebed.statements.commands import Command
+    from lakebed.statements.duckdb_query import Arguments
 
 CHANGES = ("MERGE", "UPDATE", "DELETE", "INSERT")
-"""The statements that change a table."""
+"""The statements that change rows of a table."""
+COMMANDS = ("CREATE", "DROP", "TRUNCATE", "ALTER", "OPTIMIZE", "VACUUM", "RESTORE", "CALL", "SHOW", "DESCRIBE", "DESC")
+"""The first words of statements that may be about a table as a whole."""
 
 
 def run(
@@ -25,27 +27,73 @@ def run(
     tables: Mapping[str, Any] | None,
     args: Arguments,
     spark: SparkSession | None,
-    open_table: Callable[[str, SparkSession | None], Table],
-) -> DataFrame | QueryResult | WriteResult:
+    calls: TableCalls,
+) -> Any:
     """The rows of a query: a DataFrame of Spark with a session, which may be that of a table, else a `QueryResult`.
-    Of a statement that changes a table the `WriteResult`."""
-    named = Sources(tables, lambda uri: open_table(uri, session))
-    session = spark if spark is not None else named.session
-    statement = parse_statement(text, is_spark=session is not None)
-    if statement.kind in CHANGES:
-        from lakebed.statements.changes import run_change
+    Of any other statement what the method of the table returns that does it."""
+    sources = Sources(tables, calls, spark)
+    session = sources.session
+    statement = _parsed(text, session)
+    if statement.is_spark and (statement.kind in CHANGES or statement.word(0) in COMMANDS):
+        written = with_values(statement, args)
 
-        return run_change(statement, named, args, session, lambda query: run(query, tables, args, session, open_table))
+        def rows(query: str) -> Any:
+            return run(query, tables, None, session, calls)
+
+        if statement.kind in CHANGES:
+            from lakebed.statements.changes import run_change
+            from lakebed.statements.commands import ForSpark
+
+            with suppress(ForSpark):
+                return run_change(written, sources, rows)
+        else:
+            command = parse_command(written, sources)
+            if command is not None:
+                return command.run(sources, rows)
     if session is not None:
         from lakebed.statements.spark_query import run_query as run_on_spark
 
-        return run_on_spark(statement, named, args, session)
+        return run_on_spark(statement, sources, args, session)
     if statement.kind != "QUERY":
         raise InvalidOption(
-            f"sql() runs queries and changes of tables, not {statement.kind}, in the SQL text near {statement.near(0)}",
-            hint="the methods of a table and lakebed.create do the rest",
+            f"sql() does not run {statement.kind} without a session, in the SQL text near {statement.near(0)}",
+            hint="docs/statements.md lists the statements; give spark= for those of Spark",
             context={"statement": statement.kind},
         )
     from lakebed.statements.duckdb_query import run_query
 
-    return run_query(statement, named, args)
+    return run_query(parse_statement(text, is_spark=False), sources, args)
+
+
+def parse_command(statement: Statement, sources: Sources) -> Command | None:
+    """What a statement says about a table as a whole; None for a statement that is none of lakebed's.
+
+    Raises `InvalidOption` for a text that is no such statement, naming the place.
+    """
+    from lakebed.statements.commands import ForSpark
+    from lakebed.statements.definitions import parse_definition
+    from lakebed.statements.procedures import parse_call
+    from lakebed.statements.services import parse_service
+
+    first = statement.word(0)
+    try:
+        if first == "CALL":
+            return parse_call(statement, sources)
+        if first in ("CREATE", "DROP", "TRUNCATE", "ALTER") and statement.word(1) != "INDEX":
+            return parse_definition(statement, sources)
+        return parse_service(statement, sources)
+    except ForSpark:
+        return None
+
+
+def _parsed(text: str, session: SparkSession | None) -> Statement:
+    """The statement as Spark reads it; without a session a query as DuckDB reads it."""
+    if session is not None:
+        return parse_statement(text, is_spark=True)
+    try:
+        statement = parse_statement(text, is_spark=True)
+    except InvalidOption:
+        statement = parse_statement(text, is_spark=False)
+        if statement.kind in CHANGES or statement.word(0) in COMMANDS:
+            raise
+    return statement

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
@@ -17,11 +18,24 @@ from lakebed.table import Table
 from lakebed.table_views import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
 
 _NAME = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class TableCalls:
+    """The calls that open, create, fill and drop a table at a URI, and look whether there is one."""
+
+    open: Callable[..., Table]
+    create: Callable[..., Table]
+    load: Callable[..., Table]
+    drop: Callable[..., list[str]]
+    exists: Callable[[str], bool]
+
+
+registered: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
+"""The URIs of the names that `lakebed.register` made in each session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +53,46 @@ class Sources:
     any case. Raises `InvalidOption` for a name that is no plain word.
     """
 
-    def __init__(
-        self,
-        tables: Mapping[str, Any] | None,
-        open_table: Callable[[str], Table],
-    ) -> None:
+    def __init__(self, tables: Mapping[str, Any] | None, calls: TableCalls, spark: SparkSession | None) -> None:
         if tables is not None and not isinstance(tables, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidOption(
                 f"sql() takes a dict of names and tables as tables, not {type(tables).__name__}",
                 hint="for example tables={'trips': 's3://lake/trips'}",
             )
         self._given = {checked_name(name): table for name, table in (tables or {}).items()}
-        self._open = open_table
+        self.calls = calls
+        sessions = (one.session if isinstance(one, Table) else session_of(one) for one in self._given.values())
+        self.session = spark if spark is not None else next((one for one in sessions if one is not None), None)
+        """The session of the statement, else that of the first table that was opened with one, or of a DataFrame."""
         self._tables: dict[str, Table] = {}
         # the rows of a table at one instant are of one view in the complete statement
         self._scans: dict[tuple[int, str | None], Scan] = {}
 
-    @property
-    def session(self) -> SparkSession | None:
-        """The session of the first table that was opened with one, or of a DataFrame."""
-        for one in self._given.values():
-            session = one.session if isinstance(one, Table) else session_of(one)
-            if session is not None:
-                return session
-        return None
-
     def opened(self, uri: str) -> Table:
         """The table at a URI, with the session of the statement."""
-        return self._open(uri)
+        return self.calls.open(uri, spark=self.session)
+
+    def uri_of(self, reference: Reference) -> str | None:
+        """The URI of the table of lakebed that a reference means, where there need be none yet; None for a name that
+        is none of `tables` and of `lakebed.register`, and for data."""
+        given = self._given.get(reference.name.lower())
+        if given is None:
+            names = {} if self.session is None else registered.get(self.session, {})
+            return reference.name if reference.is_uri else names.get(reference.name.lower())
+        if isinstance(given, Table):
+            return given.uri
+        return str(given) if isinstance(given, str | PurePath) else None
+
+    def table(self, reference: Reference) -> Table | None:
+        """The table that a reference means, with the session of the statement; None where `uri_of` is None.
+
+        Raises `TableNotFound` where there is none at its URI.
+        """
+        given = self._given.get(reference.name.lower())
+        if isinstance(given, Table) and (self.session is None or given.session is not None):
+            return given
+        uri = self.uri_of(reference)
+        return None if uri is None else self.opened(uri)
 
     def of(self, statement: Statement) -> list[Source]:
         """What the references of a statement read. Names that `tables` lacks are left to the engine.
@@ -109,9 +135,18 @@ class Sources:
         if given is None or isinstance(given, str | PurePath):
             uri = reference.name if given is None else str(given)
             if uri not in self._tables:
-                self._tables[uri] = self._open(uri)
+                self._tables[uri] = self.opened(uri)
             return self._tables[uri]
         return given
+
+
+def foreign_table_error(kind: str, reference: Reference) -> InvalidOption:
+    """The error that a statement is about a table that is none of lakebed."""
+    return InvalidOption(
+        f"the {kind} names the table {reference.name!r}, which is no table of lakebed",
+        hint="give a Table or a URI in tables={'name': ...}, or write the URI in quotes",
+        context={"table": reference.name},
+    )
 
 
 def checked_name(name: object) -> str:

@@ -11,7 +11,7 @@ from lakebed.errors import InvalidOption
 from lakebed.properties.file import load_table_config
 from lakebed.read.scan import Results
 from lakebed.schema.spark import read_by_spark
-from lakebed.statements.sources import checked_name, function_rows
+from lakebed.statements.sources import checked_name, function_rows, registered
 from lakebed.statements.statement import FUNCTIONS
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -27,6 +27,7 @@ def register(
     """Make a temporary view of each table, by name, and register the table functions, which know the same names."""
     options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
     names = {checked_name(name): uri for name, uri in uris.items()}
+    registered.setdefault(spark, {}).update(names)
     for name, uri in names.items():
         listed = ", ".join(f"`{key}` {_text(value)}" for key, value in {"path": uri, **options}.items())
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} USING lakebed OPTIONS ({listed})")

@@ -6,11 +6,12 @@ Expressions are never written again from a tree: what is not a table's name reac
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+import pyarrow as pa
 from sqlglot import TokenType
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.spark import Spark
@@ -18,6 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from lakebed.errors import InvalidOption
 from lakebed.filters.sql import plain_words
+from lakebed.filters.text import spark_literal
 
 _NEAR = 30
 _QUERIES = frozenset(("SELECT", "FROM", "VALUES", "TABLE", "DESCRIBE", "DESC", "EXPLAIN", "SHOW", "SUMMARIZE", "PIVOT"))
@@ -315,3 +317,32 @@ def parse_statement(text: str, *, is_spark: bool) -> Statement:
                 hint="give each statement to a call of its own, and values as args=",
             )
     return statement
+
+
+def with_values(statement: Statement, args: Any) -> Statement:
+    """A statement for Spark with the values of `:name` and `?` in their places, as constants.
+
+    >>> statement = parse_statement("delete from trips where city = :city", is_spark=True)
+    >>> with_values(statement, {"city": "rome"}).text
+    "delete from trips where city = 'rome'"
+    """
+    places: dict[tuple[int, int], str] = {}
+    given = iter(args if isinstance(args, Sequence) else ())
+    for at, token in enumerate(statement.tokens):
+        if statement.text[token.start] == "?":
+            value = next(given, _MISSING)
+            if value is _MISSING:
+                raise InvalidOption(f"args has too few values for ? in the SQL text near {statement.near(at)}")
+            places[token.start, token.end + 1] = _constant(value)
+        elif statement.text[token.start] == ":" and isinstance(args, Mapping) and at + 1 < len(statement.tokens):
+            name = statement.tokens[at + 1]
+            if name.start == token.end + 1 and name.text in args:
+                places[token.start, name.end + 1] = _constant(args[name.text])
+    return parse_statement(statement.replaced(places), is_spark=True) if places else statement
+
+
+_MISSING = object()
+
+
+def _constant(value: Any) -> str:
+    return spark_literal(value, pa.scalar(value).type)

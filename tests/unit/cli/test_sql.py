@@ -45,3 +45,24 @@ def test_errors_have_the_exit_codes_of_their_class(
     capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
 ) -> None:
     assert (invoke(["sql", *arguments]), message in capsys.readouterr().err) == (code, True)
+
+
+def test_any_statement_shows_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = ["--table", f"t={tmp_path / 't'}", "-o", "json"]
+    create = "CREATE TABLE t (id INT, n INT) USING lakebed TBLPROPERTIES (primaryKey = 'id', index = 'simple')"
+    assert invoke(["sql", create, *named]) == 0
+    assert json.loads(capsys.readouterr().out) == {"table": str(tmp_path / "t"), "name": "t"}
+    assert invoke(["sql", "INSERT INTO t VALUES (1, 2)", *named]) == 0
+    assert json.loads(capsys.readouterr().out)["inserted"] == 1
+    for text, expected in (
+        ("CALL show_commits(table => 't')", 1),
+        ("CREATE INDEX record_index ON t (id)", 3),
+        ("SHOW INDEXES FROM t", 3),
+    ):
+        assert invoke(["sql", text, *named]) == 0
+        assert len(json.loads(capsys.readouterr().out)) == expected
+    assert invoke(["sql", "OPTIMIZE t ORDER BY (n)", *named]) == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 1
+    assert invoke(["sql", "DROP TABLE t", *named]) == 0
+    assert json.loads(capsys.readouterr().out) == {"other_files": []}
+    assert not (tmp_path / "t" / ".hoodie").exists()

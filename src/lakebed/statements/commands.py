@@ -1,0 +1,133 @@
+"""What statements about a table as a whole have in common: their table, its partition paths, and rows as results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.expressions.key_generators import key_generator
+from lakebed.filters.sql import parse_filter
+from lakebed.operations.overwrite import match_partitions
+from lakebed.properties.table_config import TableConfig, key_generator_spec
+from lakebed.read.keys import partition_layout
+from lakebed.read.prune import prune_partitions
+from lakebed.schema.column_names import did_you_mean, in_any_case
+from lakebed.statements.parts import Cursor
+from lakebed.statements.sources import Sources, foreign_table_error
+from lakebed.statements.statement import Reference
+from lakebed.table import Table
+
+Query = Callable[[str], Any]
+"""Gives the rows of a query's text."""
+
+
+class Command(Protocol):
+    """A statement that was read. `run` does what it says and returns the result of the table's method."""
+
+    def run(self, sources: Sources, query: Query) -> Any: ...
+
+
+class ForSpark(Exception):
+    """A statement is about no table of lakebed, and a session may know its table."""
+
+
+@dataclass
+class CommandCursor(Cursor):
+    """The parts of a statement about a table of `sources`."""
+
+    sources: Sources = field(kw_only=True)
+
+    def target(self) -> Reference:
+        """The table of lakebed that is named next. Raises `ForSpark` for another one where there is a session, else
+        `InvalidOption`."""
+        has_session = self.sources.session is not None
+        if has_session and self.statement.reference_at(self.at, takes_columns=True) is None:
+            raise ForSpark  # a table of a catalog
+        reference = self.reference()
+        if self.sources.uri_of(reference) is None:
+            raise ForSpark if has_session else foreign_table_error(self.statement.kind, reference)
+        return reference
+
+    def partition(self) -> dict[str, Any]:
+        """The values of `PARTITION (column = value, ...)`, which comes next; empty where it does not."""
+        return self.pairs("the columns of a partition") if self.takes("PARTITION") else {}
+
+
+def table_of(sources: Sources, reference: Reference) -> Table:
+    """The table that a statement is about. Raises `TableNotFound` where its URI has none."""
+    table = sources.table(reference)
+    assert table is not None, "the reference was checked when the statement was read"
+    return table
+
+
+def rows_of(rows: pa.Table, sources: Sources) -> Any:
+    """Rows as the result of a statement: a DataFrame with a session, else a `QueryResult`."""
+    if sources.session is not None:
+        return sources.session.createDataFrame(rows)
+    from lakebed.statements.duckdb_query import result_of
+
+    return result_of(rows)
+
+
+def paths_with_values(table: Table, values: Mapping[str, Any]) -> list[str]:
+    """The partition paths of a table whose columns have these values. Raises `InvalidOption` for other columns."""
+    config = TableConfig(dict(table.properties))
+    fields = config.partition_fields
+    named = {in_any_case(name, fields): text_of(value) for name, value in values.items()}
+    unknown = [name for name in named if name not in fields]
+    if unknown:
+        raise InvalidOption(
+            f"table {config.name!r} has no partition column {unknown[0]!r}",
+            hint=did_you_mean(unknown[0], list(fields), "it has") if fields else "it has no partitions",
+            context={"column": unknown[0]},
+        )
+    generator = key_generator(key_generator_spec(config))
+    paths: list[str] = []
+    for path in table.partitions:
+        texts = generator.partition_values(path)
+        if not texts:
+            raise UnsupportedFeature(
+                f"the partition path {path!r} of table {config.name!r} does not show where a column ends",
+                hint="name partition paths: t.delete_partitions([path])",
+            )
+        if all(texts[name] == text for name, text in named.items()):
+            paths.append(path)
+    return paths
+
+
+def paths_that_fulfil(table: Table, condition: str) -> list[str]:
+    """The partition paths of a table whose rows may fulfil a condition over partition columns.
+
+    Raises `InvalidOption` for a condition over other columns.
+    """
+    config = TableConfig(dict(table.properties))
+    predicate = parse_filter(condition, table.schema)
+    layout = partition_layout(config, table.schema)
+    others = [name for name in predicate.columns if name not in config.partition_fields]
+    if others or layout is None:
+        raise InvalidOption(
+            f"the condition {condition!r} is not over partition columns of table {config.name!r} alone",
+            hint=f"files are chosen by partition path; its columns are {', '.join(config.partition_fields) or 'none'}",
+        )
+    return prune_partitions(predicate, layout, table.partitions)
+
+
+def text_of(value: Any) -> str | None:
+    """A constant as the text of an option or of a partition path; None for NULL."""
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def exactly(paths: Iterable[str], table: Table) -> list[str]:
+    """The same paths, for a method that takes `*` in them for any text. Raises `UnsupportedFeature` where that would
+    mean others, too."""
+    paths = list(paths)
+    if any("*" in path for path in paths) and set(match_partitions(paths, table.partitions)) != set(paths):
+        raise UnsupportedFeature(
+            f"the partition path {next(p for p in paths if '*' in p)!r} has a *, which stands for any text",
+            hint="delete its rows: DELETE FROM t WHERE ...",
+        )
+    return paths

@@ -1,0 +1,473 @@
+"""CREATE, DROP, TRUNCATE and ALTER TABLE: what their texts mean, as calls of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.config.option_table import canonical
+from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.schema.column_changes import ColumnChange, changed, field_at
+from lakebed.schema.column_names import did_you_mean
+from lakebed.schema.type_names import column_type
+from lakebed.statements.commands import (
+    Command,
+    CommandCursor,
+    Query,
+    exactly,
+    paths_with_values,
+    table_of,
+    text_of,
+)
+from lakebed.statements.sources import Sources
+from lakebed.statements.statement import Reference, Statement
+from lakebed.table import Table
+
+PROVIDERS = ("LAKEBED", "HUDI")
+# Words that end a column's type.
+_AFTER_TYPE = ("NOT", "NULL", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "PRIMARY", "UNIQUE")
+# The arguments of `lakebed.create` that properties may name, by their names and by Hudi's.
+_LISTS = ("key", "ordering", "hash_fields", "indexes")
+_NUMBERS = ("buckets", "table_version")
+_TEXTS = ("type", "index", "partition_buckets", "merge", "sort")
+_HUDI_NAMES = {"primarykey": "key", "orderingfields": "ordering", "precombinefield": "ordering"}
+_CREATE = (
+    "write CREATE TABLE [IF NOT EXISTS] t (column type, ...) USING lakebed PARTITIONED BY (column) LOCATION 'uri'"
+    " TBLPROPERTIES (primaryKey = 'column'), or AS SELECT in place of the columns"
+)
+_DROP = "write DROP TABLE [IF EXISTS] t"
+_TRUNCATE = "write TRUNCATE TABLE t, or TRUNCATE TABLE t PARTITION (column = value)"
+_ALTER = (
+    "write ALTER TABLE t ADD COLUMNS (column type), DROP COLUMN c, RENAME COLUMN a TO b, ALTER COLUMN c TYPE type,"
+    " ALTER COLUMN c COMMENT 'text', ALTER COLUMN c FIRST, SET TBLPROPERTIES (key = value),"
+    " UNSET TBLPROPERTIES (key) or DROP PARTITION (column = value)"
+)
+
+
+def parse_definition(statement: Statement, sources: Sources) -> Command | None:
+    """The command of a statement that defines a table; None for a statement that is none of lakebed's.
+
+    Raises `InvalidOption` for a text that is no such statement, naming the place.
+    """
+    kind = statement.word(0)
+    forms = {"CREATE": _CREATE, "DROP": _DROP, "TRUNCATE": _TRUNCATE, "ALTER": _ALTER}
+    cursor = CommandCursor(statement, forms[kind], sources=sources)
+    if kind == "CREATE":
+        return _create(cursor)
+    if not cursor.takes(kind, "TABLE"):
+        return None
+    if_exists = kind == "DROP" and cursor.takes("IF", "EXISTS")
+    table = cursor.target()
+    if kind == "DROP":
+        cursor.takes("PURGE")
+        cursor.end()
+        return DropTable(table, if_exists)
+    cursor.check_parentheses()
+    if kind == "ALTER":
+        return _alter(cursor, table)
+    values = cursor.partition()
+    cursor.end()
+    return TruncateTable(table, values)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE: a new table of these columns, or of the rows of a query."""
+
+    table: Reference
+    uri: str | None
+    columns: tuple[ColumnText, ...]
+    partition_by: tuple[str, ...] = ()
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    properties: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    query: str = ""
+    if_not_exists: bool = False
+
+    def run(self, sources: Sources, query: Query) -> Table:
+        if self.uri is None:
+            raise InvalidOption(
+                f"the CREATE names the table {self.table.name!r}, and nothing says where it is to be",
+                hint=f"give LOCATION 'uri', tables={{{self.table.name!r}: 'uri'}}, or name it lakebed.`uri`",
+                context={"table": self.table.name},
+            )
+        calls = sources.calls
+        if self.if_not_exists and calls.exists(self.uri):
+            return sources.opened(self.uri)
+        arguments = {
+            **self.arguments,
+            "partition_by": list(self.partition_by),
+            "properties": self.properties,
+            "spark": sources.session,
+        }
+        if self.query:
+            return calls.load(self.uri, query(self.query), **arguments)
+        return calls.create(self.uri, pa.schema([one.field for one in self.columns]), **arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnText:
+    """A column as a statement writes it."""
+
+    name: str
+    type: str
+    comment: str = ""
+    nullable: bool = True
+
+    @property
+    def field(self) -> pa.Field:
+        """The column. Raises `SchemaConflict` for a type that is none."""
+        metadata = {"comment": self.comment} if self.comment else None
+        return pa.field(self.name, column_type(self.type, self.name), self.nullable, metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """DROP TABLE: returns the files in the table's folder that are not the table's."""
+
+    table: Reference
+    if_exists: bool = False
+
+    def run(self, sources: Sources, query: Query) -> list[str]:
+        return sources.calls.drop(sources.uri_of(self.table), missing_ok=self.if_exists)
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTable:
+    """TRUNCATE TABLE, and DROP PARTITION: all rows, or those of the partition paths with these values."""
+
+    table: Reference
+    values: dict[str, Any]
+    missing_ok: bool = False
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        table = table_of(sources, self.table)
+        paths = paths_with_values(table, self.values) if self.values else list(table.partitions)
+        if paths:
+            return table.delete_partitions(exactly(paths, table))
+        if self.values and not self.missing_ok:
+            conditions = ", ".join(f"{name} = {value!r}" for name, value in self.values.items())
+            raise InvalidOption(
+                f"table {table.name!r} has no partition with {conditions}",
+                hint=f"it has {', '.join(map(repr, table.partitions[:5])) or 'none'}",
+            )
+        return table.delete([])
+
+
+@dataclass(frozen=True, slots=True)
+class AlterColumns:
+    """ALTER TABLE for columns: each change is a commit of its own, all are checked before the first."""
+
+    table: Reference
+    changes: tuple[ColumnChange, ...]
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        table = table_of(sources, self.table)
+        schema, needed = table.schema, list[ColumnChange]()
+        for change in self.changes:
+            if change.verb == "widen":
+                column = field_at(schema, change.column)
+                if column.type == column_type(change.type, change.column):
+                    continue
+            schema = changed(schema, change).schema
+            needed.append(change)
+        results: list[Any] = []
+        for change in needed:
+            try:
+                results.append(_apply(table, change))
+            except LakebedError as error:
+                if results:
+                    error.add_note(f"done before it: {'; '.join(one.change for one in results)}")
+                raise
+        return results[-1] if results else table.columns
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperties:
+    """ALTER TABLE SET and UNSET TBLPROPERTIES: None removes a setting."""
+
+    table: Reference
+    settings: dict[str, str | None]
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        return table_of(sources, self.table).configure(self.settings)
+
+
+def _create(cursor: CommandCursor) -> CreateTable | None:
+    statement = cursor.statement
+    if "TABLE" not in (statement.word(1), statement.word(2), statement.word(3)):
+        return None
+    if cursor.sources.session is None:
+        cursor.check_parentheses()
+    providers = [statement.word(at + 1) for at in cursor.all("USING", 0, cursor.stop)]
+    if not providers or providers[0] not in PROVIDERS:
+        if cursor.sources.session is None:  # else it may be a table of another provider
+            raise cursor.wrong(0, "USING lakebed is missing")
+        return None
+    cursor.check_parentheses()
+    cursor.needs("CREATE")
+    if cursor.takes("OR", "REPLACE"):
+        raise cursor.wrong(1, "OR REPLACE is not possible: drop the table first")
+    cursor.takes("EXTERNAL")
+    cursor.needs("TABLE")
+    if_not_exists = cursor.takes("IF", "NOT", "EXISTS")
+    table = cursor.reference()
+    columns = _columns(cursor, *cursor.enclosed("the columns")) if cursor.word == "(" else ()
+    clauses = _Clauses(cursor)
+    clauses.read()
+    query = ""
+    if cursor.at < cursor.stop:
+        cursor.takes("AS")
+        query = cursor.text(cursor.at, cursor.stop, "the query")
+        if columns or clauses.columns:
+            raise cursor.wrong(cursor.at, "CREATE TABLE takes its columns from the query: leave theirs out")
+    columns = (*columns, *clauses.columns)
+    if not columns and not query:
+        raise cursor.wrong(cursor.stop, "the columns, or AS and a query, are missing")
+    uri = clauses.location or cursor.sources.uri_of(table)
+    return CreateTable(
+        table, uri, columns, clauses.partition_by, clauses.arguments, clauses.properties, query, if_not_exists
+    )
+
+
+@dataclass
+class _Clauses:
+    """What follows the columns of CREATE TABLE, in any order."""
+
+    cursor: CommandCursor
+    location: str | None = None
+    partition_by: tuple[str, ...] = ()
+    columns: tuple[ColumnText, ...] = ()
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    properties: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+
+    def read(self) -> None:
+        cursor = self.cursor
+        while True:
+            start = cursor.at
+            if cursor.takes("USING"):
+                cursor.at += 1
+            elif cursor.takes("PARTITIONED", "BY"):
+                self._partitioned(*cursor.enclosed("the partition columns"))
+            elif cursor.takes("LOCATION"):
+                self._locate(start, cursor.literal("LOCATION"))
+            elif cursor.takes("TBLPROPERTIES") or cursor.takes("OPTIONS"):
+                self._properties(start)
+            elif cursor.word == "COMMENT":
+                raise cursor.wrong(start, "a table has no COMMENT; columns have")
+            elif cursor.word in ("CLUSTERED", "CLUSTER", "SKEWED", "STORED", "ROW"):
+                raise cursor.wrong(start, f"{cursor.word} is no clause of such a table (buckets are properties)")
+            else:
+                return
+
+    def _partitioned(self, start: int, stop: int) -> None:
+        cursor, after = self.cursor, self.cursor.at
+        names: list[str] = []
+        for first, last in cursor.listed(start, stop):
+            if last == first + 1:
+                names.append(cursor.path(first, last)[0])
+            elif cursor.statement.word(first + 1) == "(":
+                raise cursor.wrong(first, "a partition column is a column, and no function of one")
+            else:
+                (column,) = _columns(cursor, first, last)
+                self.columns = (*self.columns, column)
+                names.append(column.name)
+        self.partition_by, cursor.at = tuple(names), after
+
+    def _locate(self, start: int, location: Any) -> None:
+        if not isinstance(location, str) or not location:
+            raise self.cursor.wrong(start, "LOCATION takes a URI in quotes")
+        if self.location not in (None, location):
+            raise self.cursor.wrong(start, "there are two locations")
+        self.location = location
+
+    def _properties(self, start: int) -> None:
+        for key, value in self.cursor.pairs("the properties").items():
+            name = _HUDI_NAMES.get(key.lower(), key.lower())
+            text = text_of(value)
+            if name == "path":
+                self._locate(start, value)
+            elif name in (*_LISTS, *_NUMBERS, *_TEXTS):
+                if name in self.arguments:
+                    raise self.cursor.wrong(start, f"{name} is given twice")
+                self.arguments[name] = _argument(name, text or "")
+            elif key.lower().startswith(("hoodie.", "lakebed.")) or canonical(key) is not None:
+                self.properties[key] = text
+            else:
+                known = ["primaryKey", "orderingFields", "preCombineField", *_LISTS, *_NUMBERS, *_TEXTS]
+                raise InvalidOption(
+                    f"{key!r} is no property of a table in the CREATE near {self.cursor.statement.near(start)}",
+                    hint=did_you_mean(key, known, "keys begin with hoodie., or are"),
+                    context={"property": key},
+                )
+
+
+def _argument(name: str, text: str) -> Any:
+    if name in _LISTS:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if name in _NUMBERS:
+        if not text.isdecimal():
+            raise InvalidOption(f"the property {name} takes a number, not {text!r}", context={"property": name})
+        return int(text)
+    return text.lower() if name == "type" else text
+
+
+def _columns(cursor: CommandCursor, start: int, stop: int) -> tuple[ColumnText, ...]:
+    """The columns `name type [NOT NULL] [COMMENT 'text']` from a token up to another one."""
+    return tuple(_column(cursor, first, last)[0] for first, last in cursor.listed_with_types(start, stop))
+
+
+def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, ColumnChange]:
+    """A column of a list, and what adding it is, with its place."""
+    after, cursor.at = cursor.at, first
+    name = cursor.name()
+    cursor.takes(":")
+    begin = cursor.at
+    while cursor.at < last and cursor.word not in _AFTER_TYPE:
+        cursor.at += 1
+    kind = cursor.text(begin, cursor.at, f"the type of column {name!r}")
+    nullable, comment, place = True, "", _Position()
+    while cursor.at < last:
+        if cursor.takes("NOT", "NULL"):
+            nullable = False
+        elif cursor.takes("NULL"):
+            nullable = True
+        elif cursor.takes("COMMENT"):
+            comment = str(cursor.literal("the comment"))
+        elif not place.read(cursor):
+            raise cursor.wrong(cursor.at, f"column {name!r} cannot have {cursor.word or 'this'}")
+    cursor.at = after
+    change = ColumnChange("add", name, kind, after=place.after, first=place.first, comment=comment or None)
+    return ColumnText(name, kind, comment, nullable), change
+
+
+@dataclass
+class _Position:
+    """FIRST, or AFTER and a column."""
+
+    first: bool = False
+    after: str | None = None
+
+    def read(self, cursor: CommandCursor) -> bool:
+        """Whether a place comes next."""
+        if cursor.takes("FIRST"):
+            self.first = True
+        elif cursor.takes("AFTER"):
+            self.after = cursor.name()
+        else:
+            return False
+        return True
+
+
+def _alter(cursor: CommandCursor, table: Reference) -> Command:
+    start = cursor.at
+    if cursor.takes("SET", "TBLPROPERTIES"):
+        settings = {key: text_of(value) for key, value in cursor.pairs("the properties").items()}
+        cursor.end()
+        return SetProperties(table, settings)
+    if cursor.takes("UNSET", "TBLPROPERTIES"):
+        cursor.takes("IF", "EXISTS")
+        first, last = cursor.enclosed("the properties")
+        after, keys = cursor.at, list[str]()
+        for start, stop in list(cursor.listed(first, last)):
+            cursor.at = start
+            keys.append(cursor.key())
+            if cursor.at != stop:
+                raise cursor.wrong(cursor.at, "UNSET takes keys alone")
+        cursor.at = after
+        cursor.end()
+        return SetProperties(table, dict.fromkeys(keys))
+    if cursor.takes("DROP", "PARTITION") or cursor.takes("DROP", "IF", "EXISTS", "PARTITION"):
+        missing_ok = cursor.statement.word(cursor.at - 2) == "EXISTS"
+        values = cursor.pairs("the columns of a partition")
+        cursor.takes("PURGE")
+        cursor.end()
+        return TruncateTable(table, values, missing_ok)
+    if cursor.takes("RENAME", "TO"):
+        raise UnsupportedFeature(
+            f"a table is named by its URI, and is not renamed ({cursor.statement.near(start)})",
+            hint="give another name in tables={'name': uri}",
+        )
+    changes = tuple(_column_changes(cursor))
+    if not changes:
+        raise cursor.wrong(start, f"{cursor.word or 'nothing'} is no change of a table")
+    cursor.end()
+    return AlterColumns(table, changes)
+
+
+def _column_changes(cursor: CommandCursor) -> Iterator[ColumnChange]:
+    if cursor.takes("ADD"):
+        if not (cursor.takes("COLUMNS") or cursor.takes("COLUMN")):
+            raise cursor.wrong(cursor.at, "COLUMNS is missing")
+        first, last = cursor.enclosed("the columns") if cursor.word == "(" else (cursor.at, cursor.stop)
+        for start, stop in cursor.listed_with_types(first, last):
+            text, change = _column(cursor, start, stop)
+            if not text.nullable:
+                raise cursor.wrong(start, "a column that is added is null in the rows that there are")
+            yield change
+        cursor.at = max(cursor.at, last)
+    elif cursor.takes("DROP"):
+        if not (cursor.takes("COLUMNS") or cursor.takes("COLUMN")):
+            raise cursor.wrong(cursor.at, "COLUMN is missing")
+        for name in cursor.columns() if cursor.word == "(" else [cursor.name()]:
+            yield ColumnChange("drop", name)
+    elif cursor.takes("RENAME"):
+        cursor.needs("COLUMN")
+        name = cursor.name()
+        cursor.needs("TO")
+        yield ColumnChange("rename", name, name=cursor.name())
+    elif cursor.takes("ALTER") or cursor.takes("CHANGE"):
+        is_change = cursor.statement.word(cursor.at - 1) == "CHANGE"
+        cursor.takes("COLUMN")
+        name = cursor.name()
+        is_hive = is_change and cursor.word not in ("TYPE", "COMMENT", "FIRST", "AFTER")
+        yield from _redefined(cursor, name) if is_hive else _altered(cursor, name)
+
+
+def _redefined(cursor: CommandCursor, name: str) -> Iterator[ColumnChange]:
+    """`CHANGE COLUMN old new type [COMMENT 'text'] [FIRST | AFTER column]`."""
+    text, add = _column(cursor, cursor.at, cursor.stop)
+    cursor.at = cursor.stop
+    if text.name.lower() != name.lower():
+        yield ColumnChange("rename", name, name=text.name)
+    yield ColumnChange("widen", text.name, text.type)
+    if text.comment:
+        yield ColumnChange("comment", text.name, comment=text.comment)
+    if add.first or add.after is not None:
+        yield ColumnChange("move", text.name, after=add.after, first=add.first)
+
+
+def _altered(cursor: CommandCursor, name: str) -> Iterator[ColumnChange]:
+    """`ALTER COLUMN c TYPE type | COMMENT 'text' | FIRST | AFTER column`."""
+    while cursor.at < cursor.stop:
+        place = _Position()
+        if cursor.takes("TYPE"):
+            start = cursor.at
+            while cursor.at < cursor.stop and cursor.word not in _AFTER_TYPE:
+                cursor.at += 1
+            yield ColumnChange("widen", name, cursor.text(start, cursor.at, "the type"))
+        elif cursor.takes("COMMENT"):
+            yield ColumnChange("comment", name, comment=str(cursor.literal("the comment")))
+        elif place.read(cursor):
+            yield ColumnChange("move", name, after=place.after, first=place.first)
+        else:
+            raise cursor.wrong(cursor.at, f"{cursor.word or 'this'} is no change of a column")
+
+
+def _apply(table: Table, change: ColumnChange) -> Any:
+    columns = table.columns
+    match change.verb:
+        case "add":
+            return columns.add(change.column, change.type, change.after, change.comment, first=change.first)
+        case "drop":
+            return columns.drop(change.column)
+        case "rename":
+            return columns.rename(change.column, change.name)
+        case "widen":
+            return columns.widen(change.column, change.type)
+        case "comment":
+            return columns.comment(change.column, change.comment or "")
+        case "move":
+            return columns.move(change.column, change.after, first=change.first)
