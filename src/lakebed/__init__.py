@@ -49,6 +49,10 @@ if TYPE_CHECKING:
         write,
     )
     from lakebed.engine.spark_rewrite import by_buckets
+    from lakebed.ingestion.job import IngestJob
+    from lakebed.ingestion.result import IngestEvent, IngestResult
+    from lakebed.ingestion.run import ingest
+    from lakebed.ingestion.source import IngestPoll, IngestSource
     from lakebed.inputs.files import DataFiles
     from lakebed.loading import convert, load
     from lakebed.merge.mergers import Merger
@@ -77,6 +81,11 @@ __all__ = [
     "ErasureIncomplete",
     "ErasureReport",
     "IndexInconsistent",
+    "IngestEvent",
+    "IngestJob",
+    "IngestPoll",
+    "IngestResult",
+    "IngestSource",
     "InvalidOption",
     "InvalidRecord",
     "KeyText",
@@ -102,6 +111,7 @@ __all__ = [
     "erase",
     "errors",
     "exists",
+    "ingest",
     "list_tables",
     "load",
     "open",
@@ -122,6 +132,7 @@ _LAZY = {
     "drop": "lakebed.api",
     "erase": "lakebed.api",
     "exists": "lakebed.api",
+    "ingest": "lakebed.ingestion.run",
     "list_tables": "lakebed.api",
     "load": "lakebed.loading",
     "open": "lakebed.api",
@@ -133,6 +144,11 @@ _LAZY = {
     "write": "lakebed.api",
     "DataFiles": "lakebed.inputs.files",
     "ErasureReport": "lakebed.services.erasure_report",
+    "IngestEvent": "lakebed.ingestion.result",
+    "IngestJob": "lakebed.ingestion.job",
+    "IngestPoll": "lakebed.ingestion.source",
+    "IngestResult": "lakebed.ingestion.result",
+    "IngestSource": "lakebed.ingestion.source",
     "KeyText": "lakebed.read.lookup",
     "Merger": "lakebed.merge.mergers",
     "QueryResult": "lakebed.statements.duckdb_query",

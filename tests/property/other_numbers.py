@@ -4,6 +4,8 @@ from __future__ import annotations
 
 OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
+        "ingestion.avro_messages": "FRAME_BYTES _MARKER_BYTES _LAST_BYTE",
+        "ingestion.json_messages": "_EXACT",
         "inputs.partition_columns": "_INT_BITS _LONG_BITS",
         "concurrency.zookeeper": "_DIGITS",
         "config.settings": "MIB",
@@ -145,6 +147,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "read.reopening": "MOST_LOOKS",
         "services.build_index": "PATIENCE_SECONDS _LOOK_SECONDS",
         "services.change_index": "_COUNTERS",
+        "ingestion.rounds": "LEASE_SECONDS _LEASE_RENEW_SECONDS _LEASE_WAIT_SECONDS",
+        "ingestion.run": "_FIRST_RETRY_SECONDS _LONGEST_RETRY_SECONDS",
         "services.daemon": "_ROUNDS _FIRST_RETRY_SECONDS _LONGEST_RETRY_SECONDS",
         "services.partition_ttl": "_READERS",
         "services.upgrade": "_ATTEMPTS",

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import columns, consumers, daemon, indexes, options, rows, services, sql, tables
+from lakebed.cli import columns, consumers, daemon, indexes, ingest, options, rows, services, sql, tables
 from lakebed.cli.examples import add_examples
 from lakebed.cli.hints import as_commands
 from lakebed.errors import LakebedError
@@ -54,7 +54,7 @@ app.add_typer(daemon.app, name="services")
 app.add_typer(options.app, name="options")
 _ROWS = (
     *(rows.scan, rows.count, rows.get, rows.locate, rows.changes, rows.cdc),
-    *(tables.load, tables.convert),
+    *(tables.load, tables.convert, ingest.ingest),
     *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
     *(rows.erase, rows.explain, sql.sql, sql.merge, sql.update),
 )

@@ -53,6 +53,17 @@ _FLAGS = {
 }
 LEGACY_PAYLOAD = "hoodie.table.legacy.payload.class"
 OLD_STRATEGY = "hoodie.compaction.record.merger.strategy"
+CHECKPOINT_KEYS = frozenset(
+    [
+        "streamer.checkpoint.key.v2",
+        "streamer.checkpoint.reset.key.v2",
+        "deltastreamer.checkpoint.key",
+        "deltastreamer.checkpoint.reset_key",
+        "deltastreamer.checkpoint.ignore_key",
+        "lakebed.ingest.checkpoint",
+    ]
+)
+"""Keys of checkpoints, Hudi Streamer's and ours: options of a write that go to its commit metadata under any prefix."""
 _RECORD_NAMES = ("record_index", "global_record_level_index", "record_level_index")
 
 
@@ -485,7 +496,7 @@ def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> t
     extra: dict[str, str] = {}
     for name, text in texts.items():
         key = canonical(name)
-        if key is None and prefix and name.startswith(prefix):
+        if key is None and ((prefix and name.startswith(prefix)) or name in CHECKPOINT_KEYS):
             if is_credential(name):
                 problems.append(exposed(name))
             extra[name] = text
@@ -582,7 +593,7 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
     key = canonical(name)
     text = redacted(key or name, value)
     prefix = job.get(_COMMIT_METADATA, "_")
-    if key is None and prefix and name.startswith(prefix):
+    if key is None and ((prefix and name.startswith(prefix)) or name in CHECKPOINT_KEYS):
         if is_credential(name):
             return OptionVerdict(name, text, "wrong", exposed(name).message)
         return OptionVerdict(name, text, "implemented", "goes into the commit's metadata")

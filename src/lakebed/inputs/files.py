@@ -116,7 +116,14 @@ def is_path_of_files(data: Any) -> bool:
     return isinstance(data, os.PathLike | DataFiles)
 
 
-def _find(path: str, options: Mapping[str, str]) -> tuple[Storage, list[FileInfo], bool]:
+def find_data_files(path: str, options: Mapping[str, str]) -> tuple[Storage, list[FileInfo]]:
+    """The storage of a path, folder or glob, and its data files, hidden ones left out; none where nothing is there yet.
+    Raises `InvalidOption` for a folder that is a table."""
+    storage, found, _ = _find(path, options, may_be_empty=True)
+    return storage, found
+
+
+def _find(path: str, options: Mapping[str, str], *, may_be_empty: bool = False) -> tuple[Storage, list[FileInfo], bool]:
     """The storage, the files in it, and whether the path is that of a file."""
     uri = parse_uri(path).uri
     parent, _, name = uri.rpartition("/")
@@ -136,13 +143,13 @@ def _find(path: str, options: Mapping[str, str]) -> tuple[Storage, list[FileInfo
         texts = [".*" if part == "**" else translate(part)[4:-3].replace(".*", "[^/]*") for part in parts[at:]]
         pattern = re.compile("/".join(texts).replace(".*/", "(?:.*/)?") + "(?:/.*)?$")
         found = [info for info in _data_files(storage, path) if pattern.match(info.path)]
-        if not found:
+        if not found and not may_be_empty:
             raise InvalidOption(f"no file matches {path}", hint="check the path", context={"path": path})
         return storage, found, False
     storage = open_storage(uri, options)
     _refuse_tables(storage, path)
     found = _data_files(storage, path)
-    if not found:
+    if not found and not may_be_empty:
         what = "there is no file or folder" if not storage.list_folders("") else "no data file is in the folder"
         if "://" not in uri and os.path.isdir(uri):
             what = "no data file is in the folder"

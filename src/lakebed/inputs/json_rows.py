@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import time
+from decimal import Decimal
 from typing import Any, cast
 
 import pyarrow as pa
@@ -222,9 +223,10 @@ def _leaf(value: Any, kind: pa.DataType) -> Any:
             raise TypeError("a boolean")
         return value
     if pt.is_integer(kind) and isinstance(value, float):
-        if not value.is_integer():
+        number = Decimal(_text(value))
+        if number != number.to_integral_value():
             raise ValueError("a fraction")
-        value = int(value)
+        value = int(number)
     elif pt.is_floating(kind):
         return float(value)
     elif pt.is_decimal(kind):

@@ -6,7 +6,7 @@ not asked for are skipped, in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -446,3 +446,19 @@ def _skip_items(data: bytes, at: int, step: _Step, is_map: bool) -> int:
             raise Damage("an array or map has more items than its record has bytes")
         for _ in range(count):
             at = step(data, _skip_text(data, at) if is_map else at)
+
+
+def record_ends(data: bytes, kinds: Sequence[AvroType], count: int, at: int = 0) -> Int64s:
+    """Where each of so many records ends that follow one another without their lengths, from `at` on; `kinds` are the
+    types of a record's fields. Raises `Damage` where the bytes are no such records."""
+    steps = [_stepper(kind) for kind in kinds]
+    ends = np.empty(count, np.int64)
+    try:
+        for number in range(count):
+            at = _skip_all(data, at, steps)
+            ends[number] = at
+    except IndexError:
+        raise Damage("the records are longer than their bytes") from None
+    if at > len(data):
+        raise Damage("the records are longer than their bytes")
+    return ends

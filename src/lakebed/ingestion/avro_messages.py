@@ -1,0 +1,185 @@
+"""Avro messages with the frame of a schema registry, and Avro container files, as rows by lakebed's own reader."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from lakebed.errors import CorruptFile, LakebedError
+from lakebed.format.avro.cursors import Damage, record_ends
+from lakebed.format.avro.encoder import decode_long
+from lakebed.format.avro.reader import read_records
+from lakebed.format.avro.types import RecordSchema, record_schema
+from lakebed.ingestion.columns import union_of
+from lakebed.ingestion.messages import BadMessage, Decoded, NoRow, decode_by_halving, numbers_of
+from lakebed.ingestion.source import AVRO_FAILURE
+
+FRAME_BYTES = 5
+_MAGIC = b"Obj\x01"
+_MARKER_BYTES = 16
+# The greatest byte that ends a number of several bytes.
+_LAST_BYTE = 127
+_NONE = np.zeros(0, np.int64)
+SchemaOf = Callable[[int], str]
+"""The schema of an id, as JSON text. Raises `KeyError` for an id that the registry does not have."""
+
+
+def decode_avro(messages: pa.Array, schema_of: SchemaOf) -> Decoded:
+    """The rows of messages that begin with a zero byte and the 4-byte id of their schema, in the order of the messages.
+
+    A message without this frame, with an id that the registry does not have, or with other bytes than its schema says
+    is bad."""
+    bad: list[BadMessage] = []
+    data, starts, ends = spans(messages)
+    framed = ends - starts >= FRAME_BYTES
+    framed[framed] = data[starts[framed]] == 0
+    no_frame = "the message does not begin with the frame of a schema registry"
+    bad += [BadMessage(number, AVRO_FAILURE, no_frame) for number in np.flatnonzero(~framed).tolist()]
+    heads = starts[framed]
+    ids = np.zeros(len(heads), np.int64)
+    for at in range(1, FRAME_BYTES):
+        ids = ids * 256 + data[heads + at]
+    tables: list[pa.Table] = []
+    numbers: list[np.ndarray] = []
+    for identifier in np.unique(ids).tolist():
+        chosen = np.flatnonzero(framed)[ids == identifier]
+        try:
+            schema = _schema(schema_of(identifier), identifier)
+        except KeyError:
+            text = f"the registry has no schema with the id {identifier}"
+            bad += [BadMessage(number, AVRO_FAILURE, text) for number in chosen.tolist()]
+            continue
+        part = messages.take(pa.array(chosen))
+        wrong: list[BadMessage] = []
+        decode = partial(_records, schema=schema)
+        parts = decode_by_halving(part, decode, decode, 0, wrong, AVRO_FAILURE)
+        bad += [message._replace(number=int(chosen[message.number])) for message in wrong]
+        tables += [rows for rows, _, _ in parts]
+        numbers.append(chosen[numbers_of(parts)] if parts else _NONE)
+    bad.sort()
+    if not tables:
+        return Decoded(pa.table({}), _NONE, bad)
+    rows, order = union_of(tables), np.concatenate(numbers)
+    if (order[1:] < order[:-1]).any():
+        by_number = np.argsort(order, kind="stable")
+        rows, order = rows.take(by_number), order[by_number]
+    return Decoded(rows, order, bad)
+
+
+def spans(messages: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The bytes of binary values, and where each value starts and ends in them."""
+    _, offsets, data = messages.buffers()
+    kind = np.dtype(np.int64 if pa.types.is_large_binary(messages.type) else np.int32)
+    ends = np.frombuffer(offsets, kind, len(messages) + 1, messages.offset * kind.itemsize) if len(messages) else _NONE
+    ends = ends.astype(np.int64)
+    values = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return values, ends[:-1], ends[1:]
+
+
+def _schema(text: str, identifier: int) -> RecordSchema:
+    try:
+        return record_schema(text)
+    except (ValueError, LakebedError) as error:
+        raise CorruptFile(
+            f"the schema with the id {identifier} cannot be used: {error}",
+            hint="messages are Avro records",
+            context={"schema_id": identifier},
+        ) from error
+
+
+def _records(messages: pa.Array, schema: RecordSchema, frame: int = FRAME_BYTES) -> pa.Table:
+    data, starts, ends = spans(messages)
+    return _rows(data, starts + frame, ends, schema)
+
+
+def _rows(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, schema: RecordSchema) -> pa.Table:
+    names = schema.arrow.names
+    try:
+        columns = read_records(data, starts, ends, schema, names)
+    except (Damage, IndexError, OverflowError) as error:
+        raise NoRow(f"the bytes are no record of the schema: {error}") from error
+    return pa.table(dict(zip(names, columns, strict=True)), schema=schema.arrow.remove_metadata())
+
+
+def avro_file_rows(data: bytes, label: str) -> pa.Table:
+    """The rows of an Avro container file. Raises `CorruptFile` where it is none."""
+    try:
+        metadata, at = _header(data)
+        schema = record_schema(metadata[b"avro.schema"].decode())
+        marker, at = data[at : at + _MARKER_BYTES], at + _MARKER_BYTES
+        expand = _CODECS[metadata.get(b"avro.codec", b"null").decode()]
+        tables: list[pa.Table] = []
+        while at < len(data):
+            count, at = decode_long(data, at)
+            size, at = decode_long(data, at)
+            if count < 0 or size < 0 or data[at + size : at + size + _MARKER_BYTES] != marker:
+                raise ValueError(f"the block at byte {at} is not complete")
+            tables.append(_block(expand(data[at : at + size]), count, schema))
+            at += size + _MARKER_BYTES
+    except (KeyError, ValueError, IndexError, Damage, NoRow, OSError, zlib.error, lzma.LZMAError) as error:
+        raise CorruptFile(
+            f"{label} is no Avro file that can be read: {error}", hint="correct the file, or leave it out"
+        ) from error
+    return pa.concat_tables(tables) if tables else schema.arrow.remove_metadata().empty_table()
+
+
+def _block(data: bytes, count: int, schema: RecordSchema) -> pa.Table:
+    ends = record_ends(data, tuple(schema.types.values()), count)
+    if (int(ends[-1]) if count else 0) != len(data):
+        raise ValueError("a block is longer than its records")
+    return _rows(np.frombuffer(data, np.uint8), np.concatenate([[0], ends[:-1]]).astype(np.int64)[:count], ends, schema)
+
+
+def _header(data: bytes) -> tuple[dict[bytes, bytes], int]:
+    """The metadata of a container file, and where it ends."""
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise ValueError("it does not begin as one")
+    metadata: dict[bytes, bytes] = {}
+    at = len(_MAGIC)
+    while True:
+        count, at = decode_long(data, at)
+        if not count:
+            return metadata, at
+        if count < 0:  # the size of the block follows
+            count, (_, at) = -count, decode_long(data, at)
+        for _ in range(count):
+            key, at = _bytes(data, at)
+            metadata[key], at = _bytes(data, at)
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    size, at = decode_long(data, at)
+    if not 0 <= size <= len(data) - at:
+        raise ValueError("the header is not complete")
+    return data[at : at + size], at + size
+
+
+def _snappy(data: bytes) -> bytes:
+    size, at, shift = 0, 0, 0
+    while True:  # the length in front, seven bits a byte
+        size |= (data[at] & 127) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] <= _LAST_BYTE:
+            break
+    return pa.decompress(data[:-4], decompressed_size=size, codec="snappy", asbytes=True)
+
+
+def _zstd(data: bytes) -> bytes:
+    return pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
+
+
+_CODECS: dict[str, Callable[[bytes], bytes]] = {
+    "null": lambda data: data,
+    "deflate": lambda data: zlib.decompress(data, -15),
+    "snappy": _snappy,
+    "zstandard": _zstd,
+    "bzip2": bz2.decompress,
+    "xz": lzma.decompress,
+}

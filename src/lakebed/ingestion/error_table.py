@@ -1,0 +1,31 @@
+"""The table of errors: messages that are no rows, by their position in the source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.api import create, exists
+from lakebed.api import open as open_table
+from lakebed.ingestion.job import Errors
+from lakebed.ingestion.source import BAD_ROWS
+
+SEEN_AT = pa.field("seen_at", pa.timestamp("us", "UTC"))
+
+
+def write_bad_rows(errors: Errors, bad: pa.Table) -> None:
+    """Upsert bad rows by their position; the table is created where it is not there. A row that is written again, since
+    the round after it failed, stays one row."""
+    assert errors.table is not None
+    options: Mapping[str, Any] = errors.storage_options or {}
+    if exists(errors.table, storage_options=options):
+        table = open_table(errors.table, storage_options=options)
+    else:
+        table = create(
+            errors.table, pa.schema([*BAD_ROWS, SEEN_AT]), key="position", index="simple", storage_options=options
+        )
+    seen = pa.repeat(pa.scalar(time.time_ns() // 1000, pa.int64()).cast(SEEN_AT.type), bad.num_rows)
+    table.upsert(bad.append_column(SEEN_AT, seen), progress=False, options=errors.options)

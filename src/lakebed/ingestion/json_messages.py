@@ -1,0 +1,265 @@
+"""JSON messages as rows by Arrow's reader, with a row for each message whatever the messages hold.
+
+Arrow reads the messages joined as lines. A field with a name of this process is put into each, so that a message with
+two objects, or an object that goes on in the next message, is seen.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+import pyarrow.types as pt
+
+from lakebed.ingestion.messages import (
+    FAILURES,
+    PART_BYTES,
+    BadMessage,
+    Decoded,
+    NoRow,
+    decode_by_halving,
+    numbers_of,
+    parts_of,
+)
+from lakebed.ingestion.source import JSON_FAILURE
+from lakebed.inputs.json_rows import read_json_rows
+from lakebed.inputs.python_rows import of_python
+
+_MARK = f"lakebed_{uuid.uuid4().hex}"
+_PREFIX = f'{{"{_MARK}":true,'
+_EMPTY_OBJECT = f'{{"{_MARK}":true'
+_SEVERAL = "the message holds several JSON objects, or a part of one"
+# Whole numbers up to this one are exact as floating numbers.
+_EXACT = 1 << 53
+Types = Mapping[str, pa.DataType]
+
+
+def decode_json(messages: pa.Array, types: Types) -> Decoded:
+    """The rows of JSON objects, one a message; `messages` are binary values. Columns of `types` have these types,
+    others those that Arrow infers; columns without any value are left out.
+
+    A message that is no UTF-8, no object, several objects, that names a field twice, or that has a value that is not
+    of its column's type is bad. Texts that hold numbers or dates, and numbers without a fraction such as `1.0`, are
+    values of such columns, as in JSON files."""
+    bad: list[BadMessage] = []
+    parts: list[tuple[pa.Table, int, int]] = []
+    for start, end in parts_of(messages, PART_BYTES):
+        parts += _decoded(messages.slice(start, end - start), types, start, bad)
+    rows = _joined(messages, parts, types, bad)
+    bad.sort()
+    return rows
+
+
+def _decoded(part: pa.Array, types: Types, first: int, bad: list[BadMessage]) -> list[tuple[pa.Table, int, int]]:
+    try:
+        return [(_rows(part, types, as_float=True), first, first + len(part))]
+    except FAILURES:
+        one, several = partial(_one_row, types=types), partial(_rows, types=types)
+        return decode_by_halving(part, several, one, first, bad, JSON_FAILURE)
+
+
+def _rows(messages: pa.Array, types: Types, *, as_float: bool = False) -> pa.Table:
+    """A row for each message. With `as_float` columns of whole numbers may be written with a fraction of 0 in all
+    messages."""
+    data = _marked(messages)
+    if any(map(_is_read_by_value, types.values())):
+        return _by_values(data, len(messages), types)
+    texts = {name: pa.string() if pt.is_date(kind) or pt.is_time(kind) else kind for name, kind in types.items()}
+    attempts: list[dict[str, pa.DataType]] = [texts]
+    if texts != dict(types):
+        attempts.append(dict(types))
+    if as_float and any(map(pt.is_integer, types.values())):
+        attempts.append({name: pa.float64() if pt.is_integer(kind) else kind for name, kind in texts.items()})
+    for number, attempt in enumerate(attempts):
+        try:
+            return _typed(_read(data, len(messages), attempt, types), types)
+        except (pa.ArrowException, ValueError):
+            if number == len(attempts) - 1:
+                raise
+    raise AssertionError("there is an attempt")
+
+
+def _marked(messages: pa.Array) -> pa.Buffer:
+    """The messages as lines, each with the mark as its first field. Raises where one is no UTF-8 or no object."""
+    texts = messages.cast(pa.string())
+    if not pc.all(pc.starts_with(texts, pattern='{"')).as_py():
+        texts = pc.ascii_ltrim_whitespace(pc.utf8_ltrim(texts, "\ufeff"))
+        if not pc.all(pc.starts_with(texts, pattern="{")).as_py():
+            raise NoRow("the message is no JSON object")
+        empty = pc.match_substring_regex(texts, r"^\{\s*\}")
+        if pc.any(empty).as_py():
+            full = pc.binary_replace_slice(texts.cast(pa.binary()), start=0, stop=1, replacement=_EMPTY_OBJECT)
+            rest = pc.binary_replace_slice(texts.cast(pa.binary()), start=0, stop=1, replacement=_PREFIX)
+            return _lines(pc.if_else(empty, full, rest))
+    return _lines(pc.binary_replace_slice(texts.cast(pa.binary()), start=0, stop=1, replacement=_PREFIX))
+
+
+def _lines(values: pa.Array) -> pa.Buffer:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    lines = pc.binary_join_element_wise(values, pa.scalar(b"", values.type), pa.scalar(b"\n", values.type))
+    _, offsets, data = lines.buffers()
+    assert data is not None
+    assert offsets is not None
+    ends = np.frombuffer(offsets, np.int32 if lines.type == pa.binary() else np.int64)
+    start, end = int(ends[lines.offset]), int(ends[lines.offset + len(lines)])
+    return data.slice(start, end - start)
+
+
+def _read(data: pa.Buffer, count: int, schema: Types, types: Types) -> pa.Table:
+    """What Arrow reads. Names in another case than a column of `types` are that column."""
+    rows = _arrow_read(data, schema)
+    lower = {name.lower(): name for name in types}
+    cased = {name: lower[name.lower()] for name in rows.column_names if name not in types and name.lower() in lower}
+    if cased:
+        rest = {name: kind for name, kind in schema.items() if name not in cased.values()}
+        rows = _arrow_read(data, {**rest, **{name: schema[column] for name, column in cased.items()}})
+        rows = _named(rows, types)
+    if rows.num_rows != count or _MARK not in rows.column_names or rows.column(_MARK).null_count:
+        raise NoRow(_SEVERAL)
+    return rows.drop_columns([_MARK])
+
+
+def _arrow_read(data: pa.Buffer, types: Types) -> pa.Table:
+    return pj.read_json(
+        pa.BufferReader(data),
+        read_options=pj.ReadOptions(block_size=data.size + 1, use_threads=False),
+        parse_options=pj.ParseOptions(explicit_schema=pa.schema(list(types.items()))),
+    )
+
+
+def _typed(rows: pa.Table, types: Types) -> pa.Table:
+    """The rows with columns of `types` in their types. Raises where a value is none of them."""
+    for at, name in enumerate(rows.column_names):
+        kind, column = types.get(name), rows.column(name)
+        if kind is None or column.type.equals(kind):
+            continue
+        if pt.is_integer(kind) and pt.is_floating(column.type):
+            largest = pc.max(pc.abs(column)).as_py()
+            if largest is not None and largest >= _EXACT:
+                raise NoRow(f"column {name} has whole numbers that are written with a fraction and are not exact")
+        rows = rows.set_column(at, name, column.cast(kind))
+    return rows
+
+
+def _one_row(message: pa.Array, types: Types) -> pa.Table:
+    """The row of one message, by the values of Python; raises with the reason where it is none."""
+    data = _marked(message)
+    try:
+        _read(data, 1, {}, {})
+    except pa.ArrowException as error:
+        if "changed from" not in str(error):  # values of several types in one list may suit a column
+            raise NoRow(str(error).replace("JSON parse error: ", "").replace(" in row 0", "")) from error
+    return _by_values(data, 1, types)
+
+
+def _by_values(data: pa.Buffer, count: int, types: Types) -> pa.Table:
+    """A row for each marked message by the values of Python, for types that Arrow does not read from JSON."""
+    found = read_json_rows(data.to_pybytes(), "the message", types)
+    rows: pa.Table = found if isinstance(found, pa.Table) else of_python(found, types)
+    marks = rows.column(_MARK) if _MARK in rows.column_names else None
+    if marks is None or rows.num_rows != count or marks.null_count:
+        raise NoRow(_SEVERAL)
+    return _named(rows.drop_columns([_MARK]), types)
+
+
+def _named(rows: pa.Table, types: Types) -> pa.Table:
+    """The rows with the names of `types` where a name differs in its case alone."""
+    lower = {name.lower(): name for name in types}
+    names = [name if name in types else lower.get(name.lower(), name) for name in rows.column_names]
+    if len(set(names)) < len(names):
+        raise NoRow("fields differ in the case of their names alone")
+    return rows.rename_columns(names)
+
+
+def _is_read_by_value(kind: pa.DataType) -> bool:
+    """Whether Arrow reads the type in another form, or not at all: maps are objects here, binary values base64."""
+    if pt.is_struct(kind):
+        return any(_is_read_by_value(field.type) for field in kind)
+    if pt.is_list(kind) or pt.is_large_list(kind):
+        return _is_read_by_value(kind.value_type)
+    return pt.is_map(kind) or pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind)
+
+
+def _joined(messages: pa.Array, parts: list[tuple[pa.Table, int, int]], types: Types, bad: list[BadMessage]) -> Decoded:
+    """All parts as one table. A column that is a text in one part and something else in another is a text in all, where
+    its values are."""
+    tables = [without_null_types(rows) for rows, _, _ in parts]
+    try:
+        rows = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+    except pa.ArrowException:
+        disputed = _disputed(tables, types)
+        if not disputed:
+            raise
+        again: list[tuple[pa.Table, int, int]] = []
+        for _, start, end in parts:
+            again += _decoded(messages.slice(start, end - start), {**types, **disputed}, start, bad)
+        return _joined(messages, again, {**types, **disputed}, bad)
+    numbers = numbers_of(parts)
+    order = np.argsort(numbers, kind="stable")
+    if len(numbers) and (order[1:] < order[:-1]).any():
+        rows, numbers = rows.take(order), numbers[order]
+    return Decoded(rows, numbers, bad)
+
+
+def _disputed(tables: list[pa.Table], types: Types) -> dict[str, pa.DataType]:
+    """Columns without a type of their own whose types in two parts do not go together, with the one that all get: text
+    where a part has text, else that of the first part."""
+    found: dict[str, list[pa.DataType]] = {}
+    for table in tables:
+        for column in table.schema:
+            if column.name not in types:
+                found.setdefault(column.name, []).append(column.type)
+    disputed: dict[str, pa.DataType] = {}
+    for name, kinds in found.items():
+        try:
+            pa.unify_schemas([pa.schema([(name, kind)]) for kind in kinds], promote_options="permissive")
+        except pa.ArrowException:
+            disputed[name] = pa.string() if any(map(pt.is_string, kinds)) else kinds[0]
+    return disputed
+
+
+def without_null_types(rows: pa.Table) -> pa.Table:
+    """The rows without columns, and without fields of structs, that have no value and so no type."""
+    columns: dict[str, Any] = {}
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        kind = _without_nulls(column.type)
+        if kind is not None:
+            columns[name] = column if kind.equals(column.type) else _cut(column, kind)
+    return pa.table(columns) if columns else rows.select([])
+
+
+def _without_nulls(kind: pa.DataType) -> pa.DataType | None:
+    if pt.is_null(kind):
+        return None
+    if pt.is_struct(kind):
+        fields = [(field, _without_nulls(field.type)) for field in kind]
+        kept = [pa.field(field.name, inner, field.nullable) for field, inner in fields if inner is not None]
+        return pa.struct(kept) if kept else None
+    if pt.is_list(kind):
+        inner = _without_nulls(kind.value_type)
+        return None if inner is None else pa.list_(pa.field(kind.value_field.name, inner))
+    return kind
+
+
+def _cut(column: Any, kind: pa.DataType) -> Any:
+    chunks = [_cut_array(chunk, kind) for chunk in column.chunks]
+    return pa.chunked_array(chunks, kind)
+
+
+def _cut_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type.equals(kind):
+        return array
+    if pt.is_struct(kind):
+        children = [_cut_array(pc.struct_field(array, field.name), field.type) for field in kind]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=pc.is_null(array))
+    values = _cut_array(array.flatten(), kind.value_type)
+    counts = pc.fill_null(pc.list_value_length(array), 0)
+    ends = np.concatenate([[0], np.cumsum(np.asarray(counts))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), values, type=kind, mask=pc.is_null(array))

@@ -1,0 +1,285 @@
+"""One job of ingest, round by round: poll, transform, bad rows, then rows and checkpoint in one commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.api import create, exists
+from lakebed.api import open as open_table
+from lakebed.concurrency.lock import FileLock
+from lakebed.errors import InvalidOption, InvalidRecord, LakebedError, LockTimeout, SchemaConflict, TableNotFound
+from lakebed.ingestion.checkpoints import StoredCheckpoint, read_checkpoint
+from lakebed.ingestion.error_table import write_bad_rows
+from lakebed.ingestion.job import IngestJob
+from lakebed.ingestion.registry import source_of
+from lakebed.ingestion.result import IngestEvent
+from lakebed.ingestion.source import RECORD_FAILURE, TRANSFORM_FAILURE, BadRow, IngestPoll, Origin, bad_table, poll_of
+from lakebed.ingestion.transform import failing_rows, transformed
+from lakebed.model import HOODIE
+from lakebed.operations.result import WriteResult
+from lakebed.progress import progress
+from lakebed.services.daemon import run_services
+from lakebed.storage import open_storage
+from lakebed.table import Table
+
+LEASE_FILE = f"{HOODIE}/.locks/ingest_lease.json"
+# A process that dies blocks other ingest of its table for so long, if no other process can see that it has ended.
+LEASE_SECONDS = 120.0
+_LEASE_RENEW_SECONDS = 30.0
+_LEASE_WAIT_SECONDS = 60.0
+_NULLS = "hoodie.write.set.null.for.missing.columns"
+_PARTIAL = "lakebed.write.partial"
+
+
+class JobRounds:
+    """Runs the rounds of one job. `checkpoint` and `ignore` are texts of the caller, each followed once."""
+
+    def __init__(self, job: IngestJob, *, checkpoint: str | None = None, ignore: str | None = None) -> None:
+        self.job = job
+        self._checkpoint, self._ignore = checkpoint, ignore
+        self._source = source_of(job.source)
+        self._storage_options: Mapping[str, str] = job.target.storage_options or {}
+        self._was_there = False
+        # the position of a job whose table cannot be created yet, since there were only bad rows so far
+        self._position: str | None = None
+
+    def bound(self) -> None:
+        """Let polls end at what the source has now."""
+        self._source.is_bounded = True
+
+    def close(self) -> None:
+        """Release the source's connections."""
+        self._source.close()
+
+    def run(self, *, services: bool = False) -> tuple[IngestEvent, bool]:
+        """One round, and whether the next one can follow at once. Rows and checkpoint are committed together. A source
+        with nothing new makes no commit. With `services` what the table's settings make due runs after a commit."""
+        started = time.monotonic()
+        table = self._open()
+        with self._lease(table), progress(f"ingesting {self.job.label}"):
+            stored = StoredCheckpoint(True) if table is None else read_checkpoint(self._storage(), self.job.identifier)
+            position = stored.start(self._checkpoint, self._ignore)
+            if table is None and self._position is not None:
+                position = self._position
+            self._source.types = self._types(table)
+            poll = poll_of(self._source.poll(position, self.job.max_rows))
+            if poll.checkpoint is None or poll.checkpoint == position:
+                seconds = time.monotonic() - started
+                uri = self.job.target.uri
+                event = IngestEvent("nothing", self.job.label, uri, checkpoint=position, lag=poll.lag, seconds=seconds)
+                return event, poll.more
+            rows, bad, table = self._accepted(poll, table)
+            if bad is not None and bad.num_rows:
+                write_bad_rows(self.job.errors, bad)
+            result = None
+            if table is None:
+                self._position = poll.checkpoint
+            else:
+                stored = read_checkpoint(self._storage(), self.job.identifier)
+                extra = stored.metadata(poll.checkpoint, self._checkpoint, self._ignore)
+                result = self._write(table, rows, extra, (position, poll.checkpoint))
+        ran = self._serve() if services and result is not None else ()
+        return IngestEvent(
+            "committed",
+            self.job.label,
+            self.job.target.uri,
+            rows=0 if rows is None else rows.num_rows,
+            bad_rows=0 if bad is None else bad.num_rows,
+            checkpoint=poll.checkpoint,
+            lag=poll.lag,
+            write=result,
+            services=ran,
+            seconds=time.monotonic() - started,
+        ), poll.more
+
+    def _open(self) -> Table | None:
+        """The target; None where the job creates it with its first rows."""
+        target = self.job.target
+        try:
+            table = open_table(target.uri, storage_options=self._storage_options)
+        except TableNotFound as error:
+            if self._was_there:
+                raise TableNotFound(
+                    f"the table {target.uri} was dropped while the job {self.job.label} ran",
+                    hint="start the job again to create it and to read the source from its start",
+                    context={"uri": target.uri},
+                ) from error
+            if target.create is None:
+                hint = "create it, or let the job do so: [target] create = { key = ... }"
+                raise TableNotFound(error.message, hint=hint, context=error.context) from error
+            if exists(target.uri, storage_options=self._storage_options):
+                raise
+            return None
+        self._was_there = True
+        return table
+
+    def _storage(self) -> Any:
+        return open_storage(self.job.target.uri, self._storage_options)
+
+    @contextmanager
+    def _lease(self, table: Table | None) -> Generator[None]:
+        """No two rounds of ingest on one table at a time: both would write the rows after the same checkpoint."""
+        if table is None:
+            yield
+            return
+        lease = FileLock(
+            self._storage(),
+            LEASE_FILE,
+            wait_seconds=_LEASE_WAIT_SECONDS,
+            validity=LEASE_SECONDS,
+            renew_every=_LEASE_RENEW_SECONDS,
+        )
+        try:
+            lease.acquire(_LEASE_WAIT_SECONDS)
+        except LockTimeout as error:
+            raise LockTimeout(
+                f"another job ingests into {self.job.target.uri}: {error.message}",
+                hint="let it end, or run both in one process",
+                context=error.context,
+            ) from error
+        try:
+            yield
+        finally:
+            lease.release()
+
+    def _types(self, table: Table | None) -> Mapping[str, pa.DataType]:
+        """The types that the source's columns are to have: the table's, where no transform stands between."""
+        if table is None or self.job.transform is not None:
+            return {}
+        return {column.name: column.type for column in table.schema}
+
+    def _accepted(self, poll: IngestPoll, table: Table | None) -> tuple[pa.Table | None, pa.Table | None, Table | None]:
+        """The rows to write, the bad rows, and the table, which is created here. Raises `InvalidRecord` for a bad row
+        where no table of errors takes it."""
+        bad = [] if poll.bad is None else [poll.bad]
+        self._check(bad)
+        rows = poll.rows
+        if rows is not None and rows.num_rows and self.job.transform is not None:
+            rows, failed = self._transform(rows, poll.origin)
+            bad.append(failed)
+            self._check(bad)
+        if table is None and rows is not None and rows.num_rows:
+            table = self._create(rows)
+        if table is not None and rows is not None and rows.num_rows:
+            origin = None if self.job.transform is not None else poll.origin
+            rows, failed = _without_null_keys(rows, table.properties, origin, poll.checkpoint or "")
+            bad.append(failed)
+            self._check(bad)
+        return rows, pa.concat_tables(bad) if bad else None, table
+
+    def _check(self, bad: Sequence[pa.Table]) -> None:
+        first = next((table for table in bad if table.num_rows), None)
+        if first is None or not self.job.errors.fails:
+            return
+        position, _, reason, error = (first.column(name)[0].as_py() for name in first.column_names)
+        count = sum(table.num_rows for table in bad)
+        more = f"; so are {count - 1:,} more" if count > 1 else ""
+        raise InvalidRecord(
+            f"{self.job.label}: {position} is no row of the table: {error}{more}",
+            hint="correct it in the source, or let a table take such rows: [errors] table = ...",
+            context={"position": position, "reason": reason, "count": count, "job": self.job.label},
+        )
+
+    def _transform(self, rows: pa.Table, origin: Origin | None) -> tuple[pa.Table, pa.Table]:
+        """The transformed rows, and the input rows for which the transform fails."""
+        assert self.job.transform is not None
+        try:
+            return transformed(rows, self.job.transform), bad_table([])
+        except InvalidRecord:
+            failed = failing_rows(rows, self.job.transform)
+            if not failed:
+                raise  # it fails on all rows together alone
+        numbers = [number for number, _ in failed]
+        positions, payloads = _origins(rows, numbers, origin, "transform")
+        errors = [error for _, error in failed]
+        bad = [
+            BadRow(*part) for part in zip(positions, payloads, [TRANSFORM_FAILURE] * len(failed), errors, strict=True)
+        ]
+        others = pc.invert(pc.is_in(pa.array(range(rows.num_rows)), pa.array(numbers)))
+        return transformed(rows.filter(others), self.job.transform), bad_table(bad)
+
+    def _create(self, rows: pa.Table) -> Table:
+        target = self.job.target
+        arguments = {**self._source.table_defaults(rows), **(target.create or {})}
+        try:
+            table = create(target.uri, rows.schema, storage_options=self._storage_options, **arguments)
+        except TypeError as error:  # an argument that create does not have
+            raise InvalidOption(
+                f"{self.job.label} [target] create: {error}", hint="its keys are the arguments of lakebed.create"
+            ) from error
+        self._was_there = True
+        return table
+
+    def _write(
+        self, table: Table, rows: pa.Table | None, extra: Mapping[str, str], span: tuple[str | None, str]
+    ) -> WriteResult:
+        target = self.job.target
+        options: dict[str, Any] = dict(target.options)
+        if not options.get(_PARTIAL):
+            options.setdefault(_NULLS, True)
+        data = table.schema.empty_table() if rows is None or not rows.num_rows else rows
+        write = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}[target.operation]
+        try:
+            return write(data, progress=False, options={**options, **extra})
+        except (InvalidRecord, SchemaConflict) as error:
+            message = f"{self.job.label}, rows after checkpoint {span[0]} up to {span[1]}: {error.message}"
+            raise type(error)(message, hint=error.hint, context={**error.context, "checkpoint": span[0]}) from error
+
+    def _serve(self) -> tuple[str, ...]:
+        """Run what the table's settings make due; a line for each service that ran or failed."""
+        events = run_services(self.job.target.uri, once=True, storage_options=self._storage_options)
+        return tuple(str(event) for event in events if event.kind in ("ran", "failed"))
+
+
+def _without_null_keys(
+    rows: pa.Table, properties: Mapping[str, str], origin: Origin | None, checkpoint: str
+) -> tuple[pa.Table, pa.Table]:
+    """The rows that have a record key and an ordering value, and those that have none as bad rows."""
+    keys = [name for name in properties.get("hoodie.table.recordkey.fields", "").split(",") if name]
+    ordering = properties.get("hoodie.table.ordering.fields", properties.get("hoodie.table.precombine.field", ""))
+    orders = [name for name in ordering.split(",") if name]
+    missing = [name for name in (*keys, *orders) if "." not in name and name not in rows.column_names]
+    if missing or any("." in name for name in (*keys, *orders)):
+        return rows, bad_table([])  # the write names what is missing
+    lacks: Any = None
+    for name in orders:
+        lacks = _either(lacks, pc.is_null(rows.column(name)))
+    if keys:
+        no_key = pc.is_null(rows.column(keys[0]))
+        for name in keys[1:]:
+            no_key = pc.and_(no_key, pc.is_null(rows.column(name)))
+        lacks = _either(lacks, no_key)
+    if lacks is None or not pc.any(lacks).as_py():
+        return rows, bad_table([])
+    numbers = pc.indices_nonzero(lacks).to_pylist()
+    positions, payloads = _origins(rows, numbers, origin, checkpoint)
+    text = f"a column of the record key or of the ordering is null: {', '.join((*keys, *orders))}"
+    bad = [BadRow(at, payload, RECORD_FAILURE, text) for at, payload in zip(positions, payloads, strict=True)]
+    return rows.filter(pc.invert(lacks)), bad_table(bad)
+
+
+def _either(one: Any, other: Any) -> Any:
+    return other if one is None else pc.or_(one, other)
+
+
+def _origins(
+    rows: pa.Table, numbers: list[int], origin: Origin | None, checkpoint: str
+) -> tuple[list[str], list[bytes]]:
+    """Positions and payloads of rows: those of the source, else the number of the row before a checkpoint and its
+    text."""
+    if origin is not None:
+        return origin(numbers)
+    taken = rows.take(numbers)
+    return [f"{checkpoint}#{number}" for number in numbers], [str(row).encode() for row in taken.to_pylist()]
+
+
+def failure(job: IngestJob, error: Exception, seconds: float | None) -> IngestEvent:
+    """The event of a round that failed, which is tried again after `seconds`; None ends the job."""
+    text = error.message if isinstance(error, LakebedError) else f"{type(error).__name__}: {error}"
+    return IngestEvent("failed", job.label, job.target.uri, text=text, seconds=seconds, error=error)

@@ -1,0 +1,1 @@
+"""The kinds of sources: data files, other tables, Kafka topics, SQL databases."""

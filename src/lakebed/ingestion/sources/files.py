@@ -1,0 +1,191 @@
+"""Data files of a folder, a bucket or a glob as they arrive: CSV, JSON, Parquet, Arrow IPC and Avro.
+
+The checkpoint is the greatest modification time, in milliseconds, of the files that were read, as in Hudi. After a line
+break it has the names of the files of just this time: others of the same time are still new.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.errors import CorruptFile, InvalidOption, InvalidRecord, SchemaConflict
+from lakebed.ingestion.avro_messages import avro_file_rows
+from lakebed.ingestion.columns import typed_columns, union_of
+from lakebed.ingestion.description import build
+from lakebed.ingestion.json_messages import without_null_types
+from lakebed.ingestion.source import (
+    AVRO_FAILURE,
+    RECORD_FAILURE,
+    SCHEMA_FAILURE,
+    BadRow,
+    IngestPoll,
+    IngestSource,
+    bad_table,
+)
+from lakebed.ingestion.sources.lines import csv_lines, json_lines
+from lakebed.inputs.file_formats import DataFile, format_of, reader_of
+from lakebed.inputs.files import FilesSource as RowsOfFiles
+from lakebed.inputs.files import find_data_files
+from lakebed.inputs.partition_columns import texts_of
+from lakebed.storage.base import FileInfo, Storage
+
+FORMATS = ("csv", "json", "parquet", "arrow", "avro")
+
+
+@dataclass(frozen=True)
+class FilesSettings:
+    """Settings of `kind = "files"`. `path` is a folder, a file or a glob; `format` is needed for files whose names do
+    not end in it. `columns` are types by column, for columns that the table does not have. A round takes files of
+    `max_bytes`, or a single larger one, and none that changed in the last `min_age` seconds. `start` is the time in
+    milliseconds from which on files are read."""
+
+    path: str
+    format: str | None = None
+    partitioning: str = "hive"
+    delimiter: str | None = None
+    columns: dict[str, Any] = field(default_factory=dict[str, Any])
+    max_bytes: int = 256 << 20
+    min_age: float = 0.0
+    start: int = 0
+    storage_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+
+@dataclass(frozen=True)
+class FilePosition:
+    """All files before a time, and these of just this time."""
+
+    modified: int
+    names: frozenset[str] | None = frozenset()
+    """None for a checkpoint of Hudi, which has no names: all files of the time count as read."""
+
+    @classmethod
+    def of(cls, checkpoint: str) -> FilePosition:
+        """The position of a checkpoint. Raises `InvalidOption` for a text that is none."""
+        first, newline, rest = checkpoint.partition("\n")
+        try:
+            names = json.loads(rest) if newline else None
+            return cls(int(first), None if names is None else frozenset(names))
+        except ValueError as error:
+            raise InvalidOption(
+                f"the checkpoint {checkpoint!r} is none of a source of files",
+                hint="it is a time in milliseconds; --ignore-checkpoint starts again",
+                context={"checkpoint": checkpoint},
+            ) from error
+
+    def is_new(self, file: FileInfo) -> bool:
+        """Whether a file is not read yet."""
+        if file.modified != self.modified:
+            return file.modified > self.modified
+        return self.names is not None and file.path not in self.names
+
+    def after(self, files: Sequence[FileInfo]) -> FilePosition:
+        """The position after these files, which are in the order of their times."""
+        last = files[-1].modified
+        names = {file.path for file in files if file.modified == last}
+        return FilePosition(last, frozenset(names | (self.names or set() if last == self.modified else set())))
+
+    def __str__(self) -> str:
+        names = json.dumps(sorted(self.names or ()), ensure_ascii=False, separators=(",", ":"))
+        return f"{self.modified}\n{names}"
+
+
+class FilesSource(IngestSource):
+    """New files, oldest first. A file that changed is read again, as a new one."""
+
+    def __init__(self, settings: FilesSettings) -> None:
+        if settings.format is not None and settings.format not in FORMATS:
+            raise InvalidOption(f"[source] format is {settings.format!r}", hint=f"it is one of {', '.join(FORMATS)}")
+        self._settings = settings
+        self._columns = typed_columns(settings.columns)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> FilesSource:
+        """The source of a description."""
+        return cls(build(FilesSettings, values, "[source]"))
+
+    def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
+        settings = self._settings
+        position = FilePosition(settings.start) if checkpoint is None else FilePosition.of(checkpoint)
+        storage, found = find_data_files(settings.path, settings.storage_options)
+        latest = time.time() * 1000 - settings.min_age * 1000
+        new = sorted(
+            (file for file in found if position.is_new(file) and (file.modified <= latest or not settings.min_age)),
+            key=lambda file: (file.modified, file.path),
+        )
+        tables: list[tuple[FileInfo, pa.Table]] = []
+        bad: list[BadRow] = []
+        taken, size, rows = 0, 0, 0
+        for file in new:
+            if taken and (size + file.size > settings.max_bytes or rows >= limit):
+                break
+            table, bad_rows = self._read(storage, file)
+            bad += bad_rows
+            if table is not None and table.num_columns:
+                tables.append((file, table))
+                rows += table.num_rows
+            size += file.size
+            taken += 1
+        left = new[taken:]
+        lag: dict[str, float] = {"files": len(left), "bytes": sum(file.size for file in left)}
+        if not taken:
+            return IngestPoll(None, None, checkpoint, lag=lag)
+        after = position.after(new[:taken])
+        origin = _Origin([(file.path, table.num_rows) for file, table in tables])
+        joined = union_of([table for _, table in tables]) if tables else None
+        origin.rows = joined
+        return IngestPoll(joined, bad_table(bad), str(after), more=bool(left), lag=lag, origin=origin)
+
+    def _read(self, storage: Storage, file: FileInfo) -> tuple[pa.Table | None, list[BadRow]]:
+        """The rows of one file, and its bad rows. A file that cannot be read at all is a bad row without payload."""
+        label = file.path
+        kind = self._settings.format or ("avro" if label.lower().endswith(".avro") else format_of(label))
+        if kind is None:
+            return None, [BadRow(label, None, SCHEMA_FAILURE, "the name of the file does not end in a known format")]
+        types = {**self.types, **self._columns}
+        data = DataFile(storage, file.path, file.size, label)
+        try:
+            if kind == "avro":
+                with data.opened() as opened:
+                    return avro_file_rows(opened.read(), label), []
+            texts = texts_of(file.path) if self._settings.partitioning == "hive" else {}
+            rows = RowsOfFiles([data], {file.path: texts}, reader_of(kind, types, self._settings.delimiter), types)
+            return without_null_types(rows.table()), []
+        except (InvalidRecord, CorruptFile, SchemaConflict) as error:
+            if kind not in ("csv", "json"):
+                return None, [BadRow(label, None, AVRO_FAILURE if kind == "avro" else RECORD_FAILURE, error.message)]
+            try:
+                with data.opened() as opened:
+                    content = opened.read()
+                if kind == "json":
+                    table, bad = json_lines(content, label, types)
+                else:
+                    table, bad = csv_lines(content, label, types, self._settings.delimiter)
+                return without_null_types(table), bad or [BadRow(label, None, RECORD_FAILURE, error.message)]
+            except (InvalidRecord, CorruptFile, SchemaConflict) as reason:
+                return None, [BadRow(label, None, RECORD_FAILURE, reason.message)]
+
+
+@dataclass
+class _Origin:
+    """Rows of files by number: the path and the row in it, and the row as JSON."""
+
+    files: list[tuple[str, int]]
+    rows: pa.Table | None = None
+
+    def __call__(self, numbers: Sequence[int]) -> tuple[list[str], list[bytes]]:
+        assert self.rows is not None
+        positions: list[str] = []
+        for number in numbers:
+            for path, count in self.files:
+                if number < count:
+                    positions.append(f"{path}:row {number + 1}")
+                    break
+                number -= count
+        payloads = [json.dumps(row, default=str).encode() for row in self.rows.take(list(numbers)).to_pylist()]
+        return positions, payloads

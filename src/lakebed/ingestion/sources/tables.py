@@ -1,0 +1,98 @@
+"""Another lakebed or Hudi table as a source: the rows that its commits wrote, or each change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.api import open as open_table
+from lakebed.errors import InvalidOption
+from lakebed.ingestion.description import build
+from lakebed.ingestion.source import IngestPoll, IngestSource
+
+QUERIES = ("incremental", "cdc")
+DELETED = "_hoodie_is_deleted"
+_START = "000"
+# How a user of Hudi names where to start, in place of a completion time.
+_REQUESTED, _COMPLETED = "resumeFromInstantRequestTime:", "resumeFromInstantCompletionTime:"
+
+
+@dataclass(frozen=True)
+class TableSettings:
+    """Settings of `kind = "table"`. `query` is "incremental" (rows in their latest state, without deletes) or "cdc"
+    (inserts, updates and deletes of a table with a change log). `columns` and `filter` select of its rows. `start` is
+    "earliest", "latest" or an instant. A round reads at most `max_commits`."""
+
+    uri: str
+    query: str = "incremental"
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+    start: str = "earliest"
+    max_commits: int = 100
+    storage_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+
+class TableSource(IngestSource):
+    """The checkpoint is the completion time of the last commit that was read, as in Hudi; of a table before version 8
+    its requested time."""
+
+    def __init__(self, settings: TableSettings) -> None:
+        if settings.query not in QUERIES:
+            raise InvalidOption(f"[source] query is {settings.query!r}", hint=f"it is one of {', '.join(QUERIES)}")
+        if settings.query == "cdc" and settings.filter is not None:
+            raise InvalidOption("[source] filter does not go with query = 'cdc'", hint="filter in the transform")
+        if settings.max_commits < 1:
+            raise InvalidOption(f"[source] max_commits is {settings.max_commits}", hint="give 1 or more")
+        self._settings = settings
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> TableSource:
+        """The source of a description."""
+        return cls(build(TableSettings, values, "[source]"))
+
+    def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
+        settings = self._settings
+        table = open_table(settings.uri, storage_options=settings.storage_options)
+        start = self._start(checkpoint)
+        if start is None:  # the table as it is now is where the job begins
+            return IngestPoll(None, None, table.changes(_START).end)
+        commits = table.changes(start).range
+        if not commits.commits:
+            return IngestPoll(None, None, checkpoint, lag={"commits": 0})
+        # of version 8 and later by completion, before by requested time
+        times = sorted(instant.completion_time or instant.time for instant in commits.commits)
+        taken = times[: settings.max_commits]
+        end = commits.end if len(taken) == len(times) else taken[-1]
+        rows = self._changes(table, start, end) if settings.query == "cdc" else self._rows(table, start, end)
+        left = len(times) - len(taken)
+        return IngestPoll(rows, None, end, more=bool(left), lag={"commits": left})
+
+    def _start(self, checkpoint: str | None) -> str | None:
+        """Where to read on; None for the end of the table."""
+        if checkpoint is not None:
+            return checkpoint.removeprefix(_REQUESTED).removeprefix(_COMPLETED)
+        start = self._settings.start
+        return None if start == "latest" else _START if start == "earliest" else start
+
+    def _rows(self, table: Any, start: str, end: str) -> pa.Table:
+        columns = None if self._settings.columns is None else list(self._settings.columns)
+        return table.changes(start, end, columns=columns, filter=self._settings.filter).to_arrow()
+
+    def _changes(self, table: Any, start: str, end: str) -> pa.Table:
+        """Each changed row in its state after the change, a deleted one in its state before with the mark of a delete;
+        in the order of the commits."""
+        columns = None if self._settings.columns is None else list(self._settings.columns)
+        changes = table.cdc(start, end, columns=columns).to_arrow()
+        changes = changes.take(pc.sort_indices(changes, sort_keys=[("ts_ms", "ascending")]))
+        is_delete = pc.equal(changes.column("op"), "d")
+        before, after = changes.column("before"), changes.column("after")
+        rows: dict[str, Any] = {}
+        for column in after.type:
+            rows[column.name] = pc.if_else(
+                is_delete, pc.struct_field(before, column.name), pc.struct_field(after, column.name)
+            )
+        return pa.table({**rows, DELETED: is_delete})

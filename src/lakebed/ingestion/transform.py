@@ -1,0 +1,49 @@
+"""The transform of an ingest job: a query of DuckDB over the rows of a round, which are the table `input`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.statements.duckdb_query import connect
+
+INPUT = "input"
+
+
+def transformed(rows: pa.Table, sql: str) -> pa.Table:
+    """The rows of the query. Raises `InvalidOption` for a query that DuckDB does not take, and `InvalidRecord` where it
+    fails on the values."""
+    import duckdb
+
+    connection = connect()
+    connection.register(INPUT, rows)
+    try:
+        relation: Any = connection.sql(sql)
+        if relation is None:
+            raise InvalidOption("the transform is no query", hint="write SELECT ... FROM input")
+        return relation.to_arrow_table()
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.SyntaxException) as error:
+        raise InvalidOption(f"the transform is refused: {error}", hint=f"correct the query: {sql}") from error
+    except duckdb.Error as error:
+        raise InvalidRecord(f"the transform fails: {error}", hint="correct the query, or the value") from error
+    finally:
+        connection.close()
+
+
+def failing_rows(rows: pa.Table, sql: str) -> list[tuple[int, str]]:
+    """The numbers of the rows for which the query fails, each by itself, with its error. They are found by halving."""
+    found: list[tuple[int, str]] = []
+    pending = [(0, rows.num_rows)]
+    while pending:
+        start, end = pending.pop()
+        try:
+            transformed(rows.slice(start, end - start), sql)
+        except InvalidRecord as error:
+            if end - start == 1:
+                found.append((start, error.message))
+            else:
+                middle = (start + end) // 2
+                pending += [(middle, end), (start, middle)]
+    return found
