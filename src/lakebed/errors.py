@@ -149,6 +149,13 @@ class ErasureIncomplete(LakebedError):
     report: Any = None
 
 
+class SourceError(LakebedError):
+    """A source of an ingest job failed, refused, or lost data that the job has not read; nothing was committed.
+    `retryable` on the instance is whether trying again makes sense."""
+
+    exit_code = 16
+
+
 def from_json(text: str) -> LakebedError:
     """Rebuild an error from `LakebedError.to_json`."""
     fields = json.loads(text)

@@ -138,7 +138,7 @@ def _typed(rows: pa.Table, types: Types) -> pa.Table:
     """The rows with columns of `types` in their types. Raises where a value is none of them."""
     for at, name in enumerate(rows.column_names):
         kind, column = types.get(name), rows.column(name)
-        if kind is None or column.type.equals(kind):
+        if kind is None or (kind := _with_new_fields(kind, column.type)).equals(column.type):
             continue
         if pt.is_integer(kind) and pt.is_floating(column.type):
             largest = pc.max(pc.abs(column)).as_py()
@@ -146,6 +146,21 @@ def _typed(rows: pa.Table, types: Types) -> pa.Table:
                 raise NoRow(f"column {name} has whole numbers that are written with a fraction and are not exact")
         rows = rows.set_column(at, name, column.cast(kind))
     return rows
+
+
+def _with_new_fields(kind: pa.DataType, read: pa.DataType) -> pa.DataType:
+    """The type of a column with the fields of structs that its messages have in addition."""
+    if pt.is_struct(kind) and pt.is_struct(read):
+        known = {field.name: field.type for field in kind}
+        fields = [
+            field.with_type(_with_new_fields(known[field.name], field.type)) if field.name in known else field
+            for field in read
+        ]
+        return pa.struct(fields)
+    if pt.is_list(kind) and pt.is_list(read):
+        inner = _with_new_fields(kind.value_type, read.value_type)
+        return kind if inner.equals(kind.value_type) else pa.list_(kind.value_field.with_type(inner))
+    return kind
 
 
 def _one_row(message: pa.Array, types: Types) -> pa.Table:

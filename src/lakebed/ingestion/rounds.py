@@ -24,6 +24,7 @@ from lakebed.ingestion.transform import failing_rows, transformed
 from lakebed.model import HOODIE
 from lakebed.operations.result import WriteResult
 from lakebed.progress import progress
+from lakebed.properties.table_config import CURRENT_VERSION
 from lakebed.services.daemon import run_services
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -206,7 +207,8 @@ class JobRounds:
 
     def _create(self, rows: pa.Table) -> Table:
         target = self.job.target
-        arguments = {**self._source.table_defaults(rows), **(target.create or {})}
+        named = target.create or {}
+        arguments = {**self._source.table_defaults(rows, named.get("table_version", CURRENT_VERSION)), **named}
         try:
             table = create(target.uri, rows.schema, storage_options=self._storage_options, **arguments)
         except TypeError as error:  # an argument that create does not have

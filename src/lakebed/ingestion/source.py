@@ -91,8 +91,9 @@ class IngestSource(ABC):
         """The rows after a checkpoint (None: from the start), as a table of at most about `limit` rows."""
         ...
 
-    def table_defaults(self, rows: pa.Table) -> Mapping[str, Any]:
-        """Arguments of `lakebed.create` that suit these rows, where the job does not name them."""
+    def table_defaults(self, rows: pa.Table, version: int) -> Mapping[str, Any]:
+        """Arguments of `lakebed.create` that suit these rows in a table of this version, where the job does not name
+        them."""
         return {}
 
     def close(self) -> None:

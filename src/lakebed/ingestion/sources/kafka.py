@@ -1,0 +1,361 @@
+"""A Kafka topic as a source: messages as JSON, Avro or Debezium's envelopes, by the offsets of its partitions.
+
+The checkpoint is Hudi's: `topic,0:123,1:45`, the next offset of each partition.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakebed.errors import InvalidOption, SourceError, UnsupportedFeature
+from lakebed.ingestion import debezium
+from lakebed.ingestion.avro_messages import decode_avro
+from lakebed.ingestion.columns import typed_columns
+from lakebed.ingestion.description import build
+from lakebed.ingestion.json_messages import decode_json
+from lakebed.ingestion.messages import Decoded
+from lakebed.ingestion.schema_registry import SchemaRegistry
+from lakebed.ingestion.source import BadRow, IngestPoll, IngestSource, bad_table
+
+FORMATS = ("json", "avro", "debezium-json", "debezium-avro")
+_META = "_hoodie_kafka_source_"
+# Messages that are asked for at a time.
+_BATCH = 10_000
+_ANSWER_SECONDS = 30.0
+_WAIT_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """Settings of `kind = "kafka"`. `format` is "json", "avro", "debezium-json" or "debezium-avro"; Avro needs the URL
+    of a schema registry. `start` is "earliest" or "latest", for a table without a checkpoint. `on_data_loss` is "fail",
+    or "earliest" to go on where the topic's retention deleted messages that were not read. `columns` are types by
+    column, for columns that the table does not have. `envelope` is "hudi" for Hudi's columns of Debezium sources, or
+    "row". With `append_offsets` rows have Hudi's columns of offset, partition, timestamp and key. `options` are those
+    of librdkafka."""
+
+    topic: str
+    bootstrap: str
+    format: str = "json"
+    start: str = "earliest"
+    on_data_loss: str = "fail"
+    registry: str | None = None
+    registry_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    columns: dict[str, Any] = field(default_factory=dict[str, Any])
+    envelope: str = "hudi"
+    append_offsets: bool = False
+    options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+
+@dataclass
+class Messages:
+    """Messages in the order in which they came."""
+
+    topic: str
+    values: list[bytes | None] = field(default_factory=list["bytes | None"])
+    partitions: list[int] = field(default_factory=list[int])
+    offsets: list[int] = field(default_factory=list[int])
+    timestamps: list[int] = field(default_factory=list[int])
+    keys: list[bytes | None] = field(default_factory=list["bytes | None"])
+
+    def position(self, number: int) -> str:
+        """Where a message is, for people and as the key of the table of errors."""
+        return f"{self.topic}/{self.partitions[number]}/{self.offsets[number]}"
+
+
+def offsets_of(checkpoint: str, topic: str) -> dict[int, int]:
+    """The next offset of each partition in a checkpoint. Raises `InvalidOption` for a text that is none, and for that
+    of another topic.
+
+    >>> offsets_of("trips,0:123,1:45", "trips")
+    {0: 123, 1: 45}
+    """
+    name, *parts = checkpoint.split(",")
+    try:
+        if not parts:
+            raise ValueError("it names no partition")
+        offsets = {int(partition): int(offset) for partition, offset in (part.split(":") for part in parts)}
+    except ValueError as error:
+        raise InvalidOption(
+            f"the checkpoint {checkpoint!r} is none of a Kafka topic",
+            hint="it is topic,0:123,1:45; --ignore-checkpoint starts again",
+            context={"checkpoint": checkpoint},
+        ) from error
+    if name != topic:
+        raise InvalidOption(
+            f"the checkpoint is one of the topic {name!r}, and the job reads {topic!r}",
+            hint="--ignore-checkpoint starts at the start of the new topic",
+            context={"checkpoint": checkpoint, "topic": topic},
+        )
+    return offsets
+
+
+def checkpoint_of(topic: str, offsets: Mapping[int, int]) -> str:
+    """The checkpoint of these offsets, partitions ascending.
+
+    >>> checkpoint_of("trips", {1: 45, 0: 123})
+    'trips,0:123,1:45'
+    """
+    return ",".join([topic, *(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))])
+
+
+class KafkaSource(IngestSource):
+    """See the module. Tombstones are passed by, as in Hudi; Debezium sends one after each delete."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        for name, allowed in {
+            "format": FORMATS,
+            "start": ("earliest", "latest"),
+            "on_data_loss": ("fail", "earliest"),
+            "envelope": ("hudi", "row"),
+        }.items():
+            value = getattr(settings, name)
+            if value not in allowed:
+                raise InvalidOption(f"[source] {name} is {value!r}", hint=f"it is one of {', '.join(allowed)}")
+        self._columns = typed_columns(settings.columns)
+        self._registry: SchemaRegistry | None = None
+        if settings.format.endswith("avro"):
+            if settings.registry is None:
+                raise InvalidOption(f"[source] format {settings.format!r} lacks registry", hint="add registry = URL")
+            self._registry = SchemaRegistry(settings.registry, settings.registry_options)
+        self._client = _client_library()
+        self._consumer: Any = None
+        # where the consumer reads on, and where polls end
+        self._position: dict[int, int] = {}
+        self._ends: dict[int, int] | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> KafkaSource:
+        """The source of a description."""
+        return cls(build(KafkaSettings, values, "[source]"))
+
+    def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
+        consumer = self._consumer or self._connected()
+        marks = self._watermarks(consumer)
+        start = self._start(checkpoint, marks)
+        ends = {partition: high for partition, (_, high) in marks.items()}
+        if self.is_bounded:
+            self._ends = ends = self._ends or ends
+        offsets = dict(start)
+        messages = self._consume(consumer, offsets, ends, limit)
+        left = sum(max(0, high - offsets[partition]) for partition, (_, high) in marks.items())
+        lag: dict[str, float] = {"messages": left}
+        if messages.timestamps and left:
+            lag["seconds"] = round(max(0.0, time.time() - messages.timestamps[-1] / 1000), 3)
+        text = checkpoint_of(self._settings.topic, offsets)
+        more = any(offsets[partition] < end for partition, end in ends.items())
+        if not messages.values:
+            return IngestPoll(None, None, text, more=more, lag=lag)
+        rows, bad, numbers = self._decoded(messages)
+
+        def origin(of: Sequence[int]) -> tuple[list[str], list[bytes]]:
+            at = [int(numbers[number]) for number in of]
+            return [messages.position(number) for number in at], [messages.values[number] or b"" for number in at]
+
+        return IngestPoll(rows, bad, text, more=more, lag=lag, origin=origin)
+
+    def table_defaults(self, rows: pa.Table, version: int) -> Mapping[str, Any]:
+        is_debezium = self._settings.format.startswith("debezium")
+        return debezium.table_defaults(rows, version) if is_debezium and self._settings.envelope == "hudi" else {}
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    # -- messages
+
+    def _connected(self) -> Any:
+        settings = {
+            "group.id": f"lakebed-{self._settings.topic}",
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            **self._settings.options,
+            "bootstrap.servers": self._settings.bootstrap,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "logger": _no_log(),
+        }
+        try:
+            self._consumer = self._client.Consumer(settings)
+        except self._client.KafkaException as error:
+            raise InvalidOption(
+                f"[source] options: {_text(error)}", hint="they are the settings of librdkafka"
+            ) from error
+        return self._consumer
+
+    def _watermarks(self, consumer: Any) -> dict[int, tuple[int, int]]:
+        """The first and the next offset of each partition that the broker has."""
+        topic = self._settings.topic
+        try:
+            found = consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
+            if found.error is not None:
+                raise self._client.KafkaException(found.error)
+            partitions = [self._client.TopicPartition(topic, number) for number in sorted(found.partitions)]
+            return {p.partition: consumer.get_watermark_offsets(p, timeout=_ANSWER_SECONDS) for p in partitions}
+        except self._client.KafkaException as error:
+            raise self._failure(error) from error
+
+    def _start(self, checkpoint: str | None, marks: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+        """The offsets after a checkpoint. Raises `SourceError` where messages after it are no longer there."""
+        if checkpoint is None:
+            from_end = self._settings.start == "latest"
+            return {partition: high if from_end else low for partition, (low, high) in marks.items()}
+        stored = offsets_of(checkpoint, self._settings.topic)
+        lost: list[str] = [
+            f"partition {partition} is not there any more" for partition in stored if partition not in marks
+        ]
+        start: dict[int, int] = {}
+        for partition, (low, high) in marks.items():
+            offset = stored.get(partition, low)  # of a partition that is new all messages are
+            start[partition] = offset
+            if offset < low:
+                lost.append(f"partition {partition} begins at {low:,}, and {offset:,} is next")
+                start[partition] = low
+            elif offset > high:
+                lost.append(f"partition {partition} ends at {high:,}, and {offset:,} is next")
+                start[partition] = low
+        if lost and self._settings.on_data_loss == "fail":
+            raise SourceError(
+                f"the topic {self._settings.topic} lost messages that were not read: {'; '.join(lost)}",
+                hint='on_data_loss = "earliest" goes on with what is there; nothing was committed',
+                context={"topic": self._settings.topic, "checkpoint": checkpoint, "lost": lost, "retryable": False},
+            )
+        return start
+
+    def _consume(self, consumer: Any, offsets: dict[int, int], ends: Mapping[int, int], limit: int) -> Messages:
+        """Messages up to the ends or the limit; `offsets` move with them."""
+        topic, messages = self._settings.topic, Messages(self._settings.topic)
+        if all(offsets[partition] >= end for partition, end in ends.items()):
+            return messages
+        if offsets != self._position:
+            consumer.assign([self._client.TopicPartition(topic, p, o) for p, o in offsets.items()])
+            self._position = dict(offsets)
+        answered = time.monotonic()
+        while len(messages.values) < limit and any(offsets[partition] < end for partition, end in ends.items()):
+            found = consumer.consume(min(_BATCH, limit - len(messages.values)), _WAIT_SECONDS)
+            for message in found:
+                self._take(message, offsets, ends, messages)
+            if found:
+                answered = time.monotonic()
+            elif time.monotonic() - answered > _ANSWER_SECONDS:
+                raise SourceError(
+                    f"the topic {topic} at {self._settings.bootstrap} gives no messages for {_ANSWER_SECONDS:.0f} s",
+                    hint="nothing was committed; the job goes on when the broker answers",
+                    context={"topic": topic, "retryable": True},
+                )
+        return messages
+
+    def _take(self, message: Any, offsets: dict[int, int], ends: Mapping[int, int], messages: Messages) -> None:
+        error, partition, offset = message.error(), message.partition(), message.offset()
+        if error is not None:
+            if error.code() == self._client.KafkaError._PARTITION_EOF:
+                # offsets of transactions and compacted messages are passed by
+                offsets[partition] = max(offsets[partition], min(offset, ends.get(partition, offset)))
+                self._position[partition] = offsets[partition]
+                return
+            self._position = {}
+            raise self._failure(self._client.KafkaException(error))
+        if offset >= ends.get(partition, offset):
+            self._position = {}  # it came later than this poll began: it is read again
+            return
+        offsets[partition] = offset + 1
+        if self._position:
+            self._position[partition] = offset + 1
+        messages.values.append(message.value())
+        messages.partitions.append(partition)
+        messages.offsets.append(offset)
+        messages.timestamps.append(message.timestamp()[1])
+        if self._settings.append_offsets:
+            messages.keys.append(message.key())
+
+    def _failure(self, error: Any) -> SourceError:
+        reason = error.args[0] if error.args else error
+        code = getattr(reason, "name", lambda: "")()
+        if code == "_AUTO_OFFSET_RESET":
+            return SourceError(
+                f"the topic {self._settings.topic} lost messages while they were read: {_text(error)}",
+                hint='on_data_loss = "earliest" goes on with what is there; nothing was committed',
+                context={"topic": self._settings.topic, "retryable": self._settings.on_data_loss == "earliest"},
+            )
+        is_unknown = code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
+        what = "does not exist" if is_unknown else f"cannot be read: {_text(error)}"
+        return SourceError(
+            f"the topic {self._settings.topic} at {self._settings.bootstrap} {what}",
+            hint="create it, or correct its name" if is_unknown else "nothing was committed",
+            context={"topic": self._settings.topic, "error": code, "retryable": not is_unknown and code != "TOPIC_AUTHORIZATION_FAILED"},
+        )
+
+    # -- rows
+
+    def _decoded(self, messages: Messages) -> tuple[pa.Table | None, pa.Table, np.ndarray]:
+        """Rows, bad rows, and the number of the message of each row."""
+        values = pa.array(messages.values, pa.binary())
+        numbers = np.arange(len(values))
+        if values.null_count:
+            numbers = np.flatnonzero(np.asarray(values.is_valid()))
+            values = values.drop_null()
+        decoded = self._decode(values)
+        bad = [
+            BadRow(messages.position(at), messages.values[at], message.reason, message.error)
+            for message in decoded.bad
+            for at in [int(numbers[message.number])]
+        ]
+        numbers = numbers[decoded.numbers]
+        rows = decoded.rows if decoded.rows.num_columns else None
+        if rows is not None and self._settings.append_offsets:
+            rows = _with_offsets(rows, messages, numbers)
+        return rows, bad_table(bad), numbers
+
+    def _decode(self, values: pa.Array) -> Decoded:
+        types = {**self.types, **self._columns}
+        hudi = self._settings.envelope == "hudi"
+        if self._settings.format == "json":
+            return decode_json(values, {name: kind for name, kind in types.items() if not name.startswith(_META)})
+        if self._settings.format == "debezium-json":
+            return debezium.decode_debezium_json(values, types, hudi=hudi)
+        assert self._registry is not None
+        decoded = decode_avro(values, self._registry.schema)
+        return decoded if self._settings.format == "avro" else debezium.rows_of_envelopes(decoded, hudi=hudi)
+
+
+def _with_offsets(rows: pa.Table, messages: Messages, numbers: np.ndarray) -> pa.Table:
+    for name, values, kind in (
+        ("offset", messages.offsets, pa.int64()),
+        ("partition", messages.partitions, pa.int32()),
+        ("timestamp", messages.timestamps, pa.int64()),
+    ):
+        rows = rows.append_column(_META + name, pa.array(np.asarray(values)[numbers], kind))
+    keys = pa.array(messages.keys, pa.binary()).take(pa.array(numbers))
+    try:
+        return rows.append_column(_META + "key", keys.cast(pa.string()))
+    except pa.ArrowInvalid:
+        return rows.append_column(_META + "key", pa.array([None if k is None else k.as_py().hex() for k in keys], pa.string()))
+
+
+def _client_library() -> Any:
+    try:
+        import confluent_kafka
+    except ImportError as error:
+        raise UnsupportedFeature(
+            "confluent-kafka is not installed, which reads Kafka topics", hint="pip install 'lakebed[kafka]'"
+        ) from error
+    return confluent_kafka
+
+
+def _no_log() -> Any:
+    import logging
+
+    return logging.getLogger("lakebed.kafka")
+
+
+def _text(error: Any) -> str:
+    reason = error.args[0] if error.args else error
+    return getattr(reason, "str", lambda: str(reason))()

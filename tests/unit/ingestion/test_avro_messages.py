@@ -1,0 +1,168 @@
+"""Avro messages with the frame of a registry and Avro files as rows, and the registry itself, which may be down."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from lakebed.errors import CorruptFile, InvalidOption, SourceError
+from lakebed.ingestion.avro_messages import avro_file_rows, decode_avro
+from lakebed.ingestion.schema_registry import SchemaRegistry
+
+FIRST = {"type": "record", "name": "T", "fields": [{"name": "id", "type": "long"}, {"name": "city", "type": "string"}]}
+SECOND = {
+    "type": "record",
+    "name": "T",
+    "fields": [*FIRST["fields"], {"name": "fare", "type": ["null", "double"], "default": None}],  # type: ignore[misc]
+}
+
+
+def message(identifier: int, schema: Any, row: dict[str, Any]) -> bytes:
+    out = io.BytesIO(struct.pack(">bI", 0, identifier))
+    out.seek(5)
+    fastavro.schemaless_writer(out, schema, row)
+    return out.getvalue()
+
+
+SCHEMAS = {7: json.dumps(FIRST), 9: json.dumps(SECOND)}
+
+
+def test_messages_of_several_schemas_are_rows_in_their_order() -> None:
+    messages = [
+        message(7, FIRST, {"id": 1, "city": "rome"}),
+        message(9, SECOND, {"id": 2, "city": "oslo", "fare": 1.5}),
+        message(7, FIRST, {"id": 3, "city": ""}),
+    ]
+    decoded = decode_avro(pa.array(messages, pa.binary()), SCHEMAS.__getitem__)
+    assert decoded.rows.to_pylist() == [
+        {"id": 1, "city": "rome", "fare": None},
+        {"id": 2, "city": "oslo", "fare": 1.5},
+        {"id": 3, "city": "", "fare": None},
+    ]
+    assert (decoded.numbers.tolist(), decoded.bad) == ([0, 1, 2], [])
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b"", "frame of a schema registry"),
+        (b"\x00\x00\x00", "frame of a schema registry"),
+        (b'{"id": 1}', "frame of a schema registry"),
+        (struct.pack(">bI", 0, 8) + b"\x02", "no schema with the id 8"),
+        (struct.pack(">bI", 0, 7), "no record of the schema"),
+        (struct.pack(">bI", 0, 7) + b"\x02\x09abc", "no record of the schema"),
+        (message(7, FIRST, {"id": 1, "city": "x"}) + b"!", "no record of the schema"),
+        (struct.pack(">bI", 0, 7) + b"\x02\x04\xff\xfe", "no record of the schema"),
+    ],
+)
+def test_a_message_that_is_no_record_is_bad_and_its_neighbours_are_rows(bad: bytes, reason: str) -> None:
+    good = message(7, FIRST, {"id": 1, "city": "rome"})
+    decoded = decode_avro(pa.array([good, bad, good], pa.binary()), SCHEMAS.__getitem__)
+    assert (decoded.rows["id"].to_pylist(), decoded.numbers.tolist()) == ([1, 1], [0, 2])
+    assert [(one.number, one.reason) for one in decoded.bad] == [(1, "AVRO_DESERIALIZATION_FAILURE")]
+    assert reason in decoded.bad[0].error
+
+
+def test_a_schema_that_is_no_record_is_an_error_and_no_bad_row() -> None:
+    with pytest.raises(CorruptFile, match="the id 7"):
+        decode_avro(pa.array([struct.pack(">bI", 0, 7) + b"\x02"], pa.binary()), lambda _: '"long"')
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_an_avro_file_is_its_rows(codec: str, count: int) -> None:
+    out = io.BytesIO()
+    rows = [{"id": n, "city": "c" * (n % 7), "fare": None if n % 3 else n / 2} for n in range(count)]
+    fastavro.writer(out, fastavro.parse_schema(SECOND), rows, codec=codec, sync_interval=500)
+    assert avro_file_rows(out.getvalue(), "f.avro").to_pylist() == rows
+
+
+def test_an_avro_file_that_is_cut_or_changed_is_named() -> None:
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(FIRST), [{"id": 1, "city": "rome"}])
+    for data in (b"", out.getvalue()[:-3], out.getvalue()[:20], b"Obj\x02" + out.getvalue()[4:], out.getvalue() + b"x"):
+        with pytest.raises(CorruptFile, match=r"f\.avro is no Avro file"):
+            avro_file_rows(data, "f.avro")
+
+
+class Registry(BaseHTTPRequestHandler):
+    """Answers as Confluent's registry does; `status` 503 for all requests where it is down."""
+
+    asked: list[tuple[str, str]] = []
+    status = 200
+    answers: dict[str, dict[str, Any]] = {
+        "/schemas/ids/7": {"schema": SCHEMAS[7]},
+        "/schemas/ids/8": {"schema": "{}", "schemaType": "JSON"},
+    }
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers.get("Authorization", "")))
+        found = self.answers.get(self.path)
+        body = json.dumps(found or {"error_code": 40403, "message": "Schema not found"}).encode()
+        self.send_response(self.status if self.status != 200 else 200 if found else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return None
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Registry)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    Registry.asked, Registry.status = [], 200
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_schema_is_asked_for_once_and_a_missing_one_is_no_failure(address: str) -> None:
+    registry = SchemaRegistry(address + "/")
+    assert registry.schema(7) == registry.schema(7) == SCHEMAS[7]
+    with pytest.raises(KeyError):
+        registry.schema(99)
+    assert [path for path, _ in Registry.asked] == ["/schemas/ids/7", "/schemas/ids/99"]
+    with pytest.raises(SourceError, match="is JSON"):
+        registry.schema(8)
+
+
+def test_a_user_and_a_token_are_sent_and_shown_nowhere(address: str) -> None:
+    with_user = SchemaRegistry(address.replace("//", "//me:s%40crt@"))
+    with_user.schema(7)
+    SchemaRegistry(address, {"token": "abc"}).schema(7)
+    assert [sent for _, sent in Registry.asked] == ["Basic bWU6c0BjcnQ=", "Bearer abc"]
+    Registry.status = 503
+    with pytest.raises(SourceError) as error:
+        with_user.schema(6)
+    assert "crt" not in str(error.value)
+
+
+@pytest.mark.parametrize(("status", "passes"), [(503, True), (429, True), (401, False)])
+def test_a_registry_that_refuses_is_an_error_that_says_whether_it_may_pass(
+    address: str, status: int, passes: bool
+) -> None:
+    Registry.status = status
+    with pytest.raises(SourceError, match=f"answers {status}") as error:
+        SchemaRegistry(address).schema(7)
+    assert error.value.retryable is passes
+
+
+def test_a_registry_that_is_down_is_an_error_that_may_pass() -> None:
+    with pytest.raises(SourceError, match="does not answer") as error:
+        SchemaRegistry("http://127.0.0.1:1").schema(7)
+    assert error.value.retryable
+    with pytest.raises(InvalidOption, match="ftp"):
+        SchemaRegistry("ftp://x")

@@ -1,0 +1,142 @@
+"""Debezium's envelopes as rows: Hudi's columns, deletes, and what is no change of a row."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.ingestion.debezium import decode_debezium_json, table_defaults
+from lakebed.ingestion.source import IngestPoll, IngestSource
+
+POSTGRES = {"connector": "postgresql", "name": "pg", "schema": "public", "ts_ms": 1700, "txId": 5, "xmin": None}
+MYSQL = {"connector": "mysql", "name": "my", "ts_ms": 1700, "file": "binlog.000007", "pos": 44, "row": 0}
+
+
+def change(op: str | None, before: Any, after: Any, source: dict[str, Any], **more: Any) -> bytes:
+    return json.dumps({"before": before, "after": after, "source": source, "op": op, "ts_ms": 1800, **more}).encode()
+
+
+CHANGES = [
+    change("c", None, {"id": 1, "city": "rome"}, POSTGRES | {"lsn": 10}),
+    change("r", None, {"id": 2, "city": "oslo"}, POSTGRES | {"lsn": 11}),
+    change("u", {"id": 1, "city": "rome"}, {"id": 1, "city": "Rome"}, POSTGRES | {"lsn": 12}),
+    change("d", {"id": 2, "city": "oslo"}, None, POSTGRES | {"lsn": 13}),
+]
+TYPES = {"id": pa.int64(), "city": pa.string()}
+
+
+def rows(*messages: bytes, types: dict[str, pa.DataType] | None = None, hudi: bool = True) -> list[dict[str, Any]]:
+    return decode_debezium_json(pa.array(list(messages), pa.binary()), types or {}, hudi=hudi).rows.to_pylist()
+
+
+@pytest.mark.parametrize("types", [{}, TYPES])
+def test_a_change_of_postgres_is_a_row_with_the_columns_of_hudi(types: dict[str, pa.DataType]) -> None:
+    found = rows(*CHANGES, types=types)
+    assert [(row["_change_operation_type"], row["id"], row["city"], row["_event_lsn"]) for row in found] == [
+        ("c", 1, "rome", 10),
+        ("r", 2, "oslo", 11),
+        ("u", 1, "Rome", 12),
+        ("d", 2, "oslo", 13),
+    ]
+    assert found[0] == {
+        "_change_operation_type": "c",
+        "_upstream_event_processed_ts_ms": 1800,
+        "db_shard_source_partition": "pg",
+        "_event_origin_ts_ms": 1700,
+        "db_schema_source_partition": "public",
+        "_event_tx_id": 5,
+        "_event_lsn": 10,
+        "_event_xmin": None,
+        "id": 1,
+        "city": "rome",
+    }
+
+
+def test_a_change_of_mysql_has_its_position_in_the_log() -> None:
+    (found,) = rows(change("c", None, {"id": 1}, MYSQL))
+    assert {name: found[name] for name in found if name.startswith("_event")} == {
+        "_event_origin_ts_ms": 1700,
+        "_event_bin_file": "binlog.000007",
+        "_event_pos": 44,
+        "_event_row": 0,
+        "_event_seq": "000007.44",
+    }
+
+
+def test_as_rows_alone_a_delete_is_marked() -> None:
+    assert rows(*CHANGES[2:], hudi=False) == [
+        {"id": 1, "city": "Rome", "_hoodie_is_deleted": False},
+        {"id": 2, "city": "oslo", "_hoodie_is_deleted": True},
+    ]
+
+
+def test_an_envelope_with_its_schema_is_the_same_row() -> None:
+    wrapped = [json.dumps({"schema": {"type": "struct"}, "payload": json.loads(one)}).encode() for one in CHANGES]
+    assert rows(*wrapped) == rows(*CHANGES)
+    assert rows(*wrapped, types=TYPES) == rows(*CHANGES)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b'{"id": 1}', "no envelope"),
+        (change("t", None, None, POSTGRES), "'t' is no change of a row"),
+        (change("c", None, None, POSTGRES), "no state after it"),
+        (change("d", None, {"id": 1}, POSTGRES), "no state before it"),
+        (change(None, None, {"id": 1}, POSTGRES), "no operation"),
+        (b"null", "no JSON object"),
+    ],
+)
+@pytest.mark.parametrize("types", [{}, TYPES])
+def test_what_is_no_change_of_a_row_is_bad(message: bytes, reason: str, types: dict[str, pa.DataType]) -> None:
+    decoded = decode_debezium_json(pa.array([CHANGES[0], message, CHANGES[2]], pa.binary()), types, hudi=True)
+    assert [row["city"] for row in decoded.rows.to_pylist()] == ["rome", "Rome"]
+    assert decoded.numbers.tolist() == [0, 2]
+    assert [bad.number for bad in decoded.bad] == [1]
+    assert reason in decoded.bad[0].error
+
+
+class Envelopes(IngestSource):
+    def __init__(self, *polls: list[bytes]) -> None:
+        self._polls = polls
+
+    def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
+        at = int(checkpoint or 0)
+        if at == len(self._polls):
+            return IngestPoll(None, None, checkpoint)
+        found = decode_debezium_json(pa.array(self._polls[at], pa.binary()), self.types, hudi=True)
+        return IngestPoll(found.rows, None, str(at + 1), more=at + 1 < len(self._polls))
+
+    def table_defaults(self, rows: pa.Table, version: int) -> dict[str, Any]:
+        return table_defaults(rows, version)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_a_table_has_the_newest_state_and_lacks_deleted_rows(kind: str, version: int) -> None:
+    uri = f"memory://debezium/{kind}{version}"
+    late = change("u", None, {"id": 1, "city": "late"}, POSTGRES | {"lsn": 9})
+    create = {"key": "id", "type": kind, "index": "bucket", "buckets": 1, "table_version": version}
+    job = {"source": Envelopes(CHANGES[:2], [*CHANGES[2:], late]), "target": {"uri": uri, "create": create}}
+    lakebed.ingest(job, once=True)
+    found = lakebed.open(uri).to_arrow().select(["id", "city", "_event_lsn"]).to_pylist()
+    assert found == [{"id": 1, "city": "Rome", "_event_lsn": 12}]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_changes_of_mysql_are_ordered_by_the_position_in_its_log(kind: str, version: int) -> None:
+    uri = f"memory://debezium/mysql-{kind}{version}"
+    first = change("c", None, {"id": 1, "city": "a"}, MYSQL | {"pos": 900})
+    second = change("u", None, {"id": 1, "city": "b"}, MYSQL | {"pos": 1200})
+    gone = change("d", {"id": 1, "city": "b"}, None, MYSQL | {"file": "binlog.000008", "pos": 4})
+    create = {"key": "id", "type": kind, "index": "bucket", "buckets": 1, "table_version": version}
+    job = {"source": Envelopes([first, second]), "target": {"uri": uri, "create": create}}
+    lakebed.ingest(job, once=True)
+    assert lakebed.open(uri).to_arrow()["city"].to_pylist() == ["b"]
+    lakebed.ingest(job | {"source": Envelopes([], [], [gone])}, once=True)
+    assert lakebed.open(uri).count() == 0
