@@ -40,6 +40,7 @@ _FUNCTIONS = (
     "sql",
     "scan_polars",
     "register",
+    "ingest",
     "run_services",
 )
 # What a program holds in its hands after a call of the table: each class with the members that are there for it.

@@ -16,6 +16,7 @@ from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.model import COMMIT_ACTIONS, Action, CommitMetadata, Instant, has_completion_times
 from lakebed.properties.file import load_table_config
 from lakebed.storage.base import Storage
+from lakebed.timeline.streams import recorded_batch
 from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
 
 KEY_V2 = "streamer.checkpoint.key.v2"
@@ -23,6 +24,8 @@ RESET_V2 = "streamer.checkpoint.reset.key.v2"
 KEY_V1 = "deltastreamer.checkpoint.key"
 RESET_V1 = "deltastreamer.checkpoint.reset_key"
 IGNORE = "deltastreamer.checkpoint.ignore_key"
+STREAM = "lakebed.ingest"
+"""The stream whose batches the commits of ingest are."""
 FULL = "lakebed.ingest.checkpoint"
 """A checkpoint of several lines; Hudi's keys have its first line, which is a checkpoint of Hudi."""
 
@@ -30,11 +33,13 @@ FULL = "lakebed.ingest.checkpoint"
 @dataclass(frozen=True)
 class StoredCheckpoint:
     """The checkpoint in the newest commit that has one: `extra` is that commit's metadata, empty without one.
-    `completion_times` is whether the table is of version 8 or later."""
+    `completion_times` is whether the table is of version 8 or later. `batch` is the number of the next commit of
+    ingest: of two jobs that read the same checkpoint, the one that commits second has a number that the table has."""
 
     completion_times: bool
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
     identifier: str = ""
+    batch: int = 0
 
     @property
     def value(self) -> str | None:
@@ -115,11 +120,12 @@ def read_checkpoint(storage: Storage, identifier: str = "") -> StoredCheckpoint:
     commits = sorted(timeline.commits, key=lambda instant: (completed_at(instant), instant.time))
     if config.table_type == "mor" and any(i.action is Action.DELTACOMMIT for i in commits):
         commits = [i for i in commits if i.action is Action.DELTACOMMIT]
-    has_times = has_completion_times(config.version)
+    has_times, last = has_completion_times(config.version), recorded_batch(timeline, STREAM)
+    batch = 0 if last is None else last + 1
     for metadata in _newest_first(timeline, commits):
         if metadata.extra.get(KEY_V2) or metadata.extra.get(KEY_V1):
-            return StoredCheckpoint(has_times, metadata.extra, identifier)
-    return StoredCheckpoint(has_times, identifier=identifier)
+            return StoredCheckpoint(has_times, metadata.extra, identifier, batch)
+    return StoredCheckpoint(has_times, identifier=identifier, batch=batch)
 
 
 def _newest_first(timeline: Timeline, commits: list[Instant]) -> Iterator[CommitMetadata]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,16 +11,23 @@ import pyarrow.compute as pc
 
 from lakebed.api import create, exists
 from lakebed.api import open as open_table
-from lakebed.concurrency.lock import FileLock
-from lakebed.errors import InvalidOption, InvalidRecord, LakebedError, LockTimeout, SchemaConflict, TableNotFound
-from lakebed.ingestion.checkpoints import StoredCheckpoint, read_checkpoint
+from lakebed.errors import (
+    CommitConflict,
+    InvalidOption,
+    InvalidRecord,
+    LakebedError,
+    SchemaConflict,
+    TableExists,
+    TableNotFound,
+)
+from lakebed.ingestion.checkpoints import STREAM, StoredCheckpoint, read_checkpoint
 from lakebed.ingestion.error_table import write_bad_rows
 from lakebed.ingestion.job import IngestJob
 from lakebed.ingestion.registry import source_of
 from lakebed.ingestion.result import IngestEvent
 from lakebed.ingestion.source import RECORD_FAILURE, TRANSFORM_FAILURE, BadRow, IngestPoll, Origin, bad_table, poll_of
 from lakebed.ingestion.transform import failing_rows, transformed
-from lakebed.model import HOODIE
+from lakebed.operations.once import Once
 from lakebed.operations.result import WriteResult
 from lakebed.progress import progress
 from lakebed.properties.table_config import CURRENT_VERSION
@@ -29,11 +35,8 @@ from lakebed.services.daemon import run_services
 from lakebed.storage import open_storage
 from lakebed.table import Table
 
-LEASE_FILE = f"{HOODIE}/.locks/ingest_lease.json"
-# A process that dies blocks other ingest of its table for so long, if no other process can see that it has ended.
-LEASE_SECONDS = 120.0
-_LEASE_RENEW_SECONDS = 30.0
-_LEASE_WAIT_SECONDS = 60.0
+# So often a round begins again that lost against another job of ingest.
+_ATTEMPTS = 5
 _NULLS = "hoodie.write.set.null.for.missing.columns"
 _PARTIAL = "lakebed.write.partial"
 
@@ -45,6 +48,13 @@ class JobRounds:
         self.job = job
         self._checkpoint, self._ignore = checkpoint, ignore
         self._source = source_of(job.source)
+        if self._source.repeats_rows and job.target.operation != "upsert":
+            raise InvalidOption(
+                f"{job.label}: the source reads rows of its last value again, and {job.target.operation} would write"
+                " them twice",
+                hint='set operation = "upsert" and name the key',
+                context={"operation": job.target.operation},
+            )
         self._storage_options: Mapping[str, str] = job.target.storage_options or {}
         self._was_there = False
         # the position of a job whose table cannot be created yet, since there were only bad rows so far
@@ -61,9 +71,21 @@ class JobRounds:
     def run(self, *, services: bool = False) -> tuple[IngestEvent, bool]:
         """One round, and whether the next one can follow at once. Rows and checkpoint are committed together. A source
         with nothing new makes no commit. With `services` what the table's settings make due runs after a commit."""
+        for _ in range(_ATTEMPTS):
+            done = self._round(services=services)
+            if done is not None:
+                return done
+        raise CommitConflict(
+            f"other jobs of ingest wrote into {self.job.target.uri} {_ATTEMPTS} times while {self.job.label} read",
+            hint="run one job at a time on a table, or several in one process",
+            context={"uri": self.job.target.uri},
+        )
+
+    def _round(self, *, services: bool) -> tuple[IngestEvent, bool] | None:
+        """One round; None where another job committed since the checkpoint was read, so that nothing was."""
         started = time.monotonic()
         table = self._open()
-        with self._lease(table), progress(f"ingesting {self.job.label}"):
+        with progress(f"ingesting {self.job.label}"):
             stored = StoredCheckpoint(True) if table is None else read_checkpoint(self._storage(), self.job.identifier)
             position = stored.start(self._checkpoint, self._ignore)
             if table is None and self._position is not None:
@@ -75,6 +97,7 @@ class JobRounds:
                 uri = self.job.target.uri
                 event = IngestEvent("nothing", self.job.label, uri, checkpoint=position, lag=poll.lag, seconds=seconds)
                 return event, poll.more
+            is_new = table is None
             rows, bad, table = self._accepted(poll, table)
             if bad is not None and bad.num_rows:
                 write_bad_rows(self.job.errors, bad)
@@ -82,9 +105,14 @@ class JobRounds:
             if table is None:
                 self._position = poll.checkpoint
             else:
-                stored = read_checkpoint(self._storage(), self.job.identifier)
+                if is_new:
+                    stored = read_checkpoint(self._storage(), self.job.identifier)
+                    if stored.value is not None:
+                        return None
                 extra = stored.metadata(poll.checkpoint, self._checkpoint, self._ignore)
-                result = self._write(table, rows, extra, (position, poll.checkpoint))
+                result = self._write(table, rows, (stored.batch, extra), (position, poll.checkpoint))
+                if result.skipped:
+                    return None
         ran = self._serve() if services and result is not None else ()
         return IngestEvent(
             "committed",
@@ -122,32 +150,6 @@ class JobRounds:
 
     def _storage(self) -> Any:
         return open_storage(self.job.target.uri, self._storage_options)
-
-    @contextmanager
-    def _lease(self, table: Table | None) -> Generator[None]:
-        """No two rounds of ingest on one table at a time: both would write the rows after the same checkpoint."""
-        if table is None:
-            yield
-            return
-        lease = FileLock(
-            self._storage(),
-            LEASE_FILE,
-            wait_seconds=_LEASE_WAIT_SECONDS,
-            validity=LEASE_SECONDS,
-            renew_every=_LEASE_RENEW_SECONDS,
-        )
-        try:
-            lease.acquire(_LEASE_WAIT_SECONDS)
-        except LockTimeout as error:
-            raise LockTimeout(
-                f"another job ingests into {self.job.target.uri}: {error.message}",
-                hint="let it end, or run both in one process",
-                context=error.context,
-            ) from error
-        try:
-            yield
-        finally:
-            lease.release()
 
     def _types(self, table: Table | None) -> Mapping[str, pa.DataType]:
         """The types that the source's columns are to have: the table's, where no transform stands between."""
@@ -211,6 +213,8 @@ class JobRounds:
         arguments = {**self._source.table_defaults(rows, named.get("table_version", CURRENT_VERSION)), **named}
         try:
             table = create(target.uri, rows.schema, storage_options=self._storage_options, **arguments)
+        except TableExists:  # another job made it meanwhile
+            table = open_table(target.uri, storage_options=self._storage_options)
         except TypeError as error:  # an argument that create does not have
             raise InvalidOption(
                 f"{self.job.label} [target] create: {error}", hint="its keys are the arguments of lakebed.create"
@@ -219,8 +223,10 @@ class JobRounds:
         return table
 
     def _write(
-        self, table: Table, rows: pa.Table | None, extra: Mapping[str, str], span: tuple[str | None, str]
+        self, table: Table, rows: pa.Table | None, batch: tuple[int, Mapping[str, str]], span: tuple[str | None, str]
     ) -> WriteResult:
+        """Write rows as a batch of ingest, with its entries of the commit metadata. A batch that the table has is not
+        written: another job wrote it."""
         target = self.job.target
         options: dict[str, Any] = dict(target.options)
         if not options.get(_PARTIAL):
@@ -228,7 +234,9 @@ class JobRounds:
         data = table.schema.empty_table() if rows is None or not rows.num_rows else rows
         write = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}[target.operation]
         try:
-            return write(data, progress=False, options={**options, **extra})
+            number, extra = batch
+            once = Once(STREAM, number, STREAM)
+            return write(data, progress=False, options={**options, **extra}, once=once)
         except (InvalidRecord, SchemaConflict) as error:
             message = f"{self.job.label}, rows after checkpoint {span[0]} up to {span[1]}: {error.message}"
             raise type(error)(message, hint=error.hint, context={**error.context, "checkpoint": span[0]}) from error

@@ -49,9 +49,9 @@ def bad_table(rows: Sequence[BadRow]) -> pa.Table:
 
 @dataclass(frozen=True)
 class IngestPoll:
-    """One answer of a source to a job. `rows` is None where there is nothing new. `checkpoint` is the position after the rows
-    and bad rows. `more` is whether another poll gives more at once. `lag` counts what is left in the source, by unit
-    ("messages", "files", "bytes", "commits"). `origin` finds positions and payloads of rows by their numbers.
+    """One answer of a source. `rows` is None where there is nothing new. `checkpoint` is the position after the rows
+    and the bad rows. `more` is whether another poll gives more at once. `lag` counts what is left in the source,
+    by unit ("messages", "files", "bytes", "commits"). `origin` finds positions and payloads of rows by their numbers.
 
     >>> import lakebed, pyarrow as pa
     >>> lakebed.IngestPoll(pa.table({"id": [1]}), None, "1").checkpoint
@@ -81,6 +81,8 @@ class IngestSource(ABC):
     3
     """
 
+    repeats_rows = False
+    """Whether rows of an earlier poll come again, so that they have to be upserted."""
     is_bounded = False
     """Whether polls end at what the source had at the first of them."""
     types: Mapping[str, pa.DataType] = {}

@@ -317,3 +317,40 @@ def test_a_result_prints_and_has_plain_values(uri: str) -> None:
     record = events[0].to_dict()
     assert (record["event"], record["rows"], record["write"]["inserted"]) == ("committed", 2, 2)
     assert str(events[0]) == "n: 2 rows, checkpoint 2"
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_of_two_jobs_that_read_the_same_rows_one_writes_them(uri: str, operation: str, exists: bool) -> None:
+    target = {"uri": uri, "operation": operation, "create": {"key": "id", "type": "mor"}}
+    if exists:
+        lakebed.ingest(job_of(Numbers(2), uri, target=target), once=True)
+
+    class Overtaken(Numbers):
+        """Another job runs after the first poll, before what that gave is written."""
+
+        def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
+            poll = super().poll(checkpoint, limit)
+            if len(self.polled) == 1:
+                lakebed.ingest(job_of(Numbers(4, step=4), uri, target=target), once=True)
+            return poll
+
+    source = Overtaken(5, step=4)
+    assert lakebed.ingest(job_of(source, uri, target=target), once=True).rows == 1
+    assert source.polled == ["2" if exists else None, "4"]
+    assert ids(uri) == [0, 1, 2, 3, 4]
+    assert [checkpoint for checkpoint, _ in commits(uri)] == ["2", "4", "5"][0 if exists else 1 :]
+
+
+def test_a_job_that_loses_each_time_is_an_error_that_may_pass(uri: str) -> None:
+    lakebed.ingest(job_of(Numbers(1), uri), once=True)
+
+    class Overtaken(Numbers):
+        def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
+            poll = super().poll(checkpoint, limit)
+            lakebed.ingest(job_of(Numbers(int(poll.checkpoint or 0)), uri), once=True)
+            return poll
+
+    with pytest.raises(lakebed.CommitConflict, match="5 times") as error:
+        lakebed.ingest(job_of(Overtaken(100, step=1), uri), once=True)
+    assert error.value.retryable

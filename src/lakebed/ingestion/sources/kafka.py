@@ -286,11 +286,16 @@ class KafkaSource(IngestSource):
                 context={"topic": self._settings.topic, "retryable": self._settings.on_data_loss == "earliest"},
             )
         is_unknown = code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
+        passes = not is_unknown and code != "TOPIC_AUTHORIZATION_FAILED"
         what = "does not exist" if is_unknown else f"cannot be read: {_text(error)}"
         return SourceError(
             f"the topic {self._settings.topic} at {self._settings.bootstrap} {what}",
             hint="create it, or correct its name" if is_unknown else "nothing was committed",
-            context={"topic": self._settings.topic, "error": code, "retryable": not is_unknown and code != "TOPIC_AUTHORIZATION_FAILED"},
+            context={
+                "topic": self._settings.topic,
+                "error": code,
+                "retryable": passes,
+            },
         )
 
     # -- rows
@@ -337,7 +342,7 @@ def _with_offsets(rows: pa.Table, messages: Messages, numbers: np.ndarray) -> pa
     try:
         return rows.append_column(_META + "key", keys.cast(pa.string()))
     except pa.ArrowInvalid:
-        return rows.append_column(_META + "key", pa.array([None if k is None else k.as_py().hex() for k in keys], pa.string()))
+        return rows.append_column(_META + "key", keys)
 
 
 def _client_library() -> Any:

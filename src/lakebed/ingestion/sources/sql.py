@@ -1,0 +1,234 @@
+"""A query of a SQL database as a source, by a column that grows: PostgreSQL, SQLite, and any other by its driver.
+
+The checkpoint is the greatest value of the column as text, as in Hudi. Rows with just this value are read again: after a
+line break the checkpoint has their fingerprint, so that another row with the same value is still new.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+import xxhash
+
+from lakebed.errors import InvalidOption, InvalidRecord, SourceError, UnsupportedFeature
+from lakebed.ingestion.columns import typed_columns
+from lakebed.ingestion.description import build
+from lakebed.ingestion.source import IngestPoll, IngestSource
+from lakebed.wording import count_text
+
+_DRIVERS = {
+    "postgresql": "adbc_driver_postgresql.dbapi",
+    "postgres": "adbc_driver_postgresql.dbapi",
+    "sqlite": "adbc_driver_sqlite.dbapi",
+}
+_IS_LAST = "lakebed_is_last"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+
+
+@dataclass(frozen=True)
+class SqlSettings:
+    """Settings of `kind = "sql"`. `uri` is `postgresql://...` or `sqlite:///path`. Rows are those of `table` or `query`,
+    read by `column`, whose value grows with each insert and update. `on_null` "skip" leaves out rows in which it is
+    null, which no checkpoint finds. `columns` are types by column. `driver` is a module of Python's DB-API for other
+    databases; `driver_options` are keyword arguments of its `connect`."""
+
+    uri: str
+    column: str
+    table: str | None = None
+    query: str | None = None
+    on_null: str = "fail"
+    columns: dict[str, Any] = field(default_factory=dict[str, Any])
+    driver: str | None = None
+    driver_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+
+class SqlSource(IngestSource):
+    """See the module."""
+
+    repeats_rows = True
+
+    def __init__(self, settings: SqlSettings) -> None:
+        if (settings.table is None) == (settings.query is None):
+            raise InvalidOption("[source] names table and query, or neither", hint="give one of them")
+        if settings.on_null not in ("fail", "skip"):
+            raise InvalidOption(f"[source] on_null is {settings.on_null!r}", hint="it is one of fail, skip")
+        for name in ("table", "column"):
+            value = getattr(settings, name)
+            if value is not None and not _NAME.fullmatch(value):
+                raise InvalidOption(f"[source] {name} is {value!r}", hint="give a plain name, or write a query")
+        self._settings = settings
+        self._columns = typed_columns(settings.columns)
+        self._rows = f"(SELECT * FROM {settings.table})" if settings.query is None else f"({settings.query})"
+        self._driver = _driver_of(settings)
+        self._connection: Any = None
+        self._nulls_checked = settings.on_null == "skip"
+        self._is_number: bool | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> SqlSource:
+        """The source of a description."""
+        return cls(build(SqlSettings, values, "[source]"))
+
+    def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
+        column = self._settings.column
+        if not self._nulls_checked:
+            self._check_nulls()
+        if self._is_number is None:
+            one = self._read(f"SELECT {column} AS c FROM {self._rows} AS source WHERE {column} IS NOT NULL LIMIT 1")
+            if not one.num_rows:
+                return IngestPoll(None, None, checkpoint)
+            self._is_number = pt.is_integer(one.column(0).type) or pt.is_floating(one.column(0).type)
+        last, _, fingerprint = (checkpoint or "").partition("\n")
+        after = "" if checkpoint is None else f" WHERE {column} > {self._literal(last)}"
+        bounded = f"SELECT {column} AS c FROM {self._rows} AS source{after} ORDER BY {column} LIMIT {int(limit)}"
+        found = self._read(f"SELECT MAX(c) AS c, COUNT(c) AS n FROM ({bounded}) AS bounded")
+        greatest, count = (name[0].as_py() for name in found.columns)
+        value = last if greatest is None else _text(greatest)
+        if checkpoint is None and greatest is None:
+            return IngestPoll(None, None, None)
+        lower = "" if checkpoint is None else f"{column} >= {self._literal(last)} AND "
+        upper = self._literal(value)
+        # the database decides which rows have the greatest value: it may order and compare texts in its own way
+        is_last = f"CASE WHEN {column} = {upper} THEN 1 ELSE 0 END AS {_IS_LAST}"
+        found = self._read(f"SELECT source.*, {is_last} FROM {self._rows} AS source WHERE {lower}{column} <= {upper}")
+        rows = self._typed(found.drop_columns([_IS_LAST]))
+        fresh = f"{value}\n{_fingerprint(rows.filter(pc.equal(found.column(_IS_LAST), 1)))}"
+        if fresh == checkpoint or (greatest is None and not fingerprint):
+            return IngestPoll(None, None, checkpoint)
+        return IngestPoll(rows, None, fresh, more=count >= limit)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _literal(self, text: str) -> str:
+        """A value of the column in SQL: a text is compared with a number as a text where the column is an expression."""
+        if not self._is_number:
+            return "'" + text.replace("'", "''") + "'"
+        try:
+            return repr(float(text)) if "." in text or "e" in text.lower() else str(int(text))
+        except ValueError as error:
+            raise InvalidOption(
+                f"the checkpoint {text!r} is no number, and the column {self._settings.column} has numbers",
+                hint="--ignore-checkpoint starts again",
+                context={"checkpoint": text},
+            ) from error
+
+    def _check_nulls(self) -> None:
+        column = self._settings.column
+        found = self._read(f"SELECT COUNT(*) AS n FROM {self._rows} AS source WHERE {column} IS NULL")
+        count = found.column(0)[0].as_py()
+        if count:
+            raise InvalidRecord(
+                f"{count_text(count, 'row')} of the source have null in {column}, by which rows are found",
+                hint='give them a value, or leave them out: on_null = "skip"',
+                context={"column": column, "count": count},
+            )
+        self._nulls_checked = True
+
+    def _typed(self, rows: pa.Table) -> pa.Table:
+        for at, name in enumerate(rows.column_names):
+            column = rows.column(name)
+            if isinstance(column.type, pa.BaseExtensionType):  # a type of the database that Arrow does not have
+                column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+            kind = self._columns.get(name)
+            try:
+                rows = rows.set_column(at, name, column if kind is None else column.cast(kind))
+            except pa.ArrowException as error:
+                raise InvalidRecord(
+                    f"column {name} of the source has a value that is no {kind}: {error}",
+                    hint="name another type in [source] columns",
+                    context={"column": name},
+                ) from error
+        return rows
+
+    # -- the database
+
+    def _read(self, query: str) -> pa.Table:
+        with self._failures():
+            if self._connection is None:
+                self._connection = self._connected()
+            cursor = self._connection.cursor()
+            try:
+                cursor.execute(query)
+                if hasattr(cursor, "fetch_arrow_table"):
+                    return cursor.fetch_arrow_table()
+                names = [column[0] for column in cursor.description]
+                values = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
+                return pa.table({name: pa.array(list(part)) for name, part in zip(names, values, strict=True)})
+            finally:
+                cursor.close()
+                self._connection.rollback()  # the next query sees what was committed since
+
+    def _connected(self) -> Any:
+        uri = self._settings.uri
+        if urlsplit(uri).scheme == "sqlite" and self._settings.driver is None:
+            uri = uri.removeprefix("sqlite:///")  # sqlite:///relative.db, sqlite:////absolute.db
+        return self._driver.connect(uri, **self._settings.driver_options)
+
+    @contextmanager
+    def _failures(self) -> Generator[None]:
+        try:
+            yield
+        except self._driver.Error as error:
+            if self._connection is not None:
+                with suppress(self._driver.Error):  # it is broken
+                    self._connection.close()
+                self._connection = None
+            password = urlsplit(self._settings.uri).password
+            text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            text = text.replace(password, "***") if password else text
+            passes = isinstance(error, (self._driver.OperationalError, self._driver.InterfaceError))
+            raise SourceError(
+                f"the database does not answer the query: {text}",
+                hint="nothing was committed; see the query, and whether the database runs",
+                context={"retryable": passes},
+            ) from error
+
+
+def _driver_of(settings: SqlSettings) -> Any:
+    scheme = urlsplit(settings.uri).scheme
+    name = settings.driver or _DRIVERS.get(scheme)
+    if name is None:
+        raise InvalidOption(
+            f"[source] uri begins with {scheme or 'nothing'}://, for which no driver is known",
+            hint="it is postgresql:// or sqlite://; name a module of the DB-API for others: driver = ...",
+        )
+    try:
+        return import_module(name)
+    except ImportError as error:
+        hint = "pip install 'lakebed[sql]'" if settings.driver is None else f"pip install what has the module {name}"
+        raise UnsupportedFeature(f"the driver {name} is not installed", hint=hint) from error
+
+
+def _fingerprint(rows: pa.Table) -> str:
+    """A hash of the rows, in whatever order they come."""
+    texts = [_texts(column) for column in rows.columns]
+    lines = pc.binary_join_element_wise(*texts, "\x1f", null_handling="replace", null_replacement="\x00")
+    ordered = pa.concat_arrays(lines.take(pc.sort_indices(lines)).chunks)
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(ordered)], pa.int32()), ordered), "\x1e")
+    return xxhash.xxh3_128_hexdigest(joined[0].as_buffer())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _texts(column: Any) -> Any:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowException:
+        return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())

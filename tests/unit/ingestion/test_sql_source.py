@@ -1,0 +1,167 @@
+"""A SQL database as a source: new and changed rows by a column, also those with the value of the last one."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakebed
+from lakebed.errors import InvalidOption, InvalidRecord, SourceError, UnsupportedFeature
+from lakebed.ingestion.sources.sql import SqlSource
+
+adbc = pytest.importorskip("adbc_driver_sqlite", reason="adbc-driver-sqlite is not installed")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
+    connection.execute("CREATE TABLE rides(id INTEGER PRIMARY KEY, city TEXT, fare REAL, at INTEGER)")
+    yield connection
+    connection.close()
+
+
+def put(database: sqlite3.Connection, *rows: tuple[Any, ...]) -> None:
+    database.executemany("INSERT OR REPLACE INTO rides VALUES (?, ?, ?, ?)", rows)
+
+
+def job_of(tmp_path: Path, uri: str = "", **source: Any) -> dict[str, Any]:
+    settings = {"kind": "sql", "uri": f"sqlite:///{tmp_path}/shop.db", "column": "at"}
+    settings |= {} if "query" in source else {"table": "rides"}
+    target = {"uri": uri or f"memory://sql-source/{uuid.uuid4().hex}", "create": {"key": "id"}}
+    return {"source": {**settings, **source}, "target": target}
+
+
+def rows(job: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in lakebed.open(job["target"]["uri"]).to_arrow().to_pylist())
+
+
+def test_new_and_changed_rows_are_read_by_the_column(database: sqlite3.Connection, tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    assert lakebed.ingest(job, once=True).commits == 0
+    put(database, (1, "rome", 9.5, 1), (2, None, None, 2))
+    result = lakebed.ingest(job, once=True)
+    assert (result.rows, str(result.checkpoint).partition("\n")[0]) == (2, "2")
+    assert lakebed.ingest(job, once=True).commits == 0
+    put(database, (1, "Rome", 9.5, 3))
+    assert lakebed.ingest(job, once=True).commits == 1
+    assert rows(job) == [(1, "Rome", 9.5, 3), (2, None, None, 2)]
+
+
+def test_another_row_or_another_state_with_the_value_of_the_last_row_is_new(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    job = job_of(tmp_path)
+    put(database, (1, "a", 1.0, 5))
+    lakebed.ingest(job, once=True)
+    put(database, (2, "b", 2.0, 5))
+    assert lakebed.ingest(job, once=True).commits == 1
+    put(database, (1, "A", 1.0, 5))
+    assert lakebed.ingest(job, once=True).commits == 1
+    assert lakebed.ingest(job, once=True).commits == 0
+    assert rows(job) == [(1, "A", 1.0, 5), (2, "b", 2.0, 5)]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+def test_a_round_reads_so_many_rows_and_all_of_its_last_value(
+    database: sqlite3.Connection, tmp_path: Path, limit: int
+) -> None:
+    job = job_of(tmp_path) | {"max_rows": limit}
+    put(database, *((n, "x", 0.0, n // 3) for n in range(9)))
+    result = lakebed.ingest(job, once=True)
+    assert [row[0] for row in rows(job)] == list(range(9))
+    # rows of the last value are read again, and only with others
+    assert result.commits == {1: 3, 2: 3, 3: 3, 7: 1}[limit]
+
+
+def test_values_of_each_type_are_checkpoints(database: sqlite3.Connection, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE typed(id INTEGER PRIMARY KEY, n REAL, t TEXT)")
+    values = [(1, 0.1 + 0.2, "it's"), (2, 1e300, "z"), (3, 2.5, "2024-01-01 00:00:00")]
+    database.executemany("INSERT INTO typed VALUES (?, ?, ?)", values)
+    for column in ("n", "t", "id"):
+        for max_rows in (1, 10):
+            job = job_of(tmp_path, table="typed", column=column) | {"max_rows": max_rows}
+            lakebed.ingest(job, once=True)
+            assert lakebed.ingest(job, once=True).commits == 0
+            assert rows(job) == values
+    # an expression has no type in SQLite
+    job = job_of(tmp_path, query="SELECT id, n, id * 10 AS v FROM typed", column="v") | {"max_rows": 1}
+    assert lakebed.ingest(job, once=True).commits == 3
+
+
+def test_rows_that_no_checkpoint_finds_are_an_error_or_left_out(database: sqlite3.Connection, tmp_path: Path) -> None:
+    put(database, (1, "a", 1.0, None), (2, "b", 1.0, 1))
+    with pytest.raises(InvalidRecord, match="1 row of the source have null in at"):
+        lakebed.ingest(job_of(tmp_path), once=True)
+    job = job_of(tmp_path, on_null="skip")
+    assert lakebed.ingest(job, once=True).rows == 1
+    assert rows(job) == [(2, "b", 1.0, 1)]
+
+
+def test_types_of_columns_are_those_that_the_job_names(database: sqlite3.Connection, tmp_path: Path) -> None:
+    put(database, (1, "17", 1.0, 1))
+    job = job_of(tmp_path, columns={"city": "bigint", "at": "int"})
+    lakebed.ingest(job, once=True)
+    assert [str(column.type) for column in lakebed.open(job["target"]["uri"]).schema] == [
+        "int64",
+        "int64",
+        "double",
+        "int32",
+    ]
+    put(database, (2, "many", 1.0, 2))
+    with pytest.raises(InvalidRecord, match="column city of the source has a value that is no int64"):
+        lakebed.ingest(job, once=True)
+
+
+def test_another_driver_of_the_db_api_is_named_by_its_module(database: sqlite3.Connection, tmp_path: Path) -> None:
+    put(database, (1, "rome", 9.5, 1), (2, None, 1.5, 2))
+    job = job_of(tmp_path, uri="memory://sql-source/dbapi") | {}
+    job["source"] |= {"driver": "sqlite3", "uri": f"{tmp_path}/shop.db"}
+    assert lakebed.ingest(job, once=True).rows == 2
+    assert lakebed.ingest(job, once=True).commits == 0
+    assert rows(job) == [(1, "rome", 9.5, 1), (2, None, 1.5, 2)]
+
+
+def test_a_query_that_fails_and_a_database_that_is_down_are_named_without_the_password(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="nothing"):
+        lakebed.ingest(job_of(tmp_path, table="nothing"), once=True)
+    pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
+    job = job_of(tmp_path)
+    job["source"]["uri"] = "postgresql://me:secret@127.0.0.1:1/shop"
+    with pytest.raises(SourceError, match="does not answer") as error:
+        lakebed.ingest(job, once=True)
+    assert "secret" not in str(error.value)
+
+
+def test_a_description_that_does_not_go_is_refused() -> None:
+    settings = {"uri": "sqlite:///x.db", "column": "at"}
+    for change, message in (
+        ({}, "table and query"),
+        ({"table": "t", "query": "select 1"}, "table and query"),
+        ({"table": "t; drop table t"}, "plain name"),
+        ({"table": "t", "column": "a b"}, "plain name"),
+        ({"table": "t", "on_null": "keep"}, "fail, skip"),
+        ({"table": "t", "uri": "oracle://x"}, "no driver is known"),
+    ):
+        with pytest.raises(InvalidOption, match=message):
+            SqlSource.of(settings | change)
+    with pytest.raises(UnsupportedFeature, match="pip install what has the module not_there"):
+        SqlSource.of(settings | {"table": "t", "driver": "not_there"})
+
+
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
+def test_an_operation_that_would_write_rows_twice_is_refused(tmp_path: Path, operation: str) -> None:
+    job = job_of(tmp_path)
+    job["target"]["operation"] = operation
+    with pytest.raises(InvalidOption, match="would write them twice"):
+        lakebed.ingest(job, once=True)
+
+
+def test_the_extra_of_the_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "adbc_driver_postgresql.dbapi", None)
+    with pytest.raises(UnsupportedFeature, match=r"lakebed\[sql\]"):
+        SqlSource.of({"uri": "postgresql://x", "column": "a", "table": "t"})
