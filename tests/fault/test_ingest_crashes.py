@@ -50,7 +50,7 @@ def commits(uri: str, version: int) -> list[tuple[str, int]]:
     """The checkpoint and the number of rows of each completed commit of the target."""
     t = lakebed.open(uri)
     timeline = load_timeline(open_storage(uri), t._config)  # pyright: ignore[reportPrivateUsage]
-    bodies = [timeline.commit_metadata(i) for i in timeline.commits]
+    bodies = map(timeline.commit_metadata, timeline.commits)
     return [
         (b.extra[KEYS[version]], sum(s.num_writes for part in b.stats.values() for s in part))
         for b in bodies
@@ -83,7 +83,7 @@ def test_a_job_that_died_anywhere_has_each_row_once(kind: str, operation: str, v
             lakebed.ingest(job_of(folder, kind, operation, version), once=True)
         assert crash.dead, at
         lakebed.ingest(job_of(folder, kind, operation, version), once=True)
-        assert [row for row in commits(f"{folder}/t", version)] == full, crash
+        assert commits(f"{folder}/t", version) == full, crash
         assert ids(f"{folder}/t", "id") == [0, 2, 3, 5], crash
         assert ids(f"{folder}/errors", "position") == ["n/1", "n/4"], crash
         MemoryStorage.drop(f"{name}-{at}")

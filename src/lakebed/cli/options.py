@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,6 +11,7 @@ from typing import Annotated
 import typer
 
 from lakebed.cli.output import Form, Output, show_facts, show_records
+from lakebed.config.java_properties import read_options
 from lakebed.config.option_table import Option, canonical, nearest
 from lakebed.config.option_table import options as known_options
 from lakebed.config.options import CATALOG_SYNC, OptionVerdict, check_options
@@ -21,9 +20,6 @@ from lakebed.wording import count_text
 
 # The verdicts of a job's options, those first that stop it.
 _ORDER = ("wrong", "unknown", "refused", "not installed", "ignored", "implemented")
-_BLANKS = " \t\f"
-_PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _VERDICTS = ("implemented", "refused", "ignored")
 app = typer.Typer(help="The options of a write or read, and what becomes of them.", no_args_is_help=True)
 
@@ -88,54 +84,6 @@ def _conclusion(verdicts: Sequence[OptionVerdict]) -> str:
     stops = sum(not v.is_taken for v in verdicts)
     start = f"the job does not run: {count_text(stops, 'option')} to correct" if stops else "the job runs"
     return f"{start} ({parts})" if parts else f"{start} (no options)"
-
-
-def read_options(path: Path) -> dict[str, str]:
-    """The options in a file: a JSON object, or the lines of a `.properties` file as Java reads them."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        if text.lstrip().startswith("{"):
-            found = json.loads(text)
-            return {key: value if isinstance(value, str) else json.dumps(value) for key, value in found.items()}
-        return read_properties(text)
-    except ValueError as error:
-        raise InvalidOption(f"{path} cannot be read: {error}", hint="give a JSON object, or lines key=value") from error
-
-
-def read_properties(text: str) -> dict[str, str]:
-    r"""Keys and values of a `.properties` file by the rules of `java.util.Properties`: the key ends at `=`, `:` or
-    white space, a backslash at the end of a line continues it, `#` and `!` begin comments, and backslashes escape.
-
-    >>> read_properties("hoodie.table.name: trips\nfields = a,\\\n   b")
-    {'hoodie.table.name': 'trips', 'fields': 'a,b'}
-    """
-    found: dict[str, str] = {}
-    pending = ""
-    for natural in [*re.split(r"\r\n|\r|\n", text), ""]:
-        line = natural.lstrip(_BLANKS)
-        if not pending and line[:1] in ("", "#", "!"):
-            continue
-        line = pending + line
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2 and natural:
-            pending = line[:-1]
-            continue
-        pending = ""
-        match = _PROPERTY.match(line.rstrip("\\") + "\\" * (backslashes - backslashes % 2))
-        assert match is not None
-        found[_unescaped(match[1])] = _unescaped(match[2]).rstrip()
-    return found
-
-
-def _unescaped(text: str) -> str:
-    def plain(match: re.Match[str]) -> str:
-        if match[1]:
-            return chr(int(match[1], 16))
-        if match[2] == "u":
-            raise ValueError(f"\\u is not followed by four hexadecimal digits in {text!r}")
-        return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(match[2], match[2])
-
-    return _ESCAPE.sub(plain, text)
 
 
 def _option_facts(option: Option) -> dict[str, object]:

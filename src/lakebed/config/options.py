@@ -43,6 +43,13 @@ from lakebed.config.settings import (
     TableSettings,
     WriteSettings,
 )
+from lakebed.config.streamer import (
+    StreamerProperty,
+    is_streamer_job,
+    nearest_property,
+    property_of,
+    short_name,
+)
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 
 _FLAGS = {
@@ -592,6 +599,10 @@ def check_options(given: Mapping[str, Any]) -> list[OptionVerdict]:
 def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
     key = canonical(name)
     text = redacted(key or name, value)
+    if is_streamer_job(job) and (known := property_of(name)) is not None:
+        return _streamer_verdict(name, value, text, known)
+    if key is None and short_name(name) is not None and (near := nearest_property(name)) is not None:
+        return OptionVerdict(name, text, "unknown", f"did you mean {near}?")
     prefix = job.get(_COMMIT_METADATA, "_")
     if key is None and ((prefix and name.startswith(prefix)) or name in CHECKPOINT_KEYS):
         if is_credential(name):
@@ -613,6 +624,17 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
     # a refused option whose value asks for what lakebed does anyway
     verdict: Verdict = "ignored" if option.verdict == "refused" else option.verdict
     return OptionVerdict(name, text, verdict, note)
+
+
+def _streamer_verdict(name: str, value: str, text: str, known: StreamerProperty) -> OptionVerdict:
+    """The verdict on a property of a job of Hudi Streamer, which an ingest job takes under `properties`."""
+    if known.values is not None and value not in known.values:
+        return OptionVerdict(name, text, "wrong", f"it is one of {', '.join(known.values)}")
+    if known.is_number and not value.isdigit():
+        return OptionVerdict(name, text, "wrong", "give a whole number")
+    section, _, key = known.key.rpartition(".")
+    place = f"lakebed ingest: {f'[{section}] ' if section else ''}{key}" if known.key else ""
+    return OptionVerdict(name, text, known.verdict, known.note or place)
 
 
 def _missing_package(option: Option, text: str, job: Mapping[str, str]) -> str:

@@ -102,7 +102,7 @@ def rows_of_envelopes(decoded: Decoded, *, hudi: bool) -> Decoded:
         return Decoded(pa.table({**columns, DELETED: is_delete}), numbers, decoded.bad)
     source = _column(table, "source", None)
     meta: dict[str, Any] = {OPERATION: operation, _PROCESSED: _column(table, "ts_ms", pa.int64())}
-    is_mysql = _has_values(source, "file")
+    is_mysql = _part(source, "file", pa.string()).null_count < len(source)
     for name, part in {**_COMMON, **(_MYSQL if is_mysql else _POSTGRES)}.items():
         meta[name] = _part(source, part, _SOURCE.field(part).type)
     if is_mysql:
@@ -144,10 +144,6 @@ def _part(struct: Any, name: str, kind: pa.DataType) -> Any:
     if not pt.is_struct(struct.type) or struct.type.get_field_index(name) < 0:
         return pa.nulls(len(struct), kind)
     return pc.struct_field(struct, name).cast(kind)
-
-
-def _has_values(struct: Any, name: str) -> bool:
-    return _part(struct, name, pa.string()).null_count < len(struct)
 
 
 def _states(before: Any, after: Any, is_delete: Any) -> dict[str, Any]:

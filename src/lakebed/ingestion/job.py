@@ -6,11 +6,14 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from lakebed.config.java_properties import read_options
 from lakebed.errors import InvalidOption
-from lakebed.ingestion.description import build, check_keys
+from lakebed.ingestion.description import build, check_keys, with_variables
 from lakebed.ingestion.source import IngestSource
+from lakebed.ingestion.streamer import with_properties
 
 Operation = Literal["upsert", "insert", "bulk_insert"]
 OnFailure = Literal["fail", "table"]
@@ -98,7 +101,7 @@ class IngestJob:
 
 
 _SECTIONS = ("source", "transform", "target", "errors")
-_PLAIN = ("name", "identifier", "interval", "max_rows", "services")
+_PLAIN = ("name", "identifier", "interval", "max_rows", "services", "properties")
 
 
 def jobs_of(job: Any) -> list[IngestJob]:
@@ -144,6 +147,14 @@ def _of_mapping(values: Mapping[str, Any], where: str) -> list[IngestJob]:
 
 def _job(values: Mapping[str, Any], where: str) -> IngestJob:
     check_keys(values, (*_SECTIONS, *_PLAIN), where)
+    if "properties" in values:
+        values = dict(values)
+        properties = values.pop("properties")
+        if isinstance(properties, str):
+            properties = read_options(Path(with_variables(properties, f"{where} properties")))
+        if not isinstance(properties, Mapping):
+            raise InvalidOption(f"{where} properties is {properties!r}", hint="give a path, or a table of properties")
+        values = with_properties(values, cast("Mapping[str, Any]", properties))
     for section in ("source", "target"):
         if section not in values:
             raise InvalidOption(f"{where} lacks [{section}]", hint=f"add it: [{section}]", context={"key": section})
@@ -152,7 +163,7 @@ def _job(values: Mapping[str, Any], where: str) -> IngestJob:
         check_keys(cast("Mapping[str, Any]", transform), ("sql",), f"{where} [transform]")
         transform = cast("Mapping[str, Any]", transform).get("sql")
     errors = values.get("errors", {})
-    plain = {name: values[name] for name in _PLAIN if name in values}
+    plain = {name: values[name] for name in _PLAIN[:-1] if name in values}
     checked = build(_Plain, plain, where)
     return IngestJob(
         source,

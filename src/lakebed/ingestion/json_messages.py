@@ -246,7 +246,7 @@ def without_null_types(rows: pa.Table) -> pa.Table:
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         kind = _without_nulls(column.type)
         if kind is not None:
-            columns[name] = column if kind.equals(column.type) else _cut(column, kind)
+            columns[name] = pa.chunked_array([_cut_array(chunk, kind) for chunk in column.chunks], kind)
     return pa.table(columns) if columns else rows.select([])
 
 
@@ -261,11 +261,6 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType | None:
         inner = _without_nulls(kind.value_type)
         return None if inner is None else pa.list_(pa.field(kind.value_field.name, inner))
     return kind
-
-
-def _cut(column: Any, kind: pa.DataType) -> Any:
-    chunks = [_cut_array(chunk, kind) for chunk in column.chunks]
-    return pa.chunked_array(chunks, kind)
 
 
 def _cut_array(array: pa.Array, kind: pa.DataType) -> pa.Array:

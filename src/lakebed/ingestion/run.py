@@ -105,7 +105,11 @@ class _Run:
                         return
                     if not running.is_over and time.monotonic() >= running.until:
                         self._round(running)
-                self._wait()
+                times = [running.until for running in self.jobs if not running.is_over]
+                seconds = min(times, default=0.0) - time.monotonic()
+                if seconds > 0:
+                    self.report(IngestEvent("waiting", seconds=round(seconds, 3)))
+                    self.stop.wait(seconds)
         finally:
             for running in self.jobs:
                 running.rounds.close()
@@ -128,11 +132,3 @@ class _Run:
             running.until = 0.0 if more else time.monotonic() + job.interval
         running.result.add(event)
         self.report(event)
-
-    def _wait(self) -> None:
-        """Wait until a job may run again, or the process is asked to end."""
-        times = [running.until for running in self.jobs if not running.is_over]
-        seconds = min(times, default=0.0) - time.monotonic()
-        if seconds > 0:
-            self.report(IngestEvent("waiting", seconds=round(seconds, 3)))
-            self.stop.wait(seconds)

@@ -10,8 +10,8 @@ import pytest
 
 import lakebed
 from lakebed.cli.main import invoke
-from lakebed.cli.options import read_properties
 from lakebed.config import options
+from lakebed.config.java_properties import read_properties
 from lakebed.errors import InvalidOption, UnsupportedFeature
 
 

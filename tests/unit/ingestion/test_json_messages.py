@@ -86,7 +86,7 @@ def test_values_have_the_types_of_columns() -> None:
     assert decoded(b'{"day":"2024-01-31","fare":12.10}', types=types)[0][0]["day"] == date(2024, 1, 31)
 
 
-def test_messages_of_tables_with_maps_are_told_apart_too() -> None:
+def test_each_message_of_a_table_with_maps_is_one_row() -> None:
     types = {"id": pa.int64(), "tags": pa.map_(pa.string(), pa.int64())}
     messages = (b'{"id":1,"tags":{"a":1}}', b'{"id":2}{"id":3}', b'{"id":4,"a":', b'{"id":5}}')
     rows, numbers, bad = decoded(*messages, types=types)

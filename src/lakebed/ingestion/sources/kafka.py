@@ -5,6 +5,7 @@ The checkpoint is Hudi's: `topic,0:123,1:45`, the next offset of each partition.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -181,7 +182,7 @@ class KafkaSource(IngestSource):
             "bootstrap.servers": self._settings.bootstrap,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "logger": _no_log(),
+            "logger": logging.getLogger("lakebed.kafka"),
         }
         try:
             self._consumer = self._client.Consumer(settings)
@@ -353,12 +354,6 @@ def _client_library() -> Any:
             "confluent-kafka is not installed, which reads Kafka topics", hint="pip install 'lakebed[kafka]'"
         ) from error
     return confluent_kafka
-
-
-def _no_log() -> Any:
-    import logging
-
-    return logging.getLogger("lakebed.kafka")
 
 
 def _text(error: Any) -> str:

@@ -1,7 +1,7 @@
 """A query of a SQL database as a source, by a column that grows: PostgreSQL, SQLite, and any other by its driver.
 
-The checkpoint is the greatest value of the column as text, as in Hudi. Rows with just this value are read again: after a
-line break the checkpoint has their fingerprint, so that another row with the same value is still new.
+The checkpoint is the greatest value of the column as text, as in Hudi. Rows with just this value are read again: after
+a line break the checkpoint has their fingerprint, so that another row with the same value is still new.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 @dataclass(frozen=True)
 class SqlSettings:
-    """Settings of `kind = "sql"`. `uri` is `postgresql://...` or `sqlite:///path`. Rows are those of `table` or `query`,
-    read by `column`, whose value grows with each insert and update. `on_null` "skip" leaves out rows in which it is
-    null, which no checkpoint finds. `columns` are types by column. `driver` is a module of Python's DB-API for other
-    databases; `driver_options` are keyword arguments of its `connect`."""
+    """Settings of `kind = "sql"`. `uri` is `postgresql://...` or `sqlite:///path`. Rows are those of `table` or
+    `query`, read by `column`, whose value grows with each insert and update. `on_null` "skip" leaves out rows
+    in which it is null, which no checkpoint finds. `columns` are types by column. `driver` is a module of
+    Python's DB-API for other databases; `driver_options` are keyword arguments of its `connect`."""
 
     uri: str
     column: str
@@ -113,7 +113,7 @@ class SqlSource(IngestSource):
             self._connection = None
 
     def _literal(self, text: str) -> str:
-        """A value of the column in SQL: a text is compared with a number as a text where the column is an expression."""
+        """A value of the column in SQL. A number is no text: SQLite compares an expression with a text as texts."""
         if not self._is_number:
             return "'" + text.replace("'", "''") + "'"
         try:

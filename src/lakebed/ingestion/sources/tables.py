@@ -67,7 +67,11 @@ class TableSource(IngestSource):
         times = sorted(instant.completion_time or instant.time for instant in commits.commits)
         taken = times[: settings.max_commits]
         end = commits.end if len(taken) == len(times) else taken[-1]
-        rows = self._changes(table, start, end) if settings.query == "cdc" else self._rows(table, start, end)
+        columns = None if settings.columns is None else list(settings.columns)
+        if settings.query == "cdc":
+            rows = _changed_rows(table.cdc(start, end, columns=columns).to_arrow())
+        else:
+            rows = table.changes(start, end, columns=columns, filter=settings.filter).to_arrow()
         left = len(times) - len(taken)
         return IngestPoll(rows, None, end, more=bool(left), lag={"commits": left})
 
@@ -78,21 +82,15 @@ class TableSource(IngestSource):
         start = self._settings.start
         return None if start == "latest" else _START if start == "earliest" else start
 
-    def _rows(self, table: Any, start: str, end: str) -> pa.Table:
-        columns = None if self._settings.columns is None else list(self._settings.columns)
-        return table.changes(start, end, columns=columns, filter=self._settings.filter).to_arrow()
 
-    def _changes(self, table: Any, start: str, end: str) -> pa.Table:
-        """Each changed row in its state after the change, a deleted one in its state before with the mark of a delete;
-        in the order of the commits."""
-        columns = None if self._settings.columns is None else list(self._settings.columns)
-        changes = table.cdc(start, end, columns=columns).to_arrow()
-        changes = changes.take(pc.sort_indices(changes, sort_keys=[("ts_ms", "ascending")]))
-        is_delete = pc.equal(changes.column("op"), "d")
-        before, after = changes.column("before"), changes.column("after")
-        rows: dict[str, Any] = {}
-        for column in after.type:
-            rows[column.name] = pc.if_else(
-                is_delete, pc.struct_field(before, column.name), pc.struct_field(after, column.name)
-            )
-        return pa.table({**rows, DELETED: is_delete})
+def _changed_rows(changes: pa.Table) -> pa.Table:
+    """Each changed row in its state after the change, a deleted one in its state before with the mark of a delete; in
+    the order of the commits."""
+    changes = changes.take(pc.sort_indices(changes, sort_keys=[("ts_ms", "ascending")]))
+    is_delete = pc.equal(changes.column("op"), "d")
+    before, after = changes.column("before"), changes.column("after")
+    rows: dict[str, Any] = {}
+    for column in after.type:
+        states = [pc.struct_field(state, column.name) for state in (before, after)]
+        rows[column.name] = pc.if_else(is_delete, *states)
+    return pa.table({**rows, DELETED: is_delete})
