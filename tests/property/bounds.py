@@ -25,6 +25,7 @@ HUGE = 1 << 40
 BOUNDS: dict[str, tuple[float, float]] = {
     "engine.local._ORDERED_BYTES": (0, HUGE),
     "read.commit_feed._BODIES": (1, HUGE),
+    "ingestion.messages.PART_BYTES": (1, HUGE),
     "inputs.base.BATCH_ROWS": (3, 1 << 16),
     "inputs.base.TABLE_BYTES": (0, HUGE),
     "inputs.file_formats.TEXT_BYTES": (64, HUGE),

@@ -5,7 +5,9 @@ from __future__ import annotations
 OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
         "ingestion.avro_messages": "FRAME_BYTES _MARKER_BYTES _LAST_BYTE",
+        "ingestion.debezium": "_ORDERING_BY_COLUMNS",
         "ingestion.json_messages": "_EXACT",
+        "ingestion.schema_registry": "_SERVER_ERRORS _TOO_MANY _NOT_FOUND",
         "inputs.partition_columns": "_INT_BITS _LONG_BITS",
         "concurrency.zookeeper": "_DIGITS",
         "config.settings": "MIB",
@@ -147,7 +149,9 @@ OTHERS: dict[str, dict[str, str]] = {
         "read.reopening": "MOST_LOOKS",
         "services.build_index": "PATIENCE_SECONDS _LOOK_SECONDS",
         "services.change_index": "_COUNTERS",
-        "ingestion.rounds": "LEASE_SECONDS _LEASE_RENEW_SECONDS _LEASE_WAIT_SECONDS",
+        "ingestion.rounds": "_ATTEMPTS",
+        "ingestion.schema_registry": "_SECONDS",
+        "ingestion.sources.kafka": "_BATCH _ANSWER_SECONDS _WAIT_SECONDS",
         "ingestion.run": "_FIRST_RETRY_SECONDS _LONGEST_RETRY_SECONDS",
         "services.daemon": "_ROUNDS _FIRST_RETRY_SECONDS _LONGEST_RETRY_SECONDS",
         "services.partition_ttl": "_READERS",

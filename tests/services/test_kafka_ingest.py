@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable
@@ -157,6 +158,29 @@ def test_a_topic_that_was_created_again_or_is_another_one_is_an_error(bootstrap:
     topic(name=name)
     with pytest.raises(SourceError, match="partition 0 ends at 0, and 3 is next"):
         lakebed.ingest(job_of(bootstrap, name, uri), once=True)
+
+
+def test_messages_that_come_while_the_topic_is_read_are_rows_once(bootstrap: str, topic: Create) -> None:
+    name, uri, stop = topic(2), f"memory://kafka/{uuid.uuid4().hex}", threading.Event()
+    send(bootstrap, name, numbers(0, 1))
+
+    def produce() -> None:
+        for at in range(1, 400, 10):
+            send(bootstrap, name, numbers(at, at + 10), partition=at % 2)
+
+    producer = threading.Thread(target=produce)
+    end = time.monotonic() + 60
+
+    def see(event: lakebed.IngestEvent) -> None:
+        if event.kind == "nothing" and not producer.is_alive() or time.monotonic() > end:
+            stop.set()
+
+    producer.start()
+    job = job_of(bootstrap, name, uri, interval=0.0, services=False, max_rows=7)
+    job["target"]["operation"] = "insert"
+    assert lakebed.ingest(job, stop=stop, on_event=see).rows == 401
+    producer.join()
+    assert ids(uri) == list(range(401))
 
 
 def test_messages_of_transactions_are_rows_where_they_were_committed(bootstrap: str, topic: Create) -> None:

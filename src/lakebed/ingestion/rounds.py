@@ -38,6 +38,7 @@ from lakebed.table import Table
 # So often a round begins again that lost against another job of ingest.
 _ATTEMPTS = 5
 _NULLS = "hoodie.write.set.null.for.missing.columns"
+_NULL_ORDERING = "lakebed.write.null.ordering"
 _PARTIAL = "lakebed.write.partial"
 
 
@@ -171,7 +172,8 @@ class JobRounds:
             table = self._create(rows)
         if table is not None and rows is not None and rows.num_rows:
             origin = None if self.job.transform is not None else poll.origin
-            rows, failed = _without_null_keys(rows, table.properties, origin, poll.checkpoint or "")
+            properties = {**table.properties, **self.job.target.options}
+            rows, failed = _without_null_keys(rows, properties, origin, poll.checkpoint or "")
             bad.append(failed)
             self._check(bad)
         return rows, pa.concat_tables(bad) if bad else None, table
@@ -253,7 +255,8 @@ def _without_null_keys(
     """The rows that have a record key and an ordering value, and those that have none as bad rows."""
     keys = [name for name in properties.get("hoodie.table.recordkey.fields", "").split(",") if name]
     ordering = properties.get("hoodie.table.ordering.fields", properties.get("hoodie.table.precombine.field", ""))
-    orders = [name for name in ordering.split(",") if name]
+    is_smallest = str(properties.get(_NULL_ORDERING, "")).lower() == "lowest"
+    orders = [] if is_smallest else [name for name in ordering.split(",") if name]
     missing = [name for name in (*keys, *orders) if "." not in name and name not in rows.column_names]
     if missing or any("." in name for name in (*keys, *orders)):
         return rows, bad_table([])  # the write names what is missing

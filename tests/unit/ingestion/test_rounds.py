@@ -144,6 +144,17 @@ def test_rows_without_a_key_or_ordering_value_are_bad(uri: str, kind: str) -> No
     assert (rows["position"].to_pylist(), set(rows["reason"].to_pylist())) == (["1#1", "1#2"], {"RECORD_CREATION"})
 
 
+def test_a_null_in_the_ordering_is_the_smallest_value_where_the_writes_say_so(uri: str) -> None:
+    class Rows:
+        def poll(self, checkpoint: str | None, limit: int) -> tuple[pa.Table, None, str]:
+            return pa.table({"id": [1, 2], "at": [None, 5]}), None, "1"
+
+    options = {"lakebed.write.null.ordering": "lowest"}
+    target = {"uri": uri, "create": {"key": "id", "ordering": "at"}, "options": options}
+    assert lakebed.ingest(job_of(Rows(), uri, target=target), once=True).rows == 2
+    assert ids(uri) == [1, 2]
+
+
 def test_a_transform_is_a_query_over_input(uri: str) -> None:
     sql = "SELECT id * 10 AS id, upper(text) AS text FROM input WHERE id <> 1"
     assert lakebed.ingest(job_of(Numbers(3), uri, transform=sql), once=True).rows == 2

@@ -128,8 +128,10 @@ class KafkaSource(IngestSource):
             self._registry = SchemaRegistry(settings.registry, settings.registry_options)
         self._client = _client_library()
         self._consumer: Any = None
-        # where the consumer reads on, and where polls end
-        self._position: dict[int, int] = {}
+        self._admin: Any = None
+        # where the consumer reads on, None where it is ahead of what was taken; and where polls end
+        self._position: dict[int, int] | None = None
+        self._is_ahead = False
         self._ends: dict[int, int] | None = None
 
     @classmethod
@@ -139,7 +141,7 @@ class KafkaSource(IngestSource):
 
     def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
         consumer = self._consumer or self._connected()
-        marks = self._watermarks(consumer)
+        marks = self._watermarks()
         start = self._start(checkpoint, marks)
         ends = {partition: high for partition, (_, high) in marks.items()}
         if self.is_bounded:
@@ -174,6 +176,8 @@ class KafkaSource(IngestSource):
     # -- messages
 
     def _connected(self) -> Any:
+        from confluent_kafka import admin
+
         settings = {
             "group.id": f"lakebed-{self._settings.topic}",
             "auto.offset.reset": "error",
@@ -184,23 +188,37 @@ class KafkaSource(IngestSource):
             "enable.partition.eof": True,
             "logger": logging.getLogger("lakebed.kafka"),
         }
+        client = {"bootstrap.servers": self._settings.bootstrap, "logger": settings["logger"]}
         try:
             self._consumer = self._client.Consumer(settings)
+            self._admin = admin.AdminClient({**self._settings.options, **client})
         except self._client.KafkaException as error:
             raise InvalidOption(
                 f"[source] options: {_text(error)}", hint="they are the settings of librdkafka"
             ) from error
         return self._consumer
 
-    def _watermarks(self, consumer: Any) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition that the broker has."""
-        topic = self._settings.topic
+    def _watermarks(self) -> dict[int, tuple[int, int]]:
+        """The first and the next offset of each partition that the broker has. They are asked for by a connection of
+        their own: requests behind one that waits for messages wait with it."""
+        from confluent_kafka.admin import OffsetSpec
+
+        topic, admin = self._settings.topic, self._admin
         try:
-            found = consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
+            found = admin.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
             if found.error is not None:
                 raise self._client.KafkaException(found.error)
             partitions = [self._client.TopicPartition(topic, number) for number in sorted(found.partitions)]
-            return {p.partition: consumer.get_watermark_offsets(p, timeout=_ANSWER_SECONDS) for p in partitions}
+            ends: list[dict[int, int]] = []
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
+                asked = admin.list_offsets(
+                    dict.fromkeys(partitions, spec),
+                    isolation_level=self._client.IsolationLevel.READ_COMMITTED,
+                    request_timeout=_ANSWER_SECONDS,
+                )
+                ends.append({p.partition: answer.result(_ANSWER_SECONDS).offset for p, answer in asked.items()})
+            low, high = ends
+            return {partition: (low[partition], high[partition]) for partition in low}
         except self._client.KafkaException as error:
             raise self._failure(error) from error
 
@@ -237,11 +255,13 @@ class KafkaSource(IngestSource):
         if all(offsets[partition] >= end for partition, end in ends.items()):
             return messages
         if offsets != self._position:
+            self._position = None
             consumer.assign([self._client.TopicPartition(topic, p, o) for p, o in offsets.items()])
-            self._position = dict(offsets)
+        self._is_ahead = False
         answered = time.monotonic()
         while len(messages.values) < limit and any(offsets[partition] < end for partition, end in ends.items()):
-            found = consumer.consume(min(_BATCH, limit - len(messages.values)), _WAIT_SECONDS)
+            left = sum(max(0, end - offsets[partition]) for partition, end in ends.items())
+            found = consumer.consume(min(_BATCH, left, limit - len(messages.values)), _WAIT_SECONDS)
             for message in found:
                 self._take(message, offsets, ends, messages)
             if found:
@@ -252,6 +272,7 @@ class KafkaSource(IngestSource):
                     hint="nothing was committed; the job goes on when the broker answers",
                     context={"topic": topic, "retryable": True},
                 )
+        self._position = None if self._is_ahead else dict(offsets)
         return messages
 
     def _take(self, message: Any, offsets: dict[int, int], ends: Mapping[int, int], messages: Messages) -> None:
@@ -260,16 +281,13 @@ class KafkaSource(IngestSource):
             if error.code() == self._client.KafkaError._PARTITION_EOF:
                 # offsets of transactions and compacted messages are passed by
                 offsets[partition] = max(offsets[partition], min(offset, ends.get(partition, offset)))
-                self._position[partition] = offsets[partition]
                 return
-            self._position = {}
+            self._position = None
             raise self._failure(self._client.KafkaException(error))
         if offset >= ends.get(partition, offset):
-            self._position = {}  # it came later than this poll began: it is read again
+            self._is_ahead = True  # it came later than this poll began: it is read again
             return
         offsets[partition] = offset + 1
-        if self._position:
-            self._position[partition] = offset + 1
         messages.values.append(message.value())
         messages.partitions.append(partition)
         messages.offsets.append(offset)
