@@ -60,7 +60,17 @@ _VIEWS = (
     ("lakebed.table_views", "TimelineView"),
     ("lakebed.table_views", "FilesView"),
 )
-_GIVEN = ("DataFiles", "IngestEvent", "IngestJob", "IngestPoll", "IngestResult", "IngestSource", "KeyText", "Merger", "Once")
+_GIVEN = (
+    "DataFiles",
+    "IngestEvent",
+    "IngestJob",
+    "IngestPoll",
+    "IngestResult",
+    "IngestSource",
+    "KeyText",
+    "Merger",
+    "Once",
+)
 # Members that are there for lakebed itself, or in every class of results.
 _LEFT_OUT = frozenset({"to_dict", "apply"})
 

@@ -172,7 +172,7 @@ def test_messages_that_come_while_the_topic_is_read_are_rows_once(bootstrap: str
     end = time.monotonic() + 60
 
     def see(event: lakebed.IngestEvent) -> None:
-        if event.kind == "nothing" and not producer.is_alive() or time.monotonic() > end:
+        if (event.kind == "nothing" and not producer.is_alive()) or time.monotonic() > end:
             stop.set()
 
     producer.start()

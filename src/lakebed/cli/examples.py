@@ -67,6 +67,7 @@ EXAMPLES = {
         "load trips rows.csv --key id --ordering ts --type mor --index bucket --buckets 8",
     ),
     "convert": ("convert s3://lake/delta/trips trips --key id", "convert folder/ trips --key id --partition-by city"),
+    "ingest": ("ingest rides.toml", "ingest rides.toml --once --output json", "ingest jobs.toml --job rides"),
     "upsert": ("upsert trips rows.csv --delimiter ';'", "upsert trips rows.json --partial"),
     "insert": ("insert trips rows.json",),
     "bulk-insert": ("bulk-insert trips rows.parquet",),

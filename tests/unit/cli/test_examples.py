@@ -34,7 +34,7 @@ def test_every_command_has_examples_that_name_it() -> None:
 
 def test_every_example_is_a_command_line_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("rows.parquet", "rows.csv", "rows.json", "job.properties", "keys.txt"):
+    for name in ("rows.parquet", "rows.csv", "rows.json", "job.properties", "keys.txt", "rides.toml", "jobs.toml"):
         (tmp_path / name).touch()
     for name, command in commands():
         for line in EXAMPLES[name]:
