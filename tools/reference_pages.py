@@ -38,6 +38,7 @@ _FUNCTIONS = (
     "advise",
     "by_buckets",
     "sql",
+    "stream_into",
     "scan_polars",
     "register",
     "ingest",

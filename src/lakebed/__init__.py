@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from lakebed.read.lookup import KeyText
     from lakebed.services.daemon import run_services
     from lakebed.services.erasure_report import ErasureReport
+    from lakebed.spark_sink.stream import stream_into
     from lakebed.statements.duckdb_query import QueryResult
     from lakebed.table import Table
 
@@ -122,6 +123,7 @@ __all__ = [
     "run_services",
     "scan_polars",
     "sql",
+    "stream_into",
     "write",
 ]
 
@@ -143,6 +145,7 @@ _LAZY = {
     "run_services": "lakebed.services.daemon",
     "scan_polars": "lakebed.queries",
     "sql": "lakebed.queries",
+    "stream_into": "lakebed.spark_sink.stream",
     "write": "lakebed.api",
     "DataFiles": "lakebed.inputs.files",
     "ErasureReport": "lakebed.services.erasure_report",

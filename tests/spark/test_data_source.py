@@ -152,7 +152,7 @@ def test_the_data_source_refuses_what_it_cannot_do_by_name(tmp_path: Path, spark
     with pytest.raises(Exception, match=r"TableNotFound|no table"):
         spark.read.format("lakebed").load(str(tmp_path / "nothing"))
     with pytest.raises(Exception, match=r"lakebed\.write"):
-        spark.range(1).write.format("lakebed").mode("append").save(path)
+        spark.range(1).write.format("lakebed").mode("append").save(str(tmp_path / "nothing"))
 
 
 def test_a_table_of_sparks_catalog_is_refused_and_a_view_reads_the_rows(tmp_path: Path, spark: Any) -> None:

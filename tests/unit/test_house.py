@@ -17,7 +17,7 @@ from lakebed.table_views import BucketSkewView, FilesView, TimelineView
 
 SOURCE = Path(lakebed.__file__).parent
 # The faces, where a user's session or DataFrame comes in.
-FACES = ("cli", "spark_source", "api.py", *(path.name for path in SOURCE.glob("table*.py")))
+FACES = ("cli", "spark_source", "spark_sink", "api.py", *(path.name for path in SOURCE.glob("table*.py")))
 ENGINES = frozenset({"LocalEngine", "SparkEngine"})
 MOST_LINES = 700
 # The one public object, with a docstring and an example for each of its methods.
@@ -158,6 +158,7 @@ CONCEPTS = {
     "services/change_index_plan.py": "a plan that prints",
     "services/upgrade_properties.py": "properties of each version",
     "slices/repeated_keys.py": "damage of a table",
+    "spark_sink/staging.py": "rows between the tasks of a job and its commit",
     "spark_source/filters.py": "Spark's filters as conditions",
     "spark_source/options.py": "options of Spark's reader",
     "statements/narrowing.py": "what a query needs of its tables, without Spark",
@@ -230,6 +231,7 @@ SHORT_ONCE = {
     "schema": 18,
     "services": 57,
     "slices": 23,
+    "spark_sink": 5,
     "spark_source": 1,
     "statements": 3,
     "storage": 13,
@@ -249,6 +251,7 @@ MANY_PARAMETERS = {
     "read": 5,
     "services": 2,
     "slices": 4,
+    "spark_sink": 1,
     "table.py": 7,
     "table_indexes.py": 2,
     "timeline": 1,

@@ -34,7 +34,18 @@ _LAKEBED_OPTIONS = (
 )
 _QUERY = "query"
 # Properties that Spark's own catalog adds to the options of CREATE TABLE ... USING lakebed.
-_CATALOG_PROPERTIES = ("owner", "provider", "comment", "location", "external", "is_managed_location", "collation")
+_CATALOG_PROPERTIES = (
+    "owner",
+    "provider",
+    "comment",
+    "location",
+    "external",
+    "is_managed_location",
+    "collation",
+    "serialization.format",
+)
+# Options of writes, which a view has for INSERT.
+_OF_WRITES = ("operation", "identifier", "retries")
 _HUDI_PREFIXES = ("hoodie.", "lakebed.", "as.of.")
 
 
@@ -96,6 +107,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
             storage[key.removeprefix(STORAGE_PREFIX)] = value
         elif key.startswith(_HUDI_PREFIXES):
             hudi[key] = value
+        elif key in _OF_WRITES:
+            continue
         elif key in _CATALOG_PROPERTIES:
             raise UnsupportedFeature(
                 "Spark's own catalog cannot hold a table of lakebed: when it is read, Spark passes no path and"

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 
 from lakebed.engine.spark_worker import SentToWorkers
 from lakebed.errors import UnsupportedFeature
@@ -24,8 +30,10 @@ from lakebed.read.cdc import ChangeJob
 from lakebed.read.cdc_rows import ChangeReader
 from lakebed.read.reopening import in_task
 from lakebed.read.scan import Scan
-from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
+from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark, spark_json_to_arrow
 from lakebed.slices.reader import SliceReader
+from lakebed.spark_sink.options import write_options
+from lakebed.spark_sink.writers import BatchTarget, StreamTarget
 from lakebed.spark_source.filters import ZonedFilter, session_zone, split_filters, zoned_filter
 from lakebed.spark_source.options import SourceOptions, source_options
 
@@ -97,11 +105,12 @@ class LakebedSource(SentToWorkers, DataSource):
         return options
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        raise UnsupportedFeature(
-            "format('lakebed') cannot write: an upsert needs a shuffle, which Spark's data sources cannot ask for",
-            hint="use lakebed.write(df, path, options) or lakebed.open(path, spark=spark).upsert(df)",
-            context={"feature": "data source writer"},
-        )
+        columns = spark_json_to_arrow(schema.json())
+        return BatchTarget(write_options(self._given, streaming=False), columns, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        columns = spark_json_to_arrow(schema.json())
+        return StreamTarget(write_options(self._given, streaming=True), columns, overwrite=overwrite)
 
 
 class TableReader(SentToWorkers, DataSourceReader):

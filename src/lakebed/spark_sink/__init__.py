@@ -1,0 +1,1 @@
+"""Spark writes tables: streams by `stream_into`, streams and DataFrames by `format("lakebed")`."""
