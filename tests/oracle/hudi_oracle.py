@@ -9,6 +9,7 @@ bundles of 1.0.2 and 0.15.0 it answers read, incremental, write, sql, properties
     {"cmd": "read", "table": T, "out": "x.parquet", "query_type": "read_optimized", "as_of": "2024...", "option": {}}
     {"cmd": "incremental", "table": T, "begin": "000", "end": "2024...", "out": "x.parquet"}
     {"cmd": "write", "table": T, "data": "x.parquet", "operation": "upsert", "mode": "append", "options": {}}
+    {"cmd": "stream", "table": T, "folder": "in", "checkpoint": "ck", "operation": "upsert", "options": {}}
     {"cmd": "sql", "sql": "select ... from {t}", "table": T, "conf": {}, "out": "x.parquet"}
     {"cmd": "timeline", "table": T}      {"cmd": "file_slices", "table": T}      {"cmd": "properties", "table": T}
     {"cmd": "metadata_files", "table": T}     {"cmd": "metadata", "table": T, "partition": "files"}
@@ -172,6 +173,26 @@ class Oracle:
         return self._rows(self._load(table, options, where), out)
 
     def do_write(self, table, data, operation="upsert", mode="append", options=None, keep_indexes=True) -> dict:
+        texts, before = self._settings(table, operation, mode, options, keep_indexes)
+        given = self.spark.read.option("datetimeRebaseMode", "CORRECTED")
+        rows = given.parquet(*([data] if isinstance(data, str) else data)).coalesce(1)
+        rows.write.format("hudi").options(**texts).mode(mode).save(uri(table))
+        return {"new_instants": self._new_instants(table, before)}
+
+    def do_stream(self, table, folder, checkpoint, operation="upsert", options=None) -> dict:
+        texts, before = self._settings(table, operation, "append", options, True)
+        files = os.path.join(folder, "*.parquet")
+        schema = self.spark.read.parquet(files).schema
+        rows = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(folder)
+        writer = rows.writeStream.format("hudi").options(**texts).option("checkpointLocation", checkpoint)
+        query = writer.outputMode("append").trigger(availableNow=True).start(uri(table))
+        query.awaitTermination()
+        return {"new_instants": self._new_instants(table, before), "query": query.id}
+
+    def _new_instants(self, table, before) -> list:
+        return [i for i in self._instants(table) if (i["instant"], i["state"]) not in before]
+
+    def _settings(self, table, operation, mode, options, keep_indexes) -> tuple:
         settings = {WRITE + "operation": operation, **(options or {})}
         for stage in ("upsert", "insert", "bulkinsert", "delete"):
             settings.setdefault(f"hoodie.{stage}.shuffle.parallelism", "2")
@@ -184,12 +205,7 @@ class Oracle:
             for key, value in self._kept_indexes(table, stored).items():
                 settings.setdefault(key, value)
         before = {(i["instant"], i["state"]) for i in self._instants(table)} if stored else set()
-        given = self.spark.read.option("datetimeRebaseMode", "CORRECTED")
-        rows = given.parquet(*([data] if isinstance(data, str) else data)).coalesce(1)
-        texts = {key: str(value) for key, value in settings.items()}
-        rows.write.format("hudi").options(**texts).mode(mode).save(uri(table))
-        new = [i for i in self._instants(table) if (i["instant"], i["state"]) not in before]
-        return {"new_instants": new}
+        return {key: str(value) for key, value in settings.items()}, before
 
     def do_sql(self, sql, table=None, out=None) -> dict:
         name, kept = "", {}

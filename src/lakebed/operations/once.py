@@ -33,9 +33,9 @@ class Once:
     both, and a write with the same or an earlier batch of the stream gives a `WriteResult` with `skipped`, whose
     `instant` is that commit. The table remembers the 16 streams that wrote last.
 
-    Real Hudi's sink knows batches by an `identifier` alone. A stream that the table does not know and whose batch real
-    Hudi has recorded under its identifier may have been written by it: an upsert or a delete is done again, and other
-    operations raise `InvalidOption`. Writers of several streams that real Hudi may take over have an identifier each.
+    Real Hudi's sink knows batches by an `identifier` alone. A batch up to the one that real Hudi recorded last under the
+    identifier may have been written by it: an upsert or a delete is done again, and other operations raise
+    `InvalidOption`. Writers of several streams that real Hudi may take over have an identifier each.
 
     >>> import lakebed
     >>> t = lakebed.create("memory://docs/batches", {"id": [1], "n": [1]}, key="id")
@@ -74,7 +74,7 @@ def check_once(timeline: Timeline, once: Once, *, repeatable: bool) -> None:
     """Raise `AlreadyWritten` for a batch that is written, `InvalidOption` where real Hudi may have written it and the
     write is not `repeatable`: twice, it would leave other rows than once."""
     refuse_written(timeline, once)
-    if repeatable or recorded_batch(timeline, once.stream) is not None:
+    if repeatable:
         return
     checkpoint = sink_checkpoints(timeline).get(once.identifier)
     if checkpoint is None or once.batch > int(checkpoint) or is_of_lakebed(timeline, int(checkpoint)):
