@@ -232,7 +232,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "operations.hudi_job": "LOCAL_ROWS LOCAL_BYTES LOCAL_TABLE_BYTES IN_PROCESS_BYTES",
         "read.cdc": "_TASKS_PER_CORE _SOURCES_PER_TASK",
         "read.spark": "_TASKS_PER_CORE _FILES_PER_BATCH",
-        "spark_source.source": "_TASK_BYTES _LEAST_TASK_BYTES _LEAST_TASKS _TASK_FILES",
+        "spark_source.stream": "_MOST_ROWS",
+        "spark_source.partitions": "_TASK_BYTES _LEAST_TASK_BYTES _LEAST_TASKS _TASK_FILES",
     },
     "of a storage or a service with tests of its own": {
         "index.hbase.native": "_SCANNED _WINDOW",

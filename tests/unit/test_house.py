@@ -161,6 +161,7 @@ CONCEPTS = {
     "spark_sink/staging.py": "rows between the tasks of a job and its commit",
     "spark_source/filters.py": "Spark's filters as conditions",
     "spark_source/options.py": "options of Spark's reader",
+    "spark_source/stream.py": "a stream of batches; source.py has reads of one moment",
     "statements/narrowing.py": "what a query needs of its tables, without Spark",
     "statements/definitions.py": "statements that define a table; run.py picks the kind of a statement",
     "statements/procedures.py": "procedures by their names; run.py picks the kind of a statement",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
+
+import pyarrow as pa
 
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
@@ -32,6 +34,19 @@ _LAKEBED_OPTIONS = (
     "metadata",
     "images",
 )
+# Options of `readStream` alone, in lower case.
+STREAM_OPTIONS = {
+    name.lower(): name
+    for name in (
+        "maxCommitsPerTrigger",
+        "maxRowsPerTrigger",
+        "maxBytesPerTrigger",
+        "maxFilesPerTrigger",
+        "failOnDataLoss",
+        "consumer",
+    )
+}
+_HUDI_START = "hoodie.datasource.streaming.startoffset"
 _QUERY = "query"
 # Properties that Spark's own catalog adds to the options of CREATE TABLE ... USING lakebed.
 _CATALOG_PROPERTIES = (
@@ -66,21 +81,41 @@ class SourceOptions:
     images: Images = "rows"
     reads: ReadSettings = field(default_factory=ReadSettings)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    stream: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Options of a stream alone, by their names in lower case."""
 
     def scan(self) -> Scan:
         """The scan over the table as it is now."""
-        snapshot = self._snapshot()
+        snapshot = self.snapshot()
         if self.query_type == "incremental":
             start = "000" if self.start is None else self.start
             return Changes(snapshot, start, self.end, self.columns, self.filter, meta=self.meta, reads=self.reads)
         return Scan(snapshot, self.columns, self.filter, self.query_type, meta=self.meta, reads=self.reads)
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows, whatever the range is."""
+        if self.query_type == "cdc":
+            return self.change_log().schema
+        query = "snapshot" if self.query_type == "incremental" else self.query_type
+        return replace(self, query_type=query, start=None, end=None).scan().schema
+
     def change_log(self) -> ChangeLog:
         """The changes of the range."""
         start = "000" if self.start is None else self.start
-        return ChangeLog(self._snapshot(), start, self.end, self.columns, self.images)
+        return ChangeLog(self.snapshot(), start, self.end, self.columns, self.images)
 
-    def _snapshot(self) -> Snapshot:
+    def refuse_of_streams(self) -> None:
+        """Raise `InvalidOption` for options that only a stream has."""
+        for name in self.stream.keys() & STREAM_OPTIONS.keys():
+            raise InvalidOption(
+                f"{STREAM_OPTIONS[name]} is an option of spark.readStream, and this is a read of one moment",
+                hint="leave it out; start and end bound an incremental read",
+                context={"option": STREAM_OPTIONS[name]},
+            )
+
+    def snapshot(self) -> Snapshot:
+        """The table as it is now, or as of `as_of`."""
         storage = open_storage(self.path, dict(self.storage))
         if storage.spec.in_this_process:
             raise UnsupportedFeature(
@@ -99,10 +134,15 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     own: dict[str, str] = {}
     hudi: dict[str, str] = {}
     storage: dict[str, str] = {}
+    stream: dict[str, str] = {}
     for name, value in given.items():
         key = "query_type" if name.lower() == _QUERY else name.lower()
         if key in _LAKEBED_OPTIONS:
             own[key] = value
+        elif key in STREAM_OPTIONS:
+            stream[key] = value
+        elif key == _HUDI_START:
+            stream["startoffset"] = value
         elif key.startswith(STORAGE_PREFIX):
             storage[key.removeprefix(STORAGE_PREFIX)] = value
         elif key.startswith(_HUDI_PREFIXES):
@@ -117,7 +157,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
                 context={"feature": "CREATE TABLE USING lakebed", "option": name},
             )
         else:
-            near = difflib.get_close_matches(key, _LAKEBED_OPTIONS, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(key, (*_LAKEBED_OPTIONS, *STREAM_OPTIONS), n=1, cutoff=0.5)
+            near = [STREAM_OPTIONS.get(option, option) for option in near]
             raise InvalidOption(
                 f"format('lakebed') has no option {name!r}",
                 hint=f"did you mean {near[0]!r}?"
@@ -152,6 +193,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         use_metadata=_word(own, "metadata", ("true", "false")) == "true" and read.use_metadata,
         reads=read,
         storage=storage,
+        stream=stream,
     )
 
 
