@@ -6,6 +6,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from lakebed.statements.definitions import ColumnText
+from lakebed.statements.parts import QueryText
 from lakebed.statements.run import parse_command
 from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, parse_statement
@@ -33,6 +34,8 @@ def _fields(command: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Reference):
         return value.name
+    if isinstance(value, QueryText):
+        return value.text
     if isinstance(value, ColumnText):
         return (value.name, value.type, value.comment, value.nullable)
     if isinstance(value, tuple):

@@ -33,8 +33,8 @@ class Once:
     both, and a write with the same or an earlier batch of the stream gives a `WriteResult` with `skipped`, whose
     `instant` is that commit. The table remembers the 16 streams that wrote last.
 
-    Real Hudi's sink knows batches by an `identifier` alone. A batch up to the one that real Hudi recorded last under the
-    identifier may have been written by it: an upsert or a delete is done again, and other operations raise
+    Real Hudi's sink knows batches by an `identifier` alone. A batch up to the one that real Hudi recorded last under
+    the identifier may have been written by it: an upsert or a delete is done again, and other operations raise
     `InvalidOption`. Writers of several streams that real Hudi may take over have an identifier each.
 
     >>> import lakebed

@@ -5,8 +5,9 @@ Conditions and values are taken out of the text as they are written, between the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -20,14 +21,13 @@ from lakebed.operations.result import WriteResult
 from lakebed.schema.column_names import in_any_case
 from lakebed.schema.conversion import one_array
 from lakebed.schema.spark import spark_type
-from lakebed.statements.commands import ForSpark
-from lakebed.statements.parts import Parts
+from lakebed.statements.commands import ForSpark, Query
+from lakebed.statements.parts import Parts, QueryText
 from lakebed.statements.sources import Sources, foreign_table_error
 from lakebed.statements.statement import Reference, Statement
 from lakebed.table import Table
 from lakebed.table_merge import Merge
 
-Query = Callable[[str], Any]
 
 
 def run_change(statement: Statement, sources: Sources, query: Query) -> WriteResult:
@@ -43,12 +43,30 @@ class _Change(Parts):
     """One statement under way."""
 
     sources: Sources
-    query: Query
+    run_query: Query
 
     def run(self) -> WriteResult:
         self.check_parentheses()
+        kind = self.statement.kind
+        if self.begin and kind not in ("MERGE", "INSERT"):
+            raise self.wrong(0, "common table expressions are not possible (conditions have no subqueries)")
         kinds = {"MERGE": self._merge, "UPDATE": self._update, "DELETE": self._delete, "INSERT": self._insert}
-        return kinds[self.statement.kind]()
+        return kinds[kind]()
+
+    @cached_property
+    def begin(self) -> int:
+        """The place of the first word after the common table expressions."""
+        has_with = self.statement.word(0) == "WITH"
+        return self.all(self.statement.kind, 1, self.stop)[0] if has_with else 0
+
+    def _rows(self, query: QueryText) -> Any:
+        """The rows of a query that may name the common table expressions of the statement."""
+        if not self.begin:
+            return self.run_query(query)
+        with_ = self.query(0, self.begin)
+        has_with = query.text.split(maxsplit=1)[0].upper() == "WITH"
+        text = f"SELECT * FROM (\n{query.text}\n)" if has_with else query.text
+        return self.run_query(QueryText(f"{with_.text}\n{text}", with_.args | query.args))
 
     def _target(self, reference: Reference) -> Table:
         if reference.as_of is not None:
@@ -65,7 +83,7 @@ class _Change(Parts):
     # -- DELETE, UPDATE, INSERT
 
     def _delete(self) -> WriteResult:
-        reference, at, alias = self._aliased(self.expect(0, "DELETE", "FROM"))
+        reference, at, alias = self._aliased(self.expect(self.begin, "DELETE", "FROM"))
         table = self._target(reference)
         if at == self.stop:
             return table.delete(where="true")
@@ -87,7 +105,7 @@ class _Change(Parts):
         return self.text(start, self.stop, what)
 
     def _update(self) -> WriteResult:
-        reference, at, alias = self._aliased(self.expect(0, "UPDATE"))
+        reference, at, alias = self._aliased(self.expect(self.begin, "UPDATE"))
         table = self._target(reference)
         at = self.expect(at, "SET")
         where = self.find("WHERE", at)
@@ -107,8 +125,8 @@ class _Change(Parts):
 
     def _insert(self) -> WriteResult:
         statement = self.statement
-        is_overwrite = statement.word(1) == "OVERWRITE"
-        at = self.expect(0, "INSERT", "OVERWRITE" if is_overwrite else "INTO")
+        is_overwrite = statement.word(self.begin + 1) == "OVERWRITE"
+        at = self.expect(self.begin, "INSERT", "OVERWRITE" if is_overwrite else "INTO")
         at += statement.word(at) == "TABLE"
         self._check_name(at)
         reference, at = self.table(at)
@@ -120,7 +138,7 @@ class _Change(Parts):
             close = self.closing(at)
             names = [".".join(self.path(first, last)) for first, last in self.listed(at + 1, close)]
             at = close + 1
-        rows = self.query(self._rest(at, "the query or VALUES"))
+        rows = self._rows(self.query(at, self.stop))
         fitted = self._fitted(rows, table, None if by_name else names or list(table.schema.names), at)
         return table.insert_overwrite(fitted) if is_overwrite else table.insert(fitted)
 
@@ -161,7 +179,7 @@ class _Change(Parts):
     # -- MERGE
 
     def _merge(self) -> WriteResult:
-        reference, at, alias = self._aliased(self.expect(0, "MERGE", "INTO"))
+        reference, at, alias = self._aliased(self.expect(self.begin, "MERGE", "INTO"))
         target = self._target(reference)
         at = self.expect(at, "USING")
         source, at, source_alias = self._source(at)
@@ -179,7 +197,7 @@ class _Change(Parts):
         """The rows after USING, the token after them and their alias."""
         if self.statement.word(at) == "(":
             close = self.closing(at)
-            rows = self.query(self.text(at + 1, close, "the query"))
+            rows = self._rows(self.query(at + 1, close))
             return rows, *self.alias(close + 1, "s")
         session = self.sources.session
         if session is not None and self.statement.reference_at(at) is None and self.statement.is_name(at):
@@ -188,6 +206,10 @@ class _Change(Parts):
                 after += 2
             return session.table(self.text(at, after, "the source")), *self.alias(after, self.path(at, after)[-1])
         reference, after, alias = self._aliased(at)
+        first = 1 + (self.statement.word(1) == "RECURSIVE")
+        expressions = [self.statement.tokens[n].text for n, _ in self.listed(first, self.begin)] if self.begin else []
+        if in_any_case(reference.name, expressions) in expressions and reference.as_of is None:
+            return self._rows(QueryText(f"SELECT * FROM {reference.name}")), after, alias
         found = self.sources.named(reference)
         if found is None and session is not None:
             found = session.table(reference.name)

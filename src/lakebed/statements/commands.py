@@ -16,13 +16,13 @@ from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.read.keys import partition_layout
 from lakebed.read.prune import prune_partitions
 from lakebed.schema.column_names import did_you_mean, in_any_case
-from lakebed.statements.parts import Cursor
+from lakebed.statements.parts import Cursor, QueryText
 from lakebed.statements.sources import Sources, foreign_table_error
 from lakebed.statements.statement import Reference
 from lakebed.table import Table
 
-Query = Callable[[str], Any]
-"""Gives the rows of a query's text."""
+Query = Callable[[QueryText], Any]
+"""Gives the rows of a query."""
 
 
 class Command(Protocol):

@@ -22,6 +22,7 @@ from lakebed.statements.commands import (
     table_of,
     text_of,
 )
+from lakebed.statements.parts import QueryText
 from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement
 from lakebed.table import Table
@@ -83,7 +84,7 @@ class CreateTable:
     partition_by: tuple[str, ...] = ()
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     properties: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
-    query: str = ""
+    query: QueryText | None = None
     if_not_exists: bool = False
 
     def run(self, sources: Sources, query: Query) -> Table:
@@ -102,7 +103,7 @@ class CreateTable:
             "properties": self.properties,
             "spark": sources.session,
         }
-        if self.query:
+        if self.query is not None:
             return calls.load(self.uri, query(self.query), **arguments)
         return calls.create(self.uri, pa.schema([one.field for one in self.columns]), **arguments)
 
@@ -217,14 +218,14 @@ def _create(cursor: CommandCursor) -> CreateTable | None:
     columns = _columns(cursor, *cursor.enclosed("the columns")) if cursor.word == "(" else ()
     clauses = _Clauses(cursor)
     clauses.read()
-    query = ""
+    query = None
     if cursor.at < cursor.stop:
         cursor.takes("AS")
-        query = cursor.text(cursor.at, cursor.stop, "the query")
+        query = cursor.query(cursor.at, cursor.stop)
         if columns or clauses.columns:
             raise cursor.wrong(cursor.at, "CREATE TABLE takes its columns from the query: leave theirs out")
     columns = (*columns, *clauses.columns)
-    if not columns and not query:
+    if not columns and query is None:
         raise cursor.wrong(cursor.stop, "the columns, or AS and a query, are missing")
     uri = clauses.location or cursor.sources.uri_of(table)
     return CreateTable(

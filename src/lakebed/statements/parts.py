@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot import TokenType
@@ -17,6 +17,14 @@ from lakebed.statements.statement import Reference, Statement
 _NO_ALIAS = ("USING", "SET", "WHERE", "ON", "WHEN", "VALUES", "SELECT")
 _PAIRS = {")": "(", "]": "["}
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    """A query that is a part of a statement, for Spark or DuckDB: its text, and the values of `:name` in it."""
+
+    text: str
+    args: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass
@@ -86,6 +94,17 @@ class Parts:
         if start >= stop:
             raise self.wrong(start, f"{what} is missing")
         return self.statement.text[tokens[start].start : tokens[stop - 1].end + 1]
+
+    def query(self, start: int, stop: int) -> QueryText:
+        """The query from a token up to another one."""
+        text, first = self.text(start, stop, "the query"), self.statement.tokens[start].start
+        inside = {
+            place: value for place, value in self.statement.values.items() if first <= place[0] < first + len(text)
+        }
+        names = {place: f"value_{place[0]}" for place in inside}
+        for begin, end in sorted(inside, reverse=True):
+            text = f"{text[: begin - first]}:{names[begin, end]}{text[end - first :]}"
+        return QueryText(text, {names[place]: value for place, value in inside.items()})
 
     def wrong(self, at: int, what: str) -> InvalidOption:
         """The error that something is wrong at a token."""

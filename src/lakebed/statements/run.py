@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from lakebed.statements.commands import Command
     from lakebed.statements.duckdb_query import Arguments
+    from lakebed.statements.parts import QueryText
 
 CHANGES = ("MERGE", "UPDATE", "DELETE", "INSERT")
 """The statements that change rows of a table."""
@@ -37,8 +38,8 @@ def run(
     if statement.is_spark and (statement.kind in CHANGES or statement.word(0) in COMMANDS):
         written = with_values(statement, args)
 
-        def rows(query: str) -> Any:
-            return run(query, tables, None, session, calls)
+        def rows(query: QueryText) -> Any:
+            return run(query.text, tables, query.args or None, session, calls)
 
         if statement.kind in CHANGES:
             from lakebed.statements.changes import run_change

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -127,11 +127,13 @@ class Reference:
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement. `is_spark` is whether it is written for Spark, else for DuckDB."""
+    """One statement. `is_spark` is whether it is written for Spark, else for DuckDB. `values` are those of
+    `with_values` by where their constants begin and end in the text."""
 
     text: str
     tokens: tuple[Any, ...]
     is_spark: bool
+    values: Mapping[tuple[int, int], Any] = field(default_factory=dict[tuple[int, int], Any])
 
     @cached_property
     def kind(self) -> str:
@@ -326,23 +328,27 @@ def with_values(statement: Statement, args: Any) -> Statement:
     >>> with_values(statement, {"city": "rome"}).text
     "delete from trips where city = 'rome'"
     """
-    places: dict[tuple[int, int], str] = {}
+    places: dict[tuple[int, int], Any] = {}
     given = iter(args if isinstance(args, Sequence) else ())
     for at, token in enumerate(statement.tokens):
         if statement.text[token.start] == "?":
             value = next(given, _MISSING)
             if value is _MISSING:
                 raise InvalidOption(f"args has too few values for ? in the SQL text near {statement.near(at)}")
-            places[token.start, token.end + 1] = _constant(value)
+            places[token.start, token.end + 1] = value
         elif statement.text[token.start] == ":" and isinstance(args, Mapping) and at + 1 < len(statement.tokens):
             name = statement.tokens[at + 1]
             if name.start == token.end + 1 and name.text in args:
-                places[token.start, name.end + 1] = _constant(args[name.text])
-    return parse_statement(statement.replaced(places), is_spark=True) if places else statement
+                places[token.start, name.end + 1] = args[name.text]
+    if not places:
+        return statement
+    constants = {place: spark_literal(value, pa.scalar(value).type) for place, value in places.items()}
+    values: dict[tuple[int, int], Any] = {}
+    moved = 0
+    for (start, end), constant in constants.items():  # in the order of the text
+        values[start + moved, start + moved + len(constant)] = places[start, end]
+        moved += len(constant) - (end - start)
+    return replace(parse_statement(statement.replaced(constants), is_spark=True), values=values)
 
 
 _MISSING = object()
-
-
-def _constant(value: Any) -> str:
-    return spark_literal(value, pa.scalar(value).type)

@@ -87,13 +87,58 @@ def test_signs_in_texts_and_words_in_names_are_no_parts_of_a_statement(trips: la
     assert shown(trips) == expected
 
 
+def test_common_table_expressions_come_before_merge_and_insert(trips: lakebed.Table) -> None:
+    tables = {"trips": trips, "s": pa.table({"id": [1, 8], "fare": [5.0, 8.0]})}
+    lakebed.sql(
+        "WITH x AS (SELECT id + 10 AS id FROM trips), y (id) AS (SELECT id FROM x WHERE id < :most)"
+        " INSERT INTO trips (id, city) SELECT id, 'INSERT (' FROM y",
+        tables,
+        {"most": 13},
+    )
+    lakebed.sql(
+        "with x as (select 20 as id) insert into trips (id) with y as (select id + 1 as id from x) select id from y",
+        tables,
+    )
+    lakebed.sql(
+        "WITH `S` AS (SELECT id, fare * 2 AS fare FROM s WHERE id <> 8), z AS (SELECT 1)"
+        " MERGE INTO trips t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET fare = s.fare",
+        tables,
+    )
+    lakebed.sql(
+        "WITH more AS (SELECT * FROM s) MERGE INTO trips t USING (SELECT id FROM more WHERE id = 8) m"
+        " ON t.id = m.id WHEN NOT MATCHED THEN INSERT (id, city) VALUES (m.id, 'with')",
+        tables,
+    )
+    expected = [
+        (1, "rome", 10.0),
+        (2, "oslo", 2.0),
+        (3, "it's", None),
+        (8, "with", None),
+        (11, "INSERT (", None),
+        (12, "INSERT (", None),
+        (21, None, None),
+    ]
+    assert shown(trips) == expected
+    lakebed.sql("WITH x AS (SELECT 9 AS id) INSERT OVERWRITE trips BY NAME SELECT id FROM x", tables)
+    assert shown(trips) == [(9, None, None)]
+    with pytest.raises(InvalidOption, match=r"common table expressions are not possible .* in the DELETE near 'WITH x"):
+        lakebed.sql("WITH x AS (SELECT 9 AS id) DELETE FROM trips WHERE id = 9", tables)
+    with pytest.raises(InvalidOption, match=r"common table expressions are not possible .* in the UPDATE"):
+        lakebed.sql("WITH x AS (SELECT 9 AS id) UPDATE trips SET id = 9", tables)
+    assert shown(trips) == [(9, None, None)]
+
+
 def test_values_are_given_as_arguments(trips: lakebed.Table) -> None:
-    named = {"city": "it's; DELETE FROM trips", "most": 1.5, "key": 1}
-    lakebed.sql("UPDATE trips SET city = :city WHERE fare <= :most AND id = :key", {"trips": trips}, named)
-    lakebed.sql("DELETE FROM trips WHERE id = ? AND city <> '?'", {"trips": trips}, [2])
+    named, tables = {"city": "it's; DELETE FROM trips", "most": 1.5, "key": 1}, {"trips": trips}
+    lakebed.sql("UPDATE trips SET city = :city WHERE fare <= :most AND id = :key", tables, named)
+    lakebed.sql("DELETE FROM trips WHERE id = ? AND city <> '?'", tables, [2])
+    lakebed.sql("INSERT INTO trips (id, city) SELECT ?, ? WHERE '?' <> ?", tables, [2**40, "it's :x ?", "x"])
+    lakebed.sql(
+        "DELETE FROM trips WHERE city = :city AND id = :id", tables, {"city": "it's :x ?", "id": 2**40}
+    )
     assert shown(trips) == [(1, "it's; DELETE FROM trips", 1.0), (3, "it's", None)]
     with pytest.raises(InvalidOption, match="too few values for \\? in the SQL text near"):
-        lakebed.sql("DELETE FROM trips WHERE id = ?", {"trips": trips}, [])
+        lakebed.sql("DELETE FROM trips WHERE id = ?", tables, [])
 
 
 @pytest.mark.parametrize(
