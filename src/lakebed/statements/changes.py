@@ -29,7 +29,6 @@ from lakebed.table import Table
 from lakebed.table_merge import Merge
 
 
-
 def run_change(statement: Statement, sources: Sources, query: Query) -> WriteResult:
     """Carry out a statement that changes a table. `query` gives the rows of a query's text.
 

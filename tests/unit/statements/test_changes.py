@@ -133,9 +133,7 @@ def test_values_are_given_as_arguments(trips: lakebed.Table) -> None:
     lakebed.sql("UPDATE trips SET city = :city WHERE fare <= :most AND id = :key", tables, named)
     lakebed.sql("DELETE FROM trips WHERE id = ? AND city <> '?'", tables, [2])
     lakebed.sql("INSERT INTO trips (id, city) SELECT ?, ? WHERE '?' <> ?", tables, [2**40, "it's :x ?", "x"])
-    lakebed.sql(
-        "DELETE FROM trips WHERE city = :city AND id = :id", tables, {"city": "it's :x ?", "id": 2**40}
-    )
+    lakebed.sql("DELETE FROM trips WHERE city = :city AND id = :id", tables, {"city": "it's :x ?", "id": 2**40})
     assert shown(trips) == [(1, "it's; DELETE FROM trips", 1.0), (3, "it's", None)]
     with pytest.raises(InvalidOption, match="too few values for \\? in the SQL text near"):
         lakebed.sql("DELETE FROM trips WHERE id = ?", tables, [])
