@@ -62,7 +62,6 @@ _PAGES = [
     ("docs/merging.md", 8),
     ("docs/compaction.md", 9),
     ("docs/changes.md", 6),
-    ("docs/streaming.md", 10),
     ("docs/concurrency.md", 6),
     ("docs/cow_or_mor.md", 4),
     ("docs/partition_ttl.md", 5),

@@ -112,7 +112,8 @@ class StreamReader(SentToWorkers, DataSourceStreamReader):
         self.columns = [column.name for column in schema.fields]
         # of changes the columns of the images, those that the query began with; None for all of them in texts
         image: Any = next((column.dataType for column in schema.fields if column.name == AFTER), None)
-        self.images: list[str] | None = getattr(image, "names", options.source.columns and [*options.source.columns])
+        given = options.source.columns
+        self.images: list[str] | None = getattr(image, "names", None if given is None else [*given])
         self.planned: str | None = None
         self.target: str | None = None
         self.types: pa.Schema | None = None
