@@ -107,6 +107,22 @@ def test_conditions_and_columns_reach_the_scan(
         (tuple(row.values()) for row in ROWS.to_pylist() if row["city"] == "beijing"), key=str
     )
     assert [len(scan.files) for scan in scans] == [1]
+    for text in (
+        "with x as (select * from T1) select * from x where city = 'beijing'",
+        "select * from (select * from (select * from T1) p where colA >= 0) q where q.city = 'beijing'",
+        "with x as (select colA as k, x, city as c from T1) select k, x, c from x where c = 'beijing'",
+    ):
+        scans.clear()
+        assert rows_of(lakebed.sql(text, {"T1": tables["cities"]}, spark=spark)) == rows_of(found)
+        assert [len(scan.files) for scan in scans] == [1], text
+    scans.clear()
+    text = "select * from (select colA, x from a union all (select x, colA from b where colA < 9)) q where colA = 1"
+    assert rows_of(lakebed.sql(text, tables, spark=spark)) == [(1, 1)]
+    assert [len(scan.plan.slices) for scan in scans] == [1, 4]
+    scans.clear()
+    text = "with x as (select * from T1 limit 50) select count(*) from x where city = 'nowhere'"
+    assert rows_of(lakebed.sql(text, {"T1": tables["cities"]}, spark=spark)) == [(0,)]
+    assert len(scans[0].plan.slices) > 1
     scans.clear()
     text = "select b.x from a join b using (colA) where colA = :key"
     assert rows_of(lakebed.sql(text, tables, {"key": 1})) == [(100,)]

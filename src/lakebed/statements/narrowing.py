@@ -166,17 +166,11 @@ class Narrowing:
         tables by their place in the text."""
         node = self.tables.get(reference.start)
         query = None if node is None else node.find_ancestor(exp.Select)
-        if node is None or query is None or "\\" in self.statement.text or _part(query, "from") is None:
+        if node is None or query is None or "\\" in self.statement.text:
             return []
-        listed = [_From(_part(query, "from").this), *(_From(join.this, join) for join in query.args.get("joins") or [])]
-        at = next((n for n, one in enumerate(listed) if one.node is node), None)
-        alias = node.args.get("alias")
-        parts = {name for name, value in node.args.items() if value}
-        if at is None or parts - _PLAIN_PARTS or (alias is not None and alias.columns):
-            return []
-        query_tables = _QueryTables(self, listed, at, schemas, bool(query.args.get("laterals")))
-        found = (query_tables.owned(part) for part in query_tables.parts(query))
-        nodes = (condition_of_tree(tree, schemas[reference.start], zone) for tree in found if tree is not None)
+        tables = _QueryTables.of(self, query, node, schemas)
+        trees = [] if tables is None else tables.conditions(query)
+        nodes = (condition_of_tree(tree, schemas[reference.start], zone) for tree in trees)
         return [one for one in nodes if one is not None]
 
 
@@ -189,6 +183,27 @@ class _QueryTables:
     at: int
     schemas: Mapping[int, pa.Schema]
     has_laterals: bool
+
+    @classmethod
+    def of(cls, narrowing: Narrowing, query: Any, node: Any, schemas: Mapping[int, pa.Schema]) -> _QueryTables | None:
+        """The tables of a query, of which one is a node; None where its rows are not taken as they are."""
+        if not isinstance(query, exp.Select) or _part(query, "from") is None:
+            return None
+        listed = _listed(query)
+        at = next((n for n, one in enumerate(listed) if one.node is node), None)
+        alias = node.args.get("alias")
+        parts = {name for name, value in node.args.items() if value}
+        if at is None or parts - _PLAIN_PARTS or (alias is not None and alias.columns):
+            return None
+        return cls(narrowing, listed, at, schemas, bool(query.args.get("laterals")))
+
+    def conditions(self, query: Any) -> list[Any]:
+        """The conditions over columns of the table alone that its rows must fulfil, those of outer queries among them,
+        without the table's name."""
+        trees = list(self.parts(query))
+        if not self._may_be_missing(len(self.listed)) and not self.listed[self.at].is_test:
+            trees += _Derived(self.narrowing, query, self.schemas).conditions()
+        return [owned for tree in trees if (owned := self.owned(tree)) is not None]
 
     def parts(self, query: Any) -> Iterator[Any]:
         """The conjuncts of WHERE and ON that a row of the table must fulfil, if they speak of it alone."""
@@ -239,9 +254,7 @@ class _QueryTables:
         return all(self._is_apart(column.name.lower(), one) for one in others)
 
     def _names(self, table: Any) -> frozenset[str]:
-        start = next((n for n, node in self.narrowing.tables.items() if node is table), -1)
-        schema = self.schemas.get(start)
-        return frozenset() if schema is None else frozenset(name.lower() for name in schema.names)
+        return frozenset(name.lower() for name in _names_of(self.narrowing, table, self.schemas))
 
     def _is_apart(self, name: str, other: _From) -> bool:
         """Whether a column without a table's name is not the other table's, or one that an inner join made equal."""
@@ -253,6 +266,212 @@ class _QueryTables:
         inner = all(not one.side and one.kind in _INNER for one in self.listed)
         using = {one.name.lower() for each in self.listed if each.join for one in each.join.args.get("using") or []}
         return inner and name in using
+
+
+# Parts of a query, and values in it, that depend on rows together.
+_PARTS_OVER_ROWS = (
+    *("limit", "offset", "fetch", "group", "having", "qualify", "windows", "laterals", "match", "by_name", "sample"),
+    *("on", "side", "pivots", "connect"),
+)
+_VALUES_OVER_ROWS = (exp.AggFunc, exp.Window, exp.Anonymous, exp.Rand, exp.Randn, exp.Uuid, exp.UDTF)
+
+
+@dataclass(frozen=True)
+class _Derived:
+    """A query whose rows are a table of an outer query: a subquery of its FROM, a common table expression that is named
+    once, or a branch of a UNION that is one of these."""
+
+    narrowing: Narrowing
+    query: Any
+    schemas: Mapping[int, pa.Schema]
+
+    def conditions(self) -> Iterator[Any]:
+        """The conditions of outer queries that the query's rows must fulfil, over the columns of its own FROM.
+
+        There are none for a query whose other rows would be others without them: with LIMIT, groups or windows.
+        """
+        outputs = self.outputs()
+        if outputs is None or not self._has_single_rows():
+            return
+        top: Any = self.query
+        names = [name for name, _ in outputs]
+        while isinstance(top.parent, exp.SetOperation) or _is_branch_in_parentheses(top):
+            top = top.parent
+        if top is not self.query:
+            names = self._names_of_union(top)
+        columns = {name: column for name, (_, column) in zip(names, outputs, strict=False) if names.count(name) == 1}
+        node = self._use_of(top.parent)
+        outer = None if node is None else node.find_ancestor(exp.Select)
+        tables = None if outer is None else _QueryTables.of(self.narrowing, outer, node, self.schemas)
+        for tree in () if tables is None else tables.conditions(outer):
+            mapped: list[tuple[Any, Any]] = [(one, columns.get(one.name.lower())) for one in tree.find_all(exp.Column)]
+            if all(column is not None for _, column in mapped):
+                root = exp.Paren(this=tree)  # a condition may be a column by itself
+                for one, column in mapped:
+                    one.replace(column.copy())
+                yield root.this
+
+    def outputs(self) -> list[tuple[str, Any]] | None:
+        """The columns of the result: their names in lower case, and the columns of FROM that they are (None for other
+        values). None where the names are not known."""
+        if not isinstance(self.query, exp.Select) or _part(self.query, "from") is None:
+            return None
+        outputs: list[tuple[str, Any]] = []
+        for one in self.query.expressions:
+            value = one.this if isinstance(one, exp.Alias) else one
+            if one.is_star:
+                starred = self._starred(one)
+                if starred is None:
+                    return None
+                outputs += starred
+            else:
+                is_column = isinstance(value, exp.Column) and not value.args.get("db")
+                outputs.append((one.alias_or_name.lower(), value if is_column else None))
+        return outputs
+
+    def _starred(self, star: Any) -> list[tuple[str, Any]] | None:
+        """The columns of `*` or `t.*`."""
+        listed = _listed(self.query)
+        joins = [one.join for one in listed if one.join is not None]
+        changes = (star.this if isinstance(star, exp.Column) else star).args.values()
+        if any(changes) or any(join.args.get("using") or join.method or join.kind for join in joins):
+            return None
+        columns: list[tuple[str, Any]] = []
+        for one in listed:
+            alias = one.node.alias_or_name
+            if isinstance(star, exp.Column) and star.table.lower() != alias.lower():
+                continue
+            names = _names_of(self.narrowing, one.node, self.schemas)
+            if not names or not alias:
+                return None
+            columns += [(name.lower(), exp.column(name, table=alias)) for name in names]
+        return columns
+
+    def _has_single_rows(self) -> bool:
+        """Whether the rows of the result are those of FROM one by one, and are the same where others are missing."""
+        distinct = self.query.args.get("distinct")
+        has_part = any(self.query.args.get(name) for name in _PARTS_OVER_ROWS)
+        values = [value for one in self.query.expressions for value in one.find_all(*_VALUES_OVER_ROWS)]
+        return not has_part and not values and (distinct is None or not distinct.args.get("on"))
+
+    def _names_of_union(self, top: Any) -> list[str]:
+        """The names of a UNION's columns, empty for those that have not one type in all branches; none where rows of
+        the branches are no rows of the result."""
+        branches: list[Any] = []
+        stack = [top]
+        while stack:
+            one = stack.pop()
+            if isinstance(one, exp.SetOperation):
+                if type(one) is not exp.Union or any(one.args.get(name) for name in _PARTS_OVER_ROWS):
+                    return []
+                stack += [one.expression, one.this]
+            elif isinstance(one, exp.Subquery):
+                if any(one.args.get(name) for name in _PARTS_OVER_ROWS):
+                    return []
+                stack.append(one.this)
+            else:
+                branches.append(_Derived(self.narrowing, one, self.schemas))
+        outputs = [branch.outputs() or [] for branch in branches]
+        if len({len(columns) for columns in outputs}) != 1:
+            return []
+        names: list[str] = []
+        for number, (name, _) in enumerate(outputs[0]):
+            kinds = [branch.type_of(columns[number][1]) for branch, columns in zip(branches, outputs, strict=True)]
+            names.append(name if kinds[0] is not None and all(kind == kinds[0] for kind in kinds) else "")
+        return names
+
+    def type_of(self, column: Any) -> pa.DataType | None:
+        """The type of a column of FROM; None where it is not known."""
+        if column is None:
+            return None
+        kinds: list[pa.DataType | None] = []
+        for one in _listed(self.query):
+            if column.table and column.table.lower() != one.node.alias_or_name.lower():
+                continue
+            names = [name.lower() for name in _names_of(self.narrowing, one.node, self.schemas)]
+            if not names:
+                return None
+            if column.name.lower() in names:
+                kinds.append(_type_in(self.narrowing, one.node, names.index(column.name.lower()), self.schemas))
+        return kinds[0] if len(kinds) == 1 else None
+
+    def _use_of(self, parent: Any) -> Any | None:
+        """The node of an outer FROM that stands for the query; None where there is not exactly one."""
+        if isinstance(parent, exp.Subquery):
+            return parent
+        if not isinstance(parent, exp.CTE):
+            return None
+        with_: Any = parent.parent
+        if parent.args["alias"].columns or with_.recursive:
+            return None
+        name = parent.alias.lower()
+        named = [one for one in self.narrowing.tree.find_all(exp.CTE) if one.alias.lower() == name]
+        tables = [one for one in self.narrowing.tree.find_all(exp.Table) if one.name.lower() == name]
+        uses = [table for table in tables if not any(one is parent for one in _ancestors(table))]
+        return uses[0] if len(named) == len(uses) == 1 and _is_visible(parent, uses[0]) else None
+
+
+def _is_branch_in_parentheses(query: Any) -> bool:
+    parent = query.parent
+    return isinstance(parent, exp.Subquery) and isinstance(parent.parent, exp.SetOperation)
+
+
+def _listed(query: Any) -> list[_From]:
+    """The tables of a query's FROM."""
+    return [_From(_part(query, "from").this), *(_From(join.this, join) for join in query.args.get("joins") or [])]
+
+
+def _schema_of(narrowing: Narrowing, node: Any, schemas: Mapping[int, pa.Schema]) -> pa.Schema | None:
+    """The columns of a table of lakebed; None for any other node of FROM."""
+    return schemas.get(next((n for n, one in narrowing.tables.items() if one is node), -1))
+
+
+def _source_of(narrowing: Narrowing, node: Any) -> Any | None:
+    """The query that a node of FROM stands for, of a UNION the first; None for a table."""
+    alias, query = node.args.get("alias"), None
+    if isinstance(node, exp.Subquery):
+        query = node.this
+    elif isinstance(node, exp.Table):
+        named = [one for one in narrowing.tree.find_all(exp.CTE) if one.alias.lower() == node.name.lower()]
+        if len(named) == 1 and not named[0].args["alias"].columns and _is_visible(named[0], node):
+            query = named[0].this
+    while isinstance(query, exp.SetOperation | exp.Subquery):
+        query = query.this
+    is_inside = any(one is query for one in _ancestors(node))
+    return None if is_inside or (alias is not None and alias.columns) else query
+
+
+def _names_of(narrowing: Narrowing, node: Any, schemas: Mapping[int, pa.Schema]) -> list[str]:
+    """The columns of a table or of a query in FROM; empty where they are not known."""
+    schema = _schema_of(narrowing, node, schemas)
+    if schema is not None:
+        return list(schema.names)
+    query = _source_of(narrowing, node)
+    outputs = None if query is None else _Derived(narrowing, query, schemas).outputs()
+    return [name for name, _ in outputs or []]
+
+
+def _type_in(narrowing: Narrowing, node: Any, number: int, schemas: Mapping[int, pa.Schema]) -> pa.DataType | None:
+    """The type of a column of a table or of a query in FROM by its number; None where it is not known."""
+    schema = _schema_of(narrowing, node, schemas)
+    if schema is not None:
+        return schema.field(number).type
+    query = _source_of(narrowing, node)
+    if query is None or isinstance(query.parent, exp.SetOperation) or _is_branch_in_parentheses(query):
+        return None
+    derived = _Derived(narrowing, query, schemas)
+    return derived.type_of((derived.outputs() or [])[number][1])
+
+
+def _is_visible(expression: Any, node: Any) -> bool:
+    """Whether a table's name may be that of a common table expression."""
+    return not node.args.get("db") and any(one is expression.parent.parent for one in _ancestors(node))
+
+
+def _ancestors(node: Any) -> Iterator[Any]:
+    while node is not None:
+        yield node
+        node = node.parent
 
 
 def _conjuncts(condition: Any) -> Iterator[Any]:
