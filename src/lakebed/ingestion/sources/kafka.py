@@ -178,7 +178,7 @@ class KafkaSource(IngestSource):
     def _connected(self) -> Any:
         from confluent_kafka import admin
 
-        settings = {
+        settings: dict[str, Any] = {
             "group.id": f"lakebed-{self._settings.topic}",
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
@@ -188,7 +188,7 @@ class KafkaSource(IngestSource):
             "enable.partition.eof": True,
             "logger": logging.getLogger("lakebed.kafka"),
         }
-        client = {"bootstrap.servers": self._settings.bootstrap, "logger": settings["logger"]}
+        client: dict[str, Any] = {"bootstrap.servers": self._settings.bootstrap, "logger": settings["logger"]}
         try:
             self._consumer = self._client.Consumer(settings)
             self._admin = admin.AdminClient({**self._settings.options, **client})
@@ -201,7 +201,7 @@ class KafkaSource(IngestSource):
     def _watermarks(self) -> dict[int, tuple[int, int]]:
         """The first and the next offset of each partition that the broker has. They are asked for by a connection of
         their own: requests behind one that waits for messages wait with it."""
-        from confluent_kafka.admin import OffsetSpec
+        from confluent_kafka.admin import OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
 
         topic, admin = self._settings.topic, self._admin
         try:
