@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -178,6 +179,33 @@ def test_a_stream_into_the_format_commits_each_batch_once(spark: Any, tmp_path: 
     assert Counter(row["id"] for row in rows_of(t)) == Counter(range(4))
     with pytest.raises(StreamingQueryException, match="would add a row again each time"):
         run(target(totals, t, tmp_path / "added", operation="insert").outputMode("complete").start())
+
+
+@pytest.mark.parametrize("face", ["stream_into", "format"])
+def test_a_batch_that_spark_runs_again_is_skipped(face: str, spark: Any, tmp_path: Path) -> None:
+    t = created(tmp_path / "t", "cow")
+    stream = source(spark, tmp_path, BATCHES[:2])
+
+    def start(checkpoint: Path) -> None:
+        if face == "format":
+            run(target(stream, t, checkpoint, operation="insert").start())
+        else:
+            run(lakebed.stream_into(stream, t, checkpoint=checkpoint, operation="insert", trigger=NOW))
+
+    start(tmp_path / "checkpoint")
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    written = [batch for batch, _ in commits(t)]
+    assert (written, t.count()) == ([0, 1], 4)
+    # as a driver leaves it that dies between the commit and Spark's own record of the batch
+    for left in (tmp_path / "checkpoint" / "commits").glob("*1*"):
+        left.unlink()
+    start(tmp_path / "checkpoint")
+    assert ([batch for batch, _ in commits(t)], t.count(), staged(t)) == ([0, 1], 4, [])
+    # two drivers of one query: the second one finds the next batch written
+    pq.write_table(pa.table({"id": [8], "n": [8]}), tmp_path / "in" / "009.parquet")
+    start(tmp_path / "checkpoint")
+    start(tmp_path / "copy")
+    assert ([batch for batch, _ in commits(t)], t.count(), staged(t)) == ([0, 1, 2], 5, [])
 
 
 def test_a_batch_with_a_failing_task_leaves_nothing(spark: Any, tmp_path: Path) -> None:
