@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lakebed
@@ -13,7 +17,8 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.testing import Killed, Mode, Mutation, crash_at
 from lakebed.timeline.consumers import FOLDER
-from support.write_tables import SCHEMA, rows
+from support.sampling import some
+from support.write_tables import SCHEMA, content, rows
 
 
 @pytest.fixture
@@ -60,3 +65,49 @@ def test_a_consumer_that_dies_while_it_is_made_is_made_by_the_next_process(table
             consume(other.uri)
         assert consume(other.uri) == [1], at
         assert other.properties["lakebed.consumers"] == "true"
+
+
+WRITES: tuple[Callable[[Table], object], ...] = (
+    lambda t: t.upsert(rows((1, "a", "1", 1), (2, "a", "2", 1))),
+    lambda t: t.upsert(rows((2, "a", "22", 2), (3, "b", "3", 2))),
+    lambda t: t.delete([1]),
+    lambda t: t.upsert(rows((1, "a", "again", 3), (4, "b", "4", 3))),
+)
+TIGHT: dict[str, object] = {
+    "hoodie.table.cdc.enabled": True,
+    "hoodie.clean.commits.retained": 1,
+    "hoodie.keep.min.commits": 3,
+    "hoodie.keep.max.commits": 4,
+}
+
+
+def copy_changes(source: str, copy: str) -> None:
+    """Read a batch of changes and write it to a copy; what was written twice is the same."""
+    table = lakebed.open(copy)
+    with lakebed.open(source).consume("copy", cdc=True, max_commits=1) as batch:
+        changes = batch.to_arrow().to_pylist()
+        if written := [change["after"] for change in changes if change["after"] is not None]:
+            table.upsert(pa.Table.from_pylist(written, SCHEMA))
+        if deleted := [change["before"]["id"] for change in changes if change["op"] == "d"]:
+            table.delete(deleted)
+
+
+@pytest.mark.parametrize("number", some(range(1, 21), 1, 8))
+def test_a_copy_whose_job_is_killed_is_equal_in_the_end(number: int) -> None:
+    name = f"killed-copies-{uuid.uuid4().hex}"
+    source, copy = f"memory://{name}/source", f"memory://{name}/copy"
+    kind = "mor" if number % 2 else "cow"
+    words: dict[str, Any] = {"key": "id", "ordering": "ts", "index": "simple", "type": kind}
+    lakebed.create(source, SCHEMA, properties=TIGHT, **words)
+    lakebed.create(copy, SCHEMA, **words)
+    chance = random.Random(number)
+    lakebed.open(source).consumers.start("copy")
+    for write in WRITES:
+        write(lakebed.open(source))
+        with crash_at(chance.randrange(1, 25)), suppress(Killed):
+            copy_changes(source, copy)
+    for _ in range(len(WRITES) + 1):
+        copy_changes(source, copy)
+    assert lakebed.open(source).consumers.get("copy").lag_commits == 0
+    assert content(lakebed.open(copy)) == content(lakebed.open(source))
+    MemoryStorage.drop(name)

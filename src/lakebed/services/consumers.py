@@ -50,3 +50,16 @@ def note_consumers(storage: Storage, settings: WriteSettings) -> None:
                 hint="Another process took it after it expired; try again.",
             )
         update_table_config(storage, {CONSUMERS: "true"}, lock.lock_is_held)
+
+
+def move_to_requested_times(timeline: Timeline) -> None:
+    """Move the consumers of a table that gets version 6, where positions are requested times. One that has read commits
+    which were requested after an unread one goes back before that: it reads them again, and loses none."""
+    if not timeline.config.has_consumers:
+        return
+    files = ConsumerFiles(timeline.storage)
+    for consumer in files.read_all():
+        unread = min((i.time for i in timeline.commits_completed_after(consumer.position)), default="")
+        if unread and unread <= consumer.position:
+            before = max((i.time for i in timeline.commits if i.time < unread), default="")
+            files.move(consumer, before, batches=0)

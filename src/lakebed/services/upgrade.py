@@ -37,6 +37,7 @@ from lakebed.properties.file import SUPPORTED_VERSIONS, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.services.cleaning import Cleaning, clean, savepointed_files
 from lakebed.services.compaction import compact
+from lakebed.services.consumers import move_to_requested_times
 from lakebed.services.driver import run_plan
 from lakebed.services.undo import UndoTransaction
 from lakebed.services.upgrade_properties import changed_properties, other_layout, with_changes
@@ -243,6 +244,7 @@ _EVERYTHING = {
     "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
     "hoodie.clean.fileversions.retained": 1,
     "hoodie.clean.incremental.enabled": False,
+    "lakebed.consumers.max_lag": 0,
 }
 
 
@@ -400,6 +402,8 @@ def _change(tx: UndoTransaction, snapshot: Snapshot, to: int) -> _Flip:
     config = _set_aside(tx, snapshot.config, plan, definitions)
     _check_lock(tx)
     if plan.is_crossing:
+        if not has_completion_times(to):
+            move_to_requested_times(snapshot.timeline)
         storage.delete_folder(METADATA_FOLDER)
         copy_timeline(snapshot.timeline, with_changes(config, plan.properties), tx.lock_is_held)
     else:

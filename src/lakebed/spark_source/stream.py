@@ -112,8 +112,7 @@ class StreamReader(SentToWorkers, DataSourceStreamReader):
         self.columns = [column.name for column in schema.fields]
         # of changes the columns of the images, those that the query began with; None for all of them in texts
         image: Any = next((column.dataType for column in schema.fields if column.name == AFTER), None)
-        given = options.source.columns
-        self.images: list[str] | None = getattr(image, "names", None if given is None else [*given])
+        self.images: tuple[str, ...] | None = getattr(image, "names", options.source.columns)
         self.planned: str | None = None
         self.target: str | None = None
         self.types: pa.Schema | None = None
