@@ -83,3 +83,17 @@ def test_rows_of_a_stream_go_on_after_a_restart_and_its_errors_name_the_first_st
         table.upsert(rows((2, "a", str(n), 10 + n)), options=options)
     with pytest.raises(StreamingQueryException, match=r"CheckpointBehind.*go on from the first position"):
         run(stream, tmp_path / "checkpoint", collect)
+
+
+@pytest.mark.rest
+def test_a_stream_of_rows_goes_into_a_table_each_batch_once(tmp_path: Path, spark: Any) -> None:
+    words: dict[str, Any] = {"key": "id", "ordering": "ts", "index": "bucket", "buckets": 2}
+    source = lakebed.create(str(tmp_path / "source"), SCHEMA, type="mor", **words)
+    copy = lakebed.create(str(tmp_path / "copy"), SCHEMA, **words)
+    stream = spark.readStream.format("lakebed").load(source.uri)
+    for n in range(2):
+        source.upsert(rows((1, "a", str(n), n), (10 + n, "b", str(n), n)))
+        trigger = {"availableNow": True}
+        lakebed.stream_into(stream, copy, checkpoint=str(tmp_path / "c"), trigger=trigger).awaitTermination(120)
+        assert content(copy) == content(source)
+    assert len([instant for instant in copy.timeline if instant.action.value == "commit"]) == 2
