@@ -20,7 +20,7 @@ from lakebed.model import Action, Instant, State, has_completion_times
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
-from lakebed.timeline.archive import LogArchive, LsmHistory
+from lakebed.timeline.archive import LogArchive, LsmHistory, with_header
 from lakebed.timeline.archive_writer import (
     ARCHIVE_FILE,
     HISTORY,
@@ -86,7 +86,10 @@ def _entries(row: Mapping[str, Any], path: str, seen: set[Key]) -> Iterator[dict
     if action is None or (time, completes_as(action)) in seen:
         return
     seen.add((time, completes_as(action)))
-    body, plan = decode_action(row["metadata"] or b"", path), decode_action(row["plan"] or b"", path)
+    body, plan = (
+        decode_action(with_header(row[column] or b"", row["action"], column, path), path)
+        for column in ("metadata", "plan")
+    )
     if plan:
         requested = _PLANNED_AS.get(str(body.get("operationType")), action)
         yield log_entry(time, requested, State.REQUESTED, plan)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.errors import CorruptFile
+from lakebed.format.avro.encoder import decode_record, is_avro_file, write_avro_file
 from lakebed.format.base_file import naming_parquet
 from lakebed.format.log_file import BlockType, LogBlock, avro_records, read_blocks
 from lakebed.format.text import parse_json_object
@@ -20,7 +21,7 @@ from lakebed.model import COMMIT_ACTIONS, Action, CommitMetadata, Instant, State
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import commit_from_record, decode_commit
-from lakebed.timeline.bodies.encoding import ARCHIVED, check_shape
+from lakebed.timeline.bodies.encoding import ARCHIVED, check_shape, schema_text
 from lakebed.timeline.bodies.rollback import decode_action
 from lakebed.timeline.instants import completes_as
 
@@ -36,6 +37,26 @@ _COMMIT_ACTIONS = tuple(action.value for action in COMMIT_ACTIONS)
 _ACTIONS = {action.value: action for action in Action}
 _STATES = {state.name: state for state in State}
 ARCHIVE_HINT = "It holds archived instants; restore it from a copy."
+# What the bare records of a history that Hudi 1.0 made from a version 6 archive are, by action: bodies and plans.
+_RECORDS = {
+    "metadata": {
+        **dict.fromkeys(("commit", "deltacommit"), "HoodieCommitMetadata"),
+        "replacecommit": "HoodieReplaceCommitMetadata",
+        "clean": "HoodieCleanMetadata",
+        "rollback": "HoodieRollbackMetadata",
+        "restore": "HoodieRestoreMetadata",
+        "savepoint": "HoodieSavepointMetadata",
+        "indexing": "HoodieIndexCommitMetadata",
+    },
+    "plan": {
+        **dict.fromkeys(("commit", "deltacommit"), "HoodieCompactionPlan"),
+        "replacecommit": "HoodieRequestedReplaceMetadata",
+        "clean": "HoodieCleanerPlan",
+        "rollback": "HoodieRollbackPlan",
+        "restore": "HoodieRestorePlan",
+        "indexing": "HoodieIndexPlan",
+    },
+}
 # Fields of a version 6 archive entry that hold a commit's body, and a plan.
 _ENTRY_COMMITS = ("hoodieCommitMetadata", "hoodieReplaceCommitMetadata")
 _ENTRY_PLANS = ("hoodieCompactionPlan", "hoodieCleanerPlan", "hoodieRequestedReplaceMetadata")
@@ -174,7 +195,8 @@ class LsmHistory:
             commits = rows.filter(pc.field("action").isin(list(_COMMIT_ACTIONS)))
             rows = commits if commits.num_rows or column == "metadata" else rows
             if rows.num_rows:
-                return f"{self.config.archive_folder}/{file.name}", rows[column][0].as_py() or b""
+                path, action = f"{self.config.archive_folder}/{file.name}", rows["action"][0].as_py()
+                return path, with_header(rows[column][0].as_py() or b"", action, column, path)
         raise FileNotFoundError(f"instant {time} is not in the archived timeline of {self.storage.url()}")
 
     def rows(self, file: LsmFile) -> pa.Table:
@@ -187,6 +209,26 @@ class LsmHistory:
             found = read_history(self.storage, path, file.size, columns)
             kinds = {name: pa.binary() if name in ("metadata", "plan") else pa.string() for name in columns}
             return found.cast(pa.schema([found.schema.field(n).with_type(kinds[n]) for n in found.schema.names]))
+
+
+def with_header(data: bytes, action: str, column: str, path: str) -> bytes:
+    """The body or plan (`column`: "metadata" or "plan") of an instant as its file on the active timeline has it.
+
+    Hudi 1.0, as it upgrades a version 6 table, puts records into the history without the header of an Avro file. No
+    such record begins as JSON does. Raises `CorruptFile` naming `path` where the bytes are none of these.
+    """
+    name = _RECORDS[column].get(action)
+    if not data or is_avro_file(data) or data[:1] == b"{" or name is None:
+        return data
+    schema = schema_text(name)
+    try:
+        return write_avro_file(schema, decode_record(schema, data))
+    except Exception as cause:  # fastavro raises whatever the broken bytes lead it to
+        raise CorruptFile(
+            f"{path}: the {column} of a {action} cannot be decoded: {cause or repr(cause)}",
+            hint=ARCHIVE_HINT,
+            context={"path": path},
+        ) from cause
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 import lakebed
+from lakebed.errors import CorruptFile
+from lakebed.format.avro.encoder import is_avro_file
 from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
+from lakebed.timeline.archive import LsmHistory, with_header
 from lakebed.timeline.instants import suffix_of
+from lakebed.timeline.timeline import COMMITS, load_timeline
 from support.golden_tables import golden
 from support.same_rows import assert_same_rows
 
@@ -55,3 +60,37 @@ def test_writes_and_services_work_on_a_table_that_hudi_upgraded(name: str, tmp_p
     assert table.indexes.verify().ok
     listed = lakebed.open(table.uri, options={"hoodie.metadata.enable": False})
     assert listed.scan().count() == len(model)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_bodies_of_every_archived_instant_are_read(name: str, tmp_path: Path) -> None:
+    """Hudi 1.0 moved them into the history without the header of an Avro file."""
+    folder = golden(name).unpack(tmp_path)
+    for storage in (open_storage(str(folder)), open_storage(str(folder / ".hoodie/metadata"))):
+        timeline = load_timeline(storage, load_table_config(storage))
+        archived = timeline.archived()
+        commits = [i for i in archived.instants if i.action in COMMITS]
+        assert commits
+        for commit in commits:
+            body, plan = archived.commit_metadata(commit.time), archived.plan(commit.time)
+            paths = [stat.path for group in body.stats.values() for stat in group]
+            assert paths
+            assert all(stat.path.startswith(path) for path, group in body.stats.items() for stat in group)
+            assert bool(plan) == (body.operation == "COMPACT")
+            assert all(operation["fileId"] for operation in plan.get("operations", []))
+
+
+def test_a_bare_record_that_is_cut_off_is_damage(tmp_path: Path) -> None:
+    table = lakebed.open(str(golden(TABLES[1]).unpack(tmp_path)))
+    history = LsmHistory(open_storage(table.uri), load_table_config(open_storage(table.uri)))
+    (body,) = {
+        row["metadata"]
+        for file in history.files
+        for row in history.rows(file).to_pylist()
+        if row["instantTime"] == "20261125212945996"
+    }
+    assert not is_avro_file(body)
+    assert is_avro_file(with_header(body, "deltacommit", "metadata", "f"))
+    for cut in (1, len(body) // 2, len(body) - 1):
+        with pytest.raises(CorruptFile, match="f: the metadata of a deltacommit cannot be decoded"):
+            with_header(body[:cut], "deltacommit", "metadata", "f")
