@@ -92,7 +92,7 @@ _SESSION = (_is_session, "a Spark session")
 TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "uri": _PATH,
     **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort"), _TEXT),
-    **dict.fromkeys(("after", "old", "new", "text"), _TEXT),
+    **dict.fromkeys(("after", "old", "new", "text", "query_name", "ignore_checkpoint"), _TEXT),
     "type": _TYPE,
     **dict.fromkeys(("instant", "kind", "function", "column", "rules", "partition_buckets", "how", "suffix"), _TEXT),
     **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "least", "split_over"), _NUMBER),
@@ -103,7 +103,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait"), _FLAG),
     **dict.fromkeys(("deletes", "unique_keys", "partitioned", "update_partition_path", "cdc"), _FLAG),
     **dict.fromkeys(("allow_existing", "first", "progress", "in_place"), _FLAG),
-    **dict.fromkeys(("partitioning", "delimiter", "target", "source_alias"), _TEXT),
+    **dict.fromkeys(("partitioning", "delimiter", "target", "source_alias", "identifier"), _TEXT),
     **dict.fromkeys(("options", "storage_options", "source_options", "properties", "settings"), _OPTIONS),
     **dict.fromkeys(("start", "end", "as_of"), _MOMENT),
     "spark": _SESSION,

@@ -118,7 +118,7 @@ def jobs_of(job: Any) -> list[IngestJob]:
     if isinstance(job, list | tuple):
         return [one for part in cast("list[Any]", job) for one in jobs_of(part)]
     raise InvalidOption(
-        f"ingest() takes the path of a TOML file, a dict or a IngestJob, not {type(job).__name__}",
+        f"ingest() takes the path of a TOML file, a dict or an IngestJob, not {type(job).__name__}",
         hint="see docs/ingest.md",
     )
 

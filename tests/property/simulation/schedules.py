@@ -12,7 +12,7 @@ from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER
 from lakebed.concurrency.markers import TEMP_FOLDER
 from lakebed.errors import CommitConflict, CommitStateUnknown, LakebedError
 from lakebed.model import Action, State
-from lakebed.operations import transaction
+from lakebed.operations import uniqueness
 from lakebed.storage.memory import MemoryStorage, _Bucket, _buckets
 from lakebed.timeline.bodies.rollback import rollback_target
 from lakebed.timeline.instants import parse_instant_file
@@ -246,7 +246,7 @@ class Schedule:
 def tiny_rows() -> Iterator[None]:
     """The comparison of inserted keys reads tiny files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transaction, "stored_rows", stored_keys)
-        patch.setattr(transaction, "group_changes", inserted_keys)
-        patch.setattr(transaction, "added_keys", lambda changes: changes.keys)
+        patch.setattr(uniqueness, "stored_rows", stored_keys)
+        patch.setattr(uniqueness, "group_changes", inserted_keys)
+        patch.setattr(uniqueness, "added_keys", lambda changes: changes.keys)
         yield

@@ -27,14 +27,14 @@ ONLY = os.environ.get("LAKEBED_SCHEDULE")
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Installed]:
-    logging.getLogger("lakebed").setLevel(logging.ERROR)
     with Installed().here() as one, tiny_rows():
+        logging.getLogger("lakebed").setLevel(logging.ERROR)
         # what is made in a schedule goes with it
         gc.collect()
         gc.disable()
         yield one
         gc.enable()
-    logging.getLogger("lakebed").setLevel(logging.NOTSET)
+        logging.getLogger("lakebed").setLevel(logging.NOTSET)
 
 
 def run(installed: Installed, seed: int, table: Table) -> None:

@@ -188,6 +188,7 @@ class TinyTable:
             engine=None,
             index=self.index,
             watched_keys=lambda _schema: (),
+            stream_batch=None,
         )
 
     def pending_compactions(self) -> list[str]:
