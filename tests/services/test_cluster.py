@@ -228,6 +228,7 @@ def test_a_killed_executor_and_the_stage_it_held_the_input_of(
     check(table, s3, result, batch(0, 100, 10)[1] | batch(50, 200, 20)[1])
 
 
+@pytest.mark.rest
 def test_a_speculative_attempt_leaves_one_file(spark: Any, s3: dict[str, Any], strike: Any) -> None:
     table = make(s3, spark, "speculation", "bucket")
     struck = strike("hang")
@@ -236,6 +237,7 @@ def test_a_speculative_attempt_leaves_one_file(spark: Any, s3: dict[str, Any], s
     check(table, s3, result, batch(0, 150, 10)[1])
 
 
+@pytest.mark.rest
 def test_an_attempt_that_ends_after_the_commit(spark: Any, s3: dict[str, Any], strike: Any, deeds: Path) -> None:
     table = make(s3, spark, "late", "bucket")
     struck = strike("outlive")

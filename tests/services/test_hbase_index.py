@@ -283,6 +283,7 @@ def test_keys_that_log_files_delete_leave_hbase_and_can_be_inserted_again(admin:
     kept.check()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_erased_keys_leave_hbase_and_the_files_of_the_table(
     admin: Admin, tmp_path: Path, kind: Literal["cow", "mor"]
@@ -300,6 +301,7 @@ def test_erased_keys_leave_hbase_and_the_files_of_the_table(
     assert kept.upsert(("secret-key", "rome", 9)).inserted == 1
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", todays(("cow", "mor"), 2, HISTORIES))
 def test_a_random_history_gives_the_rows_of_the_model(
     admin: Admin, tmp_path: Path, kind: Literal["cow", "mor"]

@@ -160,6 +160,7 @@ def test_a_topic_that_was_created_again_or_is_another_one_is_an_error(bootstrap:
         lakebed.ingest(job_of(bootstrap, name, uri), once=True)
 
 
+@pytest.mark.rest
 def test_messages_that_come_while_the_topic_is_read_are_rows_once(bootstrap: str, topic: Create) -> None:
     name, uri, stop = topic(2), f"memory://kafka/{uuid.uuid4().hex}", threading.Event()
     send(bootstrap, name, numbers(0, 1))
@@ -217,6 +218,7 @@ def test_a_broker_that_is_down_is_an_error_that_may_pass(monkeypatch: pytest.Mon
     assert error.value.retryable
 
 
+@pytest.mark.rest
 def test_the_command_ends_well_when_it_is_asked_to(bootstrap: str, topic: Create, tmp_path: Path) -> None:
     name, uri = topic(), str(tmp_path / "table")
     send(bootstrap, name, numbers(0, 3))
