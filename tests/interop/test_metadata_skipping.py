@@ -130,6 +130,7 @@ SKIPPING = {
 }
 
 
+@pytest.mark.rest
 def test_the_same_rows_as_without_skipping(table: Table, oracle: HudiOracle) -> None:
     assert oracle.problems(table.uri) == []
     # rows and conditions without any skipping, in one request

@@ -104,6 +104,7 @@ def test_partitions_log_files_and_a_multiple_of_buckets(tmp_path: Path, plain: A
     check(counted, b.scan().to_spark().groupBy("id").count(), sort=False)
 
 
+@pytest.mark.rest
 def test_queries_give_the_same_rows_with_and_without_buckets(tmp_path: Path, plain: Any) -> None:
     a, b = made(tmp_path, plain, "a", trips()), made(tmp_path, plain, "b", fares())
     views(
@@ -156,6 +157,7 @@ def ordinary(query: str) -> str:
     return query.replace("FROM a", "FROM a_plain a").replace("FROM b", "FROM b_plain b")
 
 
+@pytest.mark.rest
 def test_subqueries_in_conditions_are_followed(tmp_path: Path, plain: Any) -> None:
     both(tmp_path, plain)
     for query in (
@@ -250,6 +252,7 @@ def test_a_join_of_other_numbers_of_buckets_says_that_it_shuffles(tmp_path: Path
               joined.select("x", "y"), sort=True)  # fmt: skip
 
 
+@pytest.mark.rest
 def test_a_hash_field_beside_a_text_joins_and_groups_alone(tmp_path: Path, plain: Any) -> None:
     given = {"key": ["city", "id"], "hash_fields": "city"}
     a = made(tmp_path, plain, "a", trips(), **given)

@@ -17,6 +17,7 @@ __all__ = ["small_groups"]
 VECTORISED, SPLIT = "spark.sql.parquet.enableVectorizedReader", "spark.sql.files.maxPartitionBytes"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("sort", ["none", "key"])
 def test_spark_reads_copied_row_groups(spark: Any, sort: str, tmp_path: Path) -> None:
     table, rows = written(tmp_path, random.Random(4), sort=sort)

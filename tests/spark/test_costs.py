@@ -73,6 +73,7 @@ def test_a_write_under_consistent_hashing_is_one_job_with_one_exchange(
     assert len(stored) == (kept + 5 if partition_by and verb == "upsert" else 50 if verb == "insert_overwrite" else 100)
 
 
+@pytest.mark.rest
 def test_rows_beside_a_pending_resize_are_written_by_the_same_one_job(
     spark: SparkSession, tmp_path: Path, plans: list[str]
 ):

@@ -55,6 +55,7 @@ def test_filters_of_the_data_source_select_the_right_rows(tmp_path: Path, sessio
     assert frame.count() == whole.count()
 
 
+@pytest.mark.rest
 def test_one_frame_answers_many_queries(tmp_path: Path, session: Any) -> None:
     path = golden("v9_cow_simple").unpack(tmp_path)
     frame = session.read.format("lakebed").load(str(path))
@@ -115,6 +116,7 @@ def test_options_of_the_data_source_choose_instant_and_query(tmp_path: Path, spa
     assert some.count() == Scan(snapshot, filter="region = 'eu'").count()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", None])
 def test_the_filter_option_goes_by_the_zone_of_the_session(zone: str | None, tmp_path: Path, spark: Any) -> None:
     schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("at", pa.timestamp("us", "UTC"))])
@@ -155,6 +157,7 @@ def test_the_data_source_refuses_what_it_cannot_do_by_name(tmp_path: Path, spark
         spark.range(1).write.format("lakebed").mode("append").save(str(tmp_path / "nothing"))
 
 
+@pytest.mark.rest
 def test_a_table_of_sparks_catalog_is_refused_and_a_view_reads_the_rows(tmp_path: Path, spark: Any) -> None:
     path = golden("v9_cow_simple").unpack(tmp_path)
     for where in (f"LOCATION '{path}'", f"OPTIONS (path '{path}')", f"LOCATION '{path}' COMMENT 'mine'"):

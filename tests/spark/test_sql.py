@@ -149,6 +149,7 @@ def test_names_uris_times_and_functions_are_those_of_duckdb(spark: Any, tables: 
     assert not [table.name for table in spark.catalog.listTables() if "lakebed" in table.name]
 
 
+@pytest.mark.rest
 def test_the_examples_of_the_page_of_queries_run(spark: Any, tables: dict[str, Any]) -> None:
     blocks = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/queries.md").read_text(), re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {"lakebed": lakebed, "spark": spark, "t1": tables["a"], "t2": tables["b"]}

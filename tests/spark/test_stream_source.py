@@ -58,6 +58,7 @@ def test_a_stream_copies_a_table_over_stops_with_limits_and_deletes(tmp_path: Pa
     assert sizes == [5, 2, 1]
 
 
+@pytest.mark.rest
 def test_rows_of_a_stream_go_on_after_a_restart_and_its_errors_name_the_first_start(tmp_path: Path, spark: Any) -> None:
     table = lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", ordering="ts", index="simple")
     table.upsert(rows((1, "a", "1", 1), (2, "a", "2", 1)))

@@ -181,6 +181,7 @@ def test_a_stream_into_the_format_commits_each_batch_once(spark: Any, tmp_path: 
         run(target(totals, t, tmp_path / "added", operation="insert").outputMode("complete").start())
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("face", ["stream_into", "format"])
 def test_a_batch_that_spark_runs_again_is_skipped(face: str, spark: Any, tmp_path: Path) -> None:
     t = created(tmp_path / "t", "cow")
@@ -251,6 +252,7 @@ def test_a_view_takes_inserts(spark: Any, tmp_path: Path) -> None:
         spark.sql("INSERT INTO of_some VALUES (1, 10)")
 
 
+@pytest.mark.rest
 def test_writes_that_the_format_refuses_name_the_better_way(spark: Any, tmp_path: Path) -> None:
     t = created(tmp_path / "t")
     frame = spark.createDataFrame([(1, 10)], "id long, n long")
