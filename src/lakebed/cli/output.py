@@ -22,6 +22,7 @@ from rich.table import Table
 
 import lakebed
 from lakebed.progress import display, progress
+from lakebed.wording import count_text
 
 
 class Form(StrEnum):
@@ -132,6 +133,15 @@ def show_facts(facts: Mapping[str, Any], form: Form) -> None:
         _print_rows(list(facts), [facts], form)
     else:
         _print_json(facts)
+
+
+def show_dropped(what: str, left: Sequence[str]) -> None:
+    """A line that says what was dropped, and the files in its folder that stay."""
+    typer.echo(what)
+    if left:
+        typer.echo(f"{count_text(len(left), 'other file')} in the folder:")
+    for path in left:
+        typer.echo(f"  {path}")
 
 
 def show_text(text: str, form: Form) -> None:

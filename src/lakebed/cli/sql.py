@@ -20,6 +20,7 @@ from lakebed.cli.output import (
     pairs,
     print_cut,
     row_limit,
+    show_dropped,
     show_facts,
     show_rows,
     working,
@@ -58,7 +59,10 @@ def sql(
             show_facts({"table": found.uri, "name": found.name}, output)
             return
         if isinstance(found, list):
-            show_facts({"other_files": found}, output)
+            if output.is_for_programs:
+                show_facts({"other_files": found}, output)
+            else:
+                show_dropped("the table is dropped", found)
             return
         if isinstance(found, View):  # the indexes or columns that there are now
             show_rows(found.to_arrow(), output)

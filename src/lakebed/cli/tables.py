@@ -26,6 +26,7 @@ from lakebed.cli.output import (
     pairs,
     print_cut,
     row_limit,
+    show_dropped,
     show_facts,
     show_records,
     show_rows,
@@ -270,11 +271,7 @@ def drop(
         show_facts({"location": uri, "dropped": dropped, "left": left}, output)
         return
     what = "dropped" if dropped else "would drop" if dry_run else "there is no table at"
-    typer.echo(f"{what} {uri}")
-    if left:
-        typer.echo(f"{count_text(len(left), 'other file')} in the folder:")
-    for path in left:
-        typer.echo(f"  {path}")
+    show_dropped(f"{what} {uri}", left)
 
 
 def _facts(table: lakebed.Table) -> dict[str, Any]:

@@ -66,3 +66,9 @@ def test_any_statement_shows_what_it_did(tmp_path: Path, capsys: pytest.CaptureF
     assert invoke(["sql", "DROP TABLE t", *named]) == 0
     assert json.loads(capsys.readouterr().out) == {"other_files": []}
     assert not (tmp_path / "t" / ".hoodie").exists()
+    text = f"CREATE TABLE t (id BIGINT) USING lakebed LOCATION '{tmp_path}/t' TBLPROPERTIES (primaryKey = 'id')"
+    assert invoke(["sql", text]) == 0
+    (tmp_path / "t" / "note.txt").write_text("mine")
+    capsys.readouterr()
+    assert invoke(["sql", "DROP TABLE t", "--table", f"t={tmp_path}/t"]) == 0
+    assert capsys.readouterr().out == "the table is dropped\n1 other file in the folder:\n  note.txt\n"
