@@ -9,11 +9,11 @@ INSTALLED := $(VENV)/.installed
 CHECKS := $(VENV)/.checks
 LAYERS := tools/test-layers $(PY)
 
-.PHONY: help demo test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel oracle clean
+.PHONY: help demo demo-streaming test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel oracle clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 $(VENV)/.packages: locks/test.txt
 	@echo "makes $(VENV): PySpark and what the tests need, some minutes" >&2
@@ -32,6 +32,9 @@ $(CHECKS): $(INSTALLED) locks/check.txt
 demo: $(INSTALLED) ## a year of flights through a table, checked against a straight computation
 	@tools/find-java
 	@PYTHONPATH=examples $(PY) -m year_of_flights
+
+demo-streaming: $(INSTALLED) ## two months of them as a stream from Kafka through bronze, silver and gold; the whole year: ARGS='--days 365'
+	@PYTHONPATH=examples $(PY) -m flight_stream $(ARGS)
 
 ifeq ($(SPARK),$(FLOOR))
 LAYER ?= plain spark services interop

@@ -78,6 +78,7 @@ _PAGES = [
     ("docs/schema.md", 9),
     ("docs/sql.md", 8),
     ("docs/ingest.md", 6),
+    ("docs/pipelines.md", 1),
     ("docs/queries.md", 14),
     ("docs/statements.md", 10),
     ("docs/cleaning.md", 9),
