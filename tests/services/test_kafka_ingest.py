@@ -184,6 +184,19 @@ def test_messages_that_come_while_the_topic_is_read_are_rows_once(bootstrap: str
     assert ids(uri) == list(range(401))
 
 
+@pytest.mark.rest
+def test_a_job_that_starts_reads_at_once(bootstrap: str, topic: Create) -> None:
+    name, uri, seconds = topic(3), f"memory://kafka/{uuid.uuid4().hex}", list[float]()
+    for n in range(8):
+        send(bootstrap, name, numbers(n, n + 1), partition=n % 3)
+        started = time.monotonic()
+        assert lakebed.ingest(job_of(bootstrap, name, uri), once=True).rows == 1
+        seconds.append(time.monotonic() - started)
+    # half of them waited for a timer of a second
+    assert sorted(seconds)[-3] < 0.8
+    assert ids(uri) == list(range(8))
+
+
 def test_messages_of_transactions_are_rows_where_they_were_committed(bootstrap: str, topic: Create) -> None:
     name, uri = topic(), f"memory://kafka/{uuid.uuid4().hex}"
     producer = kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": name})

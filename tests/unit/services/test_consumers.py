@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -241,3 +242,20 @@ def test_an_upgrade_and_a_downgrade_lose_nothing_that_is_not_read(make: MakeTabl
     with table.consume("daily") as batch:
         assert batch.to_arrow().column("v").to_pylist() == ["11"]
     assert table.consumers.get("daily").lag_commits == 0
+
+
+@pytest.mark.parametrize(("kind", "version"), SHAPES)
+def test_a_batch_of_one_commit_is_the_same_when_it_is_read_again(make: MakeTable, kind: str, version: int) -> None:
+    table = table_of(make, kind, version, TIGHT)
+    table.upsert(rows((1, "a", "0", 0)))
+    table.consumers.start("sums", "latest")
+    update(table, 2)
+    with suppress(KeyError), table.consume("sums", cdc=True, max_commits=1) as batch:
+        end, first = batch.end, batch.to_arrow()
+        raise KeyError("the write of the batch fails")
+    update(table, 6, 3)
+    with table.consume("sums", cdc=True, max_commits=1) as batch:
+        assert (batch.end, batch.to_arrow().to_pylist()) == (end, first.to_pylist())
+    assert first.num_rows == 1
+    with table.consume("sums", cdc=True, max_commits=1) as batch:
+        assert int(batch.end) > int(end)

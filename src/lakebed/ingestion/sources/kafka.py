@@ -132,6 +132,7 @@ class KafkaSource(IngestSource):
         # where the consumer reads on, None where it is ahead of what was taken; and where polls end
         self._position: dict[int, int] | None = None
         self._is_ahead = False
+        self._knows_leaders = False
         self._ends: dict[int, int] | None = None
 
     @classmethod
@@ -172,6 +173,7 @@ class KafkaSource(IngestSource):
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
+            self._knows_leaders = False
 
     # -- messages
 
@@ -256,7 +258,7 @@ class KafkaSource(IngestSource):
             return messages
         if offsets != self._position:
             self._position = None
-            consumer.assign([self._client.TopicPartition(topic, p, o) for p, o in offsets.items()])
+            self._assign(consumer, offsets)
         self._is_ahead = False
         answered = time.monotonic()
         while len(messages.values) < limit and any(offsets[partition] < end for partition, end in ends.items()):
@@ -274,6 +276,18 @@ class KafkaSource(IngestSource):
                 )
         self._position = None if self._is_ahead else dict(offsets)
         return messages
+
+    def _assign(self, consumer: Any, offsets: Mapping[int, int]) -> None:
+        """Let the consumer read from these offsets. Before the first time it asks who leads the partitions: otherwise
+        librdkafka finds that out by a timer of a second."""
+        topic = self._settings.topic
+        if not self._knows_leaders:
+            try:
+                consumer.list_topics(topic, timeout=_ANSWER_SECONDS)
+            except self._client.KafkaException as error:
+                raise self._failure(error) from error
+            self._knows_leaders = True
+        consumer.assign([self._client.TopicPartition(topic, p, o) for p, o in offsets.items()])
 
     def _take(self, message: Any, offsets: dict[int, int], ends: Mapping[int, int], messages: Messages) -> None:
         error, partition, offset = message.error(), message.partition(), message.offset()
