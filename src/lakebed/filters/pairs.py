@@ -159,8 +159,8 @@ class PairReader:
         """The condition as an equality of a target column with a value of the source, if it is one."""
         text = _without_parentheses(text)
         at = _at_top(text, ("=", "=="))
-        if len(at) != 1:
-            return None
+        if len(at) != 1 or not isinstance(parse_tree(text, "join condition", "condition"), exp.EQ):
+            return None  # a = b OR c, too
         ((start, end),) = at
         for one, other in ((text[:start], text[end:]), (text[end:], text[:start])):
             column = self._target_column(one.strip())
