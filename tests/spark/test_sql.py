@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.errors import InvalidRecord
 from lakebed.read.scan import Scan
 from support.documented_examples import ROOT
 
@@ -200,6 +201,18 @@ def test_statements_about_tables_run_in_a_session_and_all_others_are_the_session
     ]
     commits: Any = lakebed.sql("CALL show_commits(table => 't', limit => 1)", tables, spark=spark)
     assert [row.total_records_written for row in commits.collect()] == [1]
+    lakebed.sql(
+        "INSERT INTO t PARTITION (city = 'rome') (n, id) SELECT id + 1, id + 20 FROM range(2)", tables, spark=spark
+    )
+    lakebed.sql("INSERT OVERWRITE t PARTITION (city = 'rome') (id, n) SELECT 7, 1 WHERE false", tables, spark=spark)
+    lakebed.sql("INSERT INTO t PARTITION (city = 'rome') (id, n) VALUES (8, 2)", tables, spark=spark)
+    with pytest.raises(InvalidRecord, match="do not fulfil the condition of REPLACE WHERE"):
+        lakebed.sql("INSERT INTO t REPLACE WHERE city = 'rome' SELECT 7, 'x', 1, null", tables, spark=spark)
+    replace = "INSERT INTO t REPLACE WHERE T.City IS NOT DISTINCT FROM 'rome' SELECT 7, 'rome', 1, null"
+    assert lakebed.sql(replace, tables, spark=spark).deleted == 1  # type: ignore[union-attr]
+    assert [
+        tuple(row) for row in lakebed.sql("SELECT id, city, n FROM t WHERE id > 2", tables, spark=spark).collect()
+    ] == [(7, "rome", 1)]
     lakebed.register(spark, tables)
     lakebed.sql("DELETE FROM t WHERE id = 7", spark=spark)  # the name of `register`
     assert lakebed.sql("SELECT id FROM t WHERE n > 1", spark=spark).count() == 2

@@ -164,6 +164,7 @@ CONCEPTS = {
     "spark_source/stream.py": "a stream of batches; source.py has reads of one moment",
     "statements/narrowing.py": "what a query needs of its tables, without Spark",
     "statements/definitions.py": "statements that define a table; run.py picks the kind of a statement",
+    "statements/inserts.py": "PARTITION and REPLACE WHERE as calls of a table; changes.py reads the text",
     "statements/procedures.py": "procedures by their names; run.py picks the kind of a statement",
     "statements/services.py": "statements about indexes, services and history; run.py picks the kind",
     "statements/spark_query.py": "queries on Spark; duckdb_query.py has those in process",

@@ -5,7 +5,7 @@ Conditions and values are taken out of the text as they are written, between the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,14 +15,16 @@ import pyarrow as pa
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
 from lakebed.filters.pairs import PairReader, Side
-from lakebed.filters.text import quote_name
+from lakebed.filters.sql import outside_parentheses
+from lakebed.filters.text import quote_name, spark_literal
 from lakebed.merge.clauses import assigned
 from lakebed.operations.result import WriteResult
 from lakebed.schema.column_names import in_any_case
 from lakebed.schema.conversion import one_array
 from lakebed.schema.spark import spark_type
 from lakebed.statements.commands import ForSpark, Query
-from lakebed.statements.parts import Parts, QueryText
+from lakebed.statements.inserts import STATIC_PATHS, overwritten_paths, partition_values, replace_where
+from lakebed.statements.parts import Cursor, Parts, QueryText
 from lakebed.statements.sources import Sources, foreign_table_error
 from lakebed.statements.statement import Reference, Statement
 from lakebed.table import Table
@@ -130,19 +132,60 @@ class _Change(Parts):
         self._check_name(at)
         reference, at = self.table(at)
         table = self._target(reference)
-        names: list[str] | None = None
-        by_name = (statement.word(at), statement.word(at + 1)) == ("BY", "NAME")
-        at += 2 * by_name
-        if statement.word(at) == "(" and not by_name and statement.word(at + 1) not in _QUERY_WORDS:
+        constants, at = self._constants(at, table, is_overwrite=is_overwrite)
+        names: list[str] | None = [name for name in table.schema.names if name not in constants]
+        if (statement.word(at), statement.word(at + 1)) == ("BY", "NAME"):
+            names, at = None, at + 2
+        elif statement.word(at) == "(" and statement.word(at + 1) not in _QUERY_WORDS:
             close = self.closing(at)
             names = [".".join(self.path(first, last)) for first, last in self.listed(at + 1, close)]
             at = close + 1
-        rows = self._rows(self.query(at, self.stop))
-        fitted = self._fitted(rows, table, None if by_name else names or list(table.schema.names), at)
-        return table.insert_overwrite(fitted) if is_overwrite else table.insert(fitted)
+        start = at
+        replaces = (statement.word(at), statement.word(at + 1)) == ("REPLACE", "WHERE")
+        if replaces:
+            if is_overwrite or constants:
+                raise self.wrong(at, "REPLACE WHERE comes after INSERT INTO without PARTITION")
+            start = self._query_after(at + 2)
+        rows = self._fitted(self._rows(self.query(start, self.stop)), table, names, start, constants)
+        if replaces:
+            condition = self.text(at + 2, start, "the condition")
+            return replace_where(table, rows, _PlainNames(table.schema, reference.name).condition(condition))
+        if not is_overwrite:
+            return table.insert(rows)
+        paths = overwritten_paths(table, constants) if constants else []
+        return table.insert_overwrite(rows, options={STATIC_PATHS: ",".join(paths)} if paths else None)
 
-    def _fitted(self, rows: Any, table: Table, names: Sequence[str] | None, at: int) -> Any:
-        """The rows of a query under the table's names and in its types; columns without a value are null."""
+    def _constants(self, at: int, table: Table, *, is_overwrite: bool) -> tuple[dict[str, pa.Scalar], int]:
+        """The values of PARTITION, which may come next, and the place after it."""
+        if self.statement.word(at) != "PARTITION":
+            return {}, at
+        cursor = Cursor(self.statement, self.form, at + 1)
+        constants, others = partition_values(cursor, table)
+        if cursor.word == "IF":
+            raise self.wrong(cursor.at, "IF NOT EXISTS is not possible")
+        names = [name for name in table.schema.names if name not in constants]
+        has_names = cursor.word == "BY" or (
+            cursor.word == "(" and self.statement.word(cursor.at + 1) not in _QUERY_WORDS
+        )
+        if others and not has_names and names[-len(others) :] != others:
+            raise self.wrong(at, f"{', '.join(others)} are not the last columns of the table, so name the columns")
+        return constants, cursor.at
+
+    def _query_after(self, at: int) -> int:
+        """The place of the query after a condition."""
+        for place in outside_parentheses(self.statement.words, at):
+            word, after, before = (self.statement.word(place + n) for n in (0, 1, -1))
+            if word in ("SELECT", "WITH", "VALUES", "TABLE") or (word == "FROM" and before != "DISTINCT"):
+                return place
+            if word == "(" and after in ("SELECT", "WITH", "VALUES") and before not in ("IN", "EXISTS"):
+                return place
+        raise self.wrong(self.stop, "the query is missing after the condition")
+
+    def _fitted(
+        self, rows: Any, table: Table, names: Sequence[str] | None, at: int, constants: Mapping[str, pa.Scalar]
+    ) -> Any:
+        """The rows of a query under the table's names and in its types, with these constants; columns without a value
+        are null."""
         schema = table.schema
         arrow: pa.Table | None = None if session_of(rows) is not None else rows.to_arrow()
         have: list[str] = list(rows.columns) if arrow is None else arrow.column_names
@@ -155,21 +198,21 @@ class _Change(Parts):
                 else f"{len(have)} values for {len(wanted)} columns"
             )
             raise self.wrong(at, what)
+        given = next((name for name in wanted if name in constants), None)
+        if given is not None:
+            raise self.wrong(at, f"the column {given!r} has its value in PARTITION already")
         if arrow is None:
-            renamed = rows.toDF(*wanted)
-            return renamed.selectExpr(
-                *[
-                    f"CAST({quote_name(f.name) if f.name in wanted else 'NULL'} AS {spark_type(f.type)})"
-                    f" AS {quote_name(f.name)}"
-                    for f in schema
-                ]
+            texts = {name: spark_literal(value.as_py(), value.type) for name, value in constants.items()}
+            texts |= {name: quote_name(name) for name in wanted}
+            return rows.toDF(*wanted).selectExpr(
+                *[f"CAST({texts.get(f.name, 'NULL')} AS {spark_type(f.type)}) AS {quote_name(f.name)}" for f in schema]
             )
         columns = dict(zip(wanted, arrow.columns, strict=True))
         return pa.table(
             [
                 assigned(one_array(columns[f.name]), f.type, f.name)
                 if f.name in columns
-                else pa.nulls(arrow.num_rows, f.type)
+                else pa.repeat(constants.get(f.name, pa.scalar(None, f.type)), arrow.num_rows)
                 for f in schema
             ],
             schema=pa.schema([f.with_nullable(True) for f in schema]),
@@ -290,5 +333,6 @@ _FORMS = {
     "MERGE": "write MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
     "UPDATE": "write UPDATE t SET column = value, ... WHERE condition",
     "DELETE": "write DELETE FROM t WHERE condition",
-    "INSERT": "write INSERT INTO t (columns) VALUES (values), or a query in place of VALUES",
+    "INSERT": "write INSERT INTO t [PARTITION (column = value)] (columns) VALUES (values), or a query;"
+    " INSERT OVERWRITE t [PARTITION (column = value)] SELECT ...; INSERT INTO t REPLACE WHERE condition SELECT ...",
 }

@@ -1,0 +1,175 @@
+"""INSERT beyond its rows: the constants of PARTITION, the partition paths that they name, and REPLACE WHERE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.spark_session import session_of
+from lakebed.errors import AmbiguousMerge, InvalidOption, InvalidRecord, UnsupportedFeature
+from lakebed.expressions.key_generators import key_generator
+from lakebed.filters.sql import parse_filter
+from lakebed.filters.text import quote_name
+from lakebed.operations.result import WriteResult
+from lakebed.properties.table_config import TableConfig, key_generator_spec
+from lakebed.schema.column_names import in_any_case
+from lakebed.schema.spark import spark_type
+from lakebed.statements.commands import paths_with_values, text_of
+from lakebed.statements.parts import Cursor
+from lakebed.table import Table
+
+STATIC_PATHS = "hoodie.static.overwrite.partition.paths"
+_STORED, _NEW = "stored_row__", "new_row__"
+
+
+def partition_values(cursor: Cursor, table: Table) -> tuple[dict[str, pa.Scalar], list[str]]:
+    """The columns of `PARTITION (column = value, other)`, which comes next, in their types: those with a value, and
+    those whose values the rows have. Raises `InvalidOption` for other columns and for values of another type."""
+    schema, fields = table.schema, TableConfig(dict(table.properties)).partition_fields
+    start, stop = cursor.enclosed("the columns of a partition")
+    after = cursor.at
+    constants: dict[str, pa.Scalar] = {}
+    others: list[str] = []
+    for first, last in cursor.listed(start, stop):
+        cursor.at = first
+        name = in_any_case(cursor.name(), schema.names)
+        if name not in fields:
+            raise cursor.wrong(first, f"the table has no partition column {name!r}")
+        if name in constants or name in others:
+            raise cursor.wrong(first, f"{name!r} is given twice")
+        if cursor.takes("="):
+            value, kind = cursor.literal(f"the value of {name!r}"), schema.field(name).type
+            try:
+                constants[name] = pc.cast(pa.array([value]), kind)[0]
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                raise cursor.wrong(first, f"{value!r} is no {spark_type(kind)}") from None
+        else:
+            others.append(name)
+        if cursor.at != last:
+            raise cursor.wrong(cursor.at, f"something follows {name!r}")
+    cursor.at = after
+    return constants, others
+
+
+def overwritten_paths(table: Table, constants: Mapping[str, pa.Scalar]) -> list[str]:
+    """The partition paths that hold the rows with these values."""
+    config = TableConfig(dict(table.properties))
+    if set(constants) == set(config.partition_fields):
+        row = pa.RecordBatch.from_arrays(
+            [pa.array([value.as_py()], value.type) for value in constants.values()], names=list(constants)
+        )
+        path = key_generator(key_generator_spec(config)).partition_path.arrow(row)[0].as_py()
+        paths = [path] if path in table.partitions else []
+    else:
+        for name, value in constants.items():
+            if not (
+                pa.types.is_string(value.type) or pa.types.is_integer(value.type) or pa.types.is_boolean(value.type)
+            ):
+                raise UnsupportedFeature(
+                    f"partition paths of table {config.name!r} are not found by a value of {name!r} alone, which is"
+                    f" {spark_type(value.type)}",
+                    hint="give a value for each partition column",
+                    context={"column": name},
+                )
+        paths = paths_with_values(table, {name: text_of(value.as_py()) for name, value in constants.items()})
+    if any("," in path for path in paths):
+        raise UnsupportedFeature(
+            f"the partition path {next(path for path in paths if ',' in path)!r} has a comma, which separates the paths"
+            " that are overwritten",
+            hint="delete its rows and insert the new ones: t.delete_partitions([path]), t.insert(rows)",
+        )
+    return paths
+
+
+def replace_where(table: Table, rows: Any, condition: str) -> WriteResult:
+    """Delete the rows that fulfil a condition and insert others, which must fulfil it, in one commit.
+
+    It is a merge by the record key: a stored row that fulfils the condition and whose key comes again is updated, all
+    others that fulfil it are deleted. Raises `InvalidRecord` for a row that does not fulfil the condition, and for one
+    whose key is in a stored row that is not deleted; `AmbiguousMerge` for a key that several rows have, and for a row
+    whose ordering value is less than that of the stored row; `UnsupportedFeature` for a table without record keys.
+    """
+    config = TableConfig(dict(table.properties))
+    if not config.key_fields:
+        raise UnsupportedFeature(
+            f"INSERT ... REPLACE WHERE takes a record key, and table {config.name!r} generates its keys",
+            hint="replace partition paths: INSERT OVERWRITE t PARTITION (column = value); or do it in two commits,"
+            " DELETE FROM t WHERE condition and then INSERT INTO t",
+            context={"feature": "REPLACE WHERE without a record key"},
+        )
+    if session_of(rows) is None:
+        return _replaced(table, config, rows, condition)
+    held = rows.persist()  # its rows are looked at twice
+    try:
+        return _replaced(table, config, held, condition)
+    finally:
+        held.unpersist()
+
+
+def _replaced(table: Table, config: TableConfig, rows: Any, condition: str) -> WriteResult:
+    _check_fulfilled(rows, condition)
+    names = table.schema.names
+    prefix = "new_"
+    while any(name.lower().startswith(prefix) for name in names):
+        prefix += "_"
+    is_arrow = session_of(rows) is None
+    named = [prefix + name for name in names]
+    source = rows.rename_columns(named) if is_arrow else rows.toDF(*named)
+    new = {name: quote_name(prefix + name) for name in names}
+    compared = [*config.key_fields]
+    index = table.indexes.index
+    if index.is_global and index.for_existence_checks().settings() == index.settings():
+        compared += [name for name in config.partition_fields if name not in compared]  # it moves no row
+    parts = [f"{quote_name(name)} = {quote_name(prefix + name)}" for name in compared]
+    parts.append(f"(\n{condition}\n)")
+    if config.ordering_fields and config.merge_mode != "commit_time":
+        parts.append("true")  # and the ordering values are not less than those of the stored row, which would win
+        for name in reversed(config.ordering_fields):
+            old, came = quote_name(name), new[name]
+            greater = f"{came} > {old} OR ({old} IS NULL AND {came} IS NOT NULL)"
+            parts[-1] = f"({greater} OR ({came} <=> {old} AND {parts[-1]}))"
+    merge = table.merge(source, " AND ".join(parts), target=_STORED, source_alias=_NEW)
+    changed = {name: text for name, text in new.items() if name not in compared}
+    if changed:
+        merge = merge.when_matched_update(changed)
+    merge = merge.when_not_matched_insert(new).when_not_matched_by_source_delete(condition=condition)
+    try:
+        return merge.execute()
+    except InvalidRecord as error:
+        key = error.context.get("record_key")
+        if isinstance(error, AmbiguousMerge):
+            raise AmbiguousMerge(
+                f"record key {key!r} cannot be replaced: several rows of the query or several stored rows have it, or"
+                " the ordering value of the stored row is greater",
+                hint="let the query give one row for each key, whose ordering value is not less than the stored one",
+                context=error.context,
+            ) from error
+        if key is None:
+            raise
+        raise InvalidRecord(
+            f"record key {key!r} cannot be inserted: the table holds it in a row that REPLACE WHERE does not replace",
+            hint="the stored row does not fulfil the condition: delete it first, or use MERGE INTO",
+            context=error.context,
+        ) from error
+
+
+def _check_fulfilled(rows: Any, condition: str) -> None:
+    """Raise `InvalidRecord` where a row does not fulfil the condition: the same statement would not replace it."""
+    if session_of(rows) is None:
+        predicate = parse_filter(condition, rows.schema)
+        if not predicate.runs_in_process:
+            raise InvalidOption(
+                f"the condition {condition!r} runs on Spark only", hint="give spark=", context={"condition": condition}
+            )
+        count = rows.num_rows - rows.filter(predicate.to_arrow()).num_rows
+    else:
+        count = rows.where(f"NOT coalesce((\n{condition}\n), false)").count()
+    if count:
+        raise InvalidRecord(
+            f"{count:,} row(s) of the query do not fulfil the condition of REPLACE WHERE: {condition}",
+            hint="let the query select only rows that fulfil it; nothing was written",
+            context={"condition": condition, "rows": count},
+        )
