@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,9 +28,19 @@ from lakebed.ingestion.error_table import write_bad_rows
 from lakebed.ingestion.job import IngestJob
 from lakebed.ingestion.registry import source_of
 from lakebed.ingestion.result import IngestEvent
-from lakebed.ingestion.source import RECORD_FAILURE, TRANSFORM_FAILURE, BadRow, IngestPoll, Origin, bad_table, poll_of
+from lakebed.ingestion.source import (
+    RECORD_FAILURE,
+    TRANSFORM_FAILURE,
+    WRITE_FAILURE,
+    BadRow,
+    IngestPoll,
+    Origin,
+    bad_table,
+    poll_of,
+)
 from lakebed.ingestion.transform import failing_rows, transformed
 from lakebed.operations.once import Once
+from lakebed.operations.refused_rows import refused_rows
 from lakebed.operations.result import WriteResult
 from lakebed.progress import progress
 from lakebed.properties.table_config import CURRENT_VERSION
@@ -99,9 +112,9 @@ class JobRounds:
                 event = IngestEvent("nothing", self.job.label, uri, checkpoint=position, lag=poll.lag, seconds=seconds)
                 return event, poll.more
             is_new = table is None
-            rows, bad, table = self._accepted(poll, table)
-            if bad is not None and bad.num_rows:
-                write_bad_rows(self.job.errors, bad)
+            taken = self._accepted(poll, table)
+            table = taken.table
+            self._write_bad(taken.bad)
             result = None
             if table is None:
                 self._position = poll.checkpoint
@@ -111,7 +124,7 @@ class JobRounds:
                     if stored.value is not None:
                         return None
                 extra = stored.metadata(poll.checkpoint, self._checkpoint, self._ignore)
-                result = self._write(table, rows, (stored.batch, extra), (position, poll.checkpoint))
+                result = self._written(table, taken, (stored.batch, extra), (position, poll.checkpoint))
                 if result.skipped:
                     return None
         ran = self._serve() if services and result is not None else ()
@@ -119,8 +132,8 @@ class JobRounds:
             "committed",
             self.job.label,
             self.job.target.uri,
-            rows=0 if rows is None else rows.num_rows,
-            bad_rows=0 if bad is None else bad.num_rows,
+            rows=0 if taken.rows is None else taken.rows.num_rows,
+            bad_rows=sum(part.num_rows for part in taken.bad),
             checkpoint=poll.checkpoint,
             lag=poll.lag,
             write=result,
@@ -158,7 +171,7 @@ class JobRounds:
             return {}
         return {column.name: column.type for column in table.schema}
 
-    def _accepted(self, poll: IngestPoll, table: Table | None) -> tuple[pa.Table | None, pa.Table | None, Table | None]:
+    def _accepted(self, poll: IngestPoll, table: Table | None) -> _Taken:
         """The rows to write, the bad rows, and the table, which is created here. Raises `InvalidRecord` for a bad row
         where no table of errors takes it."""
         bad = [] if poll.bad is None else [poll.bad]
@@ -170,13 +183,19 @@ class JobRounds:
             self._check(bad)
         if table is None and rows is not None and rows.num_rows:
             table = self._create(rows)
+        taken = _Taken(rows, bad, table, None if self.job.transform is not None else poll.origin)
         if table is not None and rows is not None and rows.num_rows:
-            origin = None if self.job.transform is not None else poll.origin
-            properties = {**table.properties, **self.job.target.options}
-            rows, failed = _without_null_keys(rows, properties, origin, poll.checkpoint or "")
-            bad.append(failed)
-            self._check(bad)
-        return rows, pa.concat_tables(bad) if bad else None, table
+            lacks, text = _lack_keys(rows, {**table.properties, **self.job.target.options})
+            if lacks is not None:
+                numbers = pc.indices_nonzero(lacks).to_pylist()
+                texts = [text] * len(numbers)
+                self._check([taken.leave_out(numbers, RECORD_FAILURE, texts, poll.checkpoint or "")])
+        return taken
+
+    def _write_bad(self, bad: Sequence[pa.Table]) -> None:
+        """Write bad rows into the table of errors."""
+        if any(part.num_rows for part in bad):
+            write_bad_rows(self.job.errors, pa.concat_tables(bad))
 
     def _check(self, bad: Sequence[pa.Table]) -> None:
         first = next((table for table in bad if table.num_rows), None)
@@ -224,24 +243,52 @@ class JobRounds:
         self._was_there = True
         return table
 
-    def _write(
-        self, table: Table, rows: pa.Table | None, batch: tuple[int, Mapping[str, str]], span: tuple[str | None, str]
+    def _written(
+        self, table: Table, taken: _Taken, batch: tuple[int, Mapping[str, str]], span: tuple[str | None, str]
     ) -> WriteResult:
         """Write rows as a batch of ingest, with its entries of the commit metadata. A batch that the table has is not
-        written: another job wrote it."""
-        target = self.job.target
-        options: dict[str, Any] = dict(target.options)
+        written: another job wrote it. Rows that the write refuses are bad rows."""
+        try:
+            return self._write(table, taken.rows, batch)
+        except InvalidRecord as error:
+            refused: list[tuple[int, str]] = []
+            if taken.rows is not None:
+                context = table._context(taken.rows, self._options(), "upsert")  # pyright: ignore[reportPrivateUsage]
+                refused = refused_rows(context, taken.rows)
+            if not refused:
+                raise self._of_span(error, span) from error
+            numbers, texts = [number for number, _ in refused], [text for _, text in refused]
+            bad = taken.leave_out(numbers, WRITE_FAILURE, texts, span[1])
+            self._check([bad])
+            self._write_bad([bad])
+        except SchemaConflict as error:
+            raise self._of_span(error, span) from error
+        try:
+            return self._write(table, taken.rows, batch)
+        except (InvalidRecord, SchemaConflict) as error:
+            raise self._of_span(error, span) from error
+
+    def _write(self, table: Table, rows: pa.Table | None, batch: tuple[int, Mapping[str, str]]) -> WriteResult:
+        data = table.schema.empty_table() if rows is None or not rows.num_rows else rows
+        write = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
+        number, extra = batch
+        once = Once(STREAM, number, STREAM)
+        options = {**self._options(), **extra}
+        return write[self.job.target.operation](data, progress=False, options=options, once=once)
+
+    def _options(self) -> dict[str, Any]:
+        """The options of a write."""
+        options: dict[str, Any] = dict(self.job.target.options)
         if not options.get(_PARTIAL):
             options.setdefault(_NULLS, True)
-        data = table.schema.empty_table() if rows is None or not rows.num_rows else rows
-        write = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}[target.operation]
-        try:
-            number, extra = batch
-            once = Once(STREAM, number, STREAM)
-            return write(data, progress=False, options={**options, **extra}, once=once)
-        except (InvalidRecord, SchemaConflict) as error:
-            message = f"{self.job.label}, rows after checkpoint {span[0]} up to {span[1]}: {error.message}"
-            raise type(error)(message, hint=error.hint, context={**error.context, "checkpoint": span[0]}) from error
+        return options
+
+    def _of_span(
+        self, error: InvalidRecord | SchemaConflict, span: tuple[str | None, str]
+    ) -> InvalidRecord | SchemaConflict:
+        """The error with the rows that it is about."""
+        message = f"{self.job.label}, rows after checkpoint {span[0]} up to {span[1]}: {error.message}"
+        return type(error)(message, hint=error.hint, context={**error.context, "checkpoint": span[0]})
 
     def _serve(self) -> tuple[str, ...]:
         """Run what the table's settings make due; a line for each service that ran or failed."""
@@ -249,17 +296,40 @@ class JobRounds:
         return tuple(str(event) for event in events if event.kind in ("ran", "failed"))
 
 
-def _without_null_keys(
-    rows: pa.Table, properties: Mapping[str, str], origin: Origin | None, checkpoint: str
-) -> tuple[pa.Table, pa.Table]:
-    """The rows that have a record key and an ordering value, and those that have none as bad rows."""
+@dataclass
+class _Taken:
+    """What a round writes: rows and their origin, the bad rows, and the table; None for a table that is not there."""
+
+    rows: pa.Table | None
+    bad: list[pa.Table]
+    table: Table | None
+    origin: Origin | None
+
+    def leave_out(self, numbers: Sequence[int], reason: str, errors: Sequence[str], checkpoint: str) -> pa.Table:
+        """Make bad rows of the rows with these numbers, and return them."""
+        rows, origin = self.rows, self.origin
+        assert rows is not None
+        positions, payloads = _origins(rows, list(numbers), origin, checkpoint)
+        bad = bad_table([BadRow(*part) for part in zip(positions, payloads, repeat(reason), errors, strict=False)])
+        left = np.delete(np.arange(rows.num_rows), list(numbers))
+
+        def origin_of_left(of: Sequence[int]) -> tuple[list[str], list[bytes]]:
+            return _origins(rows, [int(left[number]) for number in of], origin, checkpoint)
+
+        self.rows, self.origin = rows.take(pa.array(left)), origin_of_left
+        self.bad.append(bad)
+        return bad
+
+
+def _lack_keys(rows: pa.Table, properties: Mapping[str, str]) -> tuple[pa.ChunkedArray | None, str]:
+    """Which rows lack a record key or an ordering value, None where all have them; and what they lack."""
     keys = [name for name in properties.get("hoodie.table.recordkey.fields", "").split(",") if name]
     ordering = properties.get("hoodie.table.ordering.fields", properties.get("hoodie.table.precombine.field", ""))
     is_smallest = str(properties.get(_NULL_ORDERING, "")).lower() == "lowest"
     orders = [] if is_smallest else [name for name in ordering.split(",") if name]
     missing = [name for name in (*keys, *orders) if "." not in name and name not in rows.column_names]
     if missing or any("." in name for name in (*keys, *orders)):
-        return rows, bad_table([])  # the write names what is missing
+        return None, ""  # the write names what is missing
     lacks: Any = None
     for name in orders:
         lacks = _either(lacks, pc.is_null(rows.column(name)))
@@ -269,12 +339,8 @@ def _without_null_keys(
             no_key = pc.and_(no_key, pc.is_null(rows.column(name)))
         lacks = _either(lacks, no_key)
     if lacks is None or not pc.any(lacks).as_py():
-        return rows, bad_table([])
-    numbers = pc.indices_nonzero(lacks).to_pylist()
-    positions, payloads = _origins(rows, numbers, origin, checkpoint)
-    text = f"a column of the record key or of the ordering is null: {', '.join((*keys, *orders))}"
-    bad = [BadRow(at, payload, RECORD_FAILURE, text) for at, payload in zip(positions, payloads, strict=True)]
-    return rows.filter(pc.invert(lacks)), bad_table(bad)
+        return None, ""
+    return lacks, f"a column of the record key or of the ordering is null: {', '.join((*keys, *orders))}"
 
 
 def _either(one: Any, other: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakebed
@@ -365,3 +366,66 @@ def test_a_job_that_loses_each_time_is_an_error_that_may_pass(uri: str) -> None:
     with pytest.raises(lakebed.CommitConflict, match="5 times") as error:
         lakebed.ingest(job_of(Overtaken(100, step=1), uri), once=True)
     assert error.value.retryable
+
+
+class Once(IngestSource):
+    """One poll of these rows, which come from the lines of a file."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+
+    def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
+        def origin(numbers: Sequence[int]) -> tuple[list[str], list[bytes]]:
+            return [f"f:{number}" for number in numbers], [b"line %d" % number for number in numbers]
+
+        return IngestPoll(None if checkpoint else self.rows, None, "1", origin=origin)
+
+
+REFUSED = {
+    "an empty key": ({"k": ["a", "", "c", "d"]}, {"key": "k"}, "empty record key"),
+    "a partition path": ({"city": ["rome", "..", "oslo", "oslo"]}, {"partition_by": "city"}, "another one"),
+    "a value": ({"n": pa.array([1, 2**40 + 1, 3, 4])}, {}, "which does not keep"),
+}
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
+@pytest.mark.parametrize("case", REFUSED)
+def test_rows_that_the_write_refuses_are_bad_rows_and_all_others_are_written(
+    uri: str, case: str, operation: str, kind: str
+) -> None:
+    more, create, error = REFUSED[case]
+    columns = {"id": pa.array([1, 2, 3, None]), "k": ["a", "b", "c", None]} | more
+    rows = pa.table(columns)
+    schema = pa.schema([f.with_type(pa.float32()) if f.name == "n" else f for f in rows.schema])
+    lakebed.create(uri, schema, type=kind, index="simple", **({"key": "id"} | create))
+    target = {"uri": uri, "operation": operation}
+    with pytest.raises(InvalidRecord, match=error) as raised:
+        lakebed.ingest(job_of(Once(rows.slice(0, 3)), uri, target=target), once=True)
+    assert (raised.value.context["position"], raised.value.context["reason"]) == ("f:1", "HUDI_WRITE_FAILURES")
+    assert commits(uri) == []
+    # a row without a key goes first: the positions are those of the source nevertheless
+    job = job_of(Once(rows.take([3, 0, 1, 2])), uri, target=target, errors={"table": f"{uri}-errors"})
+    lakebed.ingest(job, once=True)
+    assert sorted(filter(None, lakebed.open(uri).to_arrow()["id"].to_pylist())) == [1, 3]
+    bad = lakebed.open(f"{uri}-errors").to_arrow().filter(pc.field("reason") == "HUDI_WRITE_FAILURES")
+    assert bad.select(["position", "payload"]).to_pylist() == [{"position": "f:2", "payload": b"line 2"}]
+    assert error in bad["error"][0].as_py()
+    assert [checkpoint for checkpoint, _ in commits(uri)] == ["1"]
+
+
+def test_rows_that_are_refused_one_and_all_move_the_checkpoint(uri: str) -> None:
+    lakebed.create(uri, pa.schema([("id", pa.int64()), ("city", pa.string())]), key="id", partition_by="city")
+    rows = pa.table({"id": range(1000), "city": [".."] * 1000})
+    job = job_of(Once(rows), uri, target={"uri": uri}, errors={"table": f"{uri}-errors"})
+    result = lakebed.ingest(job, once=True)
+    assert (result.rows, result.bad_rows, commits(uri)) == (0, 1000, [("1", 0)])
+
+
+def test_rows_that_cannot_be_written_together_are_an_error_with_their_checkpoint(uri: str) -> None:
+    lakebed.create(uri, pa.schema([("a", pa.string()), ("b", pa.string())]), key=["a", "b"])
+    rows = pa.table({"a": ["x", "x,b:y"], "b": ["y,b:z", "z"]})
+    job = job_of(Once(rows), uri, target={"uri": uri}, errors={"table": f"{uri}-errors"})
+    with pytest.raises(InvalidRecord, match="rows after checkpoint None up to 1: two rows have the record key"):
+        lakebed.ingest(job, once=True)
+    assert (commits(uri), lakebed.exists(f"{uri}-errors")) == ([], False)

@@ -1,0 +1,57 @@
+"""Which rows a write would refuse, by what follows from each row alone: its key, partition path, ordering, values."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lakebed.engine.base import Task
+from lakebed.errors import InvalidRecord
+from lakebed.merge.incoming import Intake
+from lakebed.operations.context import WriteContext, schema_for_write
+from lakebed.operations.upsert import admitted_rows
+from lakebed.operations.write import RowMatch, prepare
+
+_NO_INSTANT = "0" * 17
+_MATCH = RowMatch("none", combine=False)
+
+
+def refused_rows(context: WriteContext, rows: pa.Table) -> list[tuple[int, str]]:
+    """The numbers of the rows that a write refuses, ascending, and why. They are found by halving: the cost grows with
+    their number, and nothing is written.
+
+    Two rows that cannot be written together, and rows that stored ones forbid, are not among them.
+    """
+    refused: list[tuple[int, str]] = []
+    pending = [(0, rows.num_rows)]
+    while pending:
+        start, end = pending.pop()
+        try:
+            _take_in(context, rows.slice(start, end - start))
+        except InvalidRecord as error:
+            if end - start == 1:
+                refused.append((start, error.message))
+            else:
+                middle = (start + end) // 2
+                pending += [(middle, end), (start, middle)]
+    return refused
+
+
+def _take_in(context: WriteContext, rows: pa.Table) -> None:
+    """The steps of a write up to its files. Raises `InvalidRecord` for rows that it refuses."""
+    settings = context.settings
+    admitted = admitted_rows(context, rows, "INSERT" if not settings.partial else "UPSERT", _MATCH)
+    schema = schema_for_write(context, context.opened, admitted, partial=settings.partial)
+    given = set(context.engine.schema(admitted).names)
+    intake = Intake(
+        schema=schema.data,
+        rules=context.rules,
+        combine=False,
+        all_deletes=False,
+        memory=settings.memory,
+        auto_keys=_NO_INSTANT if context.keys.auto_keys else None,
+        absent=tuple(name for name in schema.data.names if settings.partial and name not in given),
+        null_ordering=settings.null_ordering,
+    )
+    prepared = context.engine.collect(prepare(context, admitted, schema))
+    for _ in intake.checked(iter(prepared.to_batches()), Task()):
+        pass
