@@ -39,7 +39,7 @@ from lakebed.ingestion.source import (
     poll_of,
 )
 from lakebed.ingestion.transform import failing_rows, transformed
-from lakebed.operations.once import Once
+from lakebed.operations.once import BatchBeforeIsMissing, NextBatch
 from lakebed.operations.refused_rows import refused_rows
 from lakebed.operations.result import WriteResult
 from lakebed.progress import progress
@@ -111,22 +111,15 @@ class JobRounds:
                 uri = self.job.target.uri
                 event = IngestEvent("nothing", self.job.label, uri, checkpoint=position, lag=poll.lag, seconds=seconds)
                 return event, poll.more
-            is_new = table is None
-            taken = self._accepted(poll, table)
-            table = taken.table
-            self._write_bad(taken.bad)
-            result = None
-            if table is None:
-                self._position = poll.checkpoint
-            else:
-                if is_new:
-                    stored = read_checkpoint(self._storage(), self.job.identifier)
-                    if stored.value is not None:
-                        return None
-                extra = stored.metadata(poll.checkpoint, self._checkpoint, self._ignore)
-                result = self._written(table, taken, (stored.batch, extra), (position, poll.checkpoint))
-                if result.skipped:
-                    return None
+            try:
+                done = self._taken(poll, table, stored, position)
+            except TableNotFound as error:
+                if "job" in error.context:
+                    raise
+                raise self._dropped() from error
+            if done is None:
+                return None
+            taken, result = done
         ran = self._serve() if services and result is not None else ()
         return IngestEvent(
             "committed",
@@ -141,6 +134,30 @@ class JobRounds:
             seconds=time.monotonic() - started,
         ), poll.more
 
+    def _taken(
+        self, poll: IngestPoll, table: Table | None, stored: StoredCheckpoint, position: str | None
+    ) -> tuple[_Taken, WriteResult | None] | None:
+        """What a poll gave, written with its checkpoint; None where the table has another checkpoint by now."""
+        assert poll.checkpoint is not None
+        taken = self._accepted(poll, table)
+        self._write_bad(taken.bad)
+        if taken.table is None:
+            self._position = poll.checkpoint
+            return taken, None
+        if table is None:
+            stored = read_checkpoint(self._storage(), self.job.identifier)
+            if stored.value is not None:
+                return None
+        elif not stored.batch:
+            self._check_still_there(stored)  # a checkpoint of Hudi Streamer, which counts no batches
+        extra = stored.metadata(poll.checkpoint, self._checkpoint, self._ignore)
+        try:
+            result = self._written(taken.table, taken, (stored.batch, extra), (position, poll.checkpoint))
+        except BatchBeforeIsMissing:
+            self._check_still_there(stored)
+            return None  # the table was restored: it is read after its own checkpoint
+        return None if result.skipped else (taken, result)
+
     def _open(self) -> Table | None:
         """The target; None where the job creates it with its first rows."""
         target = self.job.target
@@ -148,11 +165,7 @@ class JobRounds:
             table = open_table(target.uri, storage_options=self._storage_options)
         except TableNotFound as error:
             if self._was_there:
-                raise TableNotFound(
-                    f"the table {target.uri} was dropped while the job {self.job.label} ran",
-                    hint="start the job again to create it and to read the source from its start",
-                    context={"uri": target.uri},
-                ) from error
+                raise self._dropped() from error
             if target.create is None:
                 hint = "create it, or let the job do so: [target] create = { key = ... }"
                 raise TableNotFound(error.message, hint=hint, context=error.context) from error
@@ -162,8 +175,20 @@ class JobRounds:
         self._was_there = True
         return table
 
+    def _dropped(self, what: str = "was dropped") -> TableNotFound:
+        return TableNotFound(
+            f"the table {self.job.target.uri} {what} while the job {self.job.label} ran",
+            hint="start the job again to create it and to read the source from its start",
+            context={"uri": self.job.target.uri, "job": self.job.label},
+        )
+
     def _storage(self) -> Any:
         return open_storage(self.job.target.uri, self._storage_options)
+
+    def _check_still_there(self, stored: StoredCheckpoint) -> None:
+        """Raise `TableNotFound` where the table has no checkpoint any more, and so is another one."""
+        if stored.value is not None and read_checkpoint(self._storage(), self.job.identifier).value is None:
+            raise self._dropped("was dropped and created again")
 
     def _types(self, table: Table | None) -> Mapping[str, pa.DataType]:
         """The types that the source's columns are to have: the table's, where no transform stands between."""
@@ -272,7 +297,7 @@ class JobRounds:
         data = table.schema.empty_table() if rows is None or not rows.num_rows else rows
         write = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
         number, extra = batch
-        once = Once(STREAM, number, STREAM)
+        once = NextBatch(STREAM, number, STREAM)
         options = {**self._options(), **extra}
         return write[self.job.target.operation](data, progress=False, options=options, once=once)
 

@@ -63,11 +63,23 @@ class Once:
             )
 
 
+class BatchBeforeIsMissing(Exception):
+    """Stops a write of a `NextBatch` into a table that lacks the batch before it."""
+
+
+@dataclass(frozen=True)
+class NextBatch(Once):
+    """A batch that is only written into a table that has the one before it: its rows are what comes after that."""
+
+
 def refuse_written(timeline: Timeline, once: Once) -> None:
-    """Raise `AlreadyWritten` where the timeline has the batch, or a later one of its stream."""
+    """Raise `AlreadyWritten` where the timeline has the batch, or a later one of its stream, and `BatchBeforeIsMissing`
+    where it lacks the one before a `NextBatch`."""
     recorded = recorded_batch(timeline, once.stream)
     if recorded is not None and once.batch <= recorded:
         raise AlreadyWritten(commit_of_batch(timeline, once.stream, once.batch))
+    if isinstance(once, NextBatch) and once.batch and (recorded is None or recorded < once.batch - 1):
+        raise BatchBeforeIsMissing
 
 
 def check_once(timeline: Timeline, once: Once, *, repeatable: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -196,6 +196,68 @@ def test_a_table_that_is_dropped_meanwhile_is_an_error_by_its_name(uri: str) -> 
     assert not lakebed.exists(uri)
     # started again, the job reads the source from its start
     assert lakebed.ingest(job_of(Numbers(4), uri), once=True).rows == 4
+
+
+class Meanwhile(Numbers):
+    """Something happens after the second poll, before what that gave is written."""
+
+    def __init__(self, end: int, happens: Callable[[], Any]) -> None:
+        super().__init__(end)
+        self.happens = happens
+
+    def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
+        poll = super().poll(checkpoint, limit)
+        if len(self.polled) == 2:
+            self.happens()
+        return poll
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
+@pytest.mark.parametrize("again", [True, False])
+def test_a_table_that_is_dropped_between_poll_and_write_does_not_get_the_rows(
+    uri: str, again: bool, operation: str, kind: str
+) -> None:
+    create = {"key": "id", "type": kind, "index": "simple"}
+    target = {"uri": uri, "operation": operation, "create": create}
+
+    def drop() -> None:
+        lakebed.drop(uri)
+        if again:
+            t = lakebed.create(uri, pa.schema([("id", pa.int64()), ("text", pa.string())]), **create)
+            t.insert({"id": [100], "text": ["other"]}, once=lakebed.Once("other", 7))
+
+    what = "was dropped and created again while" if again else "was dropped while"
+    with pytest.raises(TableNotFound, match=what):
+        lakebed.ingest(job_of(Meanwhile(6, drop), uri, target=target), once=True)
+    assert ids(uri) == [100] if again else not lakebed.exists(uri)
+    assert lakebed.ingest(job_of(Numbers(6), uri, target=target), once=True).rows == 6
+    assert ids(uri) == [*range(6), *([100] if again else [])]
+
+
+def test_a_table_that_is_created_again_is_none_that_hudi_streamer_filled(uri: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+
+    def drop() -> None:
+        lakebed.drop(uri)
+        lakebed.create(uri, schema, key="id")
+
+    streamed = lakebed.create(uri, schema, key="id")
+    streamed.upsert({"id": [0, 1], "text": ["a", "b"]}, options={V2: "2"})
+    source = Meanwhile(6, drop)
+    source.polled.append(None)  # the poll after the one that was Hudi Streamer's
+    with pytest.raises(TableNotFound, match="was dropped and created again"):
+        lakebed.ingest(job_of(source, uri), once=True)
+    assert (source.polled, ids(uri)) == ([None, "2"], [])
+
+
+def test_a_table_that_is_restored_between_poll_and_write_is_read_after_its_own_checkpoint(uri: str) -> None:
+    lakebed.ingest(job_of(Numbers(2), uri), once=True)
+    first = lakebed.open(uri).timeline.to_arrow()["time"][0].as_py()
+    lakebed.open(uri).savepoint(first)
+    source = Meanwhile(6, lambda: lakebed.open(uri).restore(first))
+    lakebed.ingest(job_of(source, uri), once=True)
+    assert (source.polled, ids(uri)) == (["2", "4", "2", "4"], [0, 1, 2, 3, 4, 5])
 
 
 def test_a_table_that_is_not_there_and_is_not_created_is_an_error(uri: str) -> None:
