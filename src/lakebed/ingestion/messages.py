@@ -32,6 +32,11 @@ class Decoded:
     numbers: np.ndarray
     bad: list[BadMessage] = field(default_factory=list[BadMessage])
 
+    def of(self, numbers: np.ndarray) -> Decoded:
+        """The same, of messages that have these numbers."""
+        bad = [message._replace(number=int(numbers[message.number])) for message in self.bad]
+        return Decoded(self.rows, numbers[self.numbers], bad)
+
 
 class NoRow(Exception):
     """One message that is no row; the text says why."""

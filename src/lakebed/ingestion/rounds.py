@@ -24,6 +24,7 @@ from lakebed.errors import (
     TableNotFound,
 )
 from lakebed.ingestion.checkpoints import STREAM, StoredCheckpoint, read_checkpoint
+from lakebed.ingestion.debezium import DELETED
 from lakebed.ingestion.error_table import write_bad_rows
 from lakebed.ingestion.job import IngestJob
 from lakebed.ingestion.registry import source_of
@@ -43,7 +44,7 @@ from lakebed.operations.once import BatchBeforeIsMissing, NextBatch
 from lakebed.operations.refused_rows import refused_rows
 from lakebed.operations.result import WriteResult
 from lakebed.progress import progress
-from lakebed.properties.table_config import CURRENT_VERSION
+from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
 from lakebed.services.daemon import run_services
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -215,7 +216,23 @@ class JobRounds:
                 numbers = pc.indices_nonzero(lacks).to_pylist()
                 texts = [text] * len(numbers)
                 self._check([taken.leave_out(numbers, RECORD_FAILURE, texts, poll.checkpoint or "")])
+            if self._source.deletes_by_key:
+                self._check_deletes(taken, table, poll.checkpoint or "")
         return taken
+
+    def _check_deletes(self, taken: _Taken, table: Table, checkpoint: str) -> None:
+        """Make bad rows of deletes that no index finds, since their keys lack a partition column."""
+        rows, fields = taken.rows, TableConfig(dict(table.properties)).partition_fields
+        if rows is None or DELETED not in rows.column_names or not fields or table.indexes.index.is_global:
+            return
+        lacks: Any = pc.is_null(rows.column(DELETED))
+        for name in fields:
+            has = pc.is_valid(rows.column(name)) if name in rows.column_names else pa.scalar(False)
+            lacks = pc.or_(lacks, pc.and_not(rows.column(DELETED), has))
+        numbers = pc.indices_nonzero(lacks).to_pylist()
+        if numbers:
+            text = f"a delete lacks a column of the partition path: {', '.join(fields)}"
+            self._check([taken.leave_out(numbers, RECORD_FAILURE, [text] * len(numbers), checkpoint)])
 
     def _write_bad(self, bad: Sequence[pa.Table]) -> None:
         """Write bad rows into the table of errors."""

@@ -83,6 +83,8 @@ class IngestSource(ABC):
 
     repeats_rows = False
     """Whether rows of an earlier poll come again, so that they have to be upserted."""
+    deletes_by_key = False
+    """Whether rows marked as deletes have the columns of their key alone."""
     is_bounded = False
     """Whether polls end at what the source had at the first of them."""
     types: Mapping[str, pa.DataType] = {}

@@ -23,6 +23,7 @@ from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.messages import Decoded
 from lakebed.ingestion.schema_registry import SchemaRegistry
 from lakebed.ingestion.source import BadRow, IngestPoll, IngestSource, bad_table
+from lakebed.ingestion.tombstones import decode_tombstones, in_order
 
 FORMATS = ("json", "avro", "debezium-json", "debezium-avro")
 _META = "_hoodie_kafka_source_"
@@ -38,8 +39,9 @@ class KafkaSettings:
     of a schema registry. `start` is "earliest" or "latest", for a table without a checkpoint. `on_data_loss` is "fail",
     or "earliest" to go on where the topic's retention deleted messages that were not read. `columns` are types by
     column, for columns that the table does not have. `envelope` is "hudi" for Hudi's columns of Debezium sources, or
-    "row". With `append_offsets` rows have Hudi's columns of offset, partition, timestamp and key. `options` are those
-    of librdkafka."""
+    "row". With `append_offsets` rows have Hudi's columns of offset, partition, timestamp and key. `tombstones` is
+    "ignore", or "delete": a message without a value deletes the row of its key, a JSON object with the key fields, or
+    text that is the value of `key_field`. `options` are those of librdkafka."""
 
     topic: str
     bootstrap: str
@@ -51,6 +53,8 @@ class KafkaSettings:
     columns: dict[str, Any] = field(default_factory=dict[str, Any])
     envelope: str = "hudi"
     append_offsets: bool = False
+    tombstones: str = "ignore"
+    key_field: str | None = None
     options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
 
@@ -107,7 +111,7 @@ def checkpoint_of(topic: str, offsets: Mapping[int, int]) -> str:
 
 
 class KafkaSource(IngestSource):
-    """See the module. Tombstones are passed by, as in Hudi; Debezium sends one after each delete."""
+    """See the module. Tombstones are passed by, as in Hudi, or delete; Debezium sends one after each delete."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -116,10 +120,17 @@ class KafkaSource(IngestSource):
             "start": ("earliest", "latest"),
             "on_data_loss": ("fail", "earliest"),
             "envelope": ("hudi", "row"),
+            "tombstones": ("ignore", "delete"),
         }.items():
             value = getattr(settings, name)
             if value not in allowed:
                 raise InvalidOption(f"[source] {name} is {value!r}", hint=f"it is one of {', '.join(allowed)}")
+        self.deletes_by_key = settings.tombstones == "delete"
+        if self.deletes_by_key and settings.format.startswith("debezium"):
+            raise InvalidOption(
+                f"[source] tombstones is 'delete', and format is {settings.format!r}",
+                hint='Debezium\'s envelopes have the deletes: leave out tombstones, or set "ignore"',
+            )
         self._columns = typed_columns(settings.columns)
         self._registry: SchemaRegistry | None = None
         if settings.format.endswith("avro"):
@@ -306,7 +317,7 @@ class KafkaSource(IngestSource):
         messages.partitions.append(partition)
         messages.offsets.append(offset)
         messages.timestamps.append(message.timestamp()[1])
-        if self._settings.append_offsets:
+        if self._settings.append_offsets or self.deletes_by_key:
             messages.keys.append(message.key())
 
     def _failure(self, error: Any) -> SourceError:
@@ -336,17 +347,18 @@ class KafkaSource(IngestSource):
     def _decoded(self, messages: Messages) -> tuple[pa.Table | None, pa.Table, np.ndarray]:
         """Rows, bad rows, and the number of the message of each row."""
         values = pa.array(messages.values, pa.binary())
-        numbers = np.arange(len(values))
-        if values.null_count:
-            numbers = np.flatnonzero(np.asarray(values.is_valid()))
-            values = values.drop_null()
-        decoded = self._decode(values)
+        numbers = np.flatnonzero(np.asarray(values.is_valid()))
+        decoded = self._decode(values.drop_null() if values.null_count else values).of(numbers)
+        if values.null_count and self.deletes_by_key:
+            empty = np.flatnonzero(np.asarray(values.is_null()))
+            keys = pa.array(messages.keys, pa.binary()).take(pa.array(empty))
+            types = {**self.types, **self._columns}
+            decoded = in_order(decoded, decode_tombstones(keys, types, self._settings.key_field).of(empty))
         bad = [
-            BadRow(messages.position(at), messages.values[at], message.reason, message.error)
+            BadRow(messages.position(message.number), messages.values[message.number], message.reason, message.error)
             for message in decoded.bad
-            for at in [int(numbers[message.number])]
         ]
-        numbers = numbers[decoded.numbers]
+        numbers = decoded.numbers
         rows = decoded.rows if decoded.rows.num_columns else None
         if rows is not None and self._settings.append_offsets:
             rows = _with_offsets(rows, messages, numbers)
