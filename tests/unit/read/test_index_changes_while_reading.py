@@ -40,7 +40,7 @@ def read(snapshot: Snapshot, index: str) -> list[int]:
     """How many file slices are left of each kind of question."""
     if index == "record":
         found = find_keys(snapshot, pa.array(["3"]))
-        return [] if found is None else [len(found.places)]
+        return [] if found is None else [len(found.locations)]
     predicate = parse_filter("v = 3", SCHEMA)
     return [len(skip_slices(snapshot, predicate, snapshot.file_slices(), SCHEMA, log_files=True)[0])]
 
