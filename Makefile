@@ -42,7 +42,7 @@ else
 LAYER ?= spark connect
 endif
 
-test: $(INSTALLED) ## each feature once, in every layer, some eleven minutes; one of them: make test LAYER=spark
+test: $(INSTALLED) ## each feature once, in every layer, some ten minutes; one of them: make test LAYER=spark
 	@tools/find-java
 	@LAKEBED_TESTS=small $(LAYERS) $(LAYER)
 

@@ -46,6 +46,7 @@ def test_the_tables_are_those_of_the_events_although_steps_were_killed(tmp_path:
         check(lake, events_of(flights), flights)
 
 
+@pytest.mark.rest
 def test_the_events_have_repeats_late_ones_and_cancellations_that_are_withdrawn() -> None:
     from flight_stream.events import events_of, flights_of
 

@@ -234,6 +234,7 @@ def writer(uri: str, city: str, first: int, count: int, pause: float = 0) -> sub
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.rest
 def test_two_processes_write_side_by_side() -> None:
     files, old = prepared("bucket", 9)
     with copied("local", files) as uri:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import lakebed
@@ -73,6 +74,16 @@ SOURCE = Path(lakebed.__file__).parent
 TESTS = Path(__file__).parents[1]
 
 
+@cache
+def names_of_sources() -> list[tuple[str, str]]:
+    """The files and the names that they define."""
+    return [
+        (str(path.relative_to(SOURCE)), name)
+        for path in sorted(SOURCE.rglob("*.py"))
+        for name in names_of(ast.parse(path.read_text(encoding="utf-8")).body, members=False)
+    ]
+
+
 def words(name: str) -> set[str]:
     """The words of a name in snake case or camel case.
 
@@ -100,12 +111,7 @@ def names_of(body: list[ast.stmt], *, members: bool) -> Iterator[str]:
 
 
 def test_public_and_module_level_names_have_no_odd_words() -> None:
-    odd = {
-        f"{path.relative_to(SOURCE)}: {name}"
-        for path in sorted(SOURCE.rglob("*.py"))
-        for name in names_of(ast.parse(path.read_text(encoding="utf-8")).body, members=False)
-        if words(name) & ODD and name not in ALLOWED
-    }
+    odd = {f"{path}: {name}" for path, name in names_of_sources() if words(name) & ODD and name not in ALLOWED}
     assert odd == set()
 
 
@@ -127,9 +133,4 @@ def test_every_folder_of_unit_tests_is_a_room() -> None:
 
 
 def test_every_allowed_name_is_there() -> None:
-    there = {
-        name
-        for path in SOURCE.rglob("*.py")
-        for name in names_of(ast.parse(path.read_text(encoding="utf-8")).body, members=False)
-    }
-    assert set(ALLOWED) <= there
+    assert set(ALLOWED) <= {name for _, name in names_of_sources()}

@@ -312,6 +312,7 @@ def test_indexes_are_made_listed_and_dropped(uri: str, capsys: pytest.CaptureFix
     assert "record_index" not in {row["index"] for row in left}
 
 
+@pytest.mark.rest
 def test_long_work_is_shown_on_a_terminal_and_nowhere_else(uri: str, tmp_path: Path) -> None:
     pq.write_table(TRIPS, tmp_path / "more.parquet")
     at_once = "from lakebed import progress; progress.DELAY_SECONDS = 0"

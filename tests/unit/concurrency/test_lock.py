@@ -208,6 +208,7 @@ def test_attempts_that_gave_up_count_and_the_error_says_what_is_left(storage: St
         pass
 
 
+@pytest.mark.rest
 def test_where_storage_stamps_files_a_new_process_knows_the_dead(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     put_body(storage)

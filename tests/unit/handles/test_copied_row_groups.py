@@ -154,6 +154,7 @@ def test_random_histories_end_the_same_both_ways(names: tuple[str, str], words: 
     assert sum(one.traffic.copied_groups for one in Counted.made) > 10
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "words",
     [

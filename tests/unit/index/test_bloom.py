@@ -205,6 +205,7 @@ def test_keys_that_are_in_several_places_are_reported() -> None:
     assert str(lookup).startswith("keys: 2, found in 3 places; files: 2")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("use_metadata", [None, True, False])
 def test_the_metadata_table_knows_which_files_need_not_be_opened(use_metadata: bool | None) -> None:
     table = wide(indexes=["bloom_filters"])

@@ -115,6 +115,7 @@ def test_overwrites_take_the_places_of_replaced_file_groups_away(toy: Toy, scope
     toy.check()
 
 
+@pytest.mark.rest
 def test_notes_of_a_dead_writer_are_undone(toy: Toy) -> None:
     told: set[str] = set()
     for at in range(1, 200):

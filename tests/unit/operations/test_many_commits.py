@@ -35,6 +35,7 @@ def rows(version: int) -> pa.Table:
     return pa.table({"id": numbers, "ts": [version] * len(numbers), "v": [f"{n}-{version}" for n in numbers]})
 
 
+@pytest.mark.rest
 def test_a_late_commit_looks_at_no_more_than_an_early_one(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {"instants parsed": 0, "bodies decoded": 0, "base files": 0}
 

@@ -212,6 +212,7 @@ def test_pending_writes_and_replaced_files_hold_archival_back(bucket: Make) -> N
     assert content(table) == after(74)
 
 
+@pytest.mark.rest
 def test_change_logs_are_read_across_the_archive(bucket: Make) -> None:
     table = bucket(properties={"hoodie.table.cdc.enabled": True})
     first = put(table, 0)

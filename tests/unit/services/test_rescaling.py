@@ -65,6 +65,7 @@ def test_a_bucket_table_does_not_get_an_index_whose_rows_cannot_move(make: Make,
     assert (content(table), table.indexes.index.name) == ([{"id": 1, "city": "c0", "v": "v", "ts": 1}], "bucket")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("version", "kind", "sort"), KINDS)
 def test_buckets_that_have_grown_get_further_file_groups(make: Make, version: int, kind: str, sort: str) -> None:
     """No row moves: the buckets are those that the table has."""
