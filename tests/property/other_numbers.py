@@ -4,7 +4,7 @@ from __future__ import annotations
 
 OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
-        "ingestion.avro_messages": "FRAME_BYTES _MARKER_BYTES _LAST_BYTE",
+        "ingestion.avro_messages": "FRAME_BYTES _LAST_BYTE",
         "ingestion.debezium": "_ORDERING_BY_COLUMNS",
         "ingestion.json_messages": "_EXACT",
         "ingestion.schema_registry": "_SERVER_ERRORS _TOO_MANY _NOT_FOUND",

@@ -13,16 +13,14 @@ import pyarrow as pa
 
 from lakebed.errors import CorruptFile, LakebedError
 from lakebed.format.avro.cursors import Damage, record_ends
-from lakebed.format.avro.encoder import decode_long
+from lakebed.format.avro.encoder import avro_header, decode_long
 from lakebed.format.avro.reader import read_records
 from lakebed.format.avro.types import RecordSchema, record_schema
 from lakebed.ingestion.columns import union_of
-from lakebed.ingestion.messages import BadMessage, Decoded, NoRow, decode_by_halving, numbers_of
+from lakebed.ingestion.messages import BadMessage, Decoded, NoRow, decode_by_halving, numbers_of, offsets_of
 from lakebed.ingestion.source import AVRO_FAILURE
 
 FRAME_BYTES = 5
-_MAGIC = b"Obj\x01"
-_MARKER_BYTES = 16
 # The greatest byte that ends a number of several bytes.
 _LAST_BYTE = 127
 _NONE = np.zeros(0, np.int64)
@@ -74,10 +72,7 @@ def decode_avro(messages: pa.Array, schema_of: SchemaOf) -> Decoded:
 
 def spans(messages: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The bytes of binary values, and where each value starts and ends in them."""
-    _, offsets, data = messages.buffers()
-    kind = np.dtype(np.int64 if pa.types.is_large_binary(messages.type) else np.int32)
-    ends = np.frombuffer(offsets, kind, len(messages) + 1, messages.offset * kind.itemsize) if len(messages) else _NONE
-    ends = ends.astype(np.int64)
+    ends, data = offsets_of(messages), messages.buffers()[2]
     values = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     return values, ends[:-1], ends[1:]
 
@@ -110,18 +105,17 @@ def _rows(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, schema: Record
 def avro_file_rows(data: bytes, label: str) -> pa.Table:
     """The rows of an Avro container file. Raises `CorruptFile` where it is none."""
     try:
-        metadata, at = _header(data)
-        schema = record_schema(metadata[b"avro.schema"].decode())
-        marker, at = data[at : at + _MARKER_BYTES], at + _MARKER_BYTES
-        expand = _CODECS[metadata.get(b"avro.codec", b"null").decode()]
+        header = avro_header(data)
+        schema, at = record_schema(header.schema), header.blocks
+        expand = _CODECS[header.codec]
         tables: list[pa.Table] = []
         while at < len(data):
             count, at = decode_long(data, at)
             size, at = decode_long(data, at)
-            if count < 0 or size < 0 or data[at + size : at + size + _MARKER_BYTES] != marker:
+            if count < 0 or size < 0 or data[at + size : at + size + len(header.sync)] != header.sync:
                 raise ValueError(f"the block at byte {at} is not complete")
             tables.append(_block(expand(data[at : at + size]), count, schema))
-            at += size + _MARKER_BYTES
+            at += size + len(header.sync)
     except (KeyError, ValueError, IndexError, Damage, NoRow, OSError, zlib.error, lzma.LZMAError) as error:
         raise CorruptFile(
             f"{label} is no Avro file that can be read: {error}", hint="correct the file, or leave it out"
@@ -134,30 +128,6 @@ def _block(data: bytes, count: int, schema: RecordSchema) -> pa.Table:
     if (int(ends[-1]) if count else 0) != len(data):
         raise ValueError("a block is longer than its records")
     return _rows(np.frombuffer(data, np.uint8), np.concatenate([[0], ends[:-1]]).astype(np.int64)[:count], ends, schema)
-
-
-def _header(data: bytes) -> tuple[dict[bytes, bytes], int]:
-    """The metadata of a container file, and where it ends."""
-    if data[: len(_MAGIC)] != _MAGIC:
-        raise ValueError("it does not begin as one")
-    metadata: dict[bytes, bytes] = {}
-    at = len(_MAGIC)
-    while True:
-        count, at = decode_long(data, at)
-        if not count:
-            return metadata, at
-        if count < 0:  # the size of the block follows
-            count, (_, at) = -count, decode_long(data, at)
-        for _ in range(count):
-            key, at = _bytes(data, at)
-            metadata[key], at = _bytes(data, at)
-
-
-def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    size, at = decode_long(data, at)
-    if not 0 <= size <= len(data) - at:
-        raise ValueError("the header is not complete")
-    return data[at : at + size], at + size
 
 
 def _snappy(data: bytes) -> bytes:

@@ -17,7 +17,7 @@ from lakebed.model import COMMIT_ACTIONS, Action, CommitMetadata, Instant, has_c
 from lakebed.properties.file import load_table_config
 from lakebed.storage.base import Storage
 from lakebed.timeline.streams import recorded_batch
-from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
+from lakebed.timeline.timeline import Timeline, load_timeline
 
 KEY_V2 = "streamer.checkpoint.key.v2"
 RESET_V2 = "streamer.checkpoint.reset.key.v2"
@@ -117,7 +117,7 @@ def read_checkpoint(storage: Storage, identifier: str = "") -> StoredCheckpoint:
     the newest delta commit. Commits that were archived count where no active one has a checkpoint."""
     config = load_table_config(storage)
     timeline = load_timeline(storage, config)
-    commits = sorted(timeline.commits, key=lambda instant: (completed_at(instant), instant.time))
+    commits = list(timeline.commits_by_completion)
     if config.table_type == "mor" and any(i.action is Action.DELTACOMMIT for i in commits):
         commits = [i for i in commits if i.action is Action.DELTACOMMIT]
     has_times, last = has_completion_times(config.version), recorded_batch(timeline, STREAM)

@@ -13,11 +13,11 @@ import pyarrow.types as pt
 from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.messages import BadMessage, Decoded
 from lakebed.ingestion.source import RECORD_FAILURE
+from lakebed.model import IS_DELETED_COLUMN
 
 Types = Mapping[str, pa.DataType]
 
 OPERATION = "_change_operation_type"
-DELETED = "_hoodie_is_deleted"
 _SOURCE = pa.struct(
     [
         ("connector", pa.string()),
@@ -43,7 +43,7 @@ _POSTGRES = {
 _MYSQL = {"_event_bin_file": "file", "_event_pos": "pos", "_event_row": "row"}
 _SEQUENCE = "_event_seq"
 _PROCESSED = "_upstream_event_processed_ts_ms"
-META_COLUMNS = frozenset([OPERATION, DELETED, _PROCESSED, _SEQUENCE, *_COMMON, *_POSTGRES, *_MYSQL])
+META_COLUMNS = frozenset([OPERATION, IS_DELETED_COLUMN, _PROCESSED, _SEQUENCE, *_COMMON, *_POSTGRES, *_MYSQL])
 _ORDERING_BY_COLUMNS = 9
 _CHANGES = pa.array(["c", "r", "u", "d"])
 
@@ -99,7 +99,7 @@ def rows_of_envelopes(decoded: Decoded, *, hudi: bool) -> Decoded:
         before, after = before.filter(is_change), after.filter(is_change)
     columns = _states(before, after, is_delete)
     if not hudi:
-        return Decoded(pa.table({**columns, DELETED: is_delete}), numbers, decoded.bad)
+        return Decoded(pa.table({**columns, IS_DELETED_COLUMN: is_delete}), numbers, decoded.bad)
     source = _column(table, "source", None)
     meta: dict[str, Any] = {OPERATION: operation, _PROCESSED: _column(table, "ts_ms", pa.int64())}
     is_mysql = _part(source, "file", pa.string()).null_count < len(source)

@@ -74,13 +74,19 @@ def decode_by_halving(
     return parts
 
 
+def offsets_of(values: pa.Array) -> np.ndarray:
+    """Where each of the binary values begins in their bytes, and where the last one ends."""
+    if not len(values):
+        return np.zeros(1, np.int64)
+    kind = np.dtype(np.int64 if pa.types.is_large_binary(values.type) else np.int32)
+    return np.frombuffer(values.buffers()[1], kind, len(values) + 1, values.offset * kind.itemsize).astype(np.int64)
+
+
 def parts_of(messages: pa.Array, most: int) -> list[tuple[int, int]]:
     """Ranges of messages of about so many bytes; a longer message is a range by itself."""
     if not len(messages):
         return []
-    _, offsets, _ = messages.buffers()
-    kind = np.int64 if pa.types.is_large_binary(messages.type) else np.int32
-    ends = np.frombuffer(offsets, kind, len(messages) + 1, messages.offset * np.dtype(kind).itemsize).astype(np.int64)
+    ends = offsets_of(messages)
     cuts = [0]
     while cuts[-1] < len(messages):
         start = cuts[-1]

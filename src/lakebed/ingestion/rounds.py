@@ -24,7 +24,6 @@ from lakebed.errors import (
     TableNotFound,
 )
 from lakebed.ingestion.checkpoints import STREAM, StoredCheckpoint, read_checkpoint
-from lakebed.ingestion.debezium import DELETED
 from lakebed.ingestion.error_table import write_bad_rows
 from lakebed.ingestion.job import IngestJob
 from lakebed.ingestion.registry import source_of
@@ -40,6 +39,7 @@ from lakebed.ingestion.source import (
     poll_of,
 )
 from lakebed.ingestion.transform import failing_rows, transformed
+from lakebed.model import IS_DELETED_COLUMN
 from lakebed.operations.once import BatchBeforeIsMissing, NextBatch
 from lakebed.operations.refused_rows import refused_rows
 from lakebed.operations.result import WriteResult
@@ -211,7 +211,7 @@ class JobRounds:
             table = self._create(rows)
         taken = _Taken(rows, bad, table, None if self.job.transform is not None else poll.origin)
         if table is not None and rows is not None and rows.num_rows:
-            lacks, text = _lack_keys(rows, {**table.properties, **self.job.target.options})
+            lacks, text = _lack_keys(rows, table, self.job.target.options)
             if lacks is not None:
                 numbers = pc.indices_nonzero(lacks).to_pylist()
                 texts = [text] * len(numbers)
@@ -223,12 +223,12 @@ class JobRounds:
     def _check_deletes(self, taken: _Taken, table: Table, checkpoint: str) -> None:
         """Make bad rows of deletes that no index finds, since their keys lack a partition column."""
         rows, fields = taken.rows, TableConfig(dict(table.properties)).partition_fields
-        if rows is None or DELETED not in rows.column_names or not fields or table.indexes.index.is_global:
+        if rows is None or IS_DELETED_COLUMN not in rows.column_names or not fields or table.indexes.index.is_global:
             return
-        lacks: Any = pc.is_null(rows.column(DELETED))
+        lacks: Any = pc.is_null(rows.column(IS_DELETED_COLUMN))
         for name in fields:
             has = pc.is_valid(rows.column(name)) if name in rows.column_names else pa.scalar(False)
-            lacks = pc.or_(lacks, pc.and_not(rows.column(DELETED), has))
+            lacks = pc.or_(lacks, pc.and_not(rows.column(IS_DELETED_COLUMN), has))
         numbers = pc.indices_nonzero(lacks).to_pylist()
         if numbers:
             text = f"a delete lacks a column of the partition path: {', '.join(fields)}"
@@ -363,12 +363,13 @@ class _Taken:
         return bad
 
 
-def _lack_keys(rows: pa.Table, properties: Mapping[str, str]) -> tuple[pa.ChunkedArray | None, str]:
+def _lack_keys(rows: pa.Table, table: Table, options: Mapping[str, Any]) -> tuple[pa.ChunkedArray | None, str]:
     """Which rows lack a record key or an ordering value, None where all have them; and what they lack."""
-    keys = [name for name in properties.get("hoodie.table.recordkey.fields", "").split(",") if name]
-    ordering = properties.get("hoodie.table.ordering.fields", properties.get("hoodie.table.precombine.field", ""))
+    properties = {**table.properties, **options}
+    config = TableConfig(properties)
+    keys = config.key_fields
     is_smallest = str(properties.get(_NULL_ORDERING, "")).lower() == "lowest"
-    orders = [] if is_smallest else [name for name in ordering.split(",") if name]
+    orders = () if is_smallest else config.ordering_fields
     missing = [name for name in (*keys, *orders) if "." not in name and name not in rows.column_names]
     if missing or any("." in name for name in (*keys, *orders)):
         return None, ""  # the write names what is missing

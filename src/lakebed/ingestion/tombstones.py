@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.ingestion.columns import union_of
-from lakebed.ingestion.debezium import DELETED
 from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.messages import BadMessage, Decoded
 from lakebed.ingestion.source import RECORD_FAILURE
+from lakebed.model import IS_DELETED_COLUMN
 
 
 def decode_tombstones(keys: pa.Array, types: Mapping[str, pa.DataType], field: str | None) -> Decoded:
@@ -36,7 +36,7 @@ def decode_tombstones(keys: pa.Array, types: Mapping[str, pa.DataType], field: s
     bad += [BadMessage(number, RECORD_FAILURE, text) for number in np.flatnonzero(~np.asarray(named)).tolist()]
     rows = decoded.rows
     if rows.num_columns:
-        rows = rows.append_column(DELETED, pa.repeat(pa.scalar(True), rows.num_rows))
+        rows = rows.append_column(IS_DELETED_COLUMN, pa.repeat(pa.scalar(True), rows.num_rows))
     return Decoded(rows, at[decoded.numbers], sorted(bad))
 
 
@@ -47,8 +47,8 @@ def in_order(rows: Decoded, deletes: Decoded) -> Decoded:
         return Decoded(rows.rows, rows.numbers, sorted([*rows.bad, *deletes.bad]))
     numbers = np.concatenate([part.numbers for part in (rows, deletes) if part.rows.num_columns])
     table = union_of(tables)
-    if DELETED in table.column_names:
-        at = table.schema.get_field_index(DELETED)
-        table = table.set_column(at, DELETED, pc.fill_null(table.column(at), False))
+    if IS_DELETED_COLUMN in table.column_names:
+        at = table.schema.get_field_index(IS_DELETED_COLUMN)
+        table = table.set_column(at, IS_DELETED_COLUMN, pc.fill_null(table.column(at), False))
     order = np.argsort(numbers, kind="stable")
     return Decoded(table.take(pa.array(order)), numbers[order], sorted([*rows.bad, *deletes.bad]))

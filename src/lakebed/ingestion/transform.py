@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.operations.refused_rows import find_refused
 from lakebed.statements.duckdb_query import connect
 
 INPUT = "input"
@@ -34,16 +35,4 @@ def transformed(rows: pa.Table, sql: str) -> pa.Table:
 
 def failing_rows(rows: pa.Table, sql: str) -> list[tuple[int, str]]:
     """The numbers of the rows for which the query fails, each by itself, with its error. They are found by halving."""
-    found: list[tuple[int, str]] = []
-    pending = [(0, rows.num_rows)]
-    while pending:
-        start, end = pending.pop()
-        try:
-            transformed(rows.slice(start, end - start), sql)
-        except InvalidRecord as error:
-            if end - start == 1:
-                found.append((start, error.message))
-            else:
-                middle = (start + end) // 2
-                pending += [(middle, end), (start, middle)]
-    return found
+    return find_refused(rows, lambda some: transformed(some, sql))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from lakebed.engine.base import Task
@@ -21,12 +23,18 @@ def refused_rows(context: WriteContext, rows: pa.Table) -> list[tuple[int, str]]
 
     Two rows that cannot be written together, and rows that stored ones forbid, are not among them.
     """
+    return find_refused(rows, lambda some: _take_in(context, some))
+
+
+def find_refused(rows: pa.Table, check: Callable[[pa.Table], object]) -> list[tuple[int, str]]:
+    """The numbers of the rows for which `check`, given each by itself, raises `InvalidRecord`, ascending, and its
+    messages. They are found by halving."""
     refused: list[tuple[int, str]] = []
     pending = [(0, rows.num_rows)]
     while pending:
         start, end = pending.pop()
         try:
-            _take_in(context, rows.slice(start, end - start))
+            check(rows.slice(start, end - start))
         except InvalidRecord as error:
             if end - start == 1:
                 refused.append((start, error.message))

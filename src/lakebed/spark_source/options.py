@@ -18,9 +18,9 @@ from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.incremental import Changes, resolve_as_of
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
+from lakebed.spark_sink.options import STORAGE_PREFIX
 from lakebed.storage import open_storage
 
-STORAGE_PREFIX = "storage."
 _LAKEBED_OPTIONS = (
     "path",
     "as_of",

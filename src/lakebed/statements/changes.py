@@ -22,10 +22,10 @@ from lakebed.operations.result import WriteResult
 from lakebed.schema.column_names import in_any_case
 from lakebed.schema.conversion import one_array
 from lakebed.schema.spark import spark_type
-from lakebed.statements.commands import ForSpark, Query
+from lakebed.statements.commands import ForSpark, Query, not_of_lakebed
 from lakebed.statements.inserts import STATIC_PATHS, overwritten_paths, partition_values, replace_where
 from lakebed.statements.parts import Cursor, Parts, QueryText
-from lakebed.statements.sources import Sources, foreign_table_error
+from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement
 from lakebed.table import Table
 from lakebed.table_merge import Merge
@@ -78,7 +78,7 @@ class _Change(Parts):
             )
         table = self.sources.table(reference)
         if table is None:
-            raise ForSpark if self.sources.session is not None else foreign_table_error(self.statement.kind, reference)
+            raise not_of_lakebed(self.statement.kind, reference, self.sources)
         return table
 
     # -- DELETE, UPDATE, INSERT

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
@@ -16,6 +17,7 @@ from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.read.keys import partition_layout
 from lakebed.read.prune import prune_partitions
 from lakebed.schema.column_names import did_you_mean, in_any_case
+from lakebed.services.clustering import ClusteringResult
 from lakebed.statements.parts import Cursor, QueryText
 from lakebed.statements.sources import Sources, foreign_table_error
 from lakebed.statements.statement import Reference
@@ -44,12 +46,11 @@ class CommandCursor(Cursor):
     def target(self) -> Reference:
         """The table of lakebed that is named next. Raises `ForSpark` for another one where there is a session, else
         `InvalidOption`."""
-        has_session = self.sources.session is not None
-        if has_session and self.statement.reference_at(self.at, takes_columns=True) is None:
+        if self.sources.session is not None and self.statement.reference_at(self.at, takes_columns=True) is None:
             raise ForSpark  # a table of a catalog
         reference = self.reference()
         if self.sources.uri_of(reference) is None:
-            raise ForSpark if has_session else foreign_table_error(self.statement.kind, reference)
+            raise not_of_lakebed(self.statement.kind, reference, self.sources)
         return reference
 
     def partition(self) -> dict[str, Any]:
@@ -62,6 +63,21 @@ def table_of(sources: Sources, reference: Reference) -> Table:
     table = sources.table(reference)
     assert table is not None, "the reference was checked when the statement was read"
     return table
+
+
+def not_of_lakebed(kind: str, reference: Reference, sources: Sources) -> Exception:
+    """What is raised for a statement about a table that is none of lakebed's: a session may know it."""
+    return ForSpark() if sources.session is not None else foreign_table_error(kind, reference)
+
+
+def newest_first(rows: pa.Table) -> pa.Table:
+    """The rows of `t.timeline` from the last one to the first."""
+    return rows.take(np.arange(rows.num_rows - 1, -1, -1))
+
+
+def nothing_to_cluster(condition: str) -> ClusteringResult:
+    """The result of a clustering whose condition selects no partition path."""
+    return ClusteringResult(notes=(f"nothing to cluster: no partition path fulfils {condition}",))
 
 
 def rows_of(rows: pa.Table, sources: Sources) -> Any:

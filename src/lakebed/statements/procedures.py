@@ -7,22 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.sql import parse_filter
 from lakebed.model import Action
 from lakebed.schema.column_names import did_you_mean
-from lakebed.services.clustering import ClusteringResult
 from lakebed.statements.commands import (
-    ForSpark,
     Query,
     exactly,
+    newest_first,
+    not_of_lakebed,
+    nothing_to_cluster,
     paths_that_fulfil,
     rows_of,
+    table_of,
     text_of,
 )
 from lakebed.statements.parts import Cursor
-from lakebed.statements.sources import Sources, foreign_table_error
+from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement
 from lakebed.table import Table
 
@@ -48,9 +51,7 @@ class Call:
             names = sorted(_PROCEDURES) if name is None else [name]
             parameters = [", ".join(_PROCEDURES[one].parameters) for one in names]
             return rows_of(pa.table({"procedure": pa.array(names), "parameters": pa.array(parameters)}), sources)
-        table = sources.table(self.table)
-        assert table is not None, "the reference was checked when the statement was read"
-        result = procedure.run(table, _Arguments(self.procedure, self.arguments))
+        result = procedure.run(table_of(sources, self.table), _Arguments(self.procedure, self.arguments))
         return rows_of(result, sources) if isinstance(result, pa.Table) else result
 
 
@@ -86,9 +87,7 @@ def parse_call(statement: Statement, sources: Sources) -> Call | None:
         raise cursor.wrong(1, "the argument table is missing")
     reference = Reference(0, 0, given, is_uri=named is None or "/" in given)
     if sources.uri_of(reference) is None:
-        if sources.session is not None:
-            raise ForSpark
-        raise foreign_table_error("CALL", reference)
+        raise not_of_lakebed("CALL", reference, sources)
     required = next((one for one in procedure.required if arguments.get(one) is None), None)
     if required is not None:
         raise cursor.wrong(1, f"the argument {required} is missing")
@@ -202,7 +201,7 @@ def _run_clustering(table: Table, given: _Arguments) -> Any:
     if given.text("predicate"):
         paths = paths_that_fulfil(table, given.text("predicate"))
         if not paths:
-            return ClusteringResult(notes=(f"nothing to cluster: no partition path fulfils {given.text('predicate')}",))
+            return nothing_to_cluster(given.text("predicate"))
     if op == "execute":
         options["hoodie.clustering.inline.max.commits"] = _NEVER_DUE
     layout: Any = given.text("order_strategy").lower().replace("-", "") or None
@@ -291,12 +290,11 @@ def _version(given: _Arguments) -> int:
 
 
 def _show_timeline(table: Table, given: _Arguments) -> pa.Table:
-    rows = table.timeline.to_arrow()
-    newest_first = rows.take(list(range(rows.num_rows - 1, -1, -1)))
-    states = pa.array([str(state).upper() for state in newest_first["state"].to_pylist()], pa.string())
-    times, action = newest_first["time"], newest_first["action"]
+    rows = newest_first(table.timeline.to_arrow())
+    states = pa.array([str(state).upper() for state in rows["state"].to_pylist()], pa.string())
+    times, action = rows["time"], rows["action"]
     names = ["instant_time", "action", "state", "requested_time", "completed_time"]
-    columns = [times, action, states, times, newest_first["completion_time"]]
+    columns = [times, action, states, times, rows["completion_time"]]
     return _limited(pa.table(columns, names=names), given, "instant_time")
 
 
@@ -304,10 +302,8 @@ def _show_actions(name: str, *actions: Action) -> Callable[[Table, _Arguments], 
     """The instants of some actions, newest first, with their time under Hudi's name."""
 
     def show(table: Table, given: _Arguments) -> pa.Table:
-        rows = table.timeline.to_arrow()
-        is_shown = {action.value for action in actions}
-        at = [n for n, action in enumerate(rows["action"].to_pylist()) if action in is_shown][::-1]
-        shown = rows.take(pa.array(at, pa.int64()))
+        rows = newest_first(table.timeline.to_arrow())
+        shown = rows.filter(pc.is_in(rows["action"], pa.array([action.value for action in actions])))
         states = pa.array([str(state).upper() for state in shown["state"].to_pylist()], pa.string())
         columns = [shown["time"], shown["completion_time"], states, shown["action"]]
         return _limited(pa.table(columns, names=[name, "state_transition_time", "state", "action"]), given, name)

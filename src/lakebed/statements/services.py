@@ -12,12 +12,13 @@ from lakebed.metadata.partitions.expression_results import KINDS
 from lakebed.model import COMMIT_ACTIONS, RECORD_INDEX
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.incremental import resolve_as_of
-from lakebed.services.clustering import ClusteringResult
 from lakebed.services.create_index import SECONDARY_KIND
 from lakebed.statements.commands import (
     Command,
     CommandCursor,
     Query,
+    newest_first,
+    nothing_to_cluster,
     paths_that_fulfil,
     paths_with_values,
     rows_of,
@@ -175,9 +176,8 @@ class DescribeHistory:
     limit: int | None = None
 
     def run(self, sources: Sources, query: Query) -> Any:
-        rows = table_of(sources, self.table).timeline.to_arrow()
-        newest_first = rows.take(list(range(rows.num_rows - 1, -1, -1)))
-        return rows_of(newest_first if self.limit is None else newest_first.slice(0, self.limit), sources)
+        rows = newest_first(table_of(sources, self.table).timeline.to_arrow())
+        return rows_of(rows if self.limit is None else rows.slice(0, self.limit), sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Optimize:
         table = table_of(sources, self.table)
         paths = paths_that_fulfil(table, self.condition) if self.condition else None
         if paths == []:
-            return ClusteringResult(notes=(f"nothing to cluster: no partition path fulfils {self.condition}",))
+            return nothing_to_cluster(self.condition)
         layout: Any = self.layout
         return table.cluster(list(self.columns) or None, layout=layout, partitions=paths)
 

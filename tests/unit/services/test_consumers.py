@@ -177,20 +177,25 @@ def test_an_erasure_purges_what_a_consumer_has_not_read(make: MakeTable) -> None
         assert sorted(batch.to_arrow().column("v").to_pylist()) == ["y"]
 
 
-def test_a_pending_write_of_another_process_is_read_when_it_completes_later(make: MakeTable) -> None:
-    """Positions are completion times: a commit that was requested earlier and completes later is a batch of its own."""
-    table = table_of(make, "cow", 9, TIGHT)
-    table.upsert(rows((1, "a", "0", 0)))
-    table.consumers.start("daily", "latest")
+def commit_late(table: lakebed.Table, count: int) -> None:
+    """A write of another process is requested before so many updates, which the consumer reads, and completes after."""
     with held_writers():
         write = Write("late", lambda t: t.upsert(rows((7, "b", "late", 1))), lambda _: Change())
         writer, model = Writer(table.uri, write), Model(False)
         writer.step(model)
         writer.step(model)
-        values = update(table, 3)
+        values = update(table, count)
         assert read_all(table) == values
         writer.step(model)
         assert writer.error is None
+
+
+def test_a_pending_write_of_another_process_is_read_when_it_completes_later(make: MakeTable) -> None:
+    """Positions are completion times: a commit that was requested earlier and completes later is a batch of its own."""
+    table = table_of(make, "cow", 9, TIGHT)
+    table.upsert(rows((1, "a", "0", 0)))
+    table.consumers.start("daily", "latest")
+    commit_late(table, 3)
     update(table, 5, first=10)
     assert read_all(table) == ["late", "10", "11", "12", "13", "14"]
 
@@ -218,15 +223,7 @@ def test_an_upgrade_and_a_downgrade_lose_nothing_that_is_not_read(make: MakeTabl
     table = table_of(make, kind, 9, {"hoodie.metadata.enable": False})
     table.upsert(rows((1, "a", "0", 0)))
     table.consumers.start("daily", "latest")
-    with held_writers():
-        write = Write("late", lambda t: t.upsert(rows((7, "b", "late", 1))), lambda _: Change())
-        writer, model = Writer(table.uri, write), Model(False)
-        writer.step(model)
-        writer.step(model)
-        values = update(table, 2)
-        assert read_all(table) == values
-        writer.step(model)
-        assert writer.error is None
+    commit_late(table, 2)
     table.downgrade(6)
     table = lakebed.open(table.uri)
     if kind == "mor":  # version 6 cannot have the log files that earlier views need

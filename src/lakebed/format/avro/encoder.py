@@ -142,7 +142,9 @@ _INFLATED_AT_LEAST: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Container:
+class AvroHeader:
+    """What a container file begins with."""
+
     schema: str
     codec: str
     sync: bytes
@@ -173,7 +175,7 @@ def read_avro_file(data: bytes, path: str = "") -> dict[str, Any]:
 
 def embedded_schema(data: bytes) -> str:
     """The text of the schema inside a container file, exactly as stored."""
-    return _container(data).schema
+    return avro_header(data).schema
 
 
 def write_avro_file(schema: str | dict[str, Any], record: dict[str, Any]) -> bytes:
@@ -213,7 +215,7 @@ def _lakebed_sync(schema: str, body: bytes) -> bytes:
 
 
 def _only_record(data: bytes) -> dict[str, Any]:
-    container = _container(data)
+    container = avro_header(data)
     count, at = decode_long(data, container.blocks)
     body, at = _sized(data, at)
     if data[at : at + _SYNC_BYTES] != container.sync:
@@ -230,7 +232,8 @@ def _only_record(data: bytes) -> dict[str, Any]:
     return record
 
 
-def _container(data: bytes) -> _Container:
+def avro_header(data: bytes) -> AvroHeader:
+    """The header of a container file. Raises `ValueError` or `IndexError` where it is none."""
     if not is_avro_file(data):
         raise ValueError("it does not start like an Avro file")
     entries: dict[str, bytes] = {}
@@ -249,7 +252,7 @@ def _container(data: bytes) -> _Container:
     if _SCHEMA not in entries or len(sync) != _SYNC_BYTES:
         raise ValueError("its header is cut off or has no schema")
     codec = entries.get(_CODEC, b"null").decode()
-    return _Container(entries[_SCHEMA].decode(), codec, sync, at + _SYNC_BYTES)
+    return AvroHeader(entries[_SCHEMA].decode(), codec, sync, at + _SYNC_BYTES)
 
 
 def _inflated(body: bytes) -> bytes:

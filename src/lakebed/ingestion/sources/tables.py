@@ -13,9 +13,9 @@ from lakebed.api import open as open_table
 from lakebed.errors import InvalidOption
 from lakebed.ingestion.description import build
 from lakebed.ingestion.source import IngestPoll, IngestSource
+from lakebed.model import IS_DELETED_COLUMN
 
 QUERIES = ("incremental", "cdc")
-DELETED = "_hoodie_is_deleted"
 _START = "000"
 # How a user of Hudi names where to start, in place of a completion time.
 _REQUESTED, _COMPLETED = "resumeFromInstantRequestTime:", "resumeFromInstantCompletionTime:"
@@ -93,4 +93,4 @@ def _changed_rows(changes: pa.Table) -> pa.Table:
     for column in after.type:
         states = [pc.struct_field(state, column.name) for state in (before, after)]
         rows[column.name] = pc.if_else(is_delete, *states)
-    return pa.table({**rows, DELETED: is_delete})
+    return pa.table({**rows, IS_DELETED_COLUMN: is_delete})
