@@ -53,6 +53,7 @@ VALUES = {
     "grp": ["s.grp", "'w'"],
 }
 OF_STORED = {"a": ["t.a * 2", "0", "NULL"], "b": ["'stale'", "t.b || '?'"]}
+INDEXES = ["bucket", "simple", "record", "bloom", "global_bloom", "global_simple"]
 COUNT = so_many(400, small=60)
 
 
@@ -116,10 +117,11 @@ def test_random_merges_are_those_of_duckdb(shard: int) -> None:
     for seed in range(first + shard, first + COUNT, 4):
         case = case_of(seed)
         dice = random.Random(seed)
-        kind, index = dice.choice(["cow", "mor"]), dice.choice(["bucket", "simple", "record"])
-        table = lakebed.create(f"memory://random-merges/{seed}", SCHEMA, key="id", type=kind, index=index)  # pyright: ignore
+        kind, index, version = dice.choice(["cow", "mor"]), dice.choice(INDEXES), dice.choice([9, 9, 8, 6])
+        uri = f"memory://random-merges/{seed}"
+        table = lakebed.create(uri, SCHEMA, key="id", type=kind, index=index, table_version=version)  # pyright: ignore
         table.upsert(data(case.stored))
-        said = f"seed {seed}, {kind}, {index}: {statement(case)}"
+        said = f"seed {seed}, {kind}, {index}, version {version}: {statement(case)}"
         try:
             run(table, case)
         except (AmbiguousMerge, InvalidRecord):
