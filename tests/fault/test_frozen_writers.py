@@ -11,6 +11,7 @@ import pytest
 import lakebed
 from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.properties.file import PROPERTIES_PATH
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import Killed, Mutation, crash_at
@@ -316,4 +317,33 @@ def test_a_builder_that_stops_after_its_delta_commit_keeps_the_files_of_it(
         assert state(uri) == put(old, *THEIRS)
         lakebed.open(uri).upsert(rows(*LATER), options=COMPACTS)
         assert state(uri) == put(old, *THEIRS, *LATER)
+        assert lakebed.open(uri).indexes.verify().ok
+
+
+def _configure(table: Table) -> Any:
+    return table.configure({"hoodie.clean.commits.retained": 7})
+
+
+@pytest.mark.parametrize("change", [_create_blooms, _configure])
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_settings_that_stood_still_replace_none_that_others_made_since(
+    change: Callable[[Table], Any], version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also right before they would replace the file, when the writer has looked for its lock."""
+    files, old = prepared("simple", version)
+    with copied("memory", files) as uri:
+        frozen = FrozenWriter(uri, change, lambda m: m.path == PROPERTIES_PATH, monkeypatch)
+        assert frozen.freeze()
+        frozen.time_is_over()
+        lakebed.open(uri).configure({"hoodie.clean.fileversions.retained": 4})
+        index = "record_index" if version == 9 else "column_stats"
+        lakebed.open(uri).indexes.create(index)
+        frozen.thaw()
+        assert isinstance(frozen.error, CommitConflict)
+        properties = lakebed.open(uri).properties
+        assert properties["lakebed.clean.fileversions.retained"] == "4"
+        assert "lakebed.clean.commits.retained" not in properties
+        assert {index, "files"} <= {*properties["hoodie.table.metadata.partitions"].split(",")}
+        lakebed.open(uri).upsert(rows(*LATER), options=OPTIONS)
+        assert state(uri) == put(old, *LATER)
         assert lakebed.open(uri).indexes.verify().ok

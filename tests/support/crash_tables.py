@@ -51,6 +51,7 @@ CDC = "cdc-"
 
 _HOODIE_FILES = re.compile(
     r"^\.hoodie/(hoodie\.properties|\.index_defs/index\.json|\.hoodie\.properties\.[0-9a-f.]*tmp"
+    r"|\.hoodie\.properties\.guard"
     r"|\.locks/(table_lock\.json|\.table_lock\.json\.(guard|[0-9a-f.]*tmp)))$"
 )
 # The aside file is left where the system has no nameless files and no marker tells of the partition: nobody reads it.

@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from lakebed.errors import (
     CommitConflict,
@@ -117,8 +117,8 @@ def update_table_config(
     has updated since the file was read, and where the lock was lost.
     """
     _recover(storage)
-    old_body = storage.read(PROPERTIES_PATH)
-    old = _valid_properties(old_body, PROPERTIES_PATH)
+    stored = storage.read_versioned(PROPERTIES_PATH)
+    old = _valid_properties(stored.data, PROPERTIES_PATH)
     new = {key: value for key, value in {**old, **changes}.items() if value is not None}
     if new == old:
         return _checked(storage, old)
@@ -126,20 +126,19 @@ def update_table_config(
     now = datetime.now(UTC)
     body = _body(new, f"Updated at {_iso(now)}", now)
     config = _checked(storage, _valid_properties(body, PROPERTIES_PATH))
-    if not _back_up(storage, old_body):
+    if not _is_put(storage, BACKUP_PATH, stored.data, partial(storage.put_if_absent, BACKUP_PATH, stored.data)):
         raise CommitConflict(
             f"another writer is updating the settings of {storage.url()}",
             hint="Try again; if it died, the next update recovers from its backup.",
         )
-    if not lock_is_held() or storage.read(PROPERTIES_PATH) != old_body:
+    # Hudi deletes the file before it writes the new one; here it is replaced at once, so readers always find one.
+    # A writer that stands still, or whose request is late, must not replace what others have written since.
+    replace = partial(storage.put_if_match, PROPERTIES_PATH, body, stored.version)
+    if not lock_is_held() or not _is_put(storage, PROPERTIES_PATH, body, replace):
         raise CommitConflict(
             f"the table lock of {storage.url()} was lost before its settings were updated",
             hint="Another process took it after it expired; try again.",
         )
-    # Hudi deletes the file before it writes the new one; `write` replaces it atomically, so readers always find one.
-    write_settled(storage, PROPERTIES_PATH, body)
-    if storage.read(PROPERTIES_PATH) != body:
-        raise CorruptFile(f"{PROPERTIES_PATH} does not hold what was written", context={"path": PROPERTIES_PATH})
     with contextlib.suppress(StorageError):  # the new settings are valid; the next update deletes it
         storage.delete(BACKUP_PATH)
     return config
@@ -183,12 +182,12 @@ def _mend_checksum(storage: Storage, body: bytes, *, dry_run: bool) -> str:
     return f"{PROPERTIES_PATH} has {'no checksum' if was is None else 'the checksum of another table name'}"
 
 
-def _back_up(storage: Storage, body: bytes) -> bool:
-    """Keep a copy of the file; False where there is one, as while another writer updates it."""
+def _is_put(storage: Storage, path: str, body: bytes, put: Callable[[], bool]) -> bool:
+    """Whether `put` gave the file this body; False where another writer was first. A lost answer is looked up."""
     try:
-        return storage.put_if_absent(BACKUP_PATH, body)
+        return put()
     except StorageError as cause:
-        if not cause.context.get("doubtful") or _read_or_none(storage, BACKUP_PATH) != body:
+        if not cause.context.get("doubtful") or _read_or_none(storage, path) != body:
             raise
         return True
 

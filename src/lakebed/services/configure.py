@@ -11,7 +11,7 @@ from lakebed.config.option_table import Option, canonical, nearest, parse_value
 from lakebed.config.option_table import options as known_options
 from lakebed.config.options import resolve_options, service_properties, service_settings
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.errors import InvalidOption
 from lakebed.metadata.maintain import METADATA_OPTION
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
@@ -66,12 +66,7 @@ def configure(
     with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=config.name) as lock:
         found = _difference(load_table_config(storage), given)
         if found:
-            if not lock.lock_is_held():
-                raise CommitConflict(
-                    f"the table lock was lost before the settings of {storage.url()} could be changed",
-                    hint="Another process took it after it expired; try again.",
-                )
-            update_table_config(storage, {key: new for key, (_, new) in found.items()})
+            update_table_config(storage, {key: new for key, (_, new) in found.items()}, lock.lock_is_held)
     return Configured(found)
 
 
