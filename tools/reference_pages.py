@@ -35,6 +35,7 @@ _FUNCTIONS = (
     "drop",
     "erase",
     "repair",
+    "doctor",
     "advise",
     "by_buckets",
     "sql",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lakebed.api import (
         advise,
         create,
+        doctor,
         drop,
         erase,
         exists,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         repair,
         write,
     )
+    from lakebed.diagnosis.findings import Diagnosis
     from lakebed.engine.spark_rewrite import by_buckets
     from lakebed.ingestion.job import IngestJob
     from lakebed.ingestion.result import IngestEvent, IngestResult
@@ -80,6 +82,7 @@ __all__ = [
     "CommitStateUnknown",
     "CorruptFile",
     "DataFiles",
+    "Diagnosis",
     "ErasureIncomplete",
     "ErasureReport",
     "IndexInconsistent",
@@ -110,6 +113,7 @@ __all__ = [
     "by_buckets",
     "convert",
     "create",
+    "doctor",
     "drop",
     "erase",
     "errors",
@@ -133,6 +137,7 @@ _LAZY = {
     "advise": "lakebed.api",
     "convert": "lakebed.loading",
     "create": "lakebed.api",
+    "doctor": "lakebed.api",
     "drop": "lakebed.api",
     "erase": "lakebed.api",
     "exists": "lakebed.api",
@@ -148,6 +153,7 @@ _LAZY = {
     "stream_into": "lakebed.spark_sink.stream",
     "write": "lakebed.api",
     "DataFiles": "lakebed.inputs.files",
+    "Diagnosis": "lakebed.diagnosis.findings",
     "ErasureReport": "lakebed.services.erasure_report",
     "IngestEvent": "lakebed.ingestion.result",
     "IngestJob": "lakebed.ingestion.job",

@@ -16,6 +16,8 @@ from lakebed.config.options import (
     split_partition_types,
 )
 from lakebed.config.settings import TableSettings
+from lakebed.diagnosis.doctor import examine
+from lakebed.diagnosis.findings import Diagnosis
 from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import ErasureIncomplete, InvalidOption, LakebedError, TableNotFound
@@ -385,6 +387,31 @@ def repair(
     """
     storage = open_storage(uri, storage_options)
     return repair_table(storage, parts, dry_run=dry_run, options=options, spark=spark)
+
+
+@checks_arguments
+def doctor(
+    uri: str,
+    *,
+    verify: bool = False,
+    read_only: bool = False,
+    options: Mapping[str, Any] | None = None,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Diagnosis:
+    """Examine a table, its storage and this installation, as `Table.doctor` does, also where no table can be opened.
+
+    Returns the findings, the worst first, each with a severity and what to do. What fails is a finding: damaged
+    tables, folders without a table and missing credentials raise nothing. Raises `InvalidOption` for wrong options.
+
+    >>> import lakebed
+    >>> page = lakebed.doctor("memory://docs/no-table-here")
+    >>> page.severity.name, page.findings[0].text
+    ('ERROR', 'there is no table at memory://docs/no-table-here: .hoodie/hoodie.properties is missing')
+    """
+    return examine(
+        uri, verified=verify, read_only=read_only, options=options, storage_options=storage_options, spark=spark
+    )
 
 
 def _open_options(options: Mapping[str, Any] | None) -> Options:

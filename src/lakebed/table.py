@@ -12,6 +12,8 @@ from lakebed.config.arguments import public_methods_check_arguments, refused, wh
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
+from lakebed.diagnosis.doctor import examine
+from lakebed.diagnosis.findings import Diagnosis
 from lakebed.engine.arrow_data import is_read_once, to_arrow_table
 from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
@@ -1054,6 +1056,27 @@ class Table:
         """
         return self._again(
             lambda: repair_table(self._storage, parts, dry_run=dry_run, options=options, spark=self._spark)
+        )
+
+    def doctor(
+        self, *, verify: bool = False, read_only: bool = False, options: Mapping[str, Any] | None = None
+    ) -> Diagnosis:
+        """Examine the table, its storage and this installation: findings with a severity and what to do.
+
+        A probe file is created and deleted below `.hoodie/.temp`, and the table lock is taken and given back, unless
+        `read_only`. `verify` compares the indexes with the rows, which reads all keys. `options` are those of a job,
+        such as its lock provider.
+
+        >>> t.doctor().of_check("services")
+        (ok       services: no service is due, and no writer has died,)
+        """
+        return examine(
+            self.uri,
+            verified=verify,
+            read_only=read_only,
+            options=options,
+            storage_options=self._storage.spec.options,
+            spark=self._spark,
         )
 
     def upgrade(

@@ -127,6 +127,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "storage.streams": "BLOCK_BYTES CACHE_BLOCKS",
     },
     "seconds, attempts or threads": {
+        "diagnosis.environment": "_JAVA_SECONDS",
+        "diagnosis.storage": "LOCK_SECONDS",
         "inputs.files": "_READERS",
         "spark_sink.options": "_STREAM_RETRIES",
         "spark_sink.staging": "_RETAINED_SECONDS",
@@ -204,6 +206,9 @@ OTHERS: dict[str, dict[str, str]] = {
         "index.inference": "_PLAUSIBLE",
     },
     "what is shown": {
+        "diagnosis.environment": "_JAVA",
+        "diagnosis.storage": "CLOCK_SECONDS",
+        "diagnosis.table": "_SMALL_FILES _LONG_TIMELINE",
         "schema.column_names": "_LISTED _MOST_NEW",
         "cli.output": "_SCREENFUL",
         "cli.rows": "NOT_THERE",

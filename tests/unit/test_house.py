@@ -129,6 +129,8 @@ def test_no_file_and_no_function_is_longer_than_its_bound() -> None:
 PLUG_INS = ("cli/", "storage/", "concurrency/dynamodb.py", "concurrency/hive.py")
 # Modules with one importer, in their own folder, that stay files of their own: each is a concept with a name.
 CONCEPTS = {
+    "diagnosis/environment.py": "the installation; table.py and storage.py have the table and where it is",
+    "diagnosis/table.py": "findings about a table; doctor.py runs the checks",
     "engine/shuffle.py": "rows brought together by group, partly in a file",
     "expressions/joda_read.py": "texts to times; joda.py, its counterpart, is times to texts",
     "filters/arrow.py": "conditions as Arrow expressions; sql.py parses them",

@@ -95,6 +95,7 @@ EXAMPLES = {
     "restore": ("restore trips 20260131120000000 --dry-run",),
     "rollback": ("rollback trips 20260131120000000",),
     "configure": ("configure trips hoodie.compact.inline=false", "configure trips --remove hoodie.compact.inline"),
+    "doctor": ("doctor trips", "doctor s3://lake/trips --read-only --output json"),
     "repair": ("repair trips --dry-run", "repair trips --part orphans,metadata"),
     "upgrade": ("upgrade trips --to 9 --dry-run",),
     "downgrade": ("downgrade trips --to 6 --dry-run",),

@@ -69,7 +69,7 @@ _SERVICES = (
         services.archive,
         services.expire_partitions,
     ),
-    *(services.savepoint, services.restore, services.rollback, tables.configure, services.repair),
+    *(services.savepoint, services.restore, services.rollback, tables.configure, services.repair, services.doctor),
     *(tables.upgrade, tables.downgrade, indexes.rescale, indexes.advise),
 )
 for command in _SERVICES:

@@ -1,5 +1,5 @@
 """The table services on the command line: compact, cluster, merge-small-files, clean, archive, expire-partitions,
-savepoint, restore, rollback, repair.
+savepoint, restore, rollback, repair; and the examination of a table: doctor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakebed.cli.command import (
     show_result,
     table_command,
 )
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, show_facts, show_records
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, show_facts, show_records, working
 from lakebed.services.archival import ArchivalResult
 from lakebed.services.cleaning import CleanResult
 from lakebed.services.clustering import ClusteringResult
@@ -214,3 +214,30 @@ def repair(
         storage_options=pairs(storage_option, "--storage-option"),
     )
     show_result(done, output)
+
+
+def doctor(
+    uri: Uri,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare the indexes with all rows, too.")] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Write nothing: no probe file, and the lock is not tried.")
+    ] = False,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Examine a table, its storage and this installation: findings, each with what to do.
+
+    The exit code is 0 if all is well, 1 after warnings and 2 after errors.
+    """
+    with working("examining"):
+        page = lakebed.doctor(
+            uri,
+            verify=verify,
+            read_only=read_only,
+            options=pairs(option, "--option"),
+            storage_options=pairs(storage_option, "--storage-option"),
+        )
+    show_result(page, output)
+    if not page.ok:
+        raise typer.Exit(int(page.severity))

@@ -1,0 +1,1 @@
+"""What is wrong with a table, its storage or this installation, and what to do about it."""

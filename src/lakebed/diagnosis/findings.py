@@ -1,0 +1,131 @@
+"""What an examination of a table gives: findings with a severity, sorted, and a page of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from html import escape
+from typing import Any
+
+from lakebed.errors import LakebedError
+from lakebed.wording import Printed, count_text
+
+
+class Severity(IntEnum):
+    """How bad a finding is. The greatest of all findings is the exit code of `lakebed doctor`.
+
+    >>> max([Severity.FINE, Severity.ERROR, Severity.WARNING]).name
+    'ERROR'
+    """
+
+    FINE = 0
+    WARNING = 1
+    ERROR = 2
+
+
+@dataclass(frozen=True, repr=False)
+class Finding(Printed):
+    """One thing that was looked at. `check` names what was examined, `text` is the result. `remedy` is what to do, as a
+    command where there is one; empty where nothing is to be done.
+
+    >>> print(Finding("clock", Severity.FINE, "the clock here is that of the storage"))
+    ok       clock: the clock here is that of the storage
+    """
+
+    check: str
+    severity: Severity
+    text: str
+    remedy: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "check": self.check,
+            "severity": self.severity.name.lower(),
+            "text": self.text,
+            "remedy": self.remedy,
+        }
+
+    def __str__(self) -> str:
+        word = "ok" if self.severity is Severity.FINE else self.severity.name.lower()
+        line = f"{word:<8} {self.check}: {self.text}"
+        return f"{line}\n{'':<8} -> {self.remedy}" if self.remedy else line
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Printed):
+    """The findings about one table, the worst first.
+
+    `severity` is that of the worst finding. A diagnosis is true where there is no finding of an error.
+
+    >>> fine, odd = Finding("a", Severity.FINE, "fine"), Finding("b", Severity.WARNING, "odd", "wait")
+    >>> page = Diagnosis.of("trips", [fine, odd])
+    >>> page.severity.name, [finding.check for finding in page.findings]
+    ('WARNING', ['b', 'a'])
+    """
+
+    uri: str
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, uri: str, findings: Iterable[Finding]) -> Diagnosis:
+        """The worst first, findings of one severity in the order in which they were made."""
+        return cls(uri, tuple(sorted(findings, key=lambda finding: -finding.severity)))
+
+    @property
+    def severity(self) -> Severity:
+        """That of the worst finding."""
+        return max((finding.severity for finding in self.findings), default=Severity.FINE)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is neither a warning nor an error."""
+        return self.severity is Severity.FINE
+
+    def __bool__(self) -> bool:
+        return self.severity < Severity.ERROR
+
+    def of_check(self, check: str) -> tuple[Finding, ...]:
+        """The findings of one check, the worst first."""
+        return tuple(finding for finding in self.findings if finding.check == check)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "uri": self.uri,
+            "severity": self.severity.name.lower(),
+            "exit_code": int(self.severity),
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+    def __str__(self) -> str:
+        counts = {severity: sum(f.severity is severity for f in self.findings) for severity in Severity}
+        total = f"{count_text(counts[Severity.ERROR], 'error')}, {count_text(counts[Severity.WARNING], 'warning')}"
+        return "\n".join([f"{self.uri}: {total}", *map(str, self.findings)])
+
+    def _repr_html_(self) -> str:
+        cells = (
+            f"<tr><td>{f.severity.name.lower()}</td><td>{escape(f.check)}</td><td>{escape(f.text)}</td>"
+            f"<td><code>{escape(f.remedy)}</code></td></tr>"
+            for f in self.findings
+        )
+        head = "<tr><th>severity</th><th>check</th><th>finding</th><th>what to do</th></tr>"
+        return f"<table><caption>{escape(self.uri)}</caption>{head}{''.join(cells)}</table>"
+
+
+def finding_of(check: str, error: Exception, remedy: str = "") -> Finding:
+    """What an error of a check is as a finding; its hint is what to do where no `remedy` is named."""
+    if isinstance(error, LakebedError):
+        return Finding(check, Severity.ERROR, error.message, remedy or error.hint)
+    return Finding(check, Severity.ERROR, f"{type(error).__name__}: {error}", remedy)
+
+
+def command(verb: str, uri: str, *arguments: str) -> str:
+    """A command line about a table, quoted for a shell.
+
+    >>> command("index repair", "a b", "--index", "files")
+    "lakebed index repair 'a b' --index files"
+    """
+    return " ".join(["lakebed", verb, shlex.quote(uri), *map(shlex.quote, arguments)])

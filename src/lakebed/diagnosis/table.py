@@ -1,0 +1,189 @@
+"""A table: its properties, the services that wait, dead writers, its indexes, small files and its archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+
+from lakebed.config.features import features_of
+from lakebed.config.options import stored_merge_mode
+from lakebed.diagnosis.findings import Finding, Severity, command, finding_of
+from lakebed.diagnosis.storage import CLOCK, CLOCK_SECONDS
+from lakebed.index.registry import index_of
+from lakebed.model import Action
+from lakebed.operations.context import WriteContext
+from lakebed.properties.file import mend_properties
+from lakebed.services.clustering import can_merge, partitions_with_small_files
+from lakebed.services.create_index import list_indexes
+from lakebed.services.driver import ServiceState, is_set
+from lakebed.services.due import SERVICES
+from lakebed.services.verify import verify
+from lakebed.slices.snapshot import Snapshot, table_features
+from lakebed.storage.base import Storage
+from lakebed.timeline.instants import format_time
+from lakebed.wording import count_text, size_text
+
+PROPERTIES, SERVICE, INDEX, FILES, ARCHIVE = "properties", "services", "indexes", "small files", "archive"
+# So many small files of a partition path are worth a command.
+_SMALL_FILES = 10
+# Every call lists the active timeline.
+_LONG_TIMELINE = 1_000
+# The first release of Hudi that reads each table version.
+_RELEASES = {"8": "1.0", "9": "1.1"}
+
+
+def properties(storage: Storage, config: Mapping[str, str], uri: str) -> Iterator[Finding]:
+    """What of `hoodie.properties` this or another engine refuses."""
+    damage = mend_properties(storage, dry_run=True)
+    if damage is not None:
+        repair = command("repair", uri, "--part", "properties")
+        yield Finding(PROPERTIES, Severity.ERROR, f"{damage}; real Hudi may refuse the table", repair)
+    version = config.get("hoodie.table.version", "")
+    if version in _RELEASES:
+        release = _RELEASES[version]
+        yield Finding(PROPERTIES, Severity.FINE, f"table version {version}, which Hudi reads from release {release} on")
+    else:
+        yield Finding(PROPERTIES, Severity.FINE, f"table version {version}, which all releases of Hudi read")
+    if stored_merge_mode(config) == "custom" and not config.get("hoodie.compaction.payload.class"):
+        strategy = config.get("hoodie.record.merge.strategy.id", "")
+        yield Finding(
+            PROPERTIES,
+            Severity.WARNING,
+            f"rows are merged by the merger {strategy}: other engines refuse the table until they have a merger of"
+            " this id",
+            "set hoodie.write.record.merge.custom.implementation.classes in the other engine",
+        )
+    if config.get("hoodie.datasource.write.drop.partition.columns", "").lower() == "true":
+        yield Finding(
+            PROPERTIES,
+            Severity.WARNING,
+            "the files lack the partition columns: hudi-rs and engines that read the Parquet files alone refuse the"
+            " table or show nulls",
+            "read it with Hudi or lakebed; a new table without hoodie.datasource.write.drop.partition.columns has them",
+        )
+
+
+def features(snapshot: Snapshot) -> Iterator[Finding]:
+    """Features of the table that lakebed does not read, or does not write."""
+    for feature in features_of(snapshot.config.properties, table_features(snapshot)):
+        if feature.read != "yes" or feature.write == "no":
+            severity = Severity.ERROR if feature.read == "no" else Severity.WARNING
+            yield Finding(PROPERTIES, severity, f"{feature.name}: the table {feature.why}", feature.hint)
+
+
+def services(context: WriteContext, uri: str) -> Iterator[Finding]:
+    """The services that are due, with the reason, and the actions that go on."""
+    run = command("services run", uri, "--once")
+    is_any_due = False
+    for service in SERVICES:
+        try:
+            why = service.due(ServiceState(context))
+        except Exception as error:
+            yield finding_of(SERVICE, error)
+            continue
+        if why is None:
+            continue
+        is_any_due = True
+        by_writes = service.name in ("rollback", "indexing") or (
+            context.services.compaction.services and is_set(context.services, service.after_write)
+        )
+        later = "; the next write runs it" if by_writes else "; no write runs it"
+        is_pressing = not by_writes or service.name == "rollback"
+        severity = Severity.WARNING if is_pressing else Severity.FINE
+        yield Finding(SERVICE, severity, f"{service.name} is due: {why}{later}", run)
+    if not is_any_due:
+        yield Finding(SERVICE, Severity.FINE, "no service is due, and no writer has died")
+    timeline = context.opened.timeline
+    if timeline.pending:
+        texts = ", ".join(f"{instant.action} {instant.time}" for instant in timeline.pending)
+        yield Finding(SERVICE, Severity.FINE, f"pending on the timeline: {texts}")
+    newest = timeline.latest_time
+    now = format_time(datetime.now(UTC) + timedelta(seconds=CLOCK_SECONDS), context.config.timezone)
+    if newest > now:
+        yield Finding(
+            CLOCK,
+            Severity.WARNING,
+            f"the timeline has {newest}, and the clock here is not there yet: new instants follow it millisecond by"
+            " millisecond",
+            "sudo chronyc makestep",
+        )
+
+
+def indexes(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding]:
+    """Whether the index of writes and those of the metadata table can be read; with `verified` whether they are right,
+    which reads the keys of the whole table."""
+    config = snapshot.config
+    writes = index_of(snapshot, for_write=False).explain()
+    metadata = snapshot.metadata
+    if metadata is None:
+        yield Finding(INDEX, Severity.FINE, f"writes: {writes}; there is no metadata table, folders are listed")
+        return
+    metadata.partitions()  # raises where the listing cannot be read
+    facts = list_indexes(snapshot)
+    names = ", ".join(
+        f"{one.name} ({count_text(one.file_groups, 'file group')}, {size_text(one.bytes)})" for one in facts
+    )
+    yield Finding(INDEX, Severity.FINE, f"writes: {writes}; metadata table: {names}")
+    for one in facts:
+        if not one.file_groups:
+            text = f"the index {one.name} is declared and has no file"
+            yield Finding(INDEX, Severity.ERROR, text, command("index repair", uri, "--index", one.name))
+    if config.metadata_partitions_inflight:
+        waiting = ", ".join(config.metadata_partitions_inflight)
+        text = f"the build of {waiting} is not complete"
+        yield Finding(INDEX, Severity.WARNING, text, command("index build", uri))
+    if verified:
+        yield from _verified(snapshot.storage, uri)
+    else:
+        yield Finding(INDEX, Severity.FINE, f"records were not compared; {command('doctor', uri, '--verify')} does")
+
+
+def _verified(storage: Storage, uri: str) -> Iterator[Finding]:
+    result = verify(storage)
+    if result.ok:
+        yield Finding(INDEX, Severity.FINE, f"verified, no difference: {', '.join(result.checked) or 'record keys'}")
+        return
+    counts: dict[str, int] = {}
+    for row in result.differences.select(["index"]).to_pylist():
+        counts[row["index"]] = counts.get(row["index"], 0) + 1
+    for name, count in sorted(counts.items()):
+        is_of_rows = name not in result.checked
+        mend = command("repair", uri, "--part", "duplicates") if is_of_rows else command("index repair", uri)
+        yield Finding(INDEX, Severity.ERROR, f"{name}: {count_text(count, 'difference')} from the table's rows", mend)
+
+
+def files(context: WriteContext, uri: str) -> Iterator[Finding]:
+    """How many files the table has, and the partition paths with many small ones."""
+    snapshot = context.opened
+    slices = snapshot.file_slices()
+    size = sum(one.size for one in slices)
+    paths = len({one.partition for one in slices})
+    text = f"{count_text(len(slices), 'file slice')} in {count_text(paths, 'partition path')}, {size_text(size)}"
+    yield Finding(FILES, Severity.FINE, text)
+    if not can_merge(context):
+        return
+    crowded = partitions_with_small_files(context, snapshot, _SMALL_FILES)
+    if crowded:
+        worst = max(crowded, key=lambda path: crowded[path])
+        yield Finding(
+            FILES,
+            Severity.WARNING,
+            f"{count_text(len(crowded), 'partition path')} with {_SMALL_FILES} small files or more;"
+            f" {worst or 'the table'} has {crowded[worst]}",
+            command("merge-small-files", uri, "--least", str(_SMALL_FILES)),
+        )
+
+
+def archive(snapshot: Snapshot, uri: str) -> Iterator[Finding]:
+    """The lengths of the active and the archived timeline."""
+    config, timeline = snapshot.config, snapshot.timeline
+    stored = list(snapshot.storage.list(config.archive_folder))
+    size = sum(info.size for info in stored)
+    active = count_text(len(timeline.instants), "instant")
+    text = f"{active} on the active timeline; archived: {count_text(len(stored), 'file')}, {size_text(size)}"
+    if len(timeline.instants) <= _LONG_TIMELINE:
+        yield Finding(ARCHIVE, Severity.FINE, text)
+        return
+    held = next((i for i in timeline.pending if i.action is not Action.SAVEPOINT), None)
+    because = f"; the pending {held.action} {held.time} retains what follows it" if held else ""
+    yield Finding(ARCHIVE, Severity.WARNING, f"{text}: every call lists them{because}", command("archive", uri))
