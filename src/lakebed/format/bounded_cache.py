@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 
 class Sized(Protocol):
@@ -36,8 +36,12 @@ class BoundedCache(Generic[T]):
     (True, 3)
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, name: str = "") -> None:
+        """One with a name is in `requests_of_caches`."""
         self._max_bytes = max_bytes
+        self.hits = self.misses = 0
+        if name:
+            _named[name] = self
         self._bytes = 0
         self._held: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
@@ -50,7 +54,10 @@ class BoundedCache(Generic[T]):
     def get(self, key: Hashable) -> T | None:
         with self._lock:
             found = self._held.get(key)
-            if found is not None:
+            if found is None:
+                self.misses += 1
+            else:
+                self.hits += 1
                 self._held.move_to_end(key)
             return found
 
@@ -80,3 +87,11 @@ class BoundedCache(Generic[T]):
         with self._lock:
             self._held.clear()
             self._bytes = 0
+
+
+_named: dict[str, BoundedCache[Any]] = {}
+
+
+def requests_of_caches() -> dict[str, tuple[int, int]]:
+    """Hits and misses of each cache of this process that has a name."""
+    return {name: (cache.hits, cache.misses) for name, cache in _named.items()}

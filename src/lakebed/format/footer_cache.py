@@ -74,8 +74,8 @@ def _range(statistics: Any) -> tuple[str, str] | None:
 class FooterCache(BoundedCache[KeyFooter]):
     """Keeps the footers used last, up to `max_bytes` of memory, by URL and size. Safe to use from several threads."""
 
-    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
-        super().__init__(max_bytes)
+    def __init__(self, max_bytes: int = _MAX_BYTES, name: str = "") -> None:
+        super().__init__(max_bytes, name)
 
     def read(self, storage: Storage, path: str, size: int) -> KeyFooter:
         """The footer of a base file, from the file if it is not cached. `CorruptFile` if it is no Parquet file."""
@@ -87,7 +87,7 @@ class FooterCache(BoundedCache[KeyFooter]):
         return found
 
 
-FOOTERS = FooterCache()
+FOOTERS = FooterCache(name="footers")
 
 
 # Rows of eight million keys, about.

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyarrow.types import is_time
 
+from lakebed import telemetry
 from lakebed.config.options import (
     Options,
     conflicts_with_table,
@@ -104,7 +105,9 @@ def run_again(
             continue
         except CommitConflict as conflict:
             assert context is not None
-            if lost >= retries_of(context):
+            is_last = lost >= retries_of(context)
+            telemetry.write_lost(context.storage.spec.uri, again=not is_last)
+            if is_last:
                 if lost:
                     conflict.context["retries"] = lost
                 raise

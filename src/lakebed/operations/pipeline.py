@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 
+from lakebed import telemetry
 from lakebed.config.features import check_write
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Rows
@@ -219,7 +220,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
     warn_about_large_buckets(context, tx.snapshot, layout.sizes, statuses)
     copies = pending_resizes(context.index, tx.snapshot).children
     counted = [_counted_once(status, copies) for status in statuses]
-    return WriteResult.of(
+    result = WriteResult.of(
         tx.instant,
         done.completion_time or tx.instant,
         verb.operation.lower(),
@@ -232,6 +233,8 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         rolled_back=tuple(tx.rolled_back),
         schema_changes=changes_of(write),
     )
+    telemetry.write_completed(context.storage.spec.uri, result)
+    return result
 
 
 def _counted_once(status: WriteStatus, copies: Collection[FileGroupId]) -> WriteStatus:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from lakebed import telemetry
 from lakebed.config.settings import ReadSettings
 from lakebed.filters.predicates import Predicate
 from lakebed.filters.text import resolve_columns
+from lakebed.format.bounded_cache import requests_of_caches
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import prune_partitions, slices_in_buckets
@@ -161,6 +164,7 @@ def plan_scan(
     out files, and whether pages are checked. Raises `InvalidOption` for unknown columns, `UnsupportedFeature` for
     tables and log files that cannot be read right.
     """
+    began = time.monotonic()
     shown = shown or snapshot
     available = table_columns(shown)
     if columns is None:
@@ -179,7 +183,7 @@ def plan_scan(
     history = shown.history
     sets = _slice_sets(snapshot, kept, read_schema, history)
     from_path = {source.name for alike in sets for source in alike.sources if source.from_path}
-    return ScanPlan(
+    plan = ScanPlan(
         table=snapshot.config.name,
         query=query,
         as_of=snapshot.as_of,
@@ -196,6 +200,12 @@ def plan_scan(
         names=_names_in_files(snapshot, kept, read_schema, history),
         provenance=Provenance(snapshot.timeline, snapshot.config.is_made_by_lakebed),
     )
+    if telemetry.is_active():
+        files = {"read": len(plan.files), **{f"pruned by {what}": count for what, count in pruned.items()}}
+        size, seconds = sum(file.size for file in plan.files), time.monotonic() - began
+        telemetry.read_planned(snapshot.storage.spec.uri, query, seconds, files, size)
+        telemetry.caches_used(requests_of_caches())
+    return plan
 
 
 def _prune(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lakebed import telemetry
 from lakebed.config.options import Options
 from lakebed.model import Action, Instant
 from lakebed.operations.context import WriteContext
@@ -115,7 +116,11 @@ def archive(context: WriteContext, *, dry_run: bool = False) -> ArchivalResult:
         plan = planned_archival(tx.snapshot, settings)
         tx.refuse_lost("archive")
         move(tx.timeline, plan.instants)
-    return _result(plan, settings, tx.timeline, seconds=time.monotonic() - started)
+    done = _result(plan, settings, tx.timeline, seconds=time.monotonic() - started)
+    if plan.instants:
+        counts = {"instants_archived": len(plan.instants)}
+        telemetry.service_completed(context.storage.spec.uri, Archival.name, done.seconds, counts, tx.rolled_back)
+    return done
 
 
 def _result(

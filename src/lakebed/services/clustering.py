@@ -65,6 +65,10 @@ class ClusteringRun(ServiceRun):
     rows: int
     bytes: int
 
+    def counts(self) -> Mapping[str, int]:
+        """What the run did, by the kind of thing, for metrics."""
+        return {"file_slices": self.slices, "files_written": len(self.files), "rows": self.rows, "bytes": self.bytes}
+
     def __str__(self) -> str:
         return (
             f"cluster {self.instant}: {count_text(self.slices, 'file slice')} became"

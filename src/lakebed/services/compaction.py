@@ -111,6 +111,11 @@ class CompactionRun(ServiceRun):
         """Bytes of the files that were written."""
         return sum(s.bytes for s in self.slices)
 
+    def counts(self) -> Mapping[str, int]:
+        """What the run did, by the kind of thing, for metrics."""
+        merged = {"file_slices": len(self.slices), "log_files": self.log_files, "log_records": self.log_records}
+        return merged | {"rows": self.rows, "bytes": self.bytes}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
+from lakebed import telemetry
 from lakebed.concurrency.providers import ServicesLease
 from lakebed.config.arguments import checks_arguments
 from lakebed.config.options import resolve_options
@@ -146,6 +147,8 @@ class ServedTable:
         if self._waits(_OPENING):
             return
         found = list(self.due())
+        due = [event.service for event in found if event.kind == "due"]
+        telemetry.services_due(self.uri, [service.name for service in SERVICES], due)
         yield from (event for event in found if event.kind == "failed")
         if not any(event.kind == "due" for event in found):
             return
@@ -235,6 +238,7 @@ class ServedTable:
         return failure is not None and time.monotonic() < failure.until
 
     def _failed(self, what: str, error: Exception) -> ServiceEvent:
+        telemetry.service_failed(self.uri, what)
         failure = self._failures.setdefault(what, _Failure())
         seconds = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2**failure.count)
         failure.count += 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
+from lakebed import telemetry
 from lakebed.config.options import Options
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.metadata.lookups import open_snapshot
@@ -53,6 +54,10 @@ class ServiceRun(Printed):
     checkpoint: str
     seconds: float = field(default=0.0, kw_only=True)
     rolled_back: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def counts(self) -> Mapping[str, int]:
+        """What the run did, by the kind of thing, for metrics."""
+        return {}
 
 
 Plan = TypeVar("Plan", bound=ServicePlan)
@@ -306,7 +311,9 @@ def _run(
 ) -> Run:
     started = time.monotonic()
     done = service.run(context, tx, plan)
-    return replace(done, seconds=time.monotonic() - started, rolled_back=tuple(tx.rolled_back))
+    done = replace(done, seconds=time.monotonic() - started, rolled_back=tuple(tx.rolled_back))
+    telemetry.service_completed(context.storage.spec.uri, service.name, done.seconds, done.counts(), done.rolled_back)
+    return done
 
 
 def _request(

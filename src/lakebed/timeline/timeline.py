@@ -507,10 +507,10 @@ def _at_one_moment(look: Callable[[], TimelineFiles], known: TimelineFiles, url:
     )
 
 
-_BODIES = BoundedCache[CacheEntry[CommitMetadata]](_BODIES_BYTES)
+_BODIES = BoundedCache[CacheEntry[CommitMetadata]](_BODIES_BYTES, "commit metadata")
 """Decoded commit bodies."""
 
-_LISTED = BoundedCache[Timeline](_LISTED_BYTES)
+_LISTED = BoundedCache[Timeline](_LISTED_BYTES, "timelines")
 """What a timeline's folder showed last."""
 
 

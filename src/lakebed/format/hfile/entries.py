@@ -256,8 +256,8 @@ _MAX_BYTES = 256 << 20
 class BlockCache(BoundedCache[EntryBlock]):
     """Keeps the blocks used last, up to `max_bytes` of memory. Safe to use from several threads."""
 
-    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
-        super().__init__(max_bytes)
+    def __init__(self, max_bytes: int = _MAX_BYTES, name: str = "") -> None:
+        super().__init__(max_bytes, name)
 
     def drop_file(self, source: tuple[Any, ...], count: int) -> None:
         """Forget the blocks of a file that no lookup will need again."""
@@ -265,4 +265,4 @@ class BlockCache(BoundedCache[EntryBlock]):
             self.drop((*source, number))
 
 
-BLOCKS = BlockCache()
+BLOCKS = BlockCache(name="metadata table blocks")
