@@ -67,7 +67,7 @@ _PAGES = [
     ("docs/partition_ttl.md", 5),
     ("docs/services.md", 5),
     ("docs/damage.md", 6),
-    ("docs/monitoring.md", 8),
+    ("docs/monitoring.md", 12),
     ("docs/joins.md", 6),
     ("docs/install.md", 1),
     ("docs/storage.md", 4),

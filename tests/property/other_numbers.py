@@ -71,6 +71,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "metadata.store.services": "_FIRST_NATIVE_VERSION",
         "metadata.store.store": "FIRST_BUILD",
         "model": "FIRST_LAYOUT_2_VERSION",
+        "operations.callbacks": "_JSON_VERSION",
         "policies.clustering": "_MIB",
         "policies.rollback": "_UNKNOWN_BYTES",
         "properties.file": "_ALWAYS_CHECKSUM",
@@ -129,6 +130,7 @@ OTHERS: dict[str, dict[str, str]] = {
     "seconds, attempts or threads": {
         "diagnosis.environment": "_JAVA_SECONDS",
         "diagnosis.storage": "LOCK_SECONDS",
+        "operations.callbacks": "_KAFKA_SECONDS",
         "inputs.files": "_READERS",
         "spark_sink.options": "_STREAM_RETRIES",
         "spark_sink.staging": "_RETAINED_SECONDS",

@@ -154,6 +154,7 @@ CONCEPTS = {
     "inputs/partition_columns.py": "columns that folders name",
     "metadata/repeated_keys.py": "damage of the metadata table",
     "metadata/store/expected_files.py": "what completed instants wrote",
+    "operations/callbacks.py": "messages about commits; pipeline.py has the write",
     "operations/merge_on_spark.py": "the join and the clauses in Spark's SQL; merge_join.py has them in Arrow",
     "schema/type_names.py": "the SQL names of types",
     "statements/changes.py": "statements that change a table; run.py picks the kind of a statement",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 from urllib.request import urlopen
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import lakebed
 from lakebed import telemetry
+from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, StorageError
 from lakebed.table import Table
 
@@ -215,6 +218,43 @@ def test_prometheus_gets_the_same_counts(uri: str) -> None:
     assert f'lakebed_commit_last{{table="{uri}"}} 1.' in text
 
 
+def test_the_endpoint_of_the_services_command_ends_with_it(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    make(uri, index="bucket", buckets=1).upsert(ROWS)
+    assert invoke(["services", "run", uri, "--once", "--metrics-port", "0"]) == 0
+    page = capsys.readouterr().err.split()[-1]
+    assert page.startswith("http://127.0.0.1:")
+    with pytest.raises(URLError):
+        urlopen(page, timeout=10)
+    assert telemetry._sinks == []
+
+
+@pytest.mark.rest
+def test_the_services_command_serves_metrics_on_the_loopback_address(tmp_path: Path) -> None:
+    settings = {"hoodie.compact.inline": False, "hoodie.compact.inline.max.delta.commits": 2}
+    uri = str(tmp_path / "trips")
+    table = make(uri, type="mor", index="bucket", buckets=1, properties=settings)
+    table.upsert(ROWS)
+    table.upsert(ROWS)
+    command = [sys.executable, "-m", "lakebed", "services", "run", uri, "--interval", "60", "-o", "json"]
+    process = subprocess.Popen(
+        [*command, "--metrics-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        page = process.stderr.readline().split()[-1]
+        events = [json.loads(process.stdout.readline())["event"] for _ in range(3)]
+        text = urlopen(page, timeout=10).read().decode()
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+    assert page.startswith("http://127.0.0.1:")
+    assert events == ["due", "ran", "waiting"]
+    assert f'lakebed_service_runs_total{{service="compact",table="{uri}"}} 1.0' in text
+    assert f'lakebed_service_lag{{service="clean",table="{uri}"}} 0.0' in text
+    assert process.returncode == 0
+
+
 def test_a_sink_that_fails_does_not_fail_the_write(uri: str, caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         def record(self, *_: object) -> None:
@@ -241,6 +281,7 @@ WITHOUT = """
 import sys, lakebed
 from collections import Counter
 from lakebed import telemetry
+from lakebed.cli.main import invoke
 calls = Counter()
 def called(frame, event, arg):
     if event == "call" and frame.f_code.co_filename == telemetry.__file__:

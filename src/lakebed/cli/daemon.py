@@ -8,6 +8,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -24,6 +25,7 @@ from lakebed.cli.command import DryRun, WriteOptions, stopped_by_signals
 from lakebed.cli.output import Form, Output, StorageOptions, pairs
 from lakebed.errors import LakebedError
 from lakebed.services.daemon import ServiceEvent
+from lakebed.telemetry import serve_prometheus
 from lakebed.wording import count_text
 
 _STYLES = {"ran": "green", "failed": "red", "held": "yellow", "due": "dim", "nothing": "dim", "stopped": "bold"}
@@ -111,6 +113,15 @@ def run(
         float, typer.Option("--interval", metavar="SECONDS", min=0.0, help="Seconds between two looks.")
     ] = 60.0,
     dry_run: DryRun = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port", metavar="PORT", min=0, max=65535, help="Serve metrics to Prometheus; 0: any port."
+        ),
+    ] = None,
+    metrics_address: Annotated[
+        str, typer.Option("--metrics-address", metavar="ADDRESS", help="Where: by default only on this machine.")
+    ] = "127.0.0.1",
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -124,7 +135,10 @@ def run(
     first: Exception | None = None
     counts: Counter[str] = Counter()
     busy: set[str] = set()
-    with stopped_by_signals(stop), ServicesView(uris) as view:
+    served = nullcontext(None) if metrics_port is None else serve_prometheus(metrics_port, metrics_address)
+    with served as port, stopped_by_signals(stop), ServicesView(uris) as view:
+        if port is not None:
+            typer.echo(f"metrics are at http://{metrics_address}:{port}/metrics", err=True)
         for event in lakebed.run_services(
             uris,
             once=once,

@@ -46,7 +46,10 @@ EXAMPLES = {
     "consumers list": ("consumers list trips",),
     "consumers reset": ("consumers reset trips daily 20260131120000000", "consumers reset trips daily latest"),
     "consumers delete": ("consumers delete trips daily",),
-    "services run": ("services run trips s3://lake/people --interval 30", "services run trips --once"),
+    "services run": (
+        "services run trips s3://lake/people --interval 30 --metrics-port 9090",
+        "services run trips --once",
+    ),
     "options list": ("options list --contains clean --verdict implemented",),
     "options show": ("options show hoodie.index.type",),
     "options check": ("options check job.properties", "options check job.properties --ignore-sync"),

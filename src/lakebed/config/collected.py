@@ -18,6 +18,7 @@ from lakebed.config.option_table import (
 )
 from lakebed.config.settings import (
     ArchivalSettings,
+    CallbackSettings,
     CleaningSettings,
     ClusteringSettings,
     CompactionSettings,
@@ -61,6 +62,7 @@ class Options:
     file_sizing: FileSizingSettings = field(default_factory=FileSizingSettings)
     consumers: ConsumerSettings = field(default_factory=ConsumerSettings)
     retries: RetrySettings = field(default_factory=RetrySettings)
+    callback: CallbackSettings = field(default_factory=CallbackSettings)
 
 
 class CollectedSettings:
@@ -110,6 +112,7 @@ class CollectedSettings:
             file_sizing=FileSizingSettings(**self._group("file_sizing")),
             consumers=ConsumerSettings(**self._group("consumers")),
             retries=RetrySettings(**self._group("retries")),
+            callback=self._callback(),
             # one word on the metadata table for writes and reads
             read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
         )
@@ -147,6 +150,28 @@ class CollectedSettings:
                 "hoodie.clustering.inline and hoodie.clustering.schedule.inline are both true",
                 hint="inline clusters within the write, schedule.inline leaves the plan to another job: choose one",
             )
+        return settings
+
+    def _callback(self) -> CallbackSettings:
+        settings = CallbackSettings(**self._group("callback"))
+        if settings.on:
+            is_http = settings.kind == "HoodieWriteCommitHttpCallback"
+            needed = {"http.url": settings.http_url} if is_http else {}
+            if not is_http:
+                needed = {"kafka.bootstrap.servers": settings.kafka_bootstrap, "kafka.topic": settings.kafka_topic}
+            lacking = [f"hoodie.write.commit.callback.{name}" for name, value in needed.items() if not value]
+            if lacking:
+                raise InvalidOption(
+                    f"hoodie.write.commit.callback.on needs {', '.join(lacking)}",
+                    hint="say where the message of a commit is to go, or leave the callback off",
+                    context={"option": lacking[0]},
+                )
+            if is_http and not settings.http_url.lower().startswith(("http://", "https://")):
+                raise InvalidOption(
+                    "hoodie.write.commit.callback.http.url is no URL that begins with http:// or https://",
+                    hint="give the URL of the server that gets the message",
+                    context={"option": "hoodie.write.commit.callback.http.url"},
+                )
         return settings
 
     def _value(self, setting: str) -> Any:

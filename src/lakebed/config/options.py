@@ -295,12 +295,14 @@ _OF_NEW_TABLES_TOO = frozenset(
 # With the value "ignore" a job that asks for catalog sync runs without it.
 CATALOG_SYNC = "lakebed.catalog.sync"
 _SYNC = frozenset({"hoodie.datasource.hive_sync.enable", "hoodie.datasource.meta.sync.enable"})
+_CALLBACK_ON = "hoodie.write.commit.callback.on"
 # What an optional package is needed for: a setting, a value of it, the package and the extra that installs it.
 _EXTRAS = (
     ("lock.provider", "ZookeeperBasedLockProvider", "kazoo", "zookeeper"),
     ("lock.provider", "DynamoDBBasedLockProvider", "boto3", "dynamodb"),
     ("lock.provider", "HiveMetastoreBasedLockProvider", "pymetastore", "hive"),
     ("index.type", "HBASE", "kazoo", "hbase"),
+    ("callback.kind", "HoodieWriteCommitKafkaCallback", "confluent_kafka", "kafka"),
     ("hbase.transport", "thrift", "happybase", "hbase"),
 )
 _HBASE_TRANSPORT = "lakebed.index.hbase.transport"
@@ -613,7 +615,10 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
     option = options()[key]
     note = option.note if key == name else f"{option.note} (now {key})".strip()
     try:
-        resolve_options({key: value, **({CATALOG_SYNC: job.get(CATALOG_SYNC)} if key in _SYNC else {})})
+        with_it = {CATALOG_SYNC: job.get(CATALOG_SYNC)} if key in _SYNC else {}
+        if key == _CALLBACK_ON:  # which asks for the others of them
+            with_it = {one: text for one, text in job.items() if one.startswith(_CALLBACK_ON.removesuffix("on"))}
+        resolve_options({**with_it, key: value})
     except InvalidOption as problem:
         return OptionVerdict(name, text, "wrong", str(problem))
     except LakebedError as problem:

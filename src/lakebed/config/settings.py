@@ -46,6 +46,24 @@ class LockSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CallbackSettings:
+    """What a write sends after its commit, if `on`: by the `kind`, the class of real Hudi without its package, to the
+    URL of an HTTP server or to a Kafka topic. `http_headers` are texts `name:value` separated by semicolons."""
+
+    on: bool = False
+    kind: str = "HoodieWriteCommitHttpCallback"
+    http_url: str = ""
+    http_seconds: float = 30.0
+    http_api_key: str = field(default="hudi_write_commit_http_callback", repr=False)
+    http_headers: str = field(default="", repr=False)
+    kafka_bootstrap: str = ""
+    kafka_topic: str = ""
+    kafka_partition: int | None = None
+    kafka_acks: str = "all"
+    kafka_retries: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class WriteSettings:
     """How one write is done. Sizes are in bytes, times in seconds.
 

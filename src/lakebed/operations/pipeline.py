@@ -22,6 +22,7 @@ from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.registry import check_partition_counts
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, FileGroupId, path_in
+from lakebed.operations.callbacks import call_back
 from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write
 from lakebed.operations.once import check_once
 from lakebed.operations.placement import Placed, file_groups_in_clustering, placed
@@ -234,6 +235,11 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         schema_changes=changes_of(write),
     )
     telemetry.write_completed(context.storage.spec.uri, result)
+    if context.options.callback.on:
+        assert tx.published is not None
+        call_back(
+            context.options.callback, context.storage.spec.uri, context.config, tx.instant, tx.action, tx.published
+        )
     return result
 
 

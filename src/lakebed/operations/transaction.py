@@ -111,8 +111,9 @@ class Transaction:
     visible. `WriteTransaction` commits rows; services have transactions that run plans and take instants back.
 
     The lock is held while an action begins and while it completes, never in between. `snapshot` is the table as it was
-    when the action began, `config` has its newest properties. `writer_id` goes into the commit, so that an answer in
-    doubt can be resolved by reading it back. `during_restore`: an unfinished restore does not prevent the action.
+    when the action began, `config` has its newest properties, `published` is the content of its commit. `writer_id`
+    goes into the commit, so that an answer in doubt can be resolved by reading it back. `during_restore`: an unfinished
+    restore does not prevent the action.
 
     As a context manager it aborts what raised.
     """
@@ -130,6 +131,7 @@ class Transaction:
     writer_id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False)
     rolled_back: list[str] = field(default_factory=list[str], init=False)
     clock: InstantClock = field(init=False)
+    published: CommitMetadata | None = field(default=None, init=False)
     _heartbeat: Heartbeat | None = field(default=None, init=False)
     _newest_heartbeat: str = field(default="", init=False)
     _copied_as: frozenset[str] = field(default=frozenset(), init=False)
@@ -280,7 +282,7 @@ class Transaction:
         records = metadata_taken_over(timeline, self.settings.rolling_metadata_keys)
         if once is not None:
             records |= records_of_batch(records, timeline, once.stream, once.batch, once.identifier)
-        metadata = replace(metadata, extra={**records, **metadata.extra})
+        self.published = metadata = replace(metadata, extra={**records, **metadata.extra})
         return self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
 
     def resolve_late(

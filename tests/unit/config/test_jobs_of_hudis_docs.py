@@ -178,8 +178,14 @@ TAKEN: dict[str, dict[str, Any]] = {
             *("source_uri", "source_uri_prefix", "use_file_listing_from_metadata", "assume_date_partitioning"),
         )
     },
+    "callbacks": {
+        CALLBACK + "on": "true",
+        CALLBACK + "http.url": "http://localhost/commits",
+        CALLBACK + "http.timeout.seconds": 3,
+    },
     "callbacks of Kafka and Pulsar, not switched on": {
-        **{CALLBACK + f"kafka.{name}": "x" for name in ("topic", "partition", "retries", "acks", "bootstrap.servers")},
+        **{CALLBACK + f"kafka.{name}": "x" for name in ("topic", "bootstrap.servers")},
+        **{CALLBACK + f"kafka.{name}": "1" for name in ("partition", "retries", "acks")},
         **{CALLBACK + f"pulsar.{name}": "x" for name in ("broker.service.url", "topic", "producer.send-timeout")},
     },
 }
@@ -214,14 +220,6 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "hoodie.precommit.validators.single.value.sql.queries": "select count(*) from <TABLE_NAME>#0",
         },
         {"hoodie.precommit.validators": "check the data before the write"},
-    ),
-    "callbacks": (
-        {
-            CALLBACK + "on": "true",
-            CALLBACK + "http.url": "http://localhost/commits",
-            CALLBACK + "http.timeout.seconds": 3,
-        },
-        {CALLBACK + "on": "call your own code after the write returned"},
     ),
     "schema on read": (
         {"hoodie.schema.on.read.enable": "true", WRITE + "reconcile.schema": "true"},
