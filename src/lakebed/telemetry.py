@@ -298,18 +298,21 @@ def _record(measured: Sequence[tuple[Metric, float | None, Labels]]) -> None:
         for metric, value, labels in measured
         if value is not None and (metric.kind != "counter" or value > 0)
     ]
-    for sink in _active_sinks():
-        _guarded(lambda sink=sink: [sink.record(*one) for one in known])
+    _each(lambda sink: [sink.record(*one) for one in known])
 
 
 def _span(name: str, steps: Mapping[str, float], labels: Labels) -> None:
-    for sink in _active_sinks():
-        _guarded(lambda sink=sink: sink.span(name, steps, labels))
+    _each(lambda sink: sink.span(name, steps, labels))
 
 
-def _active_sinks() -> list[Sink]:
+def _each(record: Callable[[Sink], object]) -> None:
+    """Hand something to each sink. What fails here is logged once, and never fails what is recorded."""
     has_api = "opentelemetry.metrics" in sys.modules or "opentelemetry.trace" in sys.modules
-    return [*_sinks, *([_opentelemetry()] if has_api else [])]
+    for sink in (*_sinks, *((_opentelemetry,) if has_api else ())):
+        try:
+            record(sink() if callable(sink) else sink)
+        except Exception as error:
+            _warn_once(f"{type(error).__name__}: {error}")
 
 
 @cache
@@ -320,14 +323,6 @@ def _opentelemetry() -> Sink:
 @cache
 def _warn_once(text: str) -> None:
     _log.warning("metrics were not recorded: %s", text)
-
-
-def _guarded(record: Callable[[], object]) -> None:
-    """What records never fails what is recorded."""
-    try:
-        record()
-    except Exception as error:
-        _warn_once(f"{type(error).__name__}: {error}")
 
 
 class _OpenTelemetry:

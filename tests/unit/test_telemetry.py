@@ -277,6 +277,20 @@ def test_a_sink_that_fails_does_not_fail_the_write(uri: str, caplog: pytest.LogC
     ]
 
 
+def test_an_api_that_is_too_old_does_not_fail_the_write(
+    uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    providers()
+    telemetry._opentelemetry.cache_clear()
+    monkeypatch.delattr("opentelemetry.metrics._internal._ProxyMeter.create_gauge")
+    monkeypatch.delattr("opentelemetry.sdk.metrics.Meter.create_gauge")
+    monkeypatch.delattr("opentelemetry.metrics.Meter.create_gauge")
+    make(uri, index="bucket", buckets=1).upsert(ROWS)
+    telemetry._opentelemetry.cache_clear()
+    assert lakebed.open(uri).count() == 3
+    assert any("create_gauge" in record.message for record in caplog.records)
+
+
 WITHOUT = """
 import sys, lakebed
 from collections import Counter

@@ -110,6 +110,7 @@ def test_methods_of_indexes_raise_lakebeds_errors_alone(name: str) -> None:
         "list_tables",
         "drop",
         "repair",
+        "doctor",
         "advise",
         "run_services",
         "sql",

@@ -100,7 +100,9 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "interval": _SECONDS,
     **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "fields", "tables"), _NAMES),
     **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
-    **dict.fromkeys(("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait"), _FLAG),
+    **dict.fromkeys(
+        ("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait", "verify", "read_only"), _FLAG
+    ),
     **dict.fromkeys(("deletes", "unique_keys", "partitioned", "update_partition_path", "cdc"), _FLAG),
     **dict.fromkeys(("allow_existing", "first", "progress", "in_place"), _FLAG),
     **dict.fromkeys(("partitioning", "delimiter", "target", "source_alias", "identifier"), _TEXT),

@@ -103,7 +103,8 @@ COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
 
 # How keys of the caller's own making end whose values are secrets, and those of options.
 _CREDENTIAL = re.compile(
-    r"(password|passwd|secret|(secret|access|account|private|api)[._-]?key|custom[._-]?headers|(session|sas|access)[._-]?token|credentials?)$",
+    r"(password|passwd|secret|(secret|access|account|private|api)[._-]?key|(session|sas|access)[._-]?token|credentials?"
+    r"|custom[._-]?headers)$",
     re.IGNORECASE,
 )
 _SECRETS = ("access.key", "secret.key", "session.token", ".token", ".password")

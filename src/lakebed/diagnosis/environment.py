@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -92,6 +91,8 @@ def java_version() -> str:
 
 @lru_cache(maxsize=4)
 def _version_of(java: str) -> str:
+    import subprocess
+
     try:
         asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

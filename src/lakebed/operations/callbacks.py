@@ -10,9 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from lakebed.config.settings import CallbackSettings
 from lakebed.errors import StorageError, UnsupportedFeature
@@ -61,14 +59,16 @@ def message(uri: str, table: str, instant: str, action: Action, commit: CommitMe
     }
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """A redirect would send the key to another server: it is a failure, as in real Hudi."""
-
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
-        return None
-
-
 def _send_http(settings: CallbackSettings, table: str, body: bytes) -> None:
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class NoRedirects(HTTPRedirectHandler):
+        """A redirect would send the key to another server: it is a failure, as in real Hudi."""
+
+        def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
+            return None
+
     headers = {_API_KEY_HEADER: settings.http_api_key, "Content-Type": "application/json; charset=UTF-8"}
     for part in settings.http_headers.split(";"):
         name, colon, value = (text.strip() for text in part.partition(":"))
@@ -82,7 +82,7 @@ def _send_http(settings: CallbackSettings, table: str, body: bytes) -> None:
             )
     request = Request(settings.http_url, body, headers, method="POST")
     try:
-        with build_opener(_NoRedirects).open(request, timeout=settings.http_seconds) as answer:
+        with build_opener(NoRedirects).open(request, timeout=settings.http_seconds) as answer:
             answer.read()
     except HTTPError as error:
         error.close()
