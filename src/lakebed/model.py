@@ -33,6 +33,8 @@ TABLE_OF_ROWS = b"lakebed.table"
 HOODIE = ".hoodie"
 # In the metadata of every commit that lakebed wrote.
 WRITER_ID = "lakebed.writer"
+BOOTSTRAP_INSTANT = "00000000000001"
+"""The instant of the commit that makes a table over files of another folder (`BOOTSTRAP_METADATA` of Hudi)."""
 
 
 def path_in(folder: str, name: str) -> str:
@@ -101,6 +103,12 @@ class BaseFile:
     def path(self) -> str:
         return path_in(self.partition, self.name)
 
+    @property
+    def is_skeleton(self) -> bool:
+        """Whether the file has the meta columns alone: the other columns of its rows are in a file outside of the
+        table, which the bootstrap index names."""
+        return self.instant == BOOTSTRAP_INSTANT
+
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
@@ -148,6 +156,11 @@ class FileSlice:
     def size(self) -> int:
         """Bytes of all its files."""
         return (self.base_file.size if self.base_file else 0) + sum(log.size for log in self.log_files)
+
+    @property
+    def is_base_file(self) -> bool:
+        """Whether a Parquet reader that opens the base file reads all that the slice holds."""
+        return self.base_file is not None and not self.log_files and not self.base_file.is_skeleton
 
     def without_logs(self) -> FileSlice:
         """The slice as its base file alone has it."""

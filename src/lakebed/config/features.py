@@ -145,12 +145,10 @@ FEATURES: tuple[Feature, ...] = (
         "use real Hudi",
     ),
     Feature(
-        "bootstrap",
+        "bootstrap (metadata only)",
         _is_set("hoodie.bootstrap.base.path"),
-        "no",
-        "no",
-        "was made by bootstrap: rows are spread over its own files and those of another table",
-        "use real Hudi, or copy it into a table of its own",
+        "yes",
+        "yes",
     ),
     Feature(
         "metadata table",

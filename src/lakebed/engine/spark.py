@@ -187,8 +187,8 @@ class SparkEngine:
             return self.spark.createDataFrame([], schema=ddl)
 
         native = can_open(self.spark, snapshot.storage.url()) and not shifts_times(self.spark, fields)
-        files = [s.base_file for s in slices if native and s.base_file is not None and not s.log_files]
-        others = [s for s in slices if not native or s.base_file is None or s.log_files]
+        files = [s.base_file for s in slices if native and s.base_file is not None and s.is_base_file]
+        others = [s for s in slices if not native or not s.is_base_file]
         parts: list[DataFrame] = []
         if files:
             stored = arrow_to_spark_ddl(pa.schema([f for f in fields if f.name != POSITION]))

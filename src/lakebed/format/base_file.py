@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,11 +14,13 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError
+from lakebed.format.bootstrap import SourceFile, source_file
 from lakebed.format.parquet_encodings import as_dictionaries
 from lakebed.format.parquet_footer import parse_footer, read_encoded, read_metadata
 from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.text import parse_json_object
+from lakebed.model import META_COLUMNS
 from lakebed.storage.base import from_os_error
 
 if TYPE_CHECKING:
@@ -38,6 +41,10 @@ _READ_BUFFER = 256 * 1024
 # Decoded size of a batch, about: wide rows come in fewer a batch.
 _BATCH_BYTES = 32 << 20
 _HINT = "Restore the file, or roll back the commit that wrote it."
+_SOURCE_HINT = (
+    "Restore the file as it was. A table that was made over files where they are (hoodie.bootstrap.base.path) needs them"
+    " unchanged until clustering or updates have written their rows to files of its own"
+)
 
 
 def base_file_footer(
@@ -61,7 +68,10 @@ def base_file_footer(
 @dataclass(frozen=True)
 class Footer:
     """The metadata of a base file. `schema` is its Arrow schema in file types, `row_groups` their number, `encoded`
-    the footer's bytes (none where they were not asked for)."""
+    the footer's bytes (none where they were not asked for).
+
+    Of a skeleton file `source` is the footer of its source file, whose columns `schema` has, too; all else is the
+    skeleton's."""
 
     path: str
     schema: pa.Schema
@@ -70,6 +80,7 @@ class Footer:
     row_groups: int
     metadata: Any
     encoded: bytes = field(default=b"", repr=False)
+    source: Footer | None = field(default=None, repr=False)
 
     @cached_property
     def avro_schema(self) -> dict[str, Any] | None:
@@ -97,6 +108,8 @@ class Footer:
 
         Texts, whole numbers, dates and booleans: others may be rounded or left out of statistics.
         """
+        if self.source is not None and column not in META_COLUMNS:
+            return self.source.constant(column)
         kind = self.schema.field(column).type if column in self.schema.names else pa.null()
         if not (pt.is_string(kind) or pt.is_integer(kind) or pt.is_date32(kind) or pt.is_boolean(kind)):
             return None
@@ -117,9 +130,17 @@ class Footer:
 
 
 def read_footer(storage: Storage, path: str, size: int | None = None, *, encoded: bool = False) -> Footer:
-    """Schema, key-values and counts of a base file, and where asked the footer's bytes; one or two small reads.
-    `CorruptFile` if it is no Parquet file."""
-    with naming_damage(path), storage.open_input(path, size) as source:
+    """Schema, key-values and counts of a base file, and where asked the footer's bytes; one or two small reads, as many
+    more for a skeleton file, whose source file is read, too. `CorruptFile` if it is no Parquet file."""
+    footer = _footer_at(storage, path, size, encoded=encoded, naming=naming_damage(path))
+    source = source_file(storage, path)
+    return footer if source is None else _joined_footer(footer, source)
+
+
+def _footer_at(
+    storage: Storage, path: str, size: int | None, *, encoded: bool, naming: AbstractContextManager[None]
+) -> Footer:
+    with naming, storage.open_input(path, size) as source:
         _check_size(source, size)
         data = read_encoded(source)
         metadata = parse_footer(data)
@@ -130,6 +151,20 @@ def read_footer(storage: Storage, path: str, size: int | None = None, *, encoded
         }
         found = _footer_of(pq.ParquetFile(source, **options), path)
         return replace(found, encoded=data) if encoded else found
+
+
+def _joined_footer(skeleton: Footer, source: SourceFile) -> Footer:
+    """The footer of a skeleton file together with its source file."""
+    naming = naming_source(source)
+    own = _footer_at(source.storage, source.path, source.size, encoded=False, naming=naming)
+    if own.rows != skeleton.rows:
+        raise _changed(source, f"has {own.rows} rows, and {skeleton.path}, which names it, has {skeleton.rows}")
+    columns = [f for f in own.schema if f.name not in META_COLUMNS]
+    known = {f.name for f in columns}
+    columns += [pa.field(name, pa.string()) for name in source.values if name not in known]
+    own_columns = [f for f in skeleton.schema if f.name in META_COLUMNS]
+    texts = {key: text for key, text in skeleton.key_values.items() if key != AVRO_SCHEMA_KEY}
+    return replace(skeleton, schema=pa.schema([*own_columns, *columns]), key_values=texts, source=own)
 
 
 def _footer_of(file: pq.ParquetFile, path: str) -> Footer:
@@ -169,26 +204,127 @@ def read_base_file(
     of the columns that are read are added to a `tally`. Raises `CorruptFile` for what is no
     Parquet file.
     """
-    with naming_damage(path), storage.open_input(path, size) as source:
-        _check_size(source, size)
-        metadata = read_metadata(source) if footer is None else footer.metadata
-        file = pq.ParquetFile(source, **_read_options(metadata, dictionary, page_checksums))
+    reading = _Reading(batch_rows, dictionary, page_checksums, tally)
+    source = source_file(storage, path)
+    if source is not None:
+        joined = footer or read_footer(storage, path, size)
+        yield from _read_joined(storage, joined, size, source, columns, row_groups, reading)
+        return
+    with naming_damage(path), storage.open_input(path, size) as opened:
+        _check_size(opened, size)
+        yield from reading.batches(opened, path, footer, columns, row_groups)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How the rows of files are read; the options of `read_base_file`."""
+
+    batch_rows: int
+    dictionary: Sequence[str]
+    page_checksums: bool
+    tally: ReadTally | None
+
+    def batches(
+        self,
+        opened: pa.NativeFile,
+        path: str,
+        footer: Footer | None,
+        columns: Sequence[str] | None,
+        row_groups: Sequence[int] | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of an open file, without those of its source file."""
+        metadata = read_metadata(opened) if footer is None else footer.metadata
+        file = pq.ParquetFile(opened, **_read_options(metadata, self.dictionary, self.page_checksums))
         footer = footer or _footer_of(file, path)
         known_names = frozenset(footer.schema.names)
         names = footer.schema.names if columns is None else [c for c in columns if c in known_names]
-        schema = pa.schema([_read_as(footer.schema.field(name), dictionary) for name in names])
-        chosen = range(footer.row_groups) if row_groups is None else row_groups
-        if tally is not None:
-            tally.add("opened")
-            tally.add("bytes", column_bytes(metadata, names, chosen))
-        for group in chosen:
+        schema = pa.schema([_read_as(footer.schema.field(name), self.dictionary) for name in names])
+        groups = range(footer.row_groups) if row_groups is None else row_groups
+        if self.tally is not None:
+            self.tally.add("opened")
+            self.tally.add("bytes", column_bytes(metadata, names, groups))
+        for group in groups:
             expected = footer.metadata.row_group(group)
-            rows, read = min(batch_rows, _rows_of_bytes(expected, _BATCH_BYTES)), 0
+            rows, read = min(self.batch_rows, _rows_of_bytes(expected, _BATCH_BYTES)), 0
             for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
                 read += batch.num_rows
                 yield _batch_as(batch, schema)
             if names:
                 check_rows(path, read, expected.num_rows)
+
+
+def _read_joined(
+    storage: Storage,
+    footer: Footer,
+    size: int | None,
+    source: SourceFile,
+    columns: Sequence[str] | None,
+    row_groups: Sequence[int] | None,
+    reading: _Reading,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a skeleton file: its columns and those of its source file side by side, and the values in the names
+    of the source file's folders."""
+    assert footer.source is not None
+    names = [name for name in columns or footer.schema.names if name in frozenset(footer.schema.names)]
+    schema = pa.schema([_read_as(footer.schema.field(name), reading.dictionary) for name in names])
+    in_source = frozenset(footer.source.schema.names)
+    own = [name for name in names if name in META_COLUMNS]
+    others = [name for name in names if name not in own and name in in_source]
+    groups = range(footer.row_groups) if row_groups is None else row_groups
+    skeleton = replace(footer, source=None)
+    with naming_damage(footer.path), storage.open_input(footer.path, size) as opened:
+        _check_size(opened, size)
+        rows = reading.batches(opened, footer.path, skeleton, own, groups)
+        if others:
+            rows = _side_by_side(rows, _source_rows(source, footer, others, groups, reading))
+        for batch in rows:
+            arrays: list[pa.Array] = []
+            for field_ in schema:
+                if field_.name in own or field_.name in others:
+                    arrays.append(batch.column(field_.name))
+                else:
+                    text = pa.scalar(source.values[field_.name], pa.string())
+                    arrays.append(pa.repeat(text, batch.num_rows).cast(field_.type))
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else batch.select([])
+
+
+def _source_rows(
+    source: SourceFile, footer: Footer, columns: Sequence[str], groups: Sequence[int], reading: _Reading
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a source file that stand beside these row groups of the skeleton file."""
+    assert footer.source is not None
+    starts = _starts_of_groups(footer)
+    parts = _starts_of_groups(footer.source)
+    with naming_source(source), source.storage.open_input(source.path, source.size) as opened:
+        for group in groups:
+            start, end = starts[group], starts[group + 1]
+            overlapping = [n for n in range(footer.source.row_groups) if parts[n] < end and parts[n + 1] > start]
+            at = parts[overlapping[0]] if overlapping else start
+            for batch in reading.batches(opened, source.url, footer.source, columns, overlapping):
+                first, last = max(start - at, 0), min(end - at, batch.num_rows)
+                at += batch.num_rows
+                if first < last:
+                    yield batch.slice(first, last - first)
+
+
+def _starts_of_groups(footer: Footer) -> list[int]:
+    """The number of the first row of each row group, and that of all rows."""
+    return list(accumulate((footer.metadata.row_group(n).num_rows for n in range(footer.row_groups)), initial=0))
+
+
+def _side_by_side(one: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The columns of both, row by row; they have as many rows."""
+    left = right = None
+    while True:
+        left = left if left is not None and left.num_rows else next(one, None)
+        right = right if right is not None and right.num_rows else next(other, None)
+        if left is None or right is None:
+            assert left is right, "a skeleton file and its source file have as many rows"
+            return
+        rows = min(left.num_rows, right.num_rows)
+        columns = [*left.slice(0, rows).columns, *right.slice(0, rows).columns]
+        yield pa.RecordBatch.from_arrays(columns, names=[*left.schema.names, *right.schema.names])
+        left, right = left.slice(rows), right.slice(rows)
 
 
 def _read_options(metadata: Any, dictionary: Sequence[str], page_checksums: bool) -> dict[str, Any]:
@@ -284,3 +420,24 @@ def naming_damage(path: str) -> Generator[None]:
             "commit that wrote it",
             context={"path": path},
         ) from error
+
+
+@contextmanager
+def naming_source(source: SourceFile) -> Generator[None]:
+    """As `naming_damage`, of a source file: also where it has another size than the table recorded."""
+    try:
+        with naming_parquet(source.url, _SOURCE_HINT, "source file"):
+            info = source.storage.head(source.path)
+            if info is not None and info.size != source.size:
+                raise _changed(source, f"has {info.size} bytes, and had {source.size} when the table was made")
+            yield
+    except FileNotFoundError as error:
+        raise _changed(source, "is missing") from error
+
+
+def _changed(source: SourceFile, how: str) -> CorruptFile:
+    return CorruptFile(
+        f"source file {source.url}, which holds rows of the table, {how}",
+        hint=_SOURCE_HINT,
+        context={"path": source.url},
+    )

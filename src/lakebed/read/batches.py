@@ -48,7 +48,7 @@ class RowReader:
     def read(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """The matching rows of the slice."""
         columns = self.stored or [RECORD_KEY]
-        schema = self.merged_schema if slices.is_merged(file_slice) else None
+        schema = self.merged_schema if slices.is_composed(file_slice) else None
         for batch in slices.read(
             file_slice, columns, schema=schema, names=self.names, page_checksums=self.page_checksums
         ):
@@ -73,7 +73,7 @@ class RowReader:
         self, slices: SliceReader, file_slice: FileSlice, keys: pa.Array, *, use_bloom: bool
     ) -> list[pa.RecordBatch]:
         """The matching rows that have one of the keys, which are in ascending order."""
-        schema = self.merged_schema if slices.is_merged(file_slice) else None
+        schema = self.merged_schema if slices.is_composed(file_slice) else None
         found = rows_of_keys(
             slices, file_slice, keys, self.stored, use_bloom=use_bloom, schema=schema, names=self.names
         )

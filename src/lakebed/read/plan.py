@@ -115,7 +115,10 @@ class ScanPlan:
         if self.predicate is not None:
             lines.append(f"  filter      {self.predicate}")
         lines.append(f"  columns     {', '.join(self.columns)}")
-        rewritten = [s for s in self.sets if not s.native and not any(one.log_files for one in s.slices)]
+        skeletons = sum(f.is_skeleton for f in kept)
+        if skeletons:
+            lines.append(f"  source files {count_text(skeletons, 'base file')} with the other columns in another folder")
+        rewritten = [s for s in self.sets if not s.native and all(one.is_base_file for one in s.slices)]
         if rewritten:
             lines.append(
                 f"  old schemas {sum(len(s.slices) for s in rewritten)} files in {len(rewritten)} sets are cast"
@@ -246,22 +249,22 @@ def _slice_sets(
     by_instant: dict[str, tuple[ColumnSource, ...]] = {}
     sets: dict[tuple[tuple[ColumnSource, ...], bool], list[FileSlice]] = {}
     for file_slice in slices:
-        if file_slice.log_files:
+        if not file_slice.is_base_file:
             sources = _merged_sources(snapshot, read_schema)
         else:
             # one commit writes with one schema
             known = by_instant.get(file_slice.instant)
             sources = known or _sources(snapshot, file_slice, read_schema, history)
             by_instant[file_slice.instant] = sources
-        sets.setdefault((sources, bool(file_slice.log_files)), []).append(file_slice)
+        sets.setdefault((sources, file_slice.is_base_file), []).append(file_slice)
     return tuple(
-        SliceSet(tuple(found), sources, not merged and all(_is_native(s, read_schema) for s in sources))
-        for (sources, merged), found in sets.items()
+        SliceSet(tuple(found), sources, is_file and all(_is_native(s, read_schema) for s in sources))
+        for (sources, is_file), found in sets.items()
     )
 
 
 def _merged_sources(snapshot: Snapshot, read_schema: pa.Schema) -> tuple[ColumnSource, ...]:
-    """Sources of slices with log files: the merge gives the table's own columns and types."""
+    """Sources of slices that are made of several files: their reader gives the table's own columns and types."""
     in_path = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
     return tuple(
         ColumnSource(f.name, None, None, from_path=True) if f.name in in_path else ColumnSource(f.name, f.name, f.type)

@@ -76,13 +76,13 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
         _warn(reason, slices.storage.spec)
         frame = _python_frame(plan, plan.sets, spark, slices, tuning=worker_tuning)
         return frame.alias(read_mark(slices.storage.spec.uri))
-    native = selected_slices(plan.sets, log_files=False)
+    native = selected_slices(plan.sets, by_spark=True)
     parts = [
         _native_frame(plan, part, spark, slices.storage, statistics=statistics)
         for alike in native
         for part, statistics in by_statistics(plan, alike)
     ]
-    merged = selected_slices(plan.sets, log_files=True)
+    merged = selected_slices(plan.sets, by_spark=False)
     if merged:
         parts.append(_python_frame(plan, merged, spark, slices, tuning=worker_tuning))
     frame = parts[0]
@@ -107,9 +107,10 @@ def _refuse_times(plan: ScanPlan, spark: SparkSession) -> None:
         )
 
 
-def selected_slices(sets: Sequence[SliceSet], *, log_files: bool) -> list[SliceSet]:
-    """The sets with those of their slices that have log files, or have none; empty ones left out."""
-    chosen = [replace(s, slices=tuple(one for one in s.slices if bool(one.log_files) == log_files)) for s in sets]
+def selected_slices(sets: Sequence[SliceSet], *, by_spark: bool) -> list[SliceSet]:
+    """The sets with those of their slices whose base file alone Spark can read, or with the others; empty ones left
+    out."""
+    chosen = [replace(s, slices=tuple(one for one in s.slices if one.is_base_file == by_spark)) for s in sets]
     return [s for s in chosen if s.slices]
 
 

@@ -174,8 +174,8 @@ class _Frame:
         order = self._order()
         layout = Layout(self.count, (*order, BUCKET) if order else (BUCKET,), self.buckets.about(self.count))
         through = through_storage(self.plan, self.spark, self.slices)
-        native = [] if through else selected_slices(self.plan.sets, log_files=False)
-        merged = list(self.plan.sets) if through else selected_slices(self.plan.sets, log_files=True)
+        native = [] if through else selected_slices(self.plan.sets, by_spark=True)
+        merged = list(self.plan.sets) if through else selected_slices(self.plan.sets, by_spark=False)
         if not merged and len(native) == 1 and native[0].native:
             return self._native(native[0], layout)
         parts = [self._native(alike, None) for alike in native]

@@ -147,7 +147,7 @@ def _from_row_groups(
     with naming_damage(base.path), reader.storage.open_input(base.path, base.size) as source:
         parquet = pq.ParquetFile(source, **_options(source, metadata))
         for number, keys in groups.items():
-            if metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
+            if base.is_skeleton or metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
                 untold = replace(reader, tally=None, history=None)
                 found = (_with_keys(batch, keys) for batch in untold.read(file_slice, columns, row_groups=[number]))
                 batches += [batch for batch in found if batch.num_rows]

@@ -78,6 +78,12 @@ class SliceReader:
         """Whether the rows of the slice are made of more than its base file."""
         return bool(file_slice.log_files) and self.config.table_type == "mor"
 
+    def is_composed(self, file_slice: FileSlice) -> bool:
+        """Whether the rows are made of several files: log files are merged, or the base file is a skeleton. They are
+        read in the table's types."""
+        base = file_slice.base_file
+        return self.is_merged(file_slice) or (base is not None and base.is_skeleton)
+
     def base_file(self, file_slice: FileSlice) -> BaseFile | None:
         """The base file that alone holds the slice's rows; None for a slice without rows.
 

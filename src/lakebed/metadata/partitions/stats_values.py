@@ -5,6 +5,7 @@ path, and which columns have them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.format.base_file import read_base_file, read_footer
+from lakebed.format.base_file import Footer, read_base_file, read_footer
 from lakebed.format.column_ranges import COUNTS, ColumnRanges, has_range
 from lakebed.format.data_block import open_data_block
 from lakebed.format.hashes import plain_strings
@@ -63,8 +64,8 @@ def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, p
     footer = read_footer(storage, path, size)
     stored = dict(leaf_paths(footer.schema))
     present = {column: kind for column, kind in kinds.items() if column in stored}
-    footer_ranges = ColumnRanges(footer.schema, list(present)).row(footer.metadata)
-    exact = leaves_out_bounds(path, footer.metadata.created_by)
+    footer_ranges = _footer_ranges(footer, present)
+    exact = leaves_out_bounds(path, (footer.source or footer).metadata.created_by)
     read = [
         column
         for column, kind in present.items()
@@ -76,12 +77,25 @@ def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, p
         tops = sorted({column if column in known_names else column.split(".")[0] for column in read})
         for batch in read_base_file(storage, path, size, tops):
             counted.see(batch)
+    counts = {name: footer_ranges for name in footer_ranges.schema.names}
     rows = {
-        c: counted.row(c, footer_ranges) if c in read else footer_ranges.column(c)
+        c: counted.row(c, counts.get(c)) if c in read else footer_ranges.column(c)
         for c in present
-        if c in footer_ranges.schema.names
+        if has_range(stored[c])
     }
     return pa.RecordBatch.from_arrays(list(rows.values()), names=list(rows))
+
+
+def _footer_ranges(footer: Footer, columns: Collection[str]) -> pa.RecordBatch:
+    """The ranges that the footer has of these columns; of a skeleton file also those of its source file's footer."""
+    parts = [footer] if footer.source is None else [replace(footer, source=None), footer.source]
+    found: dict[str, pa.Array] = {}
+    for part in parts:
+        stored = {part.metadata.schema.column(n).path for n in range(part.metadata.num_columns)}
+        own = [column for column in columns if column in stored and column not in found]
+        row = ColumnRanges(part.schema, own).row(part.metadata)
+        found |= dict(zip(row.schema.names, row.columns, strict=True))
+    return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
 
 
 def ranges_of_log(storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch | None:

@@ -1,0 +1,237 @@
+"""The bootstrap index of a table: which files outside of it hold the rows of its skeleton files.
+
+A skeleton file is a base file with the meta columns alone; the other columns of its rows are those of a source file, row
+by row. Two HFiles under `.hoodie/.aux/.bootstrap` name the source file of each skeleton: by partition path and by file
+id. They are written once, with the commit that makes the skeletons.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from lakebed.config.java_properties import read_properties
+from lakebed.errors import CorruptFile
+from lakebed.format.avro.encoder import read_avro_file, write_avro_file
+from lakebed.format.file_names import parse_base_file
+from lakebed.format.hfile.reader import HFileReader, open_hfile
+from lakebed.format.hfile.writer import write_hfile
+from lakebed.model import BOOTSTRAP_INSTANT, HOODIE
+from lakebed.storage.base import parse_uri
+from lakebed.storage.opening import open_storage
+
+if TYPE_CHECKING:
+    from lakebed.storage.base import Storage
+
+BASE_PATH = "hoodie.bootstrap.base.path"
+_FILE = f"00000000-0000-0000-0000-000000000000-0_1-0-1_{BOOTSTRAP_INSTANT}.hfile"
+BY_PARTITION = f"{HOODIE}/.aux/.bootstrap/.partitions/{_FILE}"
+BY_FILE_ID = f"{HOODIE}/.aux/.bootstrap/.fileids/{_FILE}"
+_INFO = b"INDEX_INFO"
+_PROPERTIES = f"{HOODIE}/hoodie.properties"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+# So many tables' indexes stay open.
+_OPEN_INDEXES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """The file that holds the rows of a skeleton file: `path` below the folder that `storage` opens, its size when the
+    table was made, and the values in the names of its folders (`day=2024-01-01`), None for null."""
+
+    storage: Storage
+    path: str
+    size: int
+    values: Mapping[str, str | None]
+
+    @property
+    def url(self) -> str:
+        return self.storage.url(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFile:
+    """A skeleton file and its source file, as they go into a new index. `folder` is that of the source file below the
+    base path, `modified` its time in epoch milliseconds."""
+
+    partition: str
+    file_id: str
+    folder: str
+    uri: str
+    size: int
+    modified: int
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Hudi's record of the source file."""
+        return {
+            "version": None,
+            "path": {"version": 1, "uri": self.uri},
+            "length": self.size,
+            "isDir": False,
+            "blockReplication": 1,
+            "blockSize": 32 << 20,
+            "modificationTime": self.modified,
+            "accessTime": self.modified,
+            "permission": None,
+            "owner": None,
+            "group": None,
+            "symlink": None,
+        }
+
+
+def source_file(storage: Storage, path: str) -> SourceFile | None:
+    """The source file of a skeleton file; None for a base file that holds all columns.
+
+    Raises `CorruptFile` where the bootstrap index is not there or does not name the file.
+    """
+    folder, _, name = path.rpartition("/")
+    file = parse_base_file(folder, name, 0)
+    return None if file is None or not file.is_skeleton else _index_of(storage).source(folder, file.file_id, path)
+
+
+def index_files(base_path: str, skeletons: Sequence[IndexedFile], *, hbase_keys: bool) -> dict[str, bytes]:
+    """The two files of a bootstrap index, by their paths in the table."""
+    partitions: dict[str, list[IndexedFile]] = {}
+    for one in skeletons:
+        partitions.setdefault(one.partition, []).append(one)
+    by_partition = {
+        f"part={partition}": {
+            "version": None,
+            "bootstrapPartitionPath": own[0].folder,
+            "partitionPath": partition,
+            "fileIdToBootstrapFile": {one.file_id: one.status for one in own},
+        }
+        for partition, own in partitions.items()
+    }
+    by_file = {
+        f"part={one.partition};fileid={one.file_id}": {
+            "version": None,
+            "bootstrapPartitionPath": one.folder,
+            "bootstrapFileStatus": one.status,
+            "partitionPath": one.partition,
+        }
+        for one in skeletons
+    }
+    made: dict[str, bytes] = {}
+    for path, schema, records in (
+        (BY_PARTITION, "HoodieBootstrapPartitionMetadata", by_partition),
+        (BY_FILE_ID, "HoodieBootstrapFilePartitionInfo", by_file),
+    ):
+        info = {
+            "version": None,
+            "bootstrapBasePath": base_path,
+            "createdTimestamp": int(time.time() * 1000),
+            "numKeys": len(records),
+        }
+        keys = sorted(records, key=str.encode)
+        made[path] = write_hfile(
+            pa.array(keys, pa.string()),
+            pa.array([write_avro_file(_schema(schema), records[key]) for key in keys], pa.binary()),
+            schema_json="",
+            codec="none",
+            hbase_keys=hbase_keys,
+            info={_INFO: write_avro_file(_schema("HoodieBootstrapIndexInfo"), info)},
+        )
+    return made
+
+
+class _BootstrapIndex:
+    """An open index: the source files of one partition path at a time, which stay in memory."""
+
+    def __init__(self, storage: Storage, base_path: str, hfile: HFileReader) -> None:
+        self._hfile = hfile
+        info = read_avro_file(hfile.info[_INFO], BY_PARTITION)
+        recorded = str(info["bootstrapBasePath"])
+        self._recorded = parse_uri(recorded).uri
+        self._sources = open_storage(base_path or recorded, storage.spec.options)
+        self._partitions: dict[str, Mapping[str, SourceFile]] = {}
+
+    def source(self, partition: str, file_id: str, path: str) -> SourceFile:
+        found = self._partitions.get(partition)
+        if found is None:
+            found = self._partitions[partition] = self._read(partition)
+        if file_id not in found:
+            raise CorruptFile(
+                f"the bootstrap index {BY_PARTITION} does not name the source file of {path}",
+                hint="Restore the index from a copy.",
+                context={"path": BY_PARTITION, "file": path},
+            )
+        return found[file_id]
+
+    def _read(self, partition: str) -> dict[str, SourceFile]:
+        values = self._hfile.lookup(pa.array([f"part={partition}"])).entries.values
+        if not len(values):
+            return {}
+        record = read_avro_file(values[0].as_py(), BY_PARTITION)
+        folders = folder_values(record["bootstrapPartitionPath"] or "")
+        return {
+            file_id: SourceFile(self._sources, self._below(status["path"]["uri"]), status["length"], folders)
+            for file_id, status in (record["fileIdToBootstrapFile"] or {}).items()
+        }
+
+    def _below(self, uri: str) -> str:
+        """The path of a source file below the base path."""
+        path = parse_uri(uri).uri
+        if not path.startswith(f"{self._recorded}/"):
+            raise CorruptFile(
+                f"the bootstrap index {BY_PARTITION} names {uri}, which is not below {self._recorded}",
+                hint="Restore the index from a copy.",
+                context={"path": BY_PARTITION, "file": uri},
+            )
+        return path[len(self._recorded) + 1 :]
+
+
+def folder_values(folder: str) -> dict[str, str | None]:
+    """The columns and values in the names of folders, None for Hive's word for null.
+
+    >>> folder_values("day=2024-01-01/town=S%C3%A3o"), folder_values("2024/01")
+    ({'day': '2024-01-01', 'town': 'São'}, {})
+    """
+    named = (part.partition("=") for part in folder.split("/"))
+    return {name: None if text == _NULL else unquote(text) for name, sign, text in named if sign}
+
+
+_indexes: dict[tuple[str, int, int], _BootstrapIndex] = {}
+_lock = Lock()
+
+
+def _index_of(storage: Storage) -> _BootstrapIndex:
+    """The open index of a table. It is opened again where the table's properties were written since: they name the
+    folder of the source files, and a table that was made again has others."""
+    properties = storage.head(_PROPERTIES)
+    key = (storage.url(), properties.size, properties.modified) if properties else (storage.url(), 0, 0)
+    with _lock:
+        found = _indexes.get(key)
+    if found is None:
+        base_path = read_properties(storage.read(_PROPERTIES).decode()).get(BASE_PATH, "") if properties else ""
+        try:
+            found = _BootstrapIndex(storage, base_path, open_hfile(storage.read(BY_PARTITION)))
+        except FileNotFoundError as error:
+            raise CorruptFile(
+                f"the bootstrap index {storage.url(BY_PARTITION)} is missing: no file names the sources of the "
+                "skeleton files",
+                hint="Restore it from a copy.",
+                context={"path": BY_PARTITION},
+            ) from error
+        with _lock:
+            while len(_indexes) >= _OPEN_INDEXES:
+                del _indexes[next(iter(_indexes))]
+            _indexes[key] = found
+    return found
+
+
+@cache
+def _schema(name: str) -> str:
+    """The schema of a record of the index, as Hudi's Java classes embed it."""
+    text = files("lakebed.format").joinpath(f"schemas/{name}.avsc").read_text("utf-8")
+    return json.dumps(json.loads(text), separators=(",", ":"))
