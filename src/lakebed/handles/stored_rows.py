@@ -111,7 +111,8 @@ class StoredRows:
         footer = self.footer
         many = any_size or footer.row_groups > 1 or footer.rows >= _WORTH_COPYING
         renamed = self.reader.renaming(self.base) is not None
-        copies = many and self.format.settings.copy_row_groups and not self.is_merged and not renamed
+        is_file = not self.is_merged and not self.base.is_skeleton
+        copies = many and self.format.settings.copy_row_groups and is_file and not renamed
         if not copies or not has_columns(footer, self.format.schema):
             yield None
             return
