@@ -15,18 +15,23 @@ from lakebed.api import create, drop, exists
 from lakebed.api import open as open_table
 from lakebed.concurrency.heartbeat import is_dead
 from lakebed.config.arguments import checks_arguments
+from lakebed.config.options import resolve_options
 from lakebed.engine.arrow_data import arrow_rows
 from lakebed.engine.base import GROUP
 from lakebed.engine.shuffle import Shuffle
 from lakebed.engine.spark_session import session_of
-from lakebed.errors import InvalidOption, InvalidRecord, LakebedError, UnsupportedFeature
+from lakebed.errors import InvalidOption, InvalidRecord, LakebedError
 from lakebed.format.hashes import java_hash
 from lakebed.inputs.base import TABLE_BYTES, RowSource
 from lakebed.inputs.files import DataFiles, FilesSource, Partitioning, data_of
+from lakebed.inputs.in_place import FilesInPlace, files_of_folder, files_of_table, refused
 from lakebed.inputs.other_tables import DeltaTable, IcebergTable, OtherTable
 from lakebed.model import COMMIT_ACTIONS, HOODIE, PARTITION_PATH, RECORD_KEY, Action, State
+from lakebed.operations.bootstrap import bootstrap
 from lakebed.operations.foreign_files import DELTA, ICEBERG, kind_of_folder
+from lakebed.operations.hudi_job import session_engine, write_context
 from lakebed.operations.result import WriteResult
+from lakebed.properties.file import load_table_config
 from lakebed.progress import display, progress
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -34,6 +39,7 @@ from lakebed.wording import count_text
 
 _log = logging.getLogger("lakebed")
 _HISTORY = (f"{HOODIE}/timeline/history", f"{HOODIE}/archived")
+_INDEXES_IN_PLACE = ("auto", "simple", "global_simple", "bloom", "global_bloom")
 _COMBINE = "hoodie.combine.before.insert"
 # So many rows of a partition path are compared at a time.
 _COMPARED_ROWS = 500_000
@@ -100,22 +106,88 @@ def convert(
     >>> t.count(), t.partitions
     (2, ('a', 'b'))
     """
-    if in_place:
-        raise UnsupportedFeature(
-            "no table is made of files where they are (Hudi's metadata-only bootstrap)",
-            hint="copy them: lakebed.convert(source, new_uri, key=...)",
-            context={"feature": "bootstrap"},
-        )
     if uri is None:
         raise InvalidOption(
-            "convert() copies the rows to a new table, and there is no uri for it",
-            hint="name it: lakebed.convert(source, new_uri, key=...)",
+            "convert() makes a new table, also with in_place=True, and there is no uri for it",
+            hint="name a folder outside of the source: lakebed.convert(source, new_uri, key=...)",
         )
     rows, partition_columns = _source_of(source, dict(source_options or {}))
+    if in_place:
+        with display():
+            return _convert_in_place(uri, rows, source_options, options, create_options)
     if partition_columns and not create_options.get("partition_by"):
         create_options["partition_by"] = list(partition_columns)
     with display():
         return _load(uri, rows, options, create_options, expected=rows.rows)
+
+
+def _convert_in_place(
+    uri: str,
+    rows: RowSource,
+    source_options: Mapping[str, str] | None,
+    options: Mapping[str, Any] | None,
+    create_options: dict[str, Any],
+) -> Table:
+    storage_options = create_options.get("storage_options")
+    if source_options and dict(source_options) != dict(storage_options or {}):
+        raise InvalidOption(
+            "with in_place=True the table reads the source files with its own storage options",
+            hint="give storage_options= with the same values as source_options=",
+        )
+    assert isinstance(rows, FilesSource | OtherTable)
+    files = files_of_folder(rows) if isinstance(rows, FilesSource) else files_of_table(rows)
+    storage = open_storage(uri, storage_options)
+    _check_apart(storage.url(), files.storage.url())
+    _remove_interrupted_load(uri, storage_options)
+    table = create(uri, files.rows.schema, **_options_in_place(files, create_options))
+    try:
+        context = write_context(storage, load_table_config(storage), session_engine(None), resolve_options(options))
+        result = bootstrap(context, files)
+        table = open_table(uri, spark=create_options.get("spark"), storage_options=storage_options)
+        _check_rows(table, result, files.rows.rows, combined=False)
+    except BaseException:
+        _drop_unless_used(table, None, uri, storage_options)
+        raise
+    table.loaded = result
+    return table
+
+
+def _check_apart(table: str, source: str) -> None:
+    """Raise `InvalidOption` where one of the folders is in the other."""
+    one, other = f"{table.rstrip('/')}/", f"{source.rstrip('/')}/"
+    if one.startswith(other) or other.startswith(one):
+        raise InvalidOption(
+            f"the table {table} and its source files {source} need folders of their own",
+            hint="name a folder outside of the source: lakebed.convert(source, new_uri, key=..., in_place=True)",
+            context={"uri": table, "source": source},
+        )
+
+
+def _options_in_place(files: FilesInPlace, create_options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the new table: its partition paths are the folders of the source files."""
+    options = dict(create_options)
+    given = options.get("partition_by")
+    named = [given] if isinstance(given, str) else list(given or ())
+    if named and named != list(files.partition_columns):
+        raise refused(f"folders name {list(files.partition_columns)}, and partition_by is {named}", "partitioning")
+    index = options.setdefault("index", "auto")
+    if index not in _INDEXES_IN_PLACE or options.get("indexes"):
+        raise InvalidOption(
+            "the rows stay in the files that they are in: an index that gives rows their files cannot be had",
+            hint=f"take one of {', '.join(_INDEXES_IN_PLACE)}; further ones come later: t.indexes.create(...)",
+            context={"index": str(index)},
+        )
+    style = {
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.datasource.write.partitionpath.urlencode": str(files.is_encoded).lower(),
+    }
+    options["index"] = "simple" if index == "auto" else index
+    options["partition_by"] = list(files.partition_columns) or None
+    options["properties"] = {
+        **(style if files.partition_columns else {}),
+        **(options.get("properties") or {}),
+    }
+    return options
 
 
 def _source_of(source: Any, options: dict[str, str]) -> tuple[RowSource, tuple[str, ...]]:
@@ -172,12 +244,19 @@ def _load(
             expected = rows.num_rows if isinstance(rows, pa.Table) else getattr(rows, "rows", None)
         _check_rows(table, result, expected, combined=str((options or {}).get(_COMBINE, "")).lower() == "true")
     except BaseException:
-        own = None if result is None else result.instant
-        if not any(i.is_completed and i.action in COMMIT_ACTIONS and i.time != own for i in table.timeline):
-            drop(uri, missing_ok=True, storage_options=storage_options)
+        _drop_unless_used(table, result, uri, storage_options)
         raise
     table.loaded = result
     return table
+
+
+def _drop_unless_used(
+    table: Table, result: WriteResult | None, uri: str, storage_options: Mapping[str, str] | None
+) -> None:
+    """Drop a table in which nothing was committed but by this call."""
+    own = None if result is None else result.instant
+    if not any(i.is_completed and i.action in COMMIT_ACTIONS and i.time != own for i in table.timeline):
+        drop(uri, missing_ok=True, storage_options=storage_options)
 
 
 def _remove_interrupted_load(uri: str, storage_options: Mapping[str, str] | None) -> None:

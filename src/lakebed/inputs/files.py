@@ -255,19 +255,32 @@ class FilesSource(RowSource):
         """The columns that folders name."""
         return tuple(next(iter(self._texts.values()), {}))
 
+    @property
+    def files(self) -> Sequence[DataFile]:
+        """The files, in the order of their paths."""
+        return self._files
+
+    def shape_of(self, file: DataFile) -> FileShape:
+        """The columns and the number of rows of one of the files."""
+        return self._shapes[file.path]
+
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        for file in self._files:
+            yield from self.batches_of(file, columns)
+
+    def batches_of(self, file: DataFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of one of the files, as `batches` gives those of all."""
         requested = self._schema.names if columns is None else [n for n in self._schema.names if n in set(columns)]
         stored = [name for name in requested if name in set(self._stored.names)]
         schema = pa.schema([self._schema.field(name) for name in requested])
-        for file in self._files:
-            constants = {name: values[file.path] for name, (_, values) in self._values.items() if name in requested}
-            rows = self._shapes[file.path].rows
-            if not stored and rows is not None:
-                sizes = (min(BATCH_ROWS, rows - start) for start in range(0, rows, BATCH_ROWS))
-                yield from (_assembled(None, size, schema, constants, file) for size in sizes)
-                continue
-            for batch in self._reader.batches(file, self._stored, stored):
-                yield _assembled(batch, batch.num_rows, schema, constants, file)
+        constants = {name: values[file.path] for name, (_, values) in self._values.items() if name in requested}
+        rows = self._shapes[file.path].rows
+        if not stored and rows is not None:
+            sizes = (min(BATCH_ROWS, rows - start) for start in range(0, rows, BATCH_ROWS))
+            yield from (_assembled(None, size, schema, constants, file) for size in sizes)
+            return
+        for batch in self._reader.batches(file, self._stored, stored):
+            yield _assembled(batch, batch.num_rows, schema, constants, file)
 
     def _partition_values(self, types: Mapping[str, pa.DataType]) -> dict[str, tuple[pa.DataType, dict[str, Any]]]:
         """The type of each column that folders name and no file has, and its value in each file."""

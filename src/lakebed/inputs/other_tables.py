@@ -9,15 +9,18 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.inputs.base import BATCH_ROWS, RowSource
-from lakebed.storage import open_storage
+from lakebed.storage import Storage, open_storage
+from lakebed.storage.base import parse_uri
 
 _INSTALL = "pip install 'lakebed[convert]'"
+COPY_HINT = "make a full copy: lakebed.convert(source, new_uri, key=...), without in_place"
 _VERSION = re.compile(r"v?(\d+)")
 
 
@@ -53,6 +56,12 @@ class OtherTable(RowSource):
             raise _unreadable(self._path, self.kind, error) from error
 
     @abstractmethod
+    def live_files(self) -> tuple[Storage, list[str]]:
+        """The table's folder, and the paths below it of the Parquet files whose rows are those of the table. Raises
+        `UnsupportedFeature` where rows of them are deleted."""
+        raise NotImplementedError
+
+    @abstractmethod
     def reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
         """The batches of these columns, as the package gives them."""
         raise NotImplementedError
@@ -75,9 +84,23 @@ class DeltaTable(OtherTable):
         counts = adds.column("num_records") if "num_records" in adds.column_names else None
         self._rows = None if counts is None or counts.null_count else int(pc.sum(counts).as_py() or 0)
         self._path = path
+        self._options = dict(options)
         if self._rows is not None and "deletionVectors" in (self._table.protocol().reader_features or ()):
             masks = pc.list_flatten(pa.table(self._table.deletion_vectors()).column("selection_vector"))
             self._rows -= len(masks) - int(pc.sum(masks).as_py() or 0)
+
+    def live_files(self) -> tuple[Storage, list[str]]:
+        features = self._table.protocol().reader_features or ()
+        if "deletionVectors" in features and len(pa.table(self._table.deletion_vectors())):
+            raise _rows_are_deleted(self._path, "deletion vectors")
+        if "columnMapping" in features or self._table.protocol().min_reader_version == 2:
+            raise UnsupportedFeature(
+                f"the columns of the Delta Lake table {self._path} may have other names in its files (column mapping)",
+                hint=COPY_HINT,
+                context={"path": self._path, "feature": "columnMapping"},
+            )
+        paths = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
+        return open_storage(self._path, self._options), [unquote(path) for path in paths]
 
     def reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
         return pa.RecordBatchReader.from_stream(self._table.scan(columns=names))
@@ -106,6 +129,24 @@ class IcebergTable(OtherTable):
         self.partition_columns = tuple(name for name, transform in spec if transform == "identity")
         others = [f"{transform}({name})" for name, transform in spec if transform not in ("identity", "void")]
         self.hidden_partitioning = tuple(others)
+        self._location, self._options = str(table.location()), dict(options)
+
+    def live_files(self) -> tuple[Storage, list[str]]:
+        storage = open_storage(self._location, self._options)
+        root = parse_uri(self._location).uri + "/"
+        paths: list[str] = []
+        for task in self._scan.plan_files():
+            if task.delete_files:
+                raise _rows_are_deleted(self._path, "delete files")
+            uri = parse_uri(task.file.file_path).uri
+            if not uri.startswith(root) or not uri.endswith(".parquet"):
+                raise UnsupportedFeature(
+                    f"the Iceberg table {self._path} has the file {uri}, which is no Parquet file below its folder",
+                    hint=COPY_HINT,
+                    context={"path": uri},
+                )
+            paths.append(uri[len(root) :])
+        return storage, paths
 
     def reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
         return self._scan.select(*names).to_arrow_batch_reader()
@@ -150,6 +191,14 @@ def _imported(module: str, kind: str) -> Any:
             hint=f"{_INSTALL}",
             context={"package": name},
         ) from error
+
+
+def _rows_are_deleted(path: str, how: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"files of the table {path} also hold deleted rows ({how})",
+        hint=COPY_HINT,
+        context={"path": path, "feature": how},
+    )
 
 
 def _unreadable(path: str, kind: str, error: Exception) -> UnsupportedFeature:

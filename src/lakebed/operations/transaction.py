@@ -435,10 +435,11 @@ class WriteTransaction(Transaction):
     _started: StartedAt | None = field(default=None, init=False)
     _may_be_shown: bool = field(default=False, init=False)
 
-    def request(self, body: bytes = b"") -> None:
-        """Take an instant, start the heartbeat, show the write as requested."""
+    def request(self, body: bytes = b"", *, instant: str = "") -> None:
+        """Take an instant (or the one of a commit that has no time), start the heartbeat, show the write as
+        requested."""
         self._refuse_other_index(self.timeline)
-        self.instant = self.clock.next(after=self.greatest_time())
+        self.instant = instant or self.clock.next(after=self.greatest_time())
         self._started = StartedAt.of(self.timeline)
         self.start_heartbeat()
         self.refuse_lost("begin")

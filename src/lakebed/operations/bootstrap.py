@@ -1,0 +1,167 @@
+"""Makes a table over Parquet files where they are: Hudi's metadata-only bootstrap.
+
+Each file gets a skeleton file in the table, with the meta columns of its rows, and the bootstrap index names both. One
+commit, at the instant that Hudi keeps for it, shows them. The files themselves are only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lakebed.engine.base import Task
+from lakebed.errors import InvalidRecord
+from lakebed.format.bootstrap import BASE_PATH, IndexedFile, index_files
+from lakebed.format.column_ranges import as_stream
+from lakebed.format.file_names import new_file_id
+from lakebed.handles.file_writer import FileFormat, FileWriter, write_partition_metadata
+from lakebed.inputs.file_formats import DataFile
+from lakebed.inputs.in_place import FilesInPlace, folder_of, refused
+from lakebed.metadata.partitions.column_stats import columns_with_stats
+from lakebed.metadata.partitions.stats_values import ranges_of_file
+from lakebed.model import BOOTSTRAP_INSTANT, Action, has_completion_times
+from lakebed.operations.context import TableSchema, WriteContext, file_format, incoming_schema, table_schema
+from lakebed.operations.result import WriteResult
+from lakebed.operations.transaction import WriteTransaction
+from lakebed.progress import progress
+from lakebed.properties.file import update_table_config
+from lakebed.properties.table_config import TableConfig
+from lakebed.schema.arrow import with_meta
+from lakebed.schema.avro import arrow_to_avro, avro_with_meta
+from lakebed.storage.parallel import parallel_map
+from lakebed.write_status import WriteStatus
+
+OPERATION = "BOOTSTRAP"
+_WRITERS = 4
+_INDEX_CLASS = "org.apache.hudi.common.bootstrap.index.hfile.HFileBootstrapIndex"
+
+
+@dataclass(frozen=True)
+class SkeletonWriter:
+    """Writes the skeleton files of a new table."""
+
+    context: WriteContext
+    files: FilesInPlace
+    format: FileFormat
+    columns: pa.Schema
+
+    def write(self, number: int, file: DataFile) -> tuple[WriteStatus, IndexedFile]:
+        """The skeleton of one file: its status, and its entry in the index."""
+        partition, task = folder_of(file), Task(number)
+        storage = self.context.storage
+        write_partition_metadata(storage, partition, BOOTSTRAP_INSTANT)
+        file_id = new_file_id(BOOTSTRAP_INSTANT, partition, number)
+        writer = FileWriter(
+            storage, self.format, BOOTSTRAP_INSTANT, partition, file_id, task, "CREATE", self.format.bloom()
+        )
+        fresh = self.format.fresh_meta(BOOTSTRAP_INSTANT, partition, task)
+        try:
+            for rows in self.files.rows.batches_of(file, self.columns.names):
+                keys = self._keys(rows.cast(self.columns), partition, file)
+                writer.write(fresh.with_meta(keys, _no_columns(len(keys))), new_keys=None)
+            status = writer.finish(writer.rows)
+        except BaseException:
+            writer.abort()
+            raise
+        url = self.files.storage.url(file.path)
+        entry = IndexedFile(partition, file_id, partition, url, file.size, self.files.modified[file.path])
+        return replace(status, rows_in=status.num_writes), entry
+
+    def _keys(self, rows: pa.RecordBatch, partition: str, file: DataFile) -> pa.Array:
+        """The record keys of rows of a file, whose partition path must be the file's folder."""
+        keys = self.context.keys.record_key.arrow(rows)
+        keys = keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys
+        if keys.null_count:
+            raise InvalidRecord(
+                f"{file.label} has {keys.null_count} rows without a key",
+                hint="name key columns that have a value in every row",
+                context={"path": file.label, "fields": list(self.context.config.key_fields)},
+            )
+        if self.context.keys.partition_fields and rows.num_rows:
+            path = self.context.keys.partition_path.arrow(rows.slice(0, 1))[0].as_py()
+            if path != partition:
+                raise refused(f"the folder of {file.label} would be the partition path {path!r}", "partitioning")
+        return keys.cast(pa.string())
+
+
+def _no_columns(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
+
+
+def bootstrap(context: WriteContext, files: FilesInPlace) -> WriteResult:
+    """Write the skeleton files and the bootstrap index of a table without commits, and commit them. Raises what the
+    rows of the files cannot be: without key, or in another partition path than their folder."""
+    config = context.config
+    action = Action.DELTACOMMIT if config.table_type == "mor" else Action.COMMIT
+    with WriteTransaction(context, action, OPERATION, planned_index=context.opened.index_settings) as tx:
+        with tx.begin():
+            tx.prepare_metadata()
+            tx.config = update_table_config(context.storage, _properties(config, files))
+            tx.request(instant=BOOTSTRAP_INSTANT)
+        tx.inflight()
+        schema = table_schema(context, tx.snapshot, incoming_schema(files.rows.schema))
+        writer = SkeletonWriter(context, files, _skeleton_format(context, tx, schema), _key_columns(context, schema))
+        source = files.rows.files
+        with progress("writing keys", len(source), "files") as advance:
+
+            def write(at: int) -> tuple[WriteStatus, IndexedFile]:
+                made = writer.write(at, source[at])
+                advance(1)
+                return made
+
+            written = parallel_map(write, range(len(source)), _WRITERS)
+        _write_index(context, files, [entry for _, entry in written])
+        statuses = _with_ranges(context, tx, schema, [status for status, _ in written])
+        done = tx.commit(statuses, schema.avro, {})
+    return WriteResult.of(tx.instant, done.completion_time or tx.instant, OPERATION.lower(), statuses)
+
+
+def _properties(config: TableConfig, files: FilesInPlace) -> dict[str, str]:
+    """What tells readers that rows of the table are in other files."""
+    old = not has_completion_times(config.version)
+    kind = {"hoodie.bootstrap.index.class": _INDEX_CLASS} if old else {"hoodie.bootstrap.index.type": "HFILE"}
+    return {BASE_PATH: files.storage.url(), **kind}
+
+
+def _key_columns(context: WriteContext, schema: TableSchema) -> pa.Schema:
+    """The columns from which keys and partition paths follow, in the table's types."""
+    needed = {name.split(".")[0] for name in (*context.keys.key_fields, *context.config.partition_fields)}
+    return pa.schema([pa.field(f.name, f.type) for f in schema.data if f.name in needed])
+
+
+def _skeleton_format(context: WriteContext, tx: WriteTransaction, schema: TableSchema) -> FileFormat:
+    """How skeleton files are written: the meta columns alone, in the order of their source files."""
+    nothing = pa.schema([])
+    return replace(
+        file_format(context, tx.snapshot, schema),
+        schema=with_meta(nothing),
+        avro_schema=avro_with_meta(arrow_to_avro(nothing, context.config.name)),
+        range_columns=(),
+        sort=False,
+        change_log=None,
+        plain_keys=(),
+    )
+
+
+def _write_index(context: WriteContext, files: FilesInPlace, entries: Sequence[IndexedFile]) -> None:
+    # releases before 1.0 look keys up with HBase's reader
+    old = not has_completion_times(context.config.version)
+    for path, data in index_files(files.storage.url(), entries, hbase_keys=old).items():
+        context.storage.write(path, data)
+
+
+def _with_ranges(
+    context: WriteContext, tx: WriteTransaction, schema: TableSchema, statuses: Sequence[WriteStatus]
+) -> list[WriteStatus]:
+    """The statuses with the ranges of the columns that the table keeps statistics of, by the source files' footers."""
+    kinds = columns_with_stats(context.storage, tx.snapshot.config, schema.data, context.file_settings)
+    if not kinds:
+        return list(statuses)
+
+    def ranged(status: WriteStatus) -> WriteStatus:
+        found = ranges_of_file(context.storage, status.path or "", status.file_size, kinds)
+        return replace(status, ranges=as_stream(found))
+
+    return parallel_map(ranged, statuses, _WRITERS)
