@@ -140,13 +140,14 @@ def _convert_in_place(
     _check_apart(storage.url(), files.storage.url())
     _remove_interrupted_load(uri, storage_options)
     table = create(uri, files.rows.schema, **_options_in_place(files, create_options))
+    result: WriteResult | None = None
     try:
         context = write_context(storage, load_table_config(storage), session_engine(None), resolve_options(options))
         result = bootstrap(context, files)
         table = open_table(uri, spark=create_options.get("spark"), storage_options=storage_options)
         _check_rows(table, result, files.rows.rows, combined=False)
     except BaseException:
-        _drop_unless_used(table, None, uri, storage_options)
+        _drop_unless_used(table, result, uri, storage_options)
         raise
     table.loaded = result
     return table

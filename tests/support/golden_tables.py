@@ -33,6 +33,8 @@ SUBSET = _TESTS / "golden"
 # The members of a packed table: its files, and what real Hudi read back with all else that is known of it.
 _TABLE, _MORE = "table/", "more/"
 _EXPECTED = "expected.parquet"
+_SOURCE = "source/"
+_BASE_PATH = "hoodie.bootstrap.base.path"
 _METADATA_PROPERTIES = ("hoodie.table.metadata.partitions", "hoodie.table.index.defs.path")
 
 
@@ -92,7 +94,31 @@ class GoldenTable:
             _extract(self.folder / f"{self.name}.zip", target)
         for path, millis in (self.more("mtimes.json") or {}).items():
             os.utime(target / path, ns=(millis * 10**6, millis * 10**6))
+        if self.is_bootstrapped:
+            self._unpack_source(target)
         return target
+
+    @property
+    def is_bootstrapped(self) -> bool:
+        """Whether rows of the table are in files of another folder, its source."""
+        return "source" in self.entry
+
+    def source_of(self, table: Path) -> Path:
+        """The source folder of an unpacked bootstrapped table."""
+        return table.with_name(f"{self.name}_source")
+
+    def _unpack_source(self, table: Path) -> None:
+        """The source files beside the table, whose properties name their folder. The bootstrap index, whose bytes stay
+        those of real Hudi, names the one where they were."""
+        source = self.source_of(table)
+        for member, data in _side_files(self.folder, self.name).items():
+            if member.startswith(_SOURCE):
+                path = source / member.removeprefix(_SOURCE)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        properties = table / ".hoodie" / "hoodie.properties"
+        lines = [line for line in properties.read_text().splitlines() if not line.startswith(_BASE_PATH)]
+        properties.write_text("\n".join([*lines, f"{_BASE_PATH}={source}"]) + "\n")
 
     def unpack_without_metadata_table(self, parent: Path) -> Path:
         """The same with its metadata table taken off, so that lakebed may write to it."""
@@ -184,8 +210,14 @@ def golden(name: str) -> GoldenTable:
 
 
 def golden_tables(where: Callable[[GoldenTable], bool] = lambda _: True) -> Sequence[GoldenTable]:
-    """All tables (that fulfil `where`), for `pytest.mark.parametrize(..., ids=str)`."""
-    return [table for table in _all() if where(table)]
+    """All tables (that fulfil `where`) but bootstrapped ones, for `pytest.mark.parametrize(..., ids=str)`."""
+    return [table for table in _all() if where(table) and not table.is_bootstrapped]
+
+
+def bootstrapped_tables() -> Sequence[GoldenTable]:
+    """The tables whose rows are partly in files of another folder; they are always those of `tests/golden`."""
+    entries = json.loads((SUBSET / "manifest.json").read_text(encoding="utf-8"))["tables"]
+    return [GoldenTable(entry["name"], entry, SUBSET) for entry in entries if "source" in entry]
 
 
 def golden_cow_tables() -> Sequence[GoldenTable]:

@@ -161,7 +161,7 @@ def _joined_footer(skeleton: Footer, source: SourceFile) -> Footer:
         raise _changed(source, f"has {own.rows} rows, and {skeleton.path}, which names it, has {skeleton.rows}")
     columns = [f for f in own.schema if f.name not in META_COLUMNS]
     known = {f.name for f in columns}
-    columns += [pa.field(name, pa.string()) for name in source.values if name not in known]
+    columns += [pa.field(name, value.type) for name, value in source.values.items() if name not in known]
     own_columns = [f for f in skeleton.schema if f.name in META_COLUMNS]
     texts = {key: text for key, text in skeleton.key_values.items() if key != AVRO_SCHEMA_KEY}
     return replace(skeleton, schema=pa.schema([*own_columns, *columns]), key_values=texts, source=own)
@@ -283,8 +283,7 @@ def _read_joined(
                 if field_.name in own or field_.name in others:
                     arrays.append(batch.column(field_.name))
                 else:
-                    text = pa.scalar(source.values[field_.name], pa.string())
-                    arrays.append(pa.repeat(text, batch.num_rows).cast(field_.type))
+                    arrays.append(pa.repeat(source.values[field_.name], batch.num_rows).cast(field_.type))
             yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else batch.select([])
 
 

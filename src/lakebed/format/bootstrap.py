@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,13 @@ import pyarrow as pa
 
 from lakebed.config.java_properties import read_properties
 from lakebed.errors import CorruptFile
-from lakebed.format.avro.encoder import read_avro_file, write_avro_file
+from lakebed.format.avro.encoder import is_avro_file, read_avro_file, write_avro_file
 from lakebed.format.file_names import parse_base_file
-from lakebed.format.hfile.reader import HFileReader, open_hfile
+from lakebed.format.hfile.reader import open_hfile
 from lakebed.format.hfile.writer import write_hfile
+from lakebed.format.sources import FileSource
 from lakebed.model import BOOTSTRAP_INSTANT, HOODIE
+from lakebed.schema.avro import avro_to_arrow
 from lakebed.storage.base import parse_uri
 from lakebed.storage.opening import open_storage
 
@@ -46,12 +48,12 @@ _OPEN_INDEXES = 16
 @dataclass(frozen=True, slots=True)
 class SourceFile:
     """The file that holds the rows of a skeleton file: `path` below the folder that `storage` opens, its size when the
-    table was made, and the values in the names of its folders (`day=2024-01-01`), None for null."""
+    table was made, and the values in the names of its folders (`day=2024-01-01`) in the table's types."""
 
     storage: Storage
     path: str
     size: int
-    values: Mapping[str, str | None]
+    values: Mapping[str, pa.Scalar]
 
     @property
     def url(self) -> str:
@@ -148,12 +150,21 @@ def index_files(base_path: str, skeletons: Sequence[IndexedFile], *, hbase_keys:
 class _BootstrapIndex:
     """An open index: the source files of one partition path at a time, which stay in memory."""
 
-    def __init__(self, storage: Storage, base_path: str, hfile: HFileReader) -> None:
-        self._hfile = hfile
+    def __init__(self, storage: Storage, properties: Mapping[str, str]) -> None:
+        index = storage.head(BY_PARTITION)
+        if index is None:
+            raise CorruptFile(
+                f"the bootstrap index {storage.url(BY_PARTITION)} is missing: no file names the sources of the skeleton"
+                " files",
+                hint="Restore it from a copy.",
+                context={"path": BY_PARTITION},
+            )
+        self._hfile = hfile = open_hfile(FileSource(storage, BY_PARTITION, index.size, index.modified))
+        self._storage, self._properties = storage, properties
         info = read_avro_file(hfile.info[_INFO], BY_PARTITION)
         recorded = str(info["bootstrapBasePath"])
         self._recorded = parse_uri(recorded).uri
-        self._sources = open_storage(base_path or recorded, storage.spec.options)
+        self._sources = open_storage(properties.get(BASE_PATH) or recorded, storage.spec.options)
         self._partitions: dict[str, Mapping[str, SourceFile]] = {}
 
     def source(self, partition: str, file_id: str, path: str) -> SourceFile:
@@ -173,11 +184,22 @@ class _BootstrapIndex:
         if not len(values):
             return {}
         record = read_avro_file(values[0].as_py(), BY_PARTITION)
-        folders = folder_values(record["bootstrapPartitionPath"] or "")
+        folders = self._values(record["bootstrapPartitionPath"] or "")
         return {
             file_id: SourceFile(self._sources, self._below(status["path"]["uri"]), status["length"], folders)
             for file_id, status in (record["fileIdToBootstrapFile"] or {}).items()
         }
+
+    def _values(self, folder: str) -> dict[str, pa.Scalar]:
+        texts = folder_texts(folder)
+        kinds = self._types if texts else {}
+        return {name: _value(text, kinds.get(name, pa.string()), folder) for name, text in texts.items()}
+
+    @cached_property
+    def _types(self) -> Mapping[str, pa.DataType]:
+        """The types of the table's columns when it was made, or at the oldest commit of its timeline."""
+        text = self._properties.get("hoodie.table.create.schema") or oldest_schema(self._storage, self._properties)
+        return {field.name: field.type for field in avro_to_arrow(text)} if text else {}
 
     def _below(self, uri: str) -> str:
         """The path of a source file below the base path."""
@@ -191,14 +213,39 @@ class _BootstrapIndex:
         return path[len(self._recorded) + 1 :]
 
 
-def folder_values(folder: str) -> dict[str, str | None]:
-    """The columns and values in the names of folders, None for Hive's word for null.
+def folder_texts(folder: str) -> dict[str, str | None]:
+    """The columns and texts in the names of folders, None for Hive's word for null.
 
-    >>> folder_values("day=2024-01-01/town=S%C3%A3o"), folder_values("2024/01")
+    >>> folder_texts("day=2024-01-01/town=S%C3%A3o"), folder_texts("2024/01")
     ({'day': '2024-01-01', 'town': 'São'}, {})
     """
     named = (part.partition("=") for part in folder.split("/"))
     return {name: None if text == _NULL else unquote(text) for name, sign, text in named if sign}
+
+
+def _value(text: str | None, kind: pa.DataType, folder: str) -> pa.Scalar:
+    try:
+        return pa.scalar(text, pa.string()).cast(kind)
+    except pa.ArrowException as error:
+        raise CorruptFile(
+            f"the bootstrap index {BY_PARTITION} names the source folder {folder}, and {text!r} is no {kind}",
+            hint="Restore the index from a copy.",
+            context={"path": BY_PARTITION, "folder": folder},
+        ) from error
+
+
+def oldest_schema(storage: Storage, properties: Mapping[str, str]) -> str:
+    """The Avro schema that the oldest commit on the timeline wrote; empty where none has one."""
+    is_old = properties.get("hoodie.timeline.layout.version") == "1"
+    folder = HOODIE if is_old else f"{HOODIE}/{properties.get('hoodie.timeline.path') or 'timeline'}"
+    for name in sorted(storage.list_names(folder)):
+        if name.endswith((".commit", ".deltacommit")):
+            data = storage.read(f"{folder}/{name}")
+            body = read_avro_file(data, name) if is_avro_file(data) else json.loads(data or b"{}")
+            text = (body.get("extraMetadata") or {}).get("schema")
+            if text:
+                return str(text)
+    return ""
 
 
 _indexes: dict[tuple[str, int, int], _BootstrapIndex] = {}
@@ -213,16 +260,8 @@ def _index_of(storage: Storage) -> _BootstrapIndex:
     with _lock:
         found = _indexes.get(key)
     if found is None:
-        base_path = read_properties(storage.read(_PROPERTIES).decode()).get(BASE_PATH, "") if properties else ""
-        try:
-            found = _BootstrapIndex(storage, base_path, open_hfile(storage.read(BY_PARTITION)))
-        except FileNotFoundError as error:
-            raise CorruptFile(
-                f"the bootstrap index {storage.url(BY_PARTITION)} is missing: no file names the sources of the "
-                "skeleton files",
-                hint="Restore it from a copy.",
-                context={"path": BY_PARTITION},
-            ) from error
+        texts = read_properties(storage.read(_PROPERTIES).decode()) if properties else {}
+        found = _BootstrapIndex(storage, texts)
         with _lock:
             while len(_indexes) >= _OPEN_INDEXES:
                 del _indexes[next(iter(_indexes))]

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.concurrency.conflicts import COMPACT_OPERATION
-from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
+from lakebed.format.bootstrap import BASE_PATH
 from lakebed.format.file_contents import row_batches
 from lakebed.handles.compact import SliceCompactor
 from lakebed.metadata.store.services import purge
@@ -68,6 +69,7 @@ class Erasure:
         rows that a savepoint holds, and what a delete raises; no row is deleted then."""
         started = time.monotonic()
         context = self.renew()
+        _refuse_source_files(context)
         keys, rows = self._select(context)
         reader, files = TraceReader(context.opened), table_files(context.opened)
         traces = reader.rows_of(keys, files)
@@ -230,6 +232,16 @@ class Erasure:
                 why = "it was written meanwhile, or no step writes it again", "Erase again."
             found.append(Remainder(path, *why))
         return found
+
+
+def _refuse_source_files(context: WriteContext) -> None:
+    source = context.config.properties.get(BASE_PATH)
+    if source:
+        raise UnsupportedFeature(
+            f"rows of table {context.config.name!r} are in source files below {source}, which are not written",
+            hint="erase them there, or make a full copy of the table (lakebed.load) and erase from that",
+            context={"feature": "erase", "path": source},
+        )
 
 
 def _groups(files: Iterable[TableFile]) -> set[FileGroupId]:

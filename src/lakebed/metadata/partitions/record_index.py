@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CorruptFile, IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.format.avro.columns import encode_binaries, encode_longs, encode_nullable, join_pieces
+from lakebed.format.bootstrap import BASE_PATH
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata.definitions import IndexDefinition, IndexName
 from lakebed.metadata.layout import GroupSizing, file_group
@@ -335,6 +336,13 @@ class RecordIndexKind(KeyIndexKind):
 
     def check_new(self, index: NewIndex) -> None:
         index.require_stored_keys("a record index")
+        if index.config.properties.get(BASE_PATH):
+            raise UnsupportedFeature(
+                f"a record index of table {index.config.name!r}, which was made over files of another folder: its first"
+                " commit has no time that the index could note",
+                hint="Keys are looked up by the simple or the bloom index; a full copy of the table can have one.",
+                context={"feature": "record index", "table": index.config.name},
+            )
         if index.name.partitioned and index.config.version < 9:
             raise UnsupportedFeature(
                 f"a record index for each partition path on a table of version {index.config.version}",
