@@ -24,22 +24,22 @@ from lakebed.errors import InvalidOption, InvalidRecord, LakebedError
 from lakebed.format.hashes import java_hash
 from lakebed.inputs.base import TABLE_BYTES, RowSource
 from lakebed.inputs.files import DataFiles, FilesSource, Partitioning, data_of
-from lakebed.inputs.in_place import FilesInPlace, files_of_folder, files_of_table, refused
 from lakebed.inputs.other_tables import DeltaTable, IcebergTable, OtherTable
+from lakebed.inputs.source_folder import SourceFolder, files_of_folder, files_of_table, refused
 from lakebed.model import COMMIT_ACTIONS, HOODIE, PARTITION_PATH, RECORD_KEY, Action, State
 from lakebed.operations.bootstrap import bootstrap
 from lakebed.operations.foreign_files import DELTA, ICEBERG, kind_of_folder
 from lakebed.operations.hudi_job import session_engine, write_context
 from lakebed.operations.result import WriteResult
-from lakebed.properties.file import load_table_config
 from lakebed.progress import display, progress
+from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.wording import count_text
 
 _log = logging.getLogger("lakebed")
 _HISTORY = (f"{HOODIE}/timeline/history", f"{HOODIE}/archived")
-_INDEXES_IN_PLACE = ("auto", "simple", "global_simple", "bloom", "global_bloom")
+_LOOKUP_INDEXES = ("auto", "simple", "global_simple", "bloom", "global_bloom")
 _COMBINE = "hoodie.combine.before.insert"
 # So many rows of a partition path are compared at a time.
 _COMPARED_ROWS = 500_000
@@ -114,14 +114,14 @@ def convert(
     rows, partition_columns = _source_of(source, dict(source_options or {}))
     if in_place:
         with display():
-            return _convert_in_place(uri, rows, source_options, options, create_options)
+            return _convert_over_files(uri, rows, source_options, options, create_options)
     if partition_columns and not create_options.get("partition_by"):
         create_options["partition_by"] = list(partition_columns)
     with display():
         return _load(uri, rows, options, create_options, expected=rows.rows)
 
 
-def _convert_in_place(
+def _convert_over_files(
     uri: str,
     rows: RowSource,
     source_options: Mapping[str, str] | None,
@@ -139,7 +139,7 @@ def _convert_in_place(
     storage = open_storage(uri, storage_options)
     _check_apart(storage.url(), files.storage.url())
     _remove_interrupted_load(uri, storage_options)
-    table = create(uri, files.rows.schema, **_options_in_place(files, create_options))
+    table = create(uri, files.rows.schema, **_options_over_files(files, create_options))
     result: WriteResult | None = None
     try:
         context = write_context(storage, load_table_config(storage), session_engine(None), resolve_options(options))
@@ -164,7 +164,7 @@ def _check_apart(table: str, source: str) -> None:
         )
 
 
-def _options_in_place(files: FilesInPlace, create_options: Mapping[str, Any]) -> dict[str, Any]:
+def _options_over_files(files: SourceFolder, create_options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the new table: its partition paths are the folders of the source files."""
     options = dict(create_options)
     given = options.get("partition_by")
@@ -172,10 +172,10 @@ def _options_in_place(files: FilesInPlace, create_options: Mapping[str, Any]) ->
     if named and named != list(files.partition_columns):
         raise refused(f"folders name {list(files.partition_columns)}, and partition_by is {named}", "partitioning")
     index = options.setdefault("index", "auto")
-    if index not in _INDEXES_IN_PLACE or options.get("indexes"):
+    if index not in _LOOKUP_INDEXES or options.get("indexes"):
         raise InvalidOption(
             "the rows stay in the files that they are in: an index that gives rows their files cannot be had",
-            hint=f"take one of {', '.join(_INDEXES_IN_PLACE)}; further ones come later: t.indexes.create(...)",
+            hint=f"take one of {', '.join(_LOOKUP_INDEXES)}; further ones come later: t.indexes.create(...)",
             context={"index": str(index)},
         )
     style = {

@@ -25,8 +25,9 @@ TABLES = bootstrapped_tables()
 NAMES = {table.name: table for table in TABLES}
 
 
-def converted(folder: Path, uri: Path, **options: Any) -> lakebed.Table:
-    return lakebed.convert(folder, str(uri), **{"key": "id", "ordering": "ts", "in_place": True, **options})
+def converted(folder: Path, uri: Path, **given: Any) -> lakebed.Table:
+    options: dict[str, Any] = {"key": "id", "ordering": "ts", **given}
+    return lakebed.convert(folder, str(uri), in_place=True, **options)
 
 
 def skeletons(table: lakebed.Table) -> int:
@@ -56,8 +57,8 @@ def test_lookups_filters_and_sql_give_the_rows_of_source_files(table: GoldenTabl
     assert_same_rows(opened.get([*keys, "nobody"]), of_keys)
     assert opened.exists([*keys, "nobody"]).to_pylist() == [*[True] * len(keys), False]
     assert_same_rows(opened.scan(filter="fare > 20 and rider is not null").to_arrow(), selected(rows, 20))
-    by_sql = lakebed.sql("select * from t where fare > 20 and rider is not null", {"t": opened}).to_arrow()
-    assert_same_rows(by_sql.select(data), selected(rows, 20))
+    by_sql: Any = lakebed.sql("select * from t where fare > 20 and rider is not null", {"t": opened})
+    assert_same_rows(by_sql.to_arrow().select(data), selected(rows, 20))
     assert_same_rows(opened.changes("000").to_arrow().select(data), rows)
     batches = list(opened.scan(columns=["day", "fare"]).to_batches())
     assert_same_rows(pa.Table.from_batches(batches), rows.select(["day", "fare"]))
@@ -113,7 +114,9 @@ def test_a_row_that_is_written_again_is_whole_also_in_its_partition_column(tmp_p
     assert skeletons(opened) == 3
     opened.update({"fare": "0.0"}, where="id = 'k011'")
     assert skeletons(opened) == 2
-    (name,) = [file for file in opened.files.to_arrow()["base_file"].to_pylist() if bootstrap.BOOTSTRAP_INSTANT not in file]
+    (name,) = [
+        file for file in opened.files.to_arrow()["base_file"].to_pylist() if bootstrap.BOOTSTRAP_INSTANT not in file
+    ]
     stored = pq.ParquetFile(path / name).read().to_pylist()
     assert [row["id"] for row in stored] == [f"k{n:03d}" for n in range(10, 20)]
     assert {row["day"] for row in stored} == {"x"}
@@ -123,7 +126,9 @@ def test_a_row_that_is_written_again_is_whole_also_in_its_partition_column(tmp_p
 # -- convert(in_place=True)
 
 
-@pytest.mark.parametrize(("kind", "version"), todays([("cow", 9), ("mor", 9), ("mor", 8), ("cow", 6), ("mor", 6)], 2, HISTORIES))
+@pytest.mark.parametrize(
+    ("kind", "version"), todays([("cow", 9), ("mor", 9), ("mor", 8), ("cow", 6), ("mor", 6)], 2, HISTORIES)
+)
 def test_a_hive_folder_becomes_a_table_with_its_rows(kind: str, version: int, tmp_path: Path) -> None:
     source = hive_folder(tmp_path / "source")
     before = digests(source)
@@ -172,7 +177,9 @@ def test_source_files_that_vanished_or_changed_are_named(tmp_path: Path) -> None
     victim = source / "part-1.parquet"
     data = victim.read_bytes()
     pq.write_table(rows_of(range(10, 21), "x"), victim)
-    with pytest.raises(CorruptFile, match=r"source file .*part-1\.parquet, which holds rows of the table, has \d+ bytes"):
+    with pytest.raises(
+        CorruptFile, match=r"source file .*part-1\.parquet, which holds rows of the table, has \d+ bytes"
+    ):
         lakebed.open(table.uri).scan().to_arrow()
     victim.unlink()
     with pytest.raises(CorruptFile, match=r"source file .*part-1\.parquet.* is missing"):

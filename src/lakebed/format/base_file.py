@@ -42,8 +42,8 @@ _READ_BUFFER = 256 * 1024
 _BATCH_BYTES = 32 << 20
 _HINT = "Restore the file, or roll back the commit that wrote it."
 _SOURCE_HINT = (
-    "Restore the file as it was. A table that was made over files where they are (hoodie.bootstrap.base.path) needs them"
-    " unchanged until clustering or updates have written their rows to files of its own"
+    "Restore the file as it was. A table that was made over files of another folder (hoodie.bootstrap.base.path) needs"
+    " them unchanged until clustering or updates have written their rows to files of its own"
 )
 
 
@@ -70,8 +70,9 @@ class Footer:
     """The metadata of a base file. `schema` is its Arrow schema in file types, `row_groups` their number, `encoded`
     the footer's bytes (none where they were not asked for).
 
-    Of a skeleton file `source` is the footer of its source file, whose columns `schema` has, too; all else is the
-    skeleton's."""
+    Of a skeleton file `source` is the footer of its `source_file`, whose columns `schema` has, too; all else is the
+    skeleton's.
+    """
 
     path: str
     schema: pa.Schema
@@ -81,6 +82,7 @@ class Footer:
     metadata: Any
     encoded: bytes = field(default=b"", repr=False)
     source: Footer | None = field(default=None, repr=False)
+    source_file: SourceFile | None = field(default=None, repr=False)
 
     @cached_property
     def avro_schema(self) -> dict[str, Any] | None:
@@ -164,7 +166,9 @@ def _joined_footer(skeleton: Footer, source: SourceFile) -> Footer:
     columns += [pa.field(name, value.type) for name, value in source.values.items() if name not in known]
     own_columns = [f for f in skeleton.schema if f.name in META_COLUMNS]
     texts = {key: text for key, text in skeleton.key_values.items() if key != AVRO_SCHEMA_KEY}
-    return replace(skeleton, schema=pa.schema([*own_columns, *columns]), key_values=texts, source=own)
+    return replace(
+        skeleton, schema=pa.schema([*own_columns, *columns]), key_values=texts, source=own, source_file=source
+    )
 
 
 def _footer_of(file: pq.ParquetFile, path: str) -> Footer:
@@ -205,10 +209,8 @@ def read_base_file(
     Parquet file.
     """
     reading = _Reading(batch_rows, dictionary, page_checksums, tally)
-    source = source_file(storage, path)
-    if source is not None:
-        joined = footer or read_footer(storage, path, size)
-        yield from _read_joined(storage, joined, size, source, columns, row_groups, reading)
+    if source_file(storage, path) is not None:
+        yield from _read_joined(storage, footer or read_footer(storage, path, size), size, columns, row_groups, reading)
         return
     with naming_damage(path), storage.open_input(path, size) as opened:
         _check_size(opened, size)
@@ -257,13 +259,14 @@ def _read_joined(
     storage: Storage,
     footer: Footer,
     size: int | None,
-    source: SourceFile,
     columns: Sequence[str] | None,
     row_groups: Sequence[int] | None,
     reading: _Reading,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a skeleton file: its columns and those of its source file side by side, and the values in the names
     of the source file's folders."""
+    source = footer.source_file
+    assert source is not None
     assert footer.source is not None
     names = [name for name in columns or footer.schema.names if name in frozenset(footer.schema.names)]
     schema = pa.schema([_read_as(footer.schema.field(name), reading.dictionary) for name in names])
@@ -276,7 +279,7 @@ def _read_joined(
         _check_size(opened, size)
         rows = reading.batches(opened, footer.path, skeleton, own, groups)
         if others:
-            rows = _side_by_side(rows, _source_rows(source, footer, others, groups, reading))
+            rows = _side_by_side(rows, _source_rows(footer, others, groups, reading))
         for batch in rows:
             arrays: list[pa.Array] = []
             for field_ in schema:
@@ -288,9 +291,11 @@ def _read_joined(
 
 
 def _source_rows(
-    source: SourceFile, footer: Footer, columns: Sequence[str], groups: Sequence[int], reading: _Reading
+    footer: Footer, columns: Sequence[str], groups: Sequence[int], reading: _Reading
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a source file that stand beside these row groups of the skeleton file."""
+    """The rows of the source file that belong to these row groups of the skeleton file."""
+    source = footer.source_file
+    assert source is not None
     assert footer.source is not None
     starts = _starts_of_groups(footer)
     parts = _starts_of_groups(footer.source)

@@ -1,8 +1,8 @@
 """The bootstrap index of a table: which files outside of it hold the rows of its skeleton files.
 
-A skeleton file is a base file with the meta columns alone; the other columns of its rows are those of a source file, row
-by row. Two HFiles under `.hoodie/.aux/.bootstrap` name the source file of each skeleton: by partition path and by file
-id. They are written once, with the commit that makes the skeletons.
+A skeleton file is a base file with the meta columns alone; the other columns of its rows are those of a source file,
+row by row. Two HFiles under `.hoodie/.aux/.bootstrap` name the source file of each skeleton: by partition path and by
+file id. They are written once, with the commit that makes the skeletons.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from lakebed.format.column_ranges import as_stream
 from lakebed.format.file_names import new_file_id
 from lakebed.handles.file_writer import FileFormat, FileWriter, write_partition_metadata
 from lakebed.inputs.file_formats import DataFile
-from lakebed.inputs.in_place import FilesInPlace, folder_of, refused
+from lakebed.inputs.source_folder import SourceFolder, folder_of, refused
 from lakebed.metadata.partitions.column_stats import columns_with_stats
 from lakebed.metadata.partitions.stats_values import ranges_of_file
 from lakebed.model import BOOTSTRAP_INSTANT, Action, has_completion_times
@@ -27,7 +27,6 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.transaction import WriteTransaction
 from lakebed.progress import progress
 from lakebed.properties.file import update_table_config
-from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.storage.parallel import parallel_map
@@ -40,10 +39,11 @@ _INDEX_CLASS = "org.apache.hudi.common.bootstrap.index.hfile.HFileBootstrapIndex
 
 @dataclass(frozen=True)
 class SkeletonWriter:
-    """Writes the skeleton files of a new table."""
+    """Writes the skeleton files of a new table. `columns` are those from which keys and partition paths follow, in the
+    table's types."""
 
     context: WriteContext
-    files: FilesInPlace
+    files: SourceFolder
     format: FileFormat
     columns: pa.Schema
 
@@ -60,7 +60,8 @@ class SkeletonWriter:
         try:
             for rows in self.files.rows.batches_of(file, self.columns.names):
                 keys = self._keys(rows.cast(self.columns), partition, file)
-                writer.write(fresh.with_meta(keys, _no_columns(len(keys))), new_keys=None)
+                no_columns = pa.RecordBatch.from_struct_array(pa.nulls(len(keys), pa.struct([])))
+                writer.write(fresh.with_meta(keys, no_columns), new_keys=None)
             status = writer.finish(writer.rows)
         except BaseException:
             writer.abort()
@@ -86,23 +87,24 @@ class SkeletonWriter:
         return keys.cast(pa.string())
 
 
-def _no_columns(rows: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
-
-
-def bootstrap(context: WriteContext, files: FilesInPlace) -> WriteResult:
+def bootstrap(context: WriteContext, files: SourceFolder) -> WriteResult:
     """Write the skeleton files and the bootstrap index of a table without commits, and commit them. Raises what the
     rows of the files cannot be: without key, or in another partition path than their folder."""
     config = context.config
     action = Action.DELTACOMMIT if config.table_type == "mor" else Action.COMMIT
+    old = not has_completion_times(config.version)
     with WriteTransaction(context, action, OPERATION, planned_index=context.opened.index_settings) as tx:
         with tx.begin():
             tx.prepare_metadata()
-            tx.config = update_table_config(context.storage, _properties(config, files))
+            # what tells readers that rows of the table are in other files
+            kind = {"hoodie.bootstrap.index.class": _INDEX_CLASS} if old else {"hoodie.bootstrap.index.type": "HFILE"}
+            tx.config = update_table_config(context.storage, {BASE_PATH: files.storage.url(), **kind})
             tx.request(instant=BOOTSTRAP_INSTANT)
         tx.inflight()
         schema = table_schema(context, tx.snapshot, incoming_schema(files.rows.schema))
-        writer = SkeletonWriter(context, files, _skeleton_format(context, tx, schema), _key_columns(context, schema))
+        needed = {name.split(".")[0] for name in (*context.keys.key_fields, *config.partition_fields)}
+        columns = pa.schema([pa.field(f.name, f.type) for f in schema.data if f.name in needed])
+        writer = SkeletonWriter(context, files, _skeleton_format(context, tx, schema), columns)
         source = files.rows.files
         with progress("writing keys", len(source), "files") as advance:
 
@@ -112,23 +114,12 @@ def bootstrap(context: WriteContext, files: FilesInPlace) -> WriteResult:
                 return made
 
             written = parallel_map(write, range(len(source)), _WRITERS)
-        _write_index(context, files, [entry for _, entry in written])
+        # releases before 1.0 look keys up with HBase's reader
+        for path, data in index_files(files.storage.url(), [entry for _, entry in written], hbase_keys=old).items():
+            context.storage.write(path, data)
         statuses = _with_ranges(context, tx, schema, [status for status, _ in written])
         done = tx.commit(statuses, schema.avro, {})
     return WriteResult.of(tx.instant, done.completion_time or tx.instant, OPERATION.lower(), statuses)
-
-
-def _properties(config: TableConfig, files: FilesInPlace) -> dict[str, str]:
-    """What tells readers that rows of the table are in other files."""
-    old = not has_completion_times(config.version)
-    kind = {"hoodie.bootstrap.index.class": _INDEX_CLASS} if old else {"hoodie.bootstrap.index.type": "HFILE"}
-    return {BASE_PATH: files.storage.url(), **kind}
-
-
-def _key_columns(context: WriteContext, schema: TableSchema) -> pa.Schema:
-    """The columns from which keys and partition paths follow, in the table's types."""
-    needed = {name.split(".")[0] for name in (*context.keys.key_fields, *context.config.partition_fields)}
-    return pa.schema([pa.field(f.name, f.type) for f in schema.data if f.name in needed])
 
 
 def _skeleton_format(context: WriteContext, tx: WriteTransaction, schema: TableSchema) -> FileFormat:
@@ -143,13 +134,6 @@ def _skeleton_format(context: WriteContext, tx: WriteTransaction, schema: TableS
         change_log=None,
         plain_keys=(),
     )
-
-
-def _write_index(context: WriteContext, files: FilesInPlace, entries: Sequence[IndexedFile]) -> None:
-    # releases before 1.0 look keys up with HBase's reader
-    old = not has_completion_times(context.config.version)
-    for path, data in index_files(files.storage.url(), entries, hbase_keys=old).items():
-        context.storage.write(path, data)
 
 
 def _with_ranges(

@@ -117,7 +117,9 @@ class ScanPlan:
         lines.append(f"  columns     {', '.join(self.columns)}")
         skeletons = sum(f.is_skeleton for f in kept)
         if skeletons:
-            lines.append(f"  source files {count_text(skeletons, 'base file')} with the other columns in another folder")
+            lines.append(
+                f"  source files {count_text(skeletons, 'base file')} with the other columns in another folder"
+            )
         rewritten = [s for s in self.sets if not s.native and all(one.is_base_file for one in s.slices)]
         if rewritten:
             lines.append(

@@ -77,7 +77,7 @@ def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, p
         tops = sorted({column if column in known_names else column.split(".")[0] for column in read})
         for batch in read_base_file(storage, path, size, tops):
             counted.see(batch)
-    counts = {name: footer_ranges for name in footer_ranges.schema.names}
+    counts = dict.fromkeys(footer_ranges.schema.names, footer_ranges)
     rows = {
         c: counted.row(c, counts.get(c)) if c in read else footer_ranges.column(c)
         for c in present

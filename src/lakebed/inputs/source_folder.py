@@ -21,9 +21,8 @@ from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 
 
-
 @dataclass(frozen=True)
-class FilesInPlace:
+class SourceFolder:
     """The files below the folder `storage`; `modified` are their times in epoch milliseconds, by path."""
 
     storage: Storage
@@ -46,7 +45,7 @@ def folder_of(file: DataFile) -> str:
     return file.path.rpartition("/")[0]
 
 
-def files_of_folder(rows: FilesSource) -> FilesInPlace:
+def files_of_folder(rows: FilesSource) -> SourceFolder:
     """The files of a folder that is no table. Raises `UnsupportedFeature` with the reason where they cannot stay."""
     if any(file.path.rpartition(".")[2] != "parquet" for file in rows.files):
         raise refused(f"{rows.files[0].label} is no Parquet file", "files")
@@ -54,7 +53,7 @@ def files_of_folder(rows: FilesSource) -> FilesInPlace:
     return _checked(storage, rows, rows.schema)
 
 
-def files_of_table(table: OtherTable) -> FilesInPlace:
+def files_of_table(table: OtherTable) -> SourceFolder:
     """The live files of a Delta Lake or Iceberg table. Raises `UnsupportedFeature` with the reason where its rows are
     not those of the files, or folders do not name its partition values."""
     if table.hidden_partitioning:
@@ -95,7 +94,7 @@ def refused(why: str, feature: str) -> UnsupportedFeature:
     )
 
 
-def _checked(storage: Storage, rows: FilesSource, columns: pa.Schema) -> FilesInPlace:
+def _checked(storage: Storage, rows: FilesSource, columns: pa.Schema) -> SourceFolder:
     """The files, where each has the columns of the table in types that Hudi's readers read as the table's."""
     if set(rows.schema.names) != set(columns.names):
         differing = sorted(set(rows.schema.names) ^ set(columns.names))
@@ -104,7 +103,7 @@ def _checked(storage: Storage, rows: FilesSource, columns: pa.Schema) -> FilesIn
     for file in rows.files:
         for column in rows.shape_of(file).schema:
             kind = kinds[column.name]
-            if not _is_read_alike(column.type):
+            if not _is_readable_by_spark(column.type):
                 raise refused(f"column {column.name} of {file.label} is of type {column.type}", "types")
             if normal_type(column.type, column.name) != normal_type(kind, column.name):
                 raise refused(
@@ -119,7 +118,7 @@ def _checked(storage: Storage, rows: FilesSource, columns: pa.Schema) -> FilesIn
     if both:  # the values of the files need not be those of the folders
         raise refused(f"both files and folders have the columns {', '.join(both)}", "partitioning")
     modified = {info.path: info.modified for info in storage.list("")}
-    return FilesInPlace(storage, rows, {file.path: modified.get(file.path, 0) for file in rows.files})
+    return SourceFolder(storage, rows, {file.path: modified.get(file.path, 0) for file in rows.files})
 
 
 def _common_root(paths: Sequence[str]) -> str:
@@ -133,19 +132,18 @@ def _common_root(paths: Sequence[str]) -> str:
     return "/".join(root)
 
 
-def _is_read_alike(kind: pa.DataType) -> bool:
+def _is_readable_by_spark(kind: pa.DataType) -> bool:
     """Whether Spark's Parquet reader, by which Hudi reads the files, has the type as lakebed has it."""
     if pt.is_dictionary(kind):
-        return _is_read_alike(kind.value_type)
+        return _is_readable_by_spark(kind.value_type)
     if pt.is_list(kind) or pt.is_large_list(kind):
-        return _is_read_alike(kind.value_type)
+        return _is_readable_by_spark(kind.value_type)
     if pt.is_map(kind):
-        return _is_read_alike(kind.key_type) and _is_read_alike(kind.item_type)
+        return _is_readable_by_spark(kind.key_type) and _is_readable_by_spark(kind.item_type)
     if pt.is_struct(kind):
-        return all(_is_read_alike(field.type) for field in kind)
+        return all(_is_readable_by_spark(field.type) for field in kind)
     if pt.is_timestamp(kind):
         return kind.unit in ("us", "ms")
     texts = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind)
     numbers = pt.is_signed_integer(kind) or pt.is_float32(kind) or pt.is_float64(kind) or pt.is_decimal128(kind)
     return texts or numbers or pt.is_boolean(kind) or pt.is_date32(kind)
-
