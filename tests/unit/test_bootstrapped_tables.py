@@ -246,3 +246,77 @@ def test_options_that_need_rows_of_their_own_are_refused(tmp_path: Path) -> None
         table.indexes.create("record_index")
     with pytest.raises(UnsupportedFeature, match="source files"):
         table.erase(["k001"])
+
+
+# -- Delta Lake and Iceberg
+
+
+def delta(path: Path, rows: pa.Table, **options: Any) -> Any:
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(str(path), rows, **options)
+    return deltalake.DeltaTable(str(path))
+
+
+def test_a_delta_table_stays_where_it_is(tmp_path: Path) -> None:
+    first = pa.concat_tables([rows_of(range(4), "a"), rows_of(range(4, 7), "c")])
+    delta(tmp_path / "source", first, partition_by=["day"])
+    source = delta(tmp_path / "source", rows_of([7], "a"), partition_by=["day"], mode="append")
+    source.delete("id = 'k002'")  # writes the file again: its older version is no file of the table
+    before = digests(tmp_path / "source")
+    table = converted(tmp_path / "source", tmp_path / "table")
+    expected = {row["id"]: row for row in [*first.to_pylist(), *rows_of([7], "a").to_pylist()]}
+    del expected["k002"]
+    assert rows_by_key(table) == expected
+    assert table.partitions == ("day=a", "day=c")
+    table.upsert(rows_of([1], "a", 50))
+    assert rows_by_key(table) == {**expected, "k001": rows_of([1], "a", 50).to_pylist()[0]}
+    assert digests(tmp_path / "source") == before
+    delta(tmp_path / "source", rows_of([8], "c d"), partition_by=["day"], mode="append")
+    with pytest.raises(UnsupportedFeature, match=r"folder of .*c%20d.* would be the partition path 'day=c d'"):
+        converted(tmp_path / "source", tmp_path / "more")
+
+
+def test_a_delta_table_whose_older_files_lack_a_column_is_refused(tmp_path: Path) -> None:
+    delta(tmp_path / "source", pa.table({"id": ["a"], "ts": [1]}))
+    delta(tmp_path / "source", pa.table({"id": ["b"], "ts": [1], "more": ["x"]}), mode="append", schema_mode="merge")
+    with pytest.raises(UnsupportedFeature, match="different columns") as caught:
+        converted(tmp_path / "source", tmp_path / "table")
+    assert "full copy" in caught.value.hint
+    assert lakebed.convert(str(tmp_path / "source"), str(tmp_path / "copy"), key="id").count() == 2
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Any:
+    module = pytest.importorskip("pyiceberg.catalog.sql")
+    made = module.SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/warehouse")
+    made.create_namespace("n")
+    yield made
+    made.close()
+
+
+def test_an_iceberg_table_stays_where_it_is_unless_its_rows_are_not_those_of_files(
+    catalog: Any, tmp_path: Path
+) -> None:
+    rows = rows_of(range(5))
+    source = catalog.create_table("n.t", rows.schema)
+    source.append(rows)
+    source.append(rows_of([9]))
+    table = converted(source, tmp_path / "table")
+    assert rows_by_key(table) == {row["id"]: row for row in [*rows.to_pylist(), *rows_of([9]).to_pylist()]}
+    assert table.partitions == ("",)
+    with source.update_schema() as update:
+        update.rename_column("rider", "driver")
+    with pytest.raises(UnsupportedFeature, match="differ in the columns driver, rider"):
+        converted(catalog.load_table("n.t"), tmp_path / "renamed")
+
+
+def test_an_iceberg_table_with_folders_by_an_identity_column_keeps_its_partition_paths(
+    catalog: Any, tmp_path: Path
+) -> None:
+    rows = rows_of(range(6), "a")
+    source = catalog.create_table("n.p", rows.schema)
+    with source.update_spec() as update:
+        update.add_identity("day")
+    source.append(rows)
+    with pytest.raises(UnsupportedFeature, match="both files and folders have the columns day"):
+        converted(catalog.load_table("n.p"), tmp_path / "table")

@@ -180,8 +180,6 @@ def test_moments_of_old_parquet_files_are_moments(tmp_path: Path) -> None:
 
 def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
     pq.write_table(ROWS, tmp_path / "a.parquet")
-    with pytest.raises(UnsupportedFeature, match="files where they are"):
-        lakebed.convert(str(tmp_path), in_place=True, key="id")
     with pytest.raises(InvalidOption, match="there is no uri"):
         lakebed.convert(str(tmp_path), key="id")
     with pytest.raises(InvalidOption, match="not Table"):

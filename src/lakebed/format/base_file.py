@@ -21,6 +21,7 @@ from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, Base
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.text import parse_json_object
 from lakebed.model import META_COLUMNS
+from lakebed.schema.arrow import plain_type
 from lakebed.storage.base import from_os_error
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ def _joined_footer(skeleton: Footer, source: SourceFile) -> Footer:
     own = _footer_at(source.storage, source.path, source.size, encoded=False, naming=naming)
     if own.rows != skeleton.rows:
         raise _changed(source, f"has {own.rows} rows, and {skeleton.path}, which names it, has {skeleton.rows}")
-    columns = [f for f in own.schema if f.name not in META_COLUMNS]
+    plain = pa.schema([f.with_type(plain_type(f.type)) for f in own.schema])
+    own = replace(own, schema=plain)
+    columns = [f for f in plain if f.name not in META_COLUMNS]
     known = {f.name for f in columns}
     columns += [pa.field(name, value.type) for name, value in source.values.items() if name not in known]
     own_columns = [f for f in skeleton.schema if f.name in META_COLUMNS]

@@ -5,18 +5,18 @@ that every reader of the table reads alike. What is not so is refused by name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.errors import LakebedError, UnsupportedFeature
-from lakebed.inputs.file_formats import DataFile, ParquetFormat
+from lakebed.inputs.file_formats import DataFile, FileShape, ParquetFormat
 from lakebed.inputs.files import FilesSource
 from lakebed.inputs.other_tables import COPY_HINT, OtherTable
 from lakebed.inputs.partition_columns import check_same_names, texts_of
-from lakebed.schema.arrow import normal_type
+from lakebed.schema.arrow import normal_type, plain_type
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 
@@ -38,6 +38,14 @@ class SourceFolder:
     def is_encoded(self) -> bool:
         """Whether the names of folders have characters that stand for others (`%3A`)."""
         return any(unquote(folder_of(file)) != folder_of(file) for file in self.rows.files)
+
+
+class _PlainParquet(ParquetFormat):
+    """Parquet files whose columns have plain types, whatever layout in memory their writers had."""
+
+    def shape(self, file: DataFile) -> FileShape:
+        found = super().shape(file)
+        return replace(found, schema=pa.schema([f.with_type(plain_type(f.type)) for f in found.schema]))
 
 
 def folder_of(file: DataFile) -> str:
@@ -73,7 +81,7 @@ def files_of_table(table: OtherTable) -> SourceFolder:
     types = {column.name: column.type for column in table.schema}
     try:
         check_same_names(texts)
-        rows = FilesSource(files, texts, ParquetFormat(), types)
+        rows = FilesSource(files, texts, _PlainParquet(), types)
     except LakebedError as error:
         raise refused(error.message, "columns") from error
     if set(rows.folder_columns) != set(table.partition_columns):
@@ -103,9 +111,9 @@ def _checked(storage: Storage, rows: FilesSource, columns: pa.Schema) -> SourceF
     for file in rows.files:
         for column in rows.shape_of(file).schema:
             kind = kinds[column.name]
-            if not _is_readable_by_spark(column.type):
+            if not _is_readable_by_spark(plain_type(column.type)):
                 raise refused(f"column {column.name} of {file.label} is of type {column.type}", "types")
-            if normal_type(column.type, column.name) != normal_type(kind, column.name):
+            if normal_type(plain_type(column.type), column.name) != normal_type(plain_type(kind), column.name):
                 raise refused(
                     f"column {column.name} is {column.type} in {file.label} and {kind} in other files", "types"
                 )
@@ -134,9 +142,7 @@ def _common_root(paths: Sequence[str]) -> str:
 
 def _is_readable_by_spark(kind: pa.DataType) -> bool:
     """Whether Spark's Parquet reader, by which Hudi reads the files, has the type as lakebed has it."""
-    if pt.is_dictionary(kind):
-        return _is_readable_by_spark(kind.value_type)
-    if pt.is_list(kind) or pt.is_large_list(kind):
+    if pt.is_list(kind):
         return _is_readable_by_spark(kind.value_type)
     if pt.is_map(kind):
         return _is_readable_by_spark(kind.key_type) and _is_readable_by_spark(kind.item_type)
@@ -144,6 +150,6 @@ def _is_readable_by_spark(kind: pa.DataType) -> bool:
         return all(_is_readable_by_spark(field.type) for field in kind)
     if pt.is_timestamp(kind):
         return kind.unit in ("us", "ms")
-    texts = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind)
+    texts = pt.is_string(kind) or pt.is_binary(kind)
     numbers = pt.is_signed_integer(kind) or pt.is_float32(kind) or pt.is_float64(kind) or pt.is_decimal128(kind)
     return texts or numbers or pt.is_boolean(kind) or pt.is_date32(kind)

@@ -89,6 +89,28 @@ def normalise(schema: pa.Schema) -> pa.Schema:
 _EXTENSIONS = frozenset(("arrow.uuid", "arrow.json", "arrow.bool8", "arrow.fixed_shape_tensor"))
 
 
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type without what only Arrow's memory layout differs in: views, large offsets and dictionaries, which a
+    Parquet file names and does not hold.
+
+    >>> plain_type(pa.list_(pa.string_view())), plain_type(pa.dictionary(pa.int8(), pa.large_string()))
+    (ListType(list<item: string>), DataType(string))
+    """
+    if pt.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if pt.is_large_string(kind) or pt.is_string_view(kind):
+        return pa.string()
+    if pt.is_large_binary(kind) or pt.is_binary_view(kind):
+        return pa.binary()
+    if pt.is_struct(kind):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+    if pt.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+    if pt.is_list(kind) or pt.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
+    return kind
+
+
 def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
     """The stored type for one type; see `normalise`. `column` is the dotted path that errors name."""
     if kind in _STORED_TYPES:

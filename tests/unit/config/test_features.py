@@ -23,7 +23,7 @@ WITH = [
     ("another table version", {"hoodie.table.version": "5"}, NONE),
     ("foreign table format", {"hoodie.table.format": "iceberg"}, NONE),
     ("base files other than Parquet", {"hoodie.table.base.file.format": "ORC"}, NONE),
-    ("bootstrap", {"hoodie.bootstrap.base.path": "s3://old"}, NONE),
+    ("bootstrap (metadata only)", {"hoodie.bootstrap.base.path": "s3://old"}, NONE),
     ("metadata table", {"hoodie.table.metadata.partitions": "files"}, NONE),
     ("change logging (CDC)", {"hoodie.table.cdc.enabled": "true"}, NONE),
     ("schema history (schema on read)", {}, TableFacts.from_paths([".hoodie/.schema/1_2.schemacommit"])),

@@ -149,8 +149,8 @@ def test_a_snapshot_merges_log_files_and_a_read_optimized_query_leaves_them_away
 
 
 def test_a_table_that_cannot_be_read_right_is_refused_by_name(tmp_path: Path) -> None:
-    snapshot, _ = opened(tmp_path, "v9_cow_simple", hoodie__bootstrap__base__path="/elsewhere")
-    with pytest.raises(UnsupportedFeature, match="bootstrap"):
+    snapshot, _ = opened(tmp_path, "v9_cow_simple", hoodie__table__format="iceberg")
+    with pytest.raises(UnsupportedFeature, match="foreign table format"):
         Scan(snapshot).to_arrow()
 
 
