@@ -85,7 +85,8 @@ def convert(
     options: Mapping[str, Any] | None = None,
     **create_options: Any,
 ) -> Table:
-    """Copy a Delta Lake or Iceberg table, or a folder of data files, into a new table, and return that.
+    """Make a new table of a Delta Lake or Iceberg table, or of a folder of data files, and return it: a copy, or with
+    `in_place` a table at `uri` over the Parquet files where they are, which the table then needs unchanged.
 
     `source` is a path or URL, or a table that `pyiceberg` opened. The copy has the rows that the source holds now, in
     its columns, and its partition columns unless `partition_by` names others. It is written in batches; then rows are
@@ -96,8 +97,9 @@ def convert(
     The source is only read. Its history is not taken over. Delta and Iceberg tables need
     `pip install 'lakebed[convert]'`.
 
-    Raises `UnsupportedFeature` for a table that these packages cannot read and for `in_place=True` (no table is made of
-    files where they are), and what `load` raises. After an error there is no new table.
+    Raises `UnsupportedFeature` for a table that these packages cannot read, and for files that cannot stay where they
+    are: with other columns or types, deleted rows, or partition values that are not the names of their folders. It also
+    raises what `load` raises. After an error there is no new table.
 
     >>> import lakebed, pyarrow as pa, pyarrow.parquet, tempfile
     >>> folder = tempfile.mkdtemp()

@@ -400,7 +400,7 @@ _OTHERS = {
     "show_archived_commits": "t.timeline has the active timeline",
     "show_commit_files": "lakebed_files('t') has the files",
     "show_commits_metadata": "show_commits has the totals of each commit",
-    "run_bootstrap": "lakebed.convert(source, uri, key=...) copies data files",
+    "run_bootstrap": "lakebed.convert(source, uri, key=..., in_place=True) makes a table over data files",
     "hdfs_parquet_import": "lakebed.load(uri, 'files', key=...) loads data files",
     "delete_marker": _REPAIR,
     "repair_add_partition_meta": _REPAIR,
