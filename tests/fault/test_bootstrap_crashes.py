@@ -6,7 +6,7 @@ Whatever is struck, the table has all rows or there is none; another call finish
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from fault.test_compaction_crashes import _faulty  # pyright: ignore[reportPrivateUsage]
 from lakebed.errors import TableNotFound
-from lakebed.testing import Killed, Mode
+from lakebed.storage import Storage
+from lakebed.storage.local import LocalStorage
+from lakebed.storage.opening import wrapping
+from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mode
 from support.bootstrapped import digests, hive_folder, rows_by_key, rows_of
 from support.crash_tables import place, strike_each
 from support.sampling import CRASH, whole
@@ -37,6 +39,21 @@ def source() -> Path:
     (folder / "day=b").mkdir()
     pq.write_table(rows_of(range(20, 25)), folder / "day=b" / "part.parquet")
     return folder
+
+
+@contextmanager
+def _faulty(uri: str, at: int, mode: Mode) -> Iterator[Crash]:
+    """Strike a mutation of the table. A torn write goes to a file system that has no nameless files, and so leaves
+    something."""
+    crash = Crash(FaultPlan(at, mode))
+
+    def wrap(inner: Storage) -> Storage:
+        if not inner.spec.uri.startswith(uri):
+            return inner
+        return FaultyStorage(LocalStorage(uri, unlinked=False) if mode == "torn" else inner, crash=crash)
+
+    with wrapping(wrap):
+        yield crash
 
 
 def _cases() -> Iterator[tuple[tuple[str, int, str], Mode]]:
@@ -62,7 +79,7 @@ def _crash(kind: tuple[str, int, str], mode: Mode, at: int) -> int | None:
         row["id"]: row for row in [*rows_of(range(10), "a").to_pylist(), *rows_of(range(20, 25), "b").to_pylist()]
     }
     with place(kind[2]) as uri:
-        with _faulty(kind[2], uri, at, mode) as crash, suppress(Killed, lakebed.LakebedError, OSError):
+        with _faulty(uri, at, mode) as crash, suppress(Killed, lakebed.LakebedError, OSError):
             _convert(uri, kind[0], kind[1])
         if not crash.fired:
             return len(crash.mutations)
@@ -73,6 +90,8 @@ def _crash(kind: tuple[str, int, str], mode: Mode, at: int) -> int | None:
                 rows = {}
             assert rows in ({}, expected)
             if not rows:
+                if lakebed.exists(uri) and not len(lakebed.open(uri).timeline):
+                    lakebed.drop(uri)  # a table that was just created, which only its user knows to be of no use
                 table = _convert(uri, kind[0], kind[1])
                 assert rows_by_key(table) == expected
             table = lakebed.open(uri)
