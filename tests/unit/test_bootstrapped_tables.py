@@ -62,6 +62,9 @@ def test_lookups_filters_and_sql_give_the_rows_of_source_files(table: GoldenTabl
     assert_same_rows(opened.changes("000").to_arrow().select(data), rows)
     batches = list(opened.scan(columns=["day", "fare"]).to_batches())
     assert_same_rows(pa.Table.from_batches(batches), rows.select(["day", "fare"]))
+    assert_same_rows(opened.scan(columns=["day"]).to_arrow(), rows.select(["day"]))
+    first = rows["day"][0].as_py()
+    assert opened.count(where=f"day = '{first}'") == rows["day"].to_pylist().count(first)
 
 
 def selected(rows: pa.Table, fare: float) -> pa.Table:
@@ -194,6 +197,17 @@ def test_source_files_that_vanished_or_changed_are_named(tmp_path: Path) -> None
     lakebed.open(table.uri).configure({"hoodie.clean.automatic": True})
     with pytest.raises(CorruptFile, match="bootstrap"):
         lakebed.open(table.uri).scan().to_arrow()
+
+
+def test_a_table_that_is_made_again_has_the_rows_of_today(tmp_path: Path) -> None:
+    source = flat_folder(tmp_path / "source")
+    table = converted(source, tmp_path / "table")
+    assert table.get(["k011"])["fare"].to_pylist() == [16.5]
+    lakebed.drop(table.uri)
+    pq.write_table(rows_of(range(10, 20), "x", 4), source / "part-1.parquet", row_group_size=5)
+    table = converted(source, tmp_path / "table")
+    assert table.get(["k011"])["fare"].to_pylist() == [20.5]
+    assert rows_by_key(table)["k019"]["fare"] == 32.5
 
 
 def test_a_source_folder_may_move_with_its_name_in_the_properties(tmp_path: Path) -> None:

@@ -212,8 +212,10 @@ def read_base_file(
     Parquet file.
     """
     reading = _Reading(batch_rows, dictionary, page_checksums, tally)
-    if source_file(storage, path) is not None:
-        yield from _read_joined(storage, footer or read_footer(storage, path, size), size, columns, row_groups, reading)
+    source = source_file(storage, path)
+    if source is not None:
+        joined = replace(footer or read_footer(storage, path, size), source_file=source)
+        yield from _read_joined(storage, joined, size, columns, row_groups, reading)
         return
     with naming_damage(path), storage.open_input(path, size) as opened:
         _check_size(opened, size)
@@ -271,7 +273,8 @@ def _read_joined(
     source = footer.source_file
     assert source is not None
     assert footer.source is not None
-    names = [name for name in columns or footer.schema.names if name in frozenset(footer.schema.names)]
+    known_names = frozenset(footer.schema.names)
+    names = footer.schema.names if columns is None else [name for name in columns if name in known_names]
     schema = pa.schema([_read_as(footer.schema.field(name), reading.dictionary) for name in names])
     in_source = frozenset(footer.source.schema.names)
     own = [name for name in names if name in META_COLUMNS]

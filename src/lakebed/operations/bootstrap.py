@@ -52,7 +52,9 @@ class SkeletonWriter:
         partition, task = folder_of(file), Task(number)
         storage = self.context.storage
         write_partition_metadata(storage, partition, BOOTSTRAP_INSTANT)
-        file_id = new_file_id(BOOTSTRAP_INSTANT, partition, number)
+        # another file at this path has another id: what is cached of the skeleton of one is not that of the other
+        identity = f"{partition}\0{self.files.storage.url(file.path)}\0{file.size}\0{self.files.modified[file.path]}"
+        file_id = new_file_id(BOOTSTRAP_INSTANT, identity, number)
         writer = FileWriter(
             storage, self.format, BOOTSTRAP_INSTANT, partition, file_id, task, "CREATE", self.format.bloom()
         )
