@@ -224,6 +224,11 @@ class CommitMetadata:
         return [path for group in self.stats.values() for stat in group for path in stat.paths]
 
     @property
+    def rows_by_path(self) -> dict[str, int]:
+        """The number of rows of each file that its write stats name."""
+        return {stat.path: stat.num_writes for group in self.stats.values() for stat in group}
+
+    @property
     def schema(self) -> str:
         """The Avro schema (JSON text, without meta columns) the commit wrote with, or an empty string."""
         return self.extra.get("schema") or ""

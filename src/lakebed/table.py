@@ -733,7 +733,10 @@ class Table:
         return self._steadily(lambda view: lookup.locate(view, keys))
 
     def count(self, *, where: Any = None) -> int:
-        """The number of rows, or of those that fulfil a condition. File footers have it for files without log files.
+        """The number of rows, or of those that fulfil a condition.
+
+        Files without log files are not opened, if there is no condition or one on partition columns, and commits or
+        the metadata table have their exact numbers of rows.
 
         >>> t.count(), t.count(where="city = 'Oslo'")
         (3, 2)

@@ -180,6 +180,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "read.bucket_join._OUT_ROWS": (3, HUGE),
     "read.cdc_rows._SOUGHT_KEYS": (0, HUGE),
     "read.cdc_rows._STEP_ROWS": (3, HUGE),
+    "read.counts._FEW_PARTITIONS": (0, HUGE),
+    "read.counts._NULLS": (1, HUGE),
     "read.lookup._FEW_FILES": (0, HUGE),
     "read.lookup._MOST_BY_STATISTICS": (0, HUGE),
     "read.keys.MOST_FOOTERS": (0, HUGE),

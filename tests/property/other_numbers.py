@@ -150,6 +150,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "read.bucket_join": "_THREADS",
         "read.cdc": "_HEADS",
         "services.erasure": "_ROUNDS",
+        "read.counts": "_READERS UNKNOWN",
         "read.row_traces": "_READERS",
         "read.keys": "_READERS",
         "read.reopening": "MOST_LOOKS",

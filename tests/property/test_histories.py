@@ -296,6 +296,23 @@ class History(RuleBasedStateMachine):
         assert sorted(map(as_tuple, self.table.scan().to_arrow().to_pylist())) == self.model.state()
 
     @invariant()
+    def counts_agree(self) -> None:
+        """Numbers of rows, least and greatest values, which may come from what is recorded of files."""
+        states = [(self.table, None, self.model.state())]
+        states += [(self.table, *self.past[len(self.past) // 2])] if self.past else []
+        for table, instant, rows in states:
+            scan = table.scan(as_of=instant)
+            values = [row[2] for row in rows]
+            found: Any = lakebed.sql("select count(*) as n, min(v) as a, max(v) as b from t", tables={"t": scan})
+            assert scan.count() == len(rows)
+            assert found.to_pylist() == [
+                {"n": len(rows), "a": min(values, default=None), "b": max(values, default=None)}
+            ]
+            for city in CITIES:
+                matching = sum(row[1] == city for row in rows)
+                assert table.scan(filter=f"city = '{city}'", as_of=instant).count() == matching
+
+    @invariant()
     def lookups_agree(self) -> None:
         some = [7, 3, 0, 29][: self.asked]
         ids = [*some, *range(30, 30 + self.asked - len(some))]

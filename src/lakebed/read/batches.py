@@ -21,7 +21,6 @@ from lakebed.schema.evolution import project
 from lakebed.slices.base_rows import ColumnNames
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import SliceReader
-from lakebed.storage.parallel import parallel_map
 
 # Batches that one slice may have waiting for the reader of the results.
 _WAITING = 4
@@ -97,14 +96,15 @@ class RowReader:
         if arrays:
             shaped = project(pa.RecordBatch.from_arrays(arrays, names=names), self.read_schema)
         else:
-            shaped = _nulls(self.read_schema, batch.num_rows)
+            shaped = null_rows(self.read_schema, batch.num_rows)
         if self.condition is not None:
             shaped = shaped.filter(self.condition)
         if shaped.num_rows:
             yield shaped.select(list(self.columns))
 
 
-def _nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:
+def null_rows(schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """Rows of nulls alone."""
     if not len(schema):  # made of no arrays a batch would have no rows
         return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
     return pa.RecordBatch.from_arrays([pa.nulls(rows, f.type) for f in schema], schema=schema)
@@ -185,18 +185,6 @@ def _empty(line: queue.Queue[Any]) -> None:
             return
 
 
-def count_rows(plan: ScanPlan, slices: SliceReader) -> int:
-    """The number of rows. Without a filter, and for a filter over partition columns, the footers of files without log
-    files have it."""
-    if plan.predicate is None:
-        return sum(parallel_map(slices.count, plan.slices, 16))
-    condition = plan.predicate.to_arrow()
-    if not set(plan.predicate.columns) <= set(slices.config.partition_fields):
-        return sum(b.num_rows for b in scan_batches(plan, slices))
-    jobs = row_readers(plan, condition)
-    return sum(parallel_map(lambda job: job[1].count(slices, job[0]), jobs, 16))
-
-
 def _common_row(reader: RowReader, file_slice: FileSlice, footer: Footer) -> pa.RecordBatch | None:
     """The values that all rows of a base file have in the columns that are read; None where its footer does not show
     that they are the same in all rows."""
@@ -212,4 +200,4 @@ def _common_row(reader: RowReader, file_slice: FileSlice, footer: Footer) -> pa.
         if value is None:
             return None
         arrays.append(pa.array([value], kind))
-    return pa.RecordBatch.from_arrays(arrays, schema=reader.read_schema) if arrays else _nulls(reader.read_schema, 1)
+    return pa.RecordBatch.from_arrays(arrays, schema=reader.read_schema) if arrays else null_rows(reader.read_schema, 1)

@@ -256,7 +256,7 @@ def _slice_sets(
         else:
             # one commit writes with one schema
             known = by_instant.get(file_slice.instant)
-            sources = known or _sources(snapshot, file_slice, read_schema, history)
+            sources = _sources(snapshot, file_slice, read_schema, history) if known is None else known
             by_instant[file_slice.instant] = sources
         sets.setdefault((sources, file_slice.is_base_file), []).append(file_slice)
     return tuple(

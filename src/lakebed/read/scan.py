@@ -19,7 +19,8 @@ from lakebed.filters.predicates import Node, Predicate, combine
 from lakebed.filters.sql import parse_filter
 from lakebed.filters.text import resolve_column
 from lakebed.model import META_COLUMNS, TABLE_OF_ROWS, Action, BaseFile
-from lakebed.read.batches import count_rows, scan_batches
+from lakebed.read.batches import scan_batches
+from lakebed.read.counts import RecordedRows, count_rows, summarized_rows
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.reopening import read_again, reopened, stream_again
 from lakebed.slices.reader import Query, SliceReader
@@ -387,11 +388,25 @@ class Scan(Results):
         return iter(collected_rows(frame if most is None else frame.limit(most), spark, self.schema))
 
     def _count(self) -> int:
-        """Without a filter only the files' footers are read, with one the columns that it names."""
+        """Without a filter, and with one over partition columns, the recorded numbers of rows are added up, and where
+        none is certain the footers are read; else the columns that the filter names."""
         _ = self.column_names  # a column that the table lacks is an error here, too
         rows = self.of_columns([])
         spark = rows._session_of_filter()
-        return count_rows(rows.plan, self.reader) if spark is None else rows._frame(spark, bucketed=False).count()
+        if spark is not None:
+            return rows._frame(spark, bucketed=False).count()
+        return count_rows(rows.plan, self.reader, RecordedRows(self._snapshot, self.available))
+
+    def to_summary(self) -> Iterator[pa.RecordBatch]:
+        """As many rows as the scan has, with the same least and greatest values in its columns, for those who ask for
+        nothing else: files of which these are recorded are not opened, and their other values are null."""
+
+        def read() -> Iterator[pa.RecordBatch]:
+            if self._session_of_filter() is not None:
+                return self._read()
+            return summarized_rows(self.plan, self.reader, RecordedRows(self._snapshot, self.available))
+
+        return stream_again(self._storage(), read, self._renew)
 
     def _session_of_filter(self) -> SparkSession | None:
         """The session of the table, where its filter is one that only Spark evaluates and its workers see the table."""

@@ -162,7 +162,8 @@ def _size(storage: Storage, folder: str, name: str) -> int:
 @dataclass(slots=True)
 class NamedFiles:
     """The base files that write stats name, and those that were asked for and that none names. `sizes` are the sizes of
-    the named files by instant and path; they are shared by the views of a table."""
+    the named files by instant and path; they are shared by the views of a table. Those of an instant that
+    names no files, or is archived, are empty."""
 
     timeline: Timeline
     sizes: dict[str, dict[str, int]]
@@ -173,10 +174,10 @@ class NamedFiles:
 
         Raises `CorruptFile` where the file has another size than its commit wrote.
         """
-        instant = self.timeline.commit(base_file.instant)
-        if instant is None:
-            return True
-        named = self._sizes(instant)
+        named = self.sizes.get(base_file.instant)
+        if named is None:
+            instant = self.timeline.commit(base_file.instant)
+            named = self.sizes[base_file.instant] = {} if instant is None else self._sizes(instant)
         size = named.get(base_file.path)
         if size and base_file.size != size:
             raise CorruptFile(
@@ -227,17 +228,15 @@ class NamedFiles:
         return None
 
     def _sizes(self, instant: Instant) -> dict[str, int]:
-        if instant.time not in self.sizes:
-            stats = self.timeline.commit_metadata(instant).stats.values()
-            sizes = {s.path: s.file_size for group in stats for s in group}
-            if sizes and not any(path.endswith(f"_{instant.time}.parquet") for path in sizes):
-                raise CorruptFile(
-                    f"{self.timeline.config.timeline_path}/{instant.file_name} names no file of its own instant",
-                    hint="It was overwritten by another commit's body; restore it from a copy.",
-                    context={"path": f"{self.timeline.config.timeline_path}/{instant.file_name}"},
-                )
-            self.sizes[instant.time] = sizes
-        return self.sizes[instant.time]
+        stats = self.timeline.commit_metadata(instant).stats.values()
+        sizes = {s.path: s.file_size for group in stats for s in group}
+        if sizes and not any(path.endswith(f"_{instant.time}.parquet") for path in sizes):
+            raise CorruptFile(
+                f"{self.timeline.config.timeline_path}/{instant.file_name} names no file of its own instant",
+                hint="It was overwritten by another commit's body; restore it from a copy.",
+                context={"path": f"{self.timeline.config.timeline_path}/{instant.file_name}"},
+            )
+        return sizes
 
     def _commit(self, file: BaseFile) -> Instant:
         instant = self.timeline.commit(file.instant)

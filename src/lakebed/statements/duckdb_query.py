@@ -13,14 +13,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from sqlglot import TokenType
 
 from lakebed.config.arguments import whole_number
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
-from lakebed.read.dataset import TableDataset
+from lakebed.read.dataset import Columns, TableDataset
 from lakebed.read.scan import Results, Scan, require
 from lakebed.statements.sources import Source, Sources, alias_of
-from lakebed.statements.statement import Statement
+from lakebed.statements.statement import Aggregates, Statement
 from lakebed.table_views import View, arrow_html
 from lakebed.wording import text_html
 
@@ -51,7 +53,7 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
         key = (id(source.rows), reference.name.lower() if is_by_name else "")
         if key not in names:
             names[key] = reference.name.lower() if is_by_name else f"{_PREFIX}{len(names)}"
-            connection.register(names[key], _registered(source, errors))
+            connection.register(names[key], _registered(source, errors, statement.aggregates))
         if not is_by_name:
             changes[(reference.start, reference.end)] = f'"{names[key]}"{alias_of(source)}'
     if isinstance(args, Mapping):
@@ -81,10 +83,10 @@ def connect() -> duckdb.DuckDBPyConnection:
         return _databases[os.getpid()].cursor()
 
 
-def _registered(source: Source, errors: list[Exception]) -> Any:
+def _registered(source: Source, errors: list[Exception], aggregates: Aggregates | None) -> Any:
     match source.rows:
         case Scan() as scan:
-            return _ReportingDataset(scan, errors)
+            return _ReportingDataset(scan, errors, aggregates)
         case Results() | View() as rows:
             return rows.to_arrow()
         case rows:
@@ -104,22 +106,45 @@ def _parameters(statement: Statement, args: Mapping[str, Any]) -> dict[tuple[int
 
 
 class _ReportingDataset(TableDataset):
-    """A dataset that notes its errors: DuckDB passes on their texts alone."""
+    """A dataset that notes its errors: DuckDB passes on their texts alone. A query of `aggregates` gets no other rows
+    than it takes to compute these."""
 
-    def __init__(self, scan: Scan, errors: list[Exception]) -> None:
+    def __init__(self, scan: Scan, errors: list[Exception], aggregates: Aggregates | None) -> None:
         super().__init__(scan)
         self._errors = errors
+        self._aggregates = aggregates
 
-    def scanner(self, *arguments: Any, **options: Any) -> Any:
+    def scanner(
+        self, columns: Columns = None, filter: pc.Expression | None = None, batch_size: int | None = None, **more: Any
+    ) -> ds.Scanner:
         try:
-            return super().scanner(*arguments, **options)
+            if isinstance(columns, Mapping) or not self._is_summary(columns or self.schema.names, filter):
+                return super().scanner(columns, filter, batch_size, **more)
+            scan = self.scan(columns, filter)
+            rows = self._reported(scan.to_summary())
+            return ds.Scanner.from_batches(pa.RecordBatchReader.from_batches(scan.schema, rows))
         except LakebedError as error:
             self._errors.append(error)
             raise
 
+    def _is_summary(self, columns: Sequence[str], filter: pc.Expression | None) -> bool:
+        """Whether DuckDB only aggregates the rows: it has handed over the whole condition, as no column of it is asked
+        for. To count rows it asks for some column."""
+        aggregates = self._aggregates
+        if aggregates is None:
+            return False
+        tested = {name.lower() for name in self.schema.names}.intersection(aggregates.condition)
+        asked = {name.lower() for name in columns}
+        if bool(aggregates.condition) != bool(tested) or bool(tested) != (filter is not None) or tested & asked:
+            return False
+        return asked <= aggregates.columns or (not aggregates.columns and len(asked) == 1)
+
     def _batches(self, scan: Scan, most: int | None) -> Iterator[pa.RecordBatch]:
+        return self._reported(super()._batches(scan, most))
+
+    def _reported(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            yield from super()._batches(scan, most)
+            yield from batches
         except LakebedError as error:
             self._errors.append(error)
             raise

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -48,6 +49,8 @@ _AFTER_FROM = frozenset(
         "FETCH",
     ]
 )
+# What may be ahead of a parenthesis that is not that of a call.
+_BEFORE_PARENTHESES = frozenset(("IN", "AND", "OR", "NOT", "(", "=", "<", ">", "<=", ">=", "<>", "!=", ","))
 _TABLES = ("FROM", "JOIN")
 _TABLES_AT_START = ("TABLE", "DESCRIBE", "DESC", "SUMMARIZE", "PIVOT")
 # Words that are no names of tables and no aliases.
@@ -123,6 +126,15 @@ class Reference:
     alias: bool = False
     function: str = ""
     arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregates:
+    """What a query asks for that gives nothing but the number of rows of one table, and least and greatest values:
+    `columns` are those of these values, `condition` the words after WHERE, all in lower case."""
+
+    columns: frozenset[str]
+    condition: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -282,6 +294,49 @@ class Statement:
             function=function,
             arguments=tuple(arguments[1:]),
         )
+
+    @cached_property
+    def aggregates(self) -> Aggregates | None:
+        """What it asks for, where it is `SELECT count(*), min(column), max(column) FROM table [WHERE ...]` or a part of
+        it, and calls no other function; None for every other statement."""
+        if len(self.references) != 1 or self.word(0) != "SELECT":
+            return None
+        columns: set[str] = set()
+        at = 0
+        while at == 0 or self._is(at, TokenType.COMMA):
+            function, is_closed = (
+                self.word(at + 1),
+                self._is(at + 2, TokenType.L_PAREN) and self._is(at + 4, TokenType.R_PAREN),
+            )
+            if not is_closed:
+                return None
+            if function in ("MIN", "MAX") and self.is_name(at + 3):
+                columns.add(self.tokens[at + 3].text.lower())
+            elif function != "COUNT" or self.tokens[at + 3].token_type not in (TokenType.STAR, TokenType.NUMBER):
+                return None
+            at += 5
+            at += self.word(at) == "AS"
+            at += self.is_name(at)
+        return self._aggregates_of(frozenset(columns), at)
+
+    def _aggregates_of(self, columns: frozenset[str], at: int) -> Aggregates | None:
+        """The same, by what follows the columns from a token on."""
+        reference = self.references[0]
+        if self.word(at) != "FROM" or self.tokens[at + 1].start != reference.start:
+            return None
+        while at < len(self.tokens) and self.tokens[at].start < reference.end:
+            at += 1
+        at += self.word(at) == "AS"
+        at += self.is_name(at)
+        if at == len(self.tokens):
+            return Aggregates(columns, frozenset())
+        condition, words = self.tokens[at + 1 :], self.words[at + 1 :]
+        if self.word(at) != "WHERE" or _AFTER_FROM.intersection(words):
+            return None
+        opened = (word for word, after in pairwise(words) if after == "(")
+        if not _BEFORE_PARENTHESES.issuperset(opened):
+            return None  # a call, perhaps of random()
+        return Aggregates(columns, frozenset(token.text.lower() for token in condition))
 
     def replaced(self, changes: dict[tuple[int, int], str]) -> str:
         """The text with other texts at these places."""

@@ -1,8 +1,13 @@
-"""Counts: of footers alone where they have the number of rows, and equal to the number of rows that a read gives."""
+"""Counts: of what is recorded of files, or of footers, and equal to the number of rows that a read gives; the same of
+least and greatest values in statements.
+"""
 
 from __future__ import annotations
 
+import math
 from datetime import date
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,9 +15,11 @@ import pytest
 
 import lakebed
 from lakebed.format import base_file
+from lakebed.model import CommitMetadata
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.testing import CountingStorage
+from support.golden_tables import GoldenTable, golden, golden_tables, some_tables
 
 ROWS = pa.table(
     {
@@ -73,7 +80,7 @@ def test_a_count_over_partition_columns_reads_no_rows(table: lakebed.Table, monk
         == ROWS.filter((pc.field("day") == date(2026, 1, 2)) & (pc.field("city") == "Rome")).num_rows
     )
     assert rows_read == []
-    assert len({path for path in storage.opened if path.endswith(".parquet") and ".hoodie" not in path}) == 1
+    assert not [path for path in storage.opened if path.endswith(".parquet") and ".hoodie" not in path]
     assert other.count(where="fare < 2") == 4
     assert rows_read
 
@@ -98,3 +105,98 @@ def test_a_column_has_a_constant_only_where_all_row_groups_show_the_same_value()
     (one,) = t.files
     assert one.base_file is not None
     assert base_file.read_footer(open_storage(t.uri), one.base_file.path).constant("city") is None
+
+
+def data_files(storage: CountingStorage) -> set[str]:
+    """The base files that were opened."""
+    return {path for path in storage.opened if path.endswith(".parquet") and ".hoodie" not in path}
+
+
+def answers(table: Any, columns: list[str], where: str = "") -> list[dict[str, Any]]:
+    """Number of rows, and least and greatest value of each column, by a statement."""
+    sides = ", ".join(f'min("{c}") as "{c}_min", max("{c}") as "{c}_max"' for c in columns)
+    found: Any = lakebed.sql(f"select {sides}, count(*) as rows from t {where}", tables={"t": table})
+    return found.to_pylist()
+
+
+# Every kind of statistics: none, by commits alone, with log files, with old schemas, by both releases.
+SOME_GOLDEN = ("v9_cow_mdt_all", "v6_mor_mdt_basic", "v9_mor_rich_types", "v9_cow_evolve_write", "v9_mor_evolve_write")
+
+
+@pytest.mark.parametrize("without_metadata", [False, True])
+@pytest.mark.parametrize("source", some_tables(golden_tables(), SOME_GOLDEN), ids=str)
+def test_counts_of_tables_of_hudi_are_those_of_their_rows(
+    source: GoldenTable, without_metadata: bool, tmp_path: Path
+) -> None:
+    folder = source.unpack_without_metadata_table(tmp_path) if without_metadata else source.unpack(tmp_path)
+    t = lakebed.open(str(folder))
+    rows = t.to_arrow()
+    assert t.count() == len(rows)
+    for field in t.scan().snapshot.config.partition_fields:
+        for value in rows[field].unique() if field in rows.column_names else ():
+            condition = pc.field(field) == value if value.is_valid else pc.field(field).is_null()
+            assert t.scan(filter=condition).count() == rows.filter(condition).num_rows
+    plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
+    assert answers(t, plain) == answers(rows, plain)
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+@pytest.mark.parametrize("with_metadata", [True, False])
+def test_a_count_opens_no_base_file_that_lakebed_wrote(version: int, with_metadata: bool) -> None:
+    t = lakebed.create(
+        f"memory://counts/none-{version}-{with_metadata}",
+        ROWS,
+        key="id",
+        partition_by="day",
+        type="mor",
+        index="bucket",
+        buckets=2,
+        table_version=version,
+        properties={"hoodie.metadata.enable": str(with_metadata).lower()},
+    )
+    t.upsert(ROWS)
+    t.upsert(ROWS.slice(0, 1))
+    other, storage = counting(t)
+    assert other.count() == 30
+    assert len(data_files(storage)) == 1  # the one with a log file
+
+
+def test_least_and_greatest_values_open_no_file_where_they_are_recorded() -> None:
+    t = lakebed.create("memory://counts/extremes", ROWS, key="id", partition_by="day", index="bucket", buckets=2)
+    t.upsert(ROWS.filter(pc.field("fare") > 0))
+    other, storage = counting(t)
+    expected = {"id_min": 1, "id_max": 29, "city_min": "Oslo", "city_max": "Rome", "fare_min": 0.5, "fare_max": 14.5}
+    assert answers(other, ["id", "city", "fare"]) == [{**expected, "rows": 29}]
+    assert answers(other, ["id"], "where day = '2026-01-02'") == [{"id_min": 1, "id_max": 28, "rows": 10}]
+    assert answers(other, ["id"], "where day = '2027-01-01'") == [{"id_min": None, "id_max": None, "rows": 0}]
+    assert not data_files(storage)
+    # a condition on other columns, and a column that is only counted, are read
+    assert answers(other, ["id"], "where id % 2 = 0") == [{"id_min": 2, "id_max": 28, "rows": 14}]
+    found: Any = lakebed.sql("select max(id) as m, count(city) as n from t", tables={"t": other})
+    assert found.to_pylist() == [{"m": 29, "n": 25}]
+    assert data_files(storage)
+
+
+@pytest.mark.parametrize(
+    "fares", [[math.nan, 1.0], [-0.0, 0.0], [math.inf, -math.inf], [None, None], [None, 2.5]], ids=str
+)
+def test_values_without_an_order_in_statistics_are_read(fares: list[float | None]) -> None:
+    rows = pa.table({"id": [1, 2], "fare": pa.array(fares, pa.float64()), "text": ["\ue000", "\U00010000"]})
+    t = lakebed.create(f"memory://counts/odd-{fares}", rows, key="id", index="bucket", buckets=1)
+    t.upsert(rows)
+    assert str(answers(t, ["fare", "text"])) == str(answers(rows, ["fare", "text"]))
+
+
+def test_a_number_of_hudi_counts_only_where_write_stat_and_statistics_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write stat of real Hudi counts rows that could not be written, too; statistics recorded twice are added up."""
+    t, storage = counting(lakebed.open(str(golden("v9_cow_mdt_all").unpack(tmp_path))))
+    rows = len(t.to_arrow())
+    storage.reset()
+    assert t.count() == rows
+    assert not data_files(storage)
+    wrong = {one.base_file.path: rows + 1 for one in t.files if one.base_file is not None}
+    monkeypatch.setattr(CommitMetadata, "rows_by_path", wrong)
+    assert t.count() == rows
+    assert data_files(storage)

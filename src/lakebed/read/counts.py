@@ -1,0 +1,293 @@
+"""Numbers of rows, and least and greatest values, from what is recorded of base files, which then are not opened.
+
+Write stats of commits and column statistics of the metadata table have them. Neither is always right where real Hudi
+wrote it (a write stat counts rows that could not be written; statistics of a file that are recorded twice are added
+up), so a number counts where lakebed wrote it, or where both agree. What is not certain is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CorruptFile
+from lakebed.filters.ranges import Bools, Bounds
+from lakebed.format.file_names import has_exact_ranges
+from lakebed.metadata.layout import COLUMN_STATS
+from lakebed.metadata.lookups import MetadataTable
+from lakebed.metadata.partitions.stats_codec import Stats, widest_bounds
+from lakebed.metadata.partitions.stats_values import RANGES_OPTION
+from lakebed.model import COMMIT_TIME, DERIVED, WRITER_ID, BaseFile
+from lakebed.read.batches import null_rows, row_readers, scan_batches
+from lakebed.read.plan import ScanPlan
+from lakebed.read.statistics import bounds_of_files, can_bound, unknown
+from lakebed.slices.reader import SliceReader
+from lakebed.slices.snapshot import Snapshot, metadata_damage_named
+from lakebed.storage.parallel import parallel_map
+
+Int64s = npt.NDArray[np.int64]
+UNKNOWN = -1
+"""The number of rows of a file where it is not known."""
+# The statistics of so many partition paths are asked for one by one; for more of them all are read.
+_FEW_PARTITIONS = 32
+_READERS = 16
+# So many rows of nulls are in a batch.
+_NULLS = 1 << 20
+_ROW = f"{DERIVED}row"
+
+
+@dataclass(frozen=True)
+class RecordedRows:
+    """What is recorded of the base files of a view.
+
+    `schema` are the table's columns with their types.
+    """
+
+    snapshot: Snapshot
+    schema: pa.Schema
+
+    def row_counts(self, files: Sequence[BaseFile]) -> Int64s:
+        """The number of rows of each file, `UNKNOWN` where it is not certain."""
+        written, by_lakebed = self._written(files)
+        counts = np.where(by_lakebed, written, UNKNOWN)
+        open_files = np.flatnonzero(counts == UNKNOWN)
+        if not len(open_files):
+            return counts
+        rest = [files[at] for at in open_files.tolist()]
+        measured = self._value_counts(rest)
+        agree = (measured == written[open_files]) | ((written[open_files] == UNKNOWN) & self._statistics_are_lakebeds)
+        counts[open_files] = np.where(agree, measured, UNKNOWN)
+        return counts
+
+    def constants(self, files: Sequence[BaseFile], columns: Sequence[str]) -> tuple[pa.RecordBatch, Bools]:
+        """The value that all rows of a file have in each of the columns, and for which files that is certain of all
+        columns."""
+        certain = np.ones(len(files), np.bool_)
+        bounds = self._bounds(files, columns, self._exact(files))
+        for name, one in bounds.items():
+            # bounds that are equal have the value between them; but for a zero, which has two signs
+            same = pc.fill_null(pc.equal(one.low, one.high), False).to_numpy(zero_copy_only=False)
+            certain &= same & ~one.may_null & (not pa.types.is_floating(self.schema.field(name).type))
+        return pa.RecordBatch.from_arrays(
+            [one.low for one in bounds.values()], schema=self._schema_of(columns)
+        ), certain
+
+    def extremes(self, files: Sequence[BaseFile], columns: Sequence[str]) -> tuple[pa.Table, Bools]:
+        """Values among which are the least and the greatest of the columns in all files of which that is certain (a
+        null is no value), and which these are."""
+        exact = self._exact(files)
+        certain = np.ones(len(files), np.bool_)
+        found: dict[str, pa.Array] = {}
+        for name, one in self._bounds(files, columns, exact).items():
+            bounds = _occurring(one, exact, self.schema.field(name).type)
+            both = pc.and_(bounds.low.is_valid(), bounds.high.is_valid()).to_numpy(zero_copy_only=False)
+            certain &= both | ~bounds.may_hold
+            found[name] = bounds
+        values = [
+            pa.concat_arrays([one.low.filter(pa.array(certain)), one.high.filter(pa.array(certain))])
+            for one in found.values()
+        ]
+        return pa.Table.from_arrays(values, schema=self._schema_of(columns)), certain
+
+    def _schema_of(self, columns: Sequence[str]) -> pa.Schema:
+        return pa.schema([self.schema.field(name) for name in columns])
+
+    def _exact(self, files: Sequence[BaseFile]) -> Bools:
+        """Of which files lakebed wrote rows and statistics."""
+        exact = np.array([has_exact_ranges(file.write_token) for file in files], np.bool_)
+        return exact & self._statistics_are_lakebeds
+
+    def _bounds(self, files: Sequence[BaseFile], columns: Sequence[str], exact: Bools) -> dict[str, Bounds]:
+        """Bounds of the columns in each file."""
+        kinds = {name: self.schema.field(name).type for name in columns}
+        version, built = self._index_version, self._statistics_are_lakebeds
+        usable = {name: kind for name, kind in kinds.items() if can_bound(kind, version=version, exact=built)}
+        if self.snapshot.history is not None:
+            usable = {}  # files are matched by column ids there, statistics have the names of their time
+        stats = self._statistics(files, usable)
+        names = pa.array([file.name for file in files], pa.string())
+        return {
+            name: bounds_of_files(stats.get(name), names, exact, kind) if name in usable else unknown(len(files), kind)
+            for name, kind in kinds.items()
+        }
+
+    def _written(self, files: Sequence[BaseFile]) -> tuple[Int64s, Bools]:
+        """The numbers of rows by write stats, `UNKNOWN` where there is none, and whether lakebed wrote them."""
+        timeline = self.snapshot.timeline
+        commits = {time: timeline.commit(time) for time in {file.instant for file in files}}
+        active = [instant for instant in commits.values() if instant is not None]
+        rows: dict[str, Mapping[str, int]] = {}
+        lakebeds: set[str] = set()
+        for instant, body in zip(active, timeline.commits_metadata(active), strict=True):
+            rows[instant.time] = body.rows_by_path
+            if WRITER_ID in body.extra:
+                lakebeds.add(instant.time)
+        none: Mapping[str, int] = {}
+        counts = [rows.get(file.instant, none).get(file.path, UNKNOWN) for file in files]
+        by_lakebed = [file.instant in lakebeds and has_exact_ranges(file.write_token) for file in files]
+        return np.array(counts, np.int64), np.array(by_lakebed, np.bool_)
+
+    def _value_counts(self, files: Sequence[BaseFile]) -> Int64s:
+        """The numbers of rows by column statistics: of a column that has a value in every row."""
+        counts = np.full(len(files), UNKNOWN, np.int64)
+        column = self._counted_column
+        kind = pa.string() if column == COMMIT_TIME or column is None else self.schema.field(column).type
+        table = None if column is None else self._statistics(files, {column: kind}).get(column)
+        if table is None:
+            return counts
+        names = pa.array([file.name for file in files], pa.string())
+        # a file of a column without nulls, and of one name
+        whole = table.filter(pc.fill_null(pc.equal(table["null_count"], 0), False))
+        repeated = pc.value_counts(whole["file_name"])
+        once = repeated.field("values").filter(pc.equal(repeated.field("counts"), 1))
+        whole = whole.filter(pc.is_in(whole["file_name"], value_set=once)).combine_chunks()
+        at = pc.index_in(names, value_set=whole["file_name"])
+        found = pc.fill_null(whole["value_count"].take(at), UNKNOWN)
+        return found.to_numpy().astype(np.int64)
+
+    @property
+    def _counted_column(self) -> str | None:
+        """A column with statistics that has a value in every row; None where there is none."""
+        metadata = self.snapshot.metadata
+        definition = None if metadata is None else metadata.slices.definitions.get(COLUMN_STATS)
+        config = self.snapshot.config
+        candidates = [COMMIT_TIME, *config.key_fields] if config.populate_meta_fields else [*config.key_fields]
+        if definition is not None and definition.source_fields:
+            candidates = [name for name in candidates if name in definition.source_fields]
+        else:
+            candidates = [name for name in candidates if name in self.schema.names and name != COMMIT_TIME]
+        return candidates[0] if candidates else None
+
+    @property
+    def _metadata(self) -> MetadataTable | None:
+        metadata = self.snapshot.metadata
+        return metadata if metadata is not None and metadata.has(COLUMN_STATS) else None
+
+    @property
+    def _index_version(self) -> int:
+        metadata = self._metadata
+        definition = None if metadata is None else metadata.slices.definitions.get(COLUMN_STATS)
+        return definition.version if definition else 2 if self.snapshot.config.version >= 9 else 1
+
+    @property
+    def _statistics_are_lakebeds(self) -> bool:
+        """Whether lakebed built the partition of column statistics."""
+        metadata = self._metadata
+        definition = None if metadata is None else metadata.slices.definitions.get(COLUMN_STATS)
+        return definition is not None and RANGES_OPTION in definition.options
+
+    def _statistics(self, files: Sequence[BaseFile], kinds: Mapping[str, pa.DataType]) -> Stats:
+        """The tables of statistics of some columns; none where another process is building or dropping them."""
+        metadata = self._metadata
+        if metadata is None or not files or not kinds:
+            return {}
+        partitions = {file.partition for file in files}
+        few = partitions if len(partitions) <= _FEW_PARTITIONS else None
+        with metadata_damage_named(self.snapshot.storage):
+            try:
+                return metadata.column_stats(list(kinds), few, dict(kinds))
+            except (CorruptFile, FileNotFoundError):
+                if metadata.slices.has_other_partitions():
+                    return {}
+                raise
+
+
+def _occurring(bounds: Bounds, exact: Bools, kind: pa.DataType) -> Bounds:
+    """Bounds that occur as values; null where they may be wider. Those of all but numbers and dates occur where lakebed
+    wrote them; the widest range of a type stands for one that is not known, and a zero may have either sign."""
+    in_every_footer = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind)
+    certain: Any = pa.array(exact | in_every_footer)
+    for side, bound in zip((bounds.low, bounds.high), widest_bounds(kind) or (), strict=False):
+        certain = pc.and_(certain, pc.fill_null(pc.not_equal(side, bound), False))
+    if pa.types.is_floating(kind):
+        for side in (bounds.low, bounds.high):
+            doubtful = pc.or_(pc.is_nan(side), pc.equal(side, 0))
+            certain = pc.and_(certain, pc.invert(pc.fill_null(doubtful, True)))
+    nothing = pa.scalar(None, kind)
+    low, high = (pc.if_else(certain, side, nothing) for side in (bounds.low, bounds.high))
+    return Bounds(low, high, bounds.may_hold, bounds.may_null)
+
+
+def count_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> int:
+    """The number of rows of a plan. Without a filter, and for a filter over partition columns, it is recorded for most
+    files without log files, and the footers of the others have it."""
+    if not _is_of_partitions(plan, slices):
+        return sum(b.num_rows for b in scan_batches(plan, slices))
+    _, counts, rest = _decided(plan, slices, recorded)
+    if plan.predicate is None:
+        return int(counts.sum()) + sum(parallel_map(slices.count, rest.slices, _READERS))
+    jobs = row_readers(rest, plan.predicate.to_arrow())
+    return int(counts.sum()) + sum(parallel_map(lambda job: job[1].count(slices, job[0]), jobs, _READERS))
+
+
+def summarized_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> Iterator[pa.RecordBatch]:
+    """As many rows as a plan has, with the same least and greatest values in its columns, but with nulls for others
+    where these are recorded: for those who ask for nothing else."""
+    if not _is_of_partitions(plan, slices):
+        yield from scan_batches(plan, slices)
+        return
+    files, counts, rest = _decided(plan, slices, recorded)
+    count = int(counts.sum())
+    if files and plan.columns:
+        values, certain = recorded.extremes(files, plan.columns)
+        unread = [file for file, is_certain in zip(files, certain.tolist(), strict=True) if not is_certain]
+        rest = _with_files(plan, rest, unread)
+        count = int(counts[certain].sum())
+        sides = [pc.min_max(values[name]) for name in plan.columns]
+        arrays = [pa.concat_arrays([pa.repeat(side, 1) for side in found.values()]) for found in sides]
+        extremes = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+        # of a single row both are the same
+        yield extremes.slice(0, count)
+        count -= min(count, len(extremes))
+    for start in range(0, count, _NULLS):
+        yield null_rows(plan.schema, min(_NULLS, count - start))
+    yield from scan_batches(rest, slices)
+
+
+def _is_of_partitions(plan: ScanPlan, slices: SliceReader) -> bool:
+    """Whether a filter, where there is one, is over partition columns alone."""
+    return plan.predicate is None or set(plan.predicate.columns) <= set(slices.config.partition_fields)
+
+
+def _decided(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> tuple[list[BaseFile], Int64s, ScanPlan]:
+    """The files all of whose rows match, where that and their number is recorded, with these numbers; and the plan
+    without them, and without files of which it is recorded that no row matches."""
+    # the other files have columns under other names or types, or not at all
+    files = [
+        s.base_file
+        for alike in plan.sets
+        if alike.native or plan.predicate is None
+        for s in alike.slices
+        if s.base_file is not None and not slices.is_merged(s)
+    ]
+    counts = recorded.row_counts(files)
+    certain = counts != UNKNOWN
+    matching = certain.copy()
+    if plan.predicate is not None and files:
+        values, is_constant = recorded.constants(files, plan.predicate.columns)
+        certain &= is_constant
+        numbers = pa.array(np.arange(len(files)))
+        rows = pa.Table.from_batches([values]).append_column(_ROW, numbers).filter(plan.predicate.to_arrow())
+        matching = np.zeros(len(files), np.bool_)
+        matching[rows[_ROW].to_numpy()] = True
+        matching &= certain
+    decided = {id(files[at]) for at in np.flatnonzero(certain).tolist()}
+    sets = (replace(s, slices=tuple(one for one in s.slices if id(one.base_file) not in decided)) for s in plan.sets)
+    rest = replace(plan, sets=tuple(alike for alike in sets if alike.slices))
+    return [files[at] for at in np.flatnonzero(matching).tolist()], counts[matching], rest
+
+
+def _with_files(plan: ScanPlan, rest: ScanPlan, files: Sequence[BaseFile]) -> ScanPlan:
+    """The rest of a plan, and those of its slices that these base files are of."""
+    kept = {id(file) for file in files} | {id(s) for s in rest.slices}
+    sets = (
+        replace(alike, slices=tuple(s for s in alike.slices if id(s) in kept or id(s.base_file) in kept))
+        for alike in plan.sets
+    )
+    return replace(plan, sets=tuple(alike for alike in sets if alike.slices))
