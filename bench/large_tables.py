@@ -97,7 +97,7 @@ def steps_of(partitions: int) -> dict[str, Callable[[Table], object]]:
         "clean plan": lambda t: t.clean(dry_run=True),
         "verify": lambda t: t.indexes.verify(),
         "upsert of 1 row": lambda t: t.upsert(some_rows(partitions, 1, next(seeds))),
-        "upsert of 1,000 rows": lambda t: t.upsert(some_rows(partitions, 1_000, next(seeds))),
+        "upsert of 1000 rows": lambda t: t.upsert(some_rows(partitions, 1_000, next(seeds))),
         "archive": lambda t: t.archive(),
         "count after upserts": lambda t: t.count(),
         "scan after upserts": lambda t: t.scan().to_arrow(),

@@ -152,6 +152,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     # -- the metadata table
     "metadata.partitions.files._SIDE_BY_SIDE": (1, HUGE),
     "metadata.partitions.files._WORTH_KEEPING": (0, HUGE),
+    "metadata.partitions.column_stats._READ_TOGETHER": (1, HUGE),
+    "metadata.partitions.stats_values._TOGETHER": (1, HUGE),
     "metadata.partitions.record_index._COMBINATIONS": (0, HUGE),
     "metadata.lookups._DENSE": (0, HUGE),
     "metadata.lookups._DECODED_TOGETHER": (0, HUGE),
@@ -176,6 +178,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata.maintain.CHECKED_KEYS": (0, HUGE),
     "metadata.maintain.LARGE_KEYS": (0, HUGE),
     # -- reading
+    "format.base_file.SMALL_BYTES": (0, HUGE),
+    "read.batches._TOGETHER": (1, HUGE),
     "read.batches._WAITING": (1, 1 << 20),
     "read.bucket_join._OUT_ROWS": (3, HUGE),
     "read.cdc_rows._SOUGHT_KEYS": (0, HUGE),

@@ -39,6 +39,8 @@ _MIB = 1 << 20
 # Row groups up to this many compressed bytes are fetched in few large ranges, larger ones by buffered pieces.
 _PREFETCH_BYTES = 48 * _MIB
 _READ_BUFFER = 256 * 1024
+SMALL_BYTES = 64 * 1024
+"""A file up to this size is read as a whole, by one request."""
 # Decoded size of a batch, about: wide rows come in fewer a batch.
 _BATCH_BYTES = 32 << 20
 _HINT = "Restore the file, or roll back the commit that wrote it."
@@ -174,14 +176,19 @@ def _joined_footer(skeleton: Footer, source: SourceFile) -> Footer:
     )
 
 
-def _footer_of(file: pq.ParquetFile, path: str) -> Footer:
-    stored = file.metadata.metadata or {}
+def _schema_of(file: pq.ParquetFile) -> pa.Schema:
+    """The schema of a file. Raises `ValueError` where its numbers of rows contradict each other."""
     groups = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
     if sum(groups) != file.metadata.num_rows or min(groups, default=0) < 0:
         raise ValueError(f"its row groups have {groups} rows, its footer has {file.metadata.num_rows}")
+    return _with_zones(file.schema_arrow.remove_metadata(), file.schema)
+
+
+def _footer_of(file: pq.ParquetFile, path: str) -> Footer:
+    stored = file.metadata.metadata or {}
     return Footer(
         path=path,
-        schema=_with_zones(file.schema_arrow.remove_metadata(), file.schema),
+        schema=_schema_of(file),
         key_values={key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in stored.items()},
         rows=file.metadata.num_rows,
         row_groups=file.metadata.num_row_groups,
@@ -240,18 +247,27 @@ class _Reading:
         row_groups: Sequence[int] | None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of an open file, without those of its source file."""
-        metadata = read_metadata(opened) if footer is None else footer.metadata
-        file = pq.ParquetFile(opened, **_read_options(metadata, self.dictionary, self.page_checksums))
-        footer = footer or _footer_of(file, path)
-        known_names = frozenset(footer.schema.names)
-        names = footer.schema.names if columns is None else [c for c in columns if c in known_names]
-        schema = pa.schema([_read_as(footer.schema.field(name), self.dictionary) for name in names])
-        groups = range(footer.row_groups) if row_groups is None else row_groups
+        if footer is None and opened.size() <= SMALL_BYTES and not self.dictionary and self.tally is None:
+            # nothing but Arrow's reader looks into this footer, which needs no check of ours then
+            options: dict[str, Any] = {
+                "coerce_int96_timestamp_unit": "us",
+                "page_checksum_verification": self.page_checksums,
+            }
+            file = pq.ParquetFile(pa.BufferReader(opened.read()), pre_buffer=False, **options)
+            stored, metadata = _schema_of(file), file.metadata
+        else:
+            metadata = read_metadata(opened) if footer is None else footer.metadata
+            file = pq.ParquetFile(opened, **_read_options(metadata, self.dictionary, self.page_checksums))
+            stored = (footer or _footer_of(file, path)).schema
+        known_names = frozenset(stored.names)
+        names = stored.names if columns is None else [c for c in columns if c in known_names]
+        schema = pa.schema([_read_as(stored.field(name), self.dictionary) for name in names])
+        groups = range(metadata.num_row_groups) if row_groups is None else row_groups
         if self.tally is not None:
             self.tally.add("opened")
             self.tally.add("bytes", column_bytes(metadata, names, groups))
         for group in groups:
-            expected = footer.metadata.row_group(group)
+            expected = metadata.row_group(group)
             rows, read = min(self.batch_rows, _rows_of_bytes(expected, _BATCH_BYTES)), 0
             for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
                 read += batch.num_rows
@@ -376,6 +392,8 @@ def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _with_zones(schema: pa.Schema, parquet: Any) -> pa.Schema:
     """INT96 columns, which Arrow gives without zone, are instants."""
+    if not any(pt.is_timestamp(kind) for kind in schema.types):
+        return schema
     instants = {
         column.path for column in (parquet.column(i) for i in range(len(parquet))) if column.physical_type == "INT96"
     }

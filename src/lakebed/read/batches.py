@@ -7,23 +7,26 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.format.base_file import Footer, read_footer
+from lakebed.format.base_file import SMALL_BYTES, Footer, read_footer
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
 from lakebed.slices.base_rows import ColumnNames
 from lakebed.slices.key_rows import rows_of_keys
-from lakebed.slices.reader import SliceReader
+from lakebed.slices.reader import BATCH_ROWS, SliceReader
+from lakebed.storage.parallel import is_remote
 
 # Batches that one slice may have waiting for the reader of the results.
 _WAITING = 4
+# So many small slices are read together.
+_TOGETHER = 64
 _DONE = object()
 
 
@@ -121,10 +124,61 @@ def row_readers(plan: ScanPlan, condition: pc.Expression | None) -> list[tuple[F
 
 
 def scan_batches(plan: ScanPlan, slices: SliceReader, threads: int | None = None) -> Iterator[pa.RecordBatch]:
-    """The plan's rows, slice after slice. Memory is bound by a few batches of as many slices as there are threads."""
+    """The plan's rows, slice after slice. Memory is bound by a few batches of as many slices as there are threads.
+
+    The first slices are read one by one, for callers that take few rows, small ones after them together.
+    """
     condition = plan.predicate.to_arrow() if plan.predicate is not None else None
-    jobs = [partial(reader.read, slices, file_slice) for file_slice, reader in row_readers(plan, condition)]
-    return in_order(jobs, threads or min(8, (os.cpu_count() or 1)))
+    threads = threads or min(8, (os.cpu_count() or 1))
+    jobs: list[Callable[[], Iterator[pa.RecordBatch]]] = []
+    group = _SmallSlices(slices)
+    for file_slice, reader in row_readers(plan, condition):
+        if len(jobs) < 2 * threads or file_slice.size > SMALL_BYTES:
+            jobs += [group.read] if group.readers else []
+            jobs.append(partial(reader.read, slices, file_slice))
+            group = _SmallSlices(slices)
+            continue
+        if len(group.readers) == _TOGETHER:
+            jobs.append(group.read)
+            group = _SmallSlices(slices)
+        group.readers.append((file_slice, reader))
+    jobs += [group.read] if group.readers else []
+    is_quick = len(jobs) < len(plan.slices) / 2 and not is_remote(slices.storage)
+    # Python's part of reading small files, which threads do not share, is the larger one
+    return in_order(jobs, 1 if is_quick else threads)
+
+
+@dataclass(frozen=True, slots=True)
+class _SmallSlices:
+    """Small slices that are read together: to filter and to hand over the rows of each costs more than to read them."""
+
+    slices: SliceReader
+    readers: list[tuple[FileSlice, RowReader]] = field(default_factory=list[tuple[FileSlice, RowReader]])
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Their matching rows."""
+        waiting: list[pa.RecordBatch] = []
+        unfiltered: dict[int, RowReader] = {}
+        for file_slice, reader in self.readers:
+            if not len(reader.read_schema):  # Arrow loses the number of rows without columns
+                yield from reader.read(self.slices, file_slice)
+                continue
+            if id(reader) not in unfiltered:
+                unfiltered[id(reader)] = replace(reader, condition=None, columns=tuple(reader.read_schema.names))
+            for batch in unfiltered[id(reader)].read(self.slices, file_slice):
+                waiting.append(batch)
+                if sum(rows.num_rows for rows in waiting) >= BATCH_ROWS:  # a small file may have many
+                    yield from self._matching(waiting)
+                    waiting = []
+        yield from self._matching(waiting)
+
+    def _matching(self, rows: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = self.readers[0][1]  # all have the condition and the columns of the plan
+        if rows:
+            found = pa.concat_batches(rows)
+            found = found if reader.condition is None else found.filter(reader.condition)
+            if found.num_rows:
+                yield found.select(list(reader.columns))
 
 
 def in_order(jobs: Sequence[Callable[[], Iterator[pa.RecordBatch]]], threads: int) -> Iterator[pa.RecordBatch]:

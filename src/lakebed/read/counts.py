@@ -237,7 +237,12 @@ def summarized_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows)
     if files and plan.columns:
         values, certain = recorded.extremes(files, plan.columns)
         unread = [file for file, is_certain in zip(files, certain.tolist(), strict=True) if not is_certain]
-        rest = _with_files(plan, rest, unread)
+        kept = {id(file) for file in unread} | {id(one) for one in rest.slices}
+        sets = (
+            replace(alike, slices=tuple(s for s in alike.slices if id(s) in kept or id(s.base_file) in kept))
+            for alike in plan.sets
+        )
+        rest = replace(plan, sets=tuple(alike for alike in sets if alike.slices))
         count = int(counts[certain].sum())
         sides = [pc.min_max(values[name]) for name in plan.columns]
         arrays = [pa.concat_arrays([pa.repeat(side, 1) for side in found.values()]) for found in sides]
@@ -272,8 +277,8 @@ def _decided(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> tup
     if plan.predicate is not None and files:
         values, is_constant = recorded.constants(files, plan.predicate.columns)
         certain &= is_constant
-        numbers = pa.array(np.arange(len(files)))
-        rows = pa.Table.from_batches([values]).append_column(_ROW, numbers).filter(plan.predicate.to_arrow())
+        columns = {**dict(zip(values.schema.names, values.columns, strict=True)), _ROW: pa.array(np.arange(len(files)))}
+        rows = pa.table(columns).filter(plan.predicate.to_arrow())
         matching = np.zeros(len(files), np.bool_)
         matching[rows[_ROW].to_numpy()] = True
         matching &= certain
@@ -281,13 +286,3 @@ def _decided(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> tup
     sets = (replace(s, slices=tuple(one for one in s.slices if id(one.base_file) not in decided)) for s in plan.sets)
     rest = replace(plan, sets=tuple(alike for alike in sets if alike.slices))
     return [files[at] for at in np.flatnonzero(matching).tolist()], counts[matching], rest
-
-
-def _with_files(plan: ScanPlan, rest: ScanPlan, files: Sequence[BaseFile]) -> ScanPlan:
-    """The rest of a plan, and those of its slices that these base files are of."""
-    kept = {id(file) for file in files} | {id(s) for s in rest.slices}
-    sets = (
-        replace(alike, slices=tuple(s for s in alike.slices if id(s) in kept or id(s.base_file) in kept))
-        for alike in plan.sets
-    )
-    return replace(plan, sets=tuple(alike for alike in sets if alike.slices))

@@ -298,6 +298,13 @@ class Snapshot:
 
         With `partitions` only their folders are looked at, with `groups` only some file groups.
         """
+        return self._all_slices if partitions is None and groups is None else self._slices(partitions, groups)
+
+    @cached_property
+    def _all_slices(self) -> tuple[FileSlice, ...]:
+        return self._slices(None, None)
+
+    def _slices(self, partitions: Collection[str] | None, groups: FileGroups | None) -> tuple[FileSlice, ...]:
         listing = self._listing(None if partitions is None else frozenset(partitions), groups)
         named = NamedFiles(self.timeline, self._named)
         found = tuple(

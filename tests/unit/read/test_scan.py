@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -253,3 +254,25 @@ def test_changes_need_meta_fields(tmp_path: Path) -> None:
     snapshot, _ = opened(tmp_path, "v9_cow_no_meta")
     with pytest.raises(InvalidOption, match="no meta fields"):
         Changes(snapshot, "000")
+
+
+@pytest.mark.parametrize("condition", [None, "fare > 100 and fare < 300 or part = 'p1'", "part = 'p3'", "fare > 1e9"])
+def test_many_small_files_give_the_rows_of_a_table_of_one(condition: str | None) -> None:
+    rows = pa.table(
+        {
+            "id": pa.array(range(600), pa.int64()),
+            "part": [f"p{n % 10}" for n in range(600)],
+            "fare": [float(n) for n in range(600)],
+        }
+    )
+    shared: dict[str, Any] = {"key": "id", "index": "bucket", "type": "mor"}
+    many = lakebed.create(f"memory://scan/many-{condition}", rows, partition_by="part", buckets=10, **shared)
+    single = lakebed.create(f"memory://scan/single-{condition}", rows, buckets=1, **shared)
+    for table in (many, single):
+        table.upsert(rows)
+        table.delete([5, 17])
+    found = [t.scan(filter=condition).to_arrow().sort_by("id").to_pydict() for t in (many, single)]
+    assert found[0] == found[1]
+    assert many.scan(columns=[], filter=condition).to_arrow().num_rows == len(found[0]["id"])
+    assert sum(b.num_rows for b in many.scan(columns=[], filter=condition).to_batches()) == len(found[0]["id"])
+    assert many.scan(filter=condition).limit(3).to_arrow().num_rows == min(3, len(found[0]["id"]))

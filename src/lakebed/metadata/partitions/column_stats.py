@@ -5,7 +5,7 @@ path.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -47,6 +47,7 @@ from lakebed.metadata.partitions.stats_values import (
     Kinds,
     StatsUnion,
     column_stats_records,
+    in_few_buffers,
     index_version_of,
     merged_partition_stats,
     partition_stats_records,
@@ -87,6 +88,10 @@ if TYPE_CHECKING:
     from lakebed.metadata.lookups import MetadataTable
 
 
+# So many files are read before their ranges are put together.
+_READ_TOGETHER = 512
+
+
 class ActionStatistics:
     """The ranges of the files that an action wrote."""
 
@@ -117,9 +122,11 @@ class ActionStatistics:
     def files(self) -> list[NewFile]:
         """The files with their ranges. A base file whose task did not report them is read; those of a log file are not
         known then."""
+        return list(in_few_buffers(self._files()))
+
+    def _files(self) -> Iterator[NewFile]:
         action = self._action
         reported = {s.path: s.ranges for s in action.statuses if s.path is not None}
-        found: list[NewFile] = []
         for partition, stats in action.commit.stats.items():
             for stat in stats:
                 stream = reported.get(stat.path)
@@ -129,8 +136,7 @@ class ActionStatistics:
                     ranges = unknown_ranges(self.kinds)
                     if is_base:
                         ranges = ranges_of_file(action.snapshot.storage, stat.path, stat.file_size, self.kinds)
-                found.append(NewFile(partition, stat.path.rpartition("/")[2], stat.file_size, ranges))
-        return found
+                yield NewFile(partition, stat.path.rpartition("/")[2], stat.file_size, ranges)
 
     @cached_property
     def stats(self) -> Stats:
@@ -186,13 +192,28 @@ class StoredStatistics:
     @cached_property
     def files(self) -> list[NewFile]:
         """The base files with their ranges."""
+        storage, files = self._snapshot.storage, self._stored.base_files
+        if not self.kinds:
+            return [replace(file, ranges=None) for file in files]
 
         def read(file: NewFile) -> NewFile:
             path, kinds = path_in(file.partition, file.name), self._kinds_of(file)
-            ranges = ranges_of_file(self._snapshot.storage, path, file.size, kinds) if self.kinds else None
-            return replace(file, ranges=ranges)
+            footer = read_footer(storage, path, file.size)
+            stored = dict(leaf_paths(footer.schema))
+            own = {column: stored.get(column, kind) for column, kind in kinds.items()}
+            if own != kinds:
+                self._own_kinds[path] = own
+            return replace(file, ranges=ranges_of_file(storage, path, file.size, kinds, footer))
 
-        return parallel_map(read, self._stored.base_files)
+        found: list[NewFile] = []
+        for start in range(0, len(files), _READ_TOGETHER):
+            found += in_few_buffers(parallel_map(read, files[start : start + _READ_TOGETHER]))
+        return found
+
+    @cached_property
+    def _own_kinds(self) -> dict[str, Kinds]:
+        """The types of columns in files that have others than the table, by path; filled as the files are read."""
+        return {}
 
     @cached_property
     def stats(self) -> Stats:
@@ -216,19 +237,16 @@ class StoredStatistics:
     def as_written(self) -> Stats | None:
         """Statistics with the ranges in the types that they are stored in, which may have another order than the
         columns of today have; None where all types are those of today."""
+        files, storage = self.files, self._snapshot.storage
+        if not self._own_kinds:
+            return None
 
         def read(file: NewFile) -> NewFile:
-            storage, path = self._snapshot.storage, path_in(file.partition, file.name)
-            stored = dict(leaf_paths(read_footer(storage, path, file.size).schema))
-            known = self._kinds_of(file)
-            kinds = {column: stored.get(column, kind) for column, kind in known.items()}
-            if kinds == dict(known):
-                return file
-            return replace(file, ranges=ranges_of_file(storage, path, file.size, kinds))
+            path = path_in(file.partition, file.name)
+            kinds = self._own_kinds.get(path)
+            return file if kinds is None else replace(file, ranges=ranges_of_file(storage, path, file.size, kinds))
 
-        found = parallel_map(read, self.files)
-        if all(a is b for a, b in zip(found, self.files, strict=True)):
-            return None
+        found = parallel_map(read, files)
         return stats_of(found, self.kinds, self.index_version, with_unknown=True)
 
 

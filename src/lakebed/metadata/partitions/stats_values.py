@@ -4,9 +4,9 @@ path, and which columns have them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -55,13 +55,16 @@ from lakebed.storage.base import Storage
 DATA_BLOCKS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA)
 
 
-def ranges_of_file(storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
-    """A row as of `ColumnRanges`, for the columns (Parquet paths) of `kinds` that the file has, in those types.
+def ranges_of_file(
+    storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType], footer: Footer | None = None
+) -> pa.RecordBatch:
+    """A row as of `ColumnRanges`, for the columns (Parquet paths) of `kinds` that the file has, in those types. A
+    `footer` that is known is not read again.
 
     Rows are read for floating columns whose footer has nothing reliable on NaN, for columns stored in another type,
     and for those of which a row group has no statistics; the others cost the footer only. Raises `CorruptFile`.
     """
-    footer = read_footer(storage, path, size)
+    footer = footer or read_footer(storage, path, size)
     stored = dict(leaf_paths(footer.schema))
     present = {column: kind for column, kind in kinds.items() if column in stored}
     footer_ranges = _footer_ranges(footer, present)
@@ -141,6 +144,8 @@ def _is_recorded(
     return row["null_count"] == row["value_count"] or None not in (row["min"], row["max"])
 
 
+# The ranges of so many files are in common buffers.
+_TOGETHER = 512
 # Of these some are null, and some are not.
 UNKNOWN_COUNTS = {"value_count": 2, "null_count": 1, "total_size": 0, "total_uncompressed": 0}
 
@@ -202,21 +207,26 @@ def stats_of(files: Sequence[NewFile], kinds: Types, index_version: int, *, with
     it, for a file of nulls. It has none where its type has no widest bounds, and where a record of the index's version
     has no room for its own. `with_unknown`: bounds that are not known are null.
     """
-    ranged = [(f, f.ranges, frozenset(f.ranges.schema.names)) for f in files if f.ranges is not None]
-    all_keys = file_keys([f.partition for f, _, _ in ranged], [f.name for f, _, _ in ranged])
-    all_names = pa.array([f.name for f, _, _ in ranged], pa.string())
+    ranged = [(f, f.ranges) for f in files if f.ranges is not None]
+    all_keys = file_keys([f.partition for f, _ in ranged], [f.name for f, _ in ranged])
+    all_names = pa.array([f.name for f, _ in ranged], pa.string())
+    parts: dict[str, list[pa.Table]] = {}
+    for start, ranges in _runs_of_columns([batch for _, batch in ranged]):
+        keys, names = (texts.slice(start, len(ranges)) for texts in (all_keys, all_names))
+        for column, kind in kinds.items():
+            if column not in ranges.schema.names:
+                continue
+            found_ranges = ranges.column(column)
+            bounds = [as_type(found_ranges.field(side), kind) for side in ("min", "max")]
+            counts = {name: found_ranges.field(name) for name in COUNTS}
+            table = _stats_table(column_stats_keys(column, keys), names, bounds, counts, tight=False)
+            parts.setdefault(column, []).append(table)
     found: Stats = {}
     for column, kind in kinds.items():
-        having = [i for i, (_, _, columns) in enumerate(ranged) if column in columns]
-        if not having:
+        if column not in parts:
             continue
-        keys, names = all_keys, all_names
-        if len(having) < len(ranged):
-            keys, names = (texts.take(pa.array(having)) for texts in (all_keys, all_names))
-        ranges = [ranged[i][1].column(column) for i in having]
-        bounds = [pa.concat_arrays([as_type(r.field(side), kind) for r in ranges]) for side in ("min", "max")]
-        counts = {name: pa.concat_arrays([r.field(name) for r in ranges]) for name in COUNTS}
-        table = _stats_table(column_stats_keys(column, keys), names, bounds, counts, tight=False)
+        table = pa.concat_tables(parts[column])
+        bounds = [table[side] for side in ("min", "max")]
         if not with_unknown and any(bound.null_count for bound in bounds):
             table = _widened(table, _is_unknown(table))
         if pa.types.is_decimal(kind):
@@ -224,6 +234,27 @@ def stats_of(files: Sequence[NewFile], kinds: Types, index_version: int, *, with
             table = table.filter(pc.and_(low, high))
         found[column] = without_nan(table)
     return found
+
+
+def in_few_buffers(files: Iterable[NewFile]) -> Iterator[NewFile]:
+    """The same files, the ranges of many in common buffers: alone the row of a file takes many times its content."""
+    waiting = iter(files)
+    while some := list(islice(waiting, _TOGETHER)):
+        rows = [file.ranges for file in some if file.ranges is not None]
+        shared = chain.from_iterable(
+            (ranges.slice(at, 1) for at in range(len(ranges))) for _, ranges in _runs_of_columns(rows)
+        )
+        for file in some:
+            yield file if file.ranges is None else replace(file, ranges=next(shared))
+
+
+def _runs_of_columns(rows: Sequence[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows that follow each other and have the same columns as one batch, and the number of the first."""
+    start = 0
+    for end in range(1, len(rows) + 1):
+        if end == len(rows) or not rows[end].schema.equals(rows[start].schema):
+            yield start, pa.concat_batches(rows[start:end])
+            start = end
 
 
 def without_nan(stats: pa.Table) -> pa.Table:
