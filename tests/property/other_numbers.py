@@ -132,6 +132,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "diagnosis.storage": "LOCK_SECONDS",
         "operations.callbacks": "_KAFKA_SECONDS",
         "inputs.files": "_READERS",
+        "format.bootstrap": "_OPEN_INDEXES",
+        "operations.bootstrap": "_WRITERS",
         "spark_sink.options": "_STREAM_RETRIES",
         "spark_sink.staging": "_RETAINED_SECONDS",
         "progress": "DELAY_SECONDS",

@@ -20,7 +20,7 @@ from lakebed.format.parquet_footer import parse_footer, read_encoded, read_metad
 from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.text import parse_json_object
-from lakebed.model import META_COLUMNS
+from lakebed.model import BOOTSTRAP_INSTANT, META_COLUMNS
 from lakebed.schema.arrow import plain_type
 from lakebed.storage.base import from_os_error
 
@@ -138,8 +138,12 @@ def read_footer(storage: Storage, path: str, size: int | None = None, *, encoded
     """Schema, key-values and counts of a base file, and where asked the footer's bytes; one or two small reads, as many
     more for a skeleton file, whose source file is read, too. `CorruptFile` if it is no Parquet file."""
     footer = _footer_at(storage, path, size, encoded=encoded, naming=naming_damage(path))
-    source = source_file(storage, path)
+    source = _source_of(storage, path)
     return footer if source is None else _joined_footer(footer, source)
+
+
+def _source_of(storage: Storage, path: str) -> SourceFile | None:
+    return source_file(storage, path) if f"_{BOOTSTRAP_INSTANT}." in path else None
 
 
 def _footer_at(
@@ -219,7 +223,7 @@ def read_base_file(
     Parquet file.
     """
     reading = _Reading(batch_rows, dictionary, page_checksums, tally)
-    source = source_file(storage, path)
+    source = _source_of(storage, path)
     if source is not None:
         joined = replace(footer or read_footer(storage, path, size), source_file=source)
         yield from _read_joined(storage, joined, size, columns, row_groups, reading)
