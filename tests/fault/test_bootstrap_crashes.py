@@ -5,7 +5,7 @@ Whatever is struck, the table has all rows or there is none; another call finish
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import product
@@ -42,7 +42,7 @@ def source() -> Path:
 
 
 @contextmanager
-def _faulty(uri: str, at: int, mode: Mode) -> Iterator[Crash]:
+def _faulty(uri: str, at: int, mode: Mode) -> Generator[Crash]:
     """Strike a mutation of the table. A torn write goes to a file system that has no nameless files, and so leaves
     something."""
     crash = Crash(FaultPlan(at, mode))
