@@ -16,15 +16,21 @@ import io
 import json
 import struct
 import time
+from functools import cache
+from typing import Any
 
 import fastavro
 import pyarrow as pa
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
 import lakebed
 from lakebed.ingestion.avro_messages import decode_avro
 from lakebed.ingestion.debezium import decode_debezium_json
 from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.messages import Decoded
+from lakebed.ingestion.protobuf_messages import FramedProtobuf
 from lakebed.ingestion.source import IngestPoll, IngestSource
 
 BAR = 250_000
@@ -46,8 +52,27 @@ def trip(number: int) -> dict[str, object]:
     return {"id": number, "city": f"c{number % 97}", "fare": number / 7, "at": 1_700_000_000_000 + number, "note": note}
 
 
+@cache
+def protobuf_file() -> FileDescriptorProto:
+    file = FileDescriptorProto(name="trip.proto", package="bench", syntax="proto3")
+    message = file.message_type.add(name="Trip")
+    for number, field in enumerate(SCHEMA["fields"], 1):
+        kind = {"long": "INT64", "double": "DOUBLE"}.get(str(field["type"]), "STRING")
+        message.field.add(name=field["name"], number=number, type=f"TYPE_{kind}", label="LABEL_OPTIONAL")
+    return file
+
+
+@cache
+def protobuf_class() -> Any:
+    pool = DescriptorPool()
+    pool.Add(protobuf_file())
+    return GetMessageClass(pool.FindMessageTypeByName("bench.Trip"))
+
+
 def message(number: int, form: str) -> bytes:
     row = trip(number)
+    if form == "protobuf":
+        return struct.pack(">bIb", 0, 1, 0) + protobuf_class()(**row).SerializeToString()
     if form == "avro":
         out = io.BytesIO(struct.pack(">bI", 0, 1))
         out.seek(5)
@@ -63,6 +88,7 @@ class Messages(IngestSource):
     def __init__(self, messages: list[bytes], form: str) -> None:
         self._messages, self._form = messages, form
         self.decoding = 0.0
+        self._protobuf = FramedProtobuf(lambda _: {"": protobuf_file().SerializeToString()})
 
     def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
         start = int(checkpoint or 0)
@@ -79,6 +105,8 @@ class Messages(IngestSource):
     def _decoded(self, values: pa.Array) -> Decoded:
         if self._form == "avro":
             return decode_avro(values, lambda _: json.dumps(SCHEMA))
+        if self._form == "protobuf":
+            return self._protobuf.decode(values)
         if self._form == "debezium-json":
             return decode_debezium_json(values, self.types, hudi=True)
         return decode_json(values, self.types)
@@ -88,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=500_000)
     parser.add_argument("--batch", type=int, default=50_000)
-    parser.add_argument("--format", choices=["json", "avro", "debezium-json"], default="json")
+    parser.add_argument("--format", choices=["json", "avro", "protobuf", "debezium-json"], default="json")
     parser.add_argument("--type", choices=["mor", "cow"], default="mor")
     parser.add_argument("--folder", default="memory://bench-ingest")
     given = parser.parse_args()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
-        "ingestion.avro_messages": "FRAME_BYTES _LAST_BYTE",
+        "ingestion.avro_messages": "_LAST_BYTE",
         "ingestion.debezium": "_ORDERING_BY_COLUMNS",
         "ingestion.json_messages": "_EXACT",
+        "ingestion.messages": "FRAME_BYTES",
+        "ingestion.protobuf_messages": "_FIRST_SECOND _END_SECOND _NANOS _DEEPEST",
         "ingestion.schema_registry": "_SERVER_ERRORS _TOO_MANY _NOT_FOUND",
         "inputs.partition_columns": "_INT_BITS _LONG_BITS",
         "concurrency.zookeeper": "_DIGITS",

@@ -21,6 +21,7 @@ from conftest import unavailable
 from lakebed.errors import InvalidOption, InvalidRecord, SourceError
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline
+from support.protobuf_types import classes, describe
 
 from .kafka_broker import Kafka
 from .service import ServiceError
@@ -195,6 +196,47 @@ def test_a_job_that_starts_reads_at_once(bootstrap: str, topic: Create) -> None:
     # half of them waited for a timer of a second
     assert sorted(seconds)[-3] < 0.8
     assert ids(uri) == list(range(8))
+
+
+def test_protobuf_messages_are_rows_and_bad_ones_go_to_the_table_of_errors(
+    bootstrap: str, topic: Create, tmp_path: Path
+) -> None:
+    pytest.importorskip("ptars", reason="ptars is not installed")
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+    file = describe("ride.proto", {"Ride": {"id": "int64", "text": "string", "stops": "repeated string"}})
+    ride = classes(file)["shop.Ride"]
+    (tmp_path / "ride.desc").write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
+    name, uri = topic(), f"memory://kafka/{uuid.uuid4().hex}"
+    good = [ride(id=n, text=f"row {n}", stops=["a"] * n).SerializeToString() for n in range(3)]
+    send(bootstrap, name, [good[0], b"\xff", good[1], None, good[2], b"\x12\x01\xff"])
+    source = {"format": "protobuf", "descriptor": str(tmp_path / "ride.desc"), "message": "shop.Ride"}
+    job = job_of(bootstrap, name, uri, source=source, errors={"table": f"{uri}-errors"})
+    result = lakebed.ingest(job, once=True)
+    assert (result.rows, result.bad_rows, result.checkpoint) == (3, 2, f"{name},0:6")
+    rows = lakebed.open(uri).to_arrow().select(["id", "text", "stops"]).sort_by("id").to_pylist()
+    assert rows == [{"id": n, "text": f"row {n}", "stops": ["a"] * n} for n in range(3)]
+    bad = lakebed.open(f"{uri}-errors").to_arrow().sort_by("position").select(["position", "payload", "reason"])
+    assert [tuple(row.values()) for row in bad.to_pylist()] == [
+        (f"{name}/0/1", b"\xff", "RECORD_CREATION"),
+        (f"{name}/0/5", b"\x12\x01\xff", "RECORD_CREATION"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ({"format": "protobuf"}, "add registry = URL, or descriptor and message"),
+        ({"format": "protobuf", "descriptor": "x"}, "takes a registry, or descriptor and message"),
+        ({"format": "protobuf", "descriptor": "x", "message": "m", "registry": "http://r"}, "takes a registry, or"),
+        ({"format": "avro", "message": "m", "registry": "http://r"}, "has no message type"),
+        ({"format": "avro"}, "lacks registry. Add registry = URL"),
+    ],
+)
+def test_a_format_without_its_schema_is_refused(source: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidOption) as error:
+        lakebed.ingest(job_of("127.0.0.1:1", "t", "memory://kafka/none", source=source), once=True)
+    assert text in str(error.value)
 
 
 def test_messages_of_transactions_are_rows_where_they_were_committed(bootstrap: str, topic: Create) -> None:

@@ -16,14 +16,11 @@ from lakebed.format.avro.cursors import Damage, record_ends
 from lakebed.format.avro.encoder import avro_header, decode_long
 from lakebed.format.avro.reader import read_records
 from lakebed.format.avro.types import RecordSchema, record_schema
-from lakebed.ingestion.columns import union_of
-from lakebed.ingestion.messages import BadMessage, Decoded, NoRow, decode_by_halving, numbers_of, offsets_of
+from lakebed.ingestion.messages import FRAME_BYTES, Decoded, DecodedGroups, NoRow, by_schema, spans
 from lakebed.ingestion.source import AVRO_FAILURE
 
-FRAME_BYTES = 5
 # The greatest byte that ends a number of several bytes.
 _LAST_BYTE = 127
-_NONE = np.zeros(0, np.int64)
 SchemaOf = Callable[[int], str]
 """The schema of an id, as JSON text. Raises `KeyError` for an id that the registry does not have."""
 
@@ -33,48 +30,15 @@ def decode_avro(messages: pa.Array, schema_of: SchemaOf) -> Decoded:
 
     A message without this frame, with an id that the registry does not have, or with other bytes than its schema says
     is bad."""
-    bad: list[BadMessage] = []
-    data, starts, ends = spans(messages)
-    framed = ends - starts >= FRAME_BYTES
-    framed[framed] = data[starts[framed]] == 0
-    no_frame = "the message does not begin with the frame of a schema registry"
-    bad += [BadMessage(number, AVRO_FAILURE, no_frame) for number in np.flatnonzero(~framed).tolist()]
-    heads = starts[framed]
-    ids = np.zeros(len(heads), np.int64)
-    for at in range(1, FRAME_BYTES):
-        ids = ids * 256 + data[heads + at]
-    tables: list[pa.Table] = []
-    numbers: list[np.ndarray] = []
-    for identifier in np.unique(ids).tolist():
-        chosen = np.flatnonzero(framed)[ids == identifier]
+    groups = DecodedGroups(AVRO_FAILURE)
+    for identifier, numbers in by_schema(messages, groups.bad, AVRO_FAILURE):
         try:
             schema = _schema(schema_of(identifier), identifier)
         except KeyError:
-            text = f"the registry has no schema with the id {identifier}"
-            bad += [BadMessage(number, AVRO_FAILURE, text) for number in chosen.tolist()]
+            groups.refuse(numbers, f"the registry has no schema with the id {identifier}")
             continue
-        part = messages.take(pa.array(chosen))
-        wrong: list[BadMessage] = []
-        decode = partial(_records, schema=schema)
-        parts = decode_by_halving(part, decode, decode, 0, wrong, AVRO_FAILURE)
-        bad += [message._replace(number=int(chosen[message.number])) for message in wrong]
-        tables += [rows for rows, _, _ in parts]
-        numbers.append(chosen[numbers_of(parts)] if parts else _NONE)
-    bad.sort()
-    if not tables:
-        return Decoded(pa.table({}), _NONE, bad)
-    rows, order = union_of(tables), np.concatenate(numbers)
-    if (order[1:] < order[:-1]).any():
-        by_number = np.argsort(order, kind="stable")
-        rows, order = rows.take(by_number), order[by_number]
-    return Decoded(rows, order, bad)
-
-
-def spans(messages: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The bytes of binary values, and where each value starts and ends in them."""
-    ends, data = offsets_of(messages), messages.buffers()[2]
-    values = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    return values, ends[:-1], ends[1:]
+        groups.add(messages.take(pa.array(numbers)), numbers, partial(_records, schema=schema))
+    return groups.decoded()
 
 
 def _schema(text: str, identifier: int) -> RecordSchema:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -11,9 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.errors import InvalidRecord, SchemaConflict
+from lakebed.ingestion.columns import union_of
 
 # Messages of so many bytes are decoded at a time.
 PART_BYTES = 64 << 20
+# The frame of a schema registry: a zero byte and the 4-byte id of a schema.
+FRAME_BYTES = 5
+_NO_FRAME = "the message does not begin with the frame of a schema registry"
+_NO_NUMBERS = np.zeros(0, np.int64)
 
 
 class BadMessage(NamedTuple):
@@ -98,3 +103,67 @@ def parts_of(messages: pa.Array, most: int) -> list[tuple[int, int]]:
 def numbers_of(parts: list[tuple[pa.Table, int, int]]) -> np.ndarray:
     """The numbers of the messages of all parts."""
     return np.concatenate([np.arange(start, end) for _, start, end in parts] or [np.zeros(0, np.int64)])
+
+
+def spans(messages: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The bytes of binary values, and where each value starts and ends in them."""
+    ends, data = offsets_of(messages), messages.buffers()[2]
+    values = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return values, ends[:-1], ends[1:]
+
+
+def slices(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
+    """The bytes between these positions as binary values, copied out in one go."""
+    edges = np.empty(2 * len(starts) + 1, np.int32)
+    edges[:-1:2], edges[1::2] = starts, ends
+    edges[-1] = edges[-2] if len(starts) else 0
+    both = pa.Array.from_buffers(pa.binary(), 2 * len(starts), [None, pa.py_buffer(edges), pa.py_buffer(data)])
+    return both.take(pa.array(np.arange(0, 2 * len(starts), 2)))
+
+
+def by_schema(messages: pa.Array, bad: list[BadMessage], reason: str) -> Iterator[tuple[int, np.ndarray]]:
+    """The ids of the schemas that messages with the frame of a registry name, each with the numbers of its messages.
+    Messages without a frame are bad."""
+    data, starts, ends = spans(messages)
+    framed = ends - starts >= FRAME_BYTES
+    framed[framed] = data[starts[framed]] == 0
+    bad += [BadMessage(number, reason, _NO_FRAME) for number in np.flatnonzero(~framed).tolist()]
+    numbers = np.flatnonzero(framed)
+    ids = np.zeros(len(numbers), np.int64)
+    for at in range(1, FRAME_BYTES):
+        ids = ids * 256 + data[starts[framed] + at]
+    for identifier in np.unique(ids).tolist():
+        yield identifier, numbers[ids == identifier]
+
+
+@dataclass
+class DecodedGroups:
+    """Rows of groups of messages, each group with its own schema, and the messages that are none."""
+
+    reason: str
+    tables: list[pa.Table] = field(default_factory=list[pa.Table])
+    numbers: list[np.ndarray] = field(default_factory=list[np.ndarray])
+    bad: list[BadMessage] = field(default_factory=list[BadMessage])
+
+    def add(self, messages: pa.Array, numbers: np.ndarray, decode: Decode) -> None:
+        """Decode the messages, which have these numbers."""
+        wrong: list[BadMessage] = []
+        parts = decode_by_halving(messages, decode, decode, 0, wrong, self.reason)
+        self.bad += [message._replace(number=int(numbers[message.number])) for message in wrong]
+        self.tables += [rows for rows, _, _ in parts]
+        self.numbers.append(numbers[numbers_of(parts)])
+
+    def refuse(self, numbers: np.ndarray, error: str) -> None:
+        """Make bad messages of these numbers."""
+        self.bad += [BadMessage(number, self.reason, error) for number in numbers.tolist()]
+
+    def decoded(self) -> Decoded:
+        """All rows as one table, in the order of their messages."""
+        self.bad.sort()
+        if not self.tables:
+            return Decoded(pa.table({}), _NO_NUMBERS, self.bad)
+        rows, numbers = union_of(self.tables), np.concatenate(self.numbers)
+        if (numbers[1:] < numbers[:-1]).any():
+            order = np.argsort(numbers, kind="stable")
+            rows, numbers = rows.take(order), numbers[order]
+        return Decoded(rows, numbers, self.bad)

@@ -1,4 +1,4 @@
-"""Schemas by their ids from a registry over HTTP, each asked for once."""
+"""Schemas by their ids from a registry over HTTP, each asked for once: Avro as text, Protobuf as descriptors."""
 
 from __future__ import annotations
 
@@ -35,21 +35,59 @@ class SchemaRegistry:
         elif user is not None:
             plain = f"{unquote(str(user))}:{unquote(str(password or ''))}".encode()
             self._headers["Authorization"] = f"Basic {base64.b64encode(plain).decode()}"
-        self._schemas: dict[int, str] = {}
+        self._answers: dict[str, Mapping[str, Any]] = {}
 
     def schema(self, identifier: int) -> str:
         """The Avro schema of an id, as JSON text.
 
         Raises `KeyError` for an id that the registry does not have, `SourceError` where it does not answer or the
         schema is no Avro."""
-        if identifier not in self._schemas:
-            self._schemas[identifier] = self._fetched(identifier)
-        return self._schemas[identifier]
+        answer = self._answer(f"/schemas/ids/{identifier}", identifier)
+        kind = answer.get("schemaType", "AVRO")
+        if kind != "AVRO" or answer.get("references"):
+            what = "refers to others" if kind == "AVRO" else f"is {kind}, and format is avro"
+            raise self._failure(f"has a schema that {what}", identifier, passes=False)
+        return answer["schema"]
 
-    def _fetched(self, identifier: int) -> str:
-        address = f"{self._url}/schemas/ids/{quote(str(identifier))}"
+    def descriptors(self, identifier: int) -> dict[str, bytes]:
+        """The Protobuf schema of an id and those that it refers to, as serialized descriptors by the names under which
+        they are imported; that of the id has the name "".
+
+        Raises `KeyError` for an id that the registry does not have, `SourceError` where it does not answer or the
+        schema is no Protobuf."""
+        answer = self._answer(f"/schemas/ids/{identifier}?format=serialized", identifier)
+        kind = answer.get("schemaType", "AVRO")
+        if kind != "PROTOBUF":
+            what = f"has a schema that is {kind}, and format is protobuf"
+            raise self._failure(what, identifier, passes=False)
+        files: dict[str, bytes] = {}
+        pending: list[tuple[str, Mapping[str, Any]]] = [("", answer)]
+        while pending:
+            name, answer = pending.pop()
+            try:
+                files[name] = base64.b64decode(answer["schema"], validate=True)
+            except ValueError as error:
+                what = "does not serve Protobuf schemas as descriptors (format=serialized)"
+                raise self._failure(what, identifier, passes=False) from error
+            for reference in answer.get("references") or ():
+                if reference["name"] not in files:
+                    path = f"/subjects/{quote(reference['subject'], '')}/versions/{reference['version']}"
+                    try:
+                        part = self._answer(f"{path}?format=serialized", identifier)
+                    except KeyError:
+                        what = f"lacks {reference['name']}, to which a schema refers"
+                        raise self._failure(what, identifier, passes=False) from None
+                    pending.append((reference["name"], part))
+        return files
+
+    def _answer(self, path: str, identifier: int) -> Mapping[str, Any]:
+        if path not in self._answers:
+            self._answers[path] = self._fetched(path, identifier)
+        return self._answers[path]
+
+    def _fetched(self, path: str, identifier: int) -> Mapping[str, Any]:
         try:
-            with urlopen(Request(address, headers=self._headers), timeout=_SECONDS) as answer:
+            with urlopen(Request(self._url + path, headers=self._headers), timeout=_SECONDS) as answer:
                 found: Any = json.load(answer)
         except HTTPError as error:
             if error.code == _NOT_FOUND:
@@ -61,10 +99,7 @@ class SchemaRegistry:
             raise self._failure(f"does not answer: {reason}", identifier, passes=True) from error
         if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
             raise self._failure("answers without a schema", identifier, passes=False)
-        if found.get("schemaType", "AVRO") != "AVRO" or found.get("references"):
-            kind = "refers to others" if found.get("references") else f"is {found['schemaType']}"
-            raise self._failure(f"has a schema that {kind}", identifier, passes=False)
-        return found["schema"]
+        return found
 
     def _failure(self, what: str, identifier: int, *, passes: bool) -> SourceError:
         return SourceError(

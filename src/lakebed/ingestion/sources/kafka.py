@@ -1,4 +1,4 @@
-"""A Kafka topic as a source: messages as JSON, Avro or Debezium's envelopes, by the offsets of its partitions.
+"""A Kafka topic as a source: messages as JSON, Avro, Protobuf or Debezium's envelopes, by the offsets of partitions.
 
 The checkpoint is Hudi's: `topic,0:123,1:45`, the next offset of each partition.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +21,12 @@ from lakebed.ingestion.columns import typed_columns
 from lakebed.ingestion.description import build
 from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.messages import Decoded
+from lakebed.ingestion.protobuf_messages import FramedProtobuf, PlainProtobuf
 from lakebed.ingestion.schema_registry import SchemaRegistry
 from lakebed.ingestion.source import BadRow, IngestPoll, IngestSource, bad_table
 from lakebed.ingestion.tombstones import decode_tombstones, in_order
 
-FORMATS = ("json", "avro", "debezium-json", "debezium-avro")
+FORMATS = ("json", "avro", "protobuf", "debezium-json", "debezium-avro")
 _META = "_hoodie_kafka_source_"
 # Messages that are asked for at a time.
 _BATCH = 10_000
@@ -35,13 +36,14 @@ _WAIT_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """Settings of `kind = "kafka"`. `format` is "json", "avro", "debezium-json" or "debezium-avro"; Avro needs the URL
-    of a schema registry. `start` is "earliest" or "latest", for a table without a checkpoint. `on_data_loss` is "fail",
-    or "earliest" to go on where the topic's retention deleted messages that were not read. `columns` are types by
-    column, for columns that the table does not have. `envelope` is "hudi" for Hudi's columns of Debezium sources, or
-    "row". With `append_offsets` rows have Hudi's columns of offset, partition, timestamp and key. `tombstones` is
-    "ignore", or "delete": a message without a value deletes the row of its key, a JSON object with the key fields, or
-    text that is the value of `key_field`. `options` are those of librdkafka."""
+    """Settings of `kind = "kafka"`. `format` is "json", "avro", "protobuf", "debezium-json" or "debezium-avro"; Avro
+    needs the URL of a schema registry, Protobuf needs one too, or `descriptor`, the path of a descriptor set, with the
+    full name of a `message` in it. `start` is "earliest" or "latest", for a table without a checkpoint. `on_data_loss`
+    is "fail", or "earliest" to go on where the topic's retention deleted messages that were not read. `columns` are
+    types by column, for columns that the table does not have. `envelope` is "hudi" for Hudi's columns of Debezium
+    sources, or "row". With `append_offsets` rows have Hudi's columns of offset, partition, timestamp and key.
+    `tombstones` is "ignore", or "delete": a message without a value deletes the row of its key, a JSON object with the
+    key fields, or text that is the value of `key_field`. `options` are those of librdkafka."""
 
     topic: str
     bootstrap: str
@@ -50,6 +52,8 @@ class KafkaSettings:
     on_data_loss: str = "fail"
     registry: str | None = None
     registry_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    descriptor: str | None = None
+    message: str | None = None
     columns: dict[str, Any] = field(default_factory=dict[str, Any])
     envelope: str = "hudi"
     append_offsets: bool = False
@@ -132,11 +136,7 @@ class KafkaSource(IngestSource):
                 hint='Debezium\'s envelopes have the deletes: leave out tombstones, or set "ignore"',
             )
         self._columns = typed_columns(settings.columns)
-        self._registry: SchemaRegistry | None = None
-        if settings.format.endswith("avro"):
-            if settings.registry is None:
-                raise InvalidOption(f"[source] format {settings.format!r} lacks registry", hint="add registry = URL")
-            self._registry = SchemaRegistry(settings.registry, settings.registry_options)
+        self._decode = self._decoder()
         self._client = _client_library()
         self._consumer: Any = None
         self._admin: Any = None
@@ -364,16 +364,43 @@ class KafkaSource(IngestSource):
             rows = _with_offsets(rows, messages, numbers)
         return rows, bad_table(bad), numbers
 
-    def _decode(self, values: pa.Array) -> Decoded:
+    def _decoder(self) -> Callable[[pa.Array], Decoded]:
+        """How values are decoded."""
+        form, hudi = self._settings.format, self._settings.envelope == "hudi"
+        has_type = self._settings.descriptor is not None or self._settings.message is not None
+        if has_type and form != "protobuf":
+            raise InvalidOption(
+                f"[source] format {form!r} has no message type", hint="leave out descriptor and message"
+            )
+        if form == "json":
+            return lambda values: decode_json(values, self._named_types(_META))
+        if form == "debezium-json":
+            return lambda values: debezium.decode_debezium_json(values, self._named_types(), hudi=hudi)
+        if has_type:
+            return self._plain_protobuf().decode
+        if self._settings.registry is None:
+            hint = "add registry = URL" + (", or descriptor and message" if form == "protobuf" else "")
+            raise InvalidOption(f"[source] format {form!r} lacks registry", hint=hint)
+        registry = SchemaRegistry(self._settings.registry, self._settings.registry_options)
+        if form == "protobuf":
+            return FramedProtobuf(registry.descriptors).decode
+        if form == "avro":
+            return lambda values: decode_avro(values, registry.schema)
+        return lambda values: debezium.rows_of_envelopes(decode_avro(values, registry.schema), hudi=hudi)
+
+    def _plain_protobuf(self) -> PlainProtobuf:
+        path, message = self._settings.descriptor, self._settings.message
+        if path is None or message is None or self._settings.registry is not None:
+            raise InvalidOption(
+                "[source] format 'protobuf' takes a registry, or descriptor and message",
+                hint="messages with the frame of a registry name their type themselves",
+            )
+        return PlainProtobuf(path, message)
+
+    def _named_types(self, without: str | None = None) -> dict[str, pa.DataType]:
+        """The types of columns, but for those whose names begin with a text."""
         types = {**self.types, **self._columns}
-        hudi = self._settings.envelope == "hudi"
-        if self._settings.format == "json":
-            return decode_json(values, {name: kind for name, kind in types.items() if not name.startswith(_META)})
-        if self._settings.format == "debezium-json":
-            return debezium.decode_debezium_json(values, types, hudi=hudi)
-        assert self._registry is not None
-        decoded = decode_avro(values, self._registry.schema)
-        return decoded if self._settings.format == "avro" else debezium.rows_of_envelopes(decoded, hudi=hudi)
+        return {name: kind for name, kind in types.items() if without is None or not name.startswith(without)}
 
 
 def _with_offsets(rows: pa.Table, messages: Messages, numbers: np.ndarray) -> pa.Table:
