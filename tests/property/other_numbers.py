@@ -8,6 +8,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "ingestion.debezium": "_ORDERING_BY_COLUMNS",
         "ingestion.json_messages": "_EXACT",
         "ingestion.messages": "FRAME_BYTES",
+        "dlt_destination.destination": "_COMPLETE _LONGEST_NAME",
         "ingestion.protobuf_messages": "_FIRST_SECOND _END_SECOND _NANOS _DEEPEST",
         "ingestion.schema_registry": "_SERVER_ERRORS _TOO_MANY _NOT_FOUND",
         "inputs.partition_columns": "_INT_BITS _LONG_BITS",

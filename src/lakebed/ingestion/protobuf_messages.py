@@ -332,7 +332,8 @@ def _value(values: Any, field: Any) -> pa.Array:
     if not values.type.num_fields:  # a message without fields is there, or is not
         return pc.if_else(values.is_valid(), True, pa.scalar(None, pa.bool_()))
     names = [field.name for field in values.type]
-    columns = [_column(values.field(at), kind.fields_by_name[name]) for at, name in enumerate(names)]
+    inner: Any = kind.fields_by_name if kind is not None else {}
+    columns = [_column(values.field(at), inner[name]) for at, name in enumerate(names)]
     fields = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]
     return pa.StructArray.from_arrays(columns, fields=fields, mask=values.is_null())
 
