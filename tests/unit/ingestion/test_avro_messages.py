@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import fastavro
@@ -17,6 +15,7 @@ import pytest
 from lakebed.errors import CorruptFile, InvalidOption, SourceError
 from lakebed.ingestion.avro_messages import avro_file_rows, decode_avro
 from lakebed.ingestion.schema_registry import SchemaRegistry
+from support.registry_server import Registry, registry_server
 
 FIRST = {"type": "record", "name": "T", "fields": [{"name": "id", "type": "long"}, {"name": "city", "type": "string"}]}
 SECOND = {
@@ -94,57 +93,32 @@ def test_an_avro_file_that_is_cut_or_changed_is_named() -> None:
             avro_file_rows(data, "f.avro")
 
 
-class Registry(BaseHTTPRequestHandler):
-    """Answers as Confluent's registry does; `status` 503 for all requests where it is down."""
-
-    asked: list[tuple[str, str]] = []
-    status = 200
-    answers: dict[str, dict[str, Any]] = {
-        "/schemas/ids/7": {"schema": SCHEMAS[7]},
-        "/schemas/ids/8": {"schema": "{}", "schemaType": "JSON"},
-    }
-
-    def do_GET(self) -> None:
-        self.asked.append((self.path, self.headers.get("Authorization", "")))
-        found = self.answers.get(self.path)
-        body = json.dumps(found or {"error_code": 40403, "message": "Schema not found"}).encode()
-        self.send_response(self.status if self.status != 200 else 200 if found else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return None
-
-
 @pytest.fixture
-def address() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Registry)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    Registry.asked, Registry.status = [], 200
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def server() -> Iterator[Registry]:
+    with registry_server() as server:
+        server.answers = {
+            "/schemas/ids/7": {"schema": SCHEMAS[7]},
+            "/schemas/ids/8": {"schema": "{}", "schemaType": "JSON"},
+        }
+        yield server
 
 
-def test_a_schema_is_asked_for_once_and_a_missing_one_is_no_failure(address: str) -> None:
-    registry = SchemaRegistry(address + "/")
+def test_a_schema_is_asked_for_once_and_a_missing_one_is_no_failure(server: Registry) -> None:
+    registry = SchemaRegistry(server.address + "/")
     assert registry.schema(7) == registry.schema(7) == SCHEMAS[7]
     with pytest.raises(KeyError):
         registry.schema(99)
-    assert [path for path, _ in Registry.asked] == ["/schemas/ids/7", "/schemas/ids/99"]
+    assert [path for path, _ in server.asked] == ["/schemas/ids/7", "/schemas/ids/99"]
     with pytest.raises(SourceError, match="is JSON"):
         registry.schema(8)
 
 
-def test_a_user_and_a_token_are_sent_and_shown_nowhere(address: str) -> None:
-    with_user = SchemaRegistry(address.replace("//", "//me:s%40crt@"))
+def test_a_user_and_a_token_are_sent_and_shown_nowhere(server: Registry) -> None:
+    with_user = SchemaRegistry(server.address.replace("//", "//me:s%40crt@"))
     with_user.schema(7)
-    SchemaRegistry(address, {"token": "abc"}).schema(7)
-    assert [sent for _, sent in Registry.asked] == ["Basic bWU6c0BjcnQ=", "Bearer abc"]
-    Registry.status = 503
+    SchemaRegistry(server.address, {"token": "abc"}).schema(7)
+    assert [sent for _, sent in server.asked] == ["Basic bWU6c0BjcnQ=", "Bearer abc"]
+    server.status = 503
     with pytest.raises(SourceError) as error:
         with_user.schema(6)
     assert "crt" not in str(error.value)
@@ -152,11 +126,11 @@ def test_a_user_and_a_token_are_sent_and_shown_nowhere(address: str) -> None:
 
 @pytest.mark.parametrize(("status", "passes"), [(503, True), (429, True), (401, False)])
 def test_a_registry_that_refuses_is_an_error_that_says_whether_it_may_pass(
-    address: str, status: int, passes: bool
+    server: Registry, status: int, passes: bool
 ) -> None:
-    Registry.status = status
+    server.status = status
     with pytest.raises(SourceError, match=f"answers {status}") as error:
-        SchemaRegistry(address).schema(7)
+        SchemaRegistry(server.address).schema(7)
     assert error.value.retryable is passes
 
 

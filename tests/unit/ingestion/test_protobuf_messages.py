@@ -5,11 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import random
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from lakebed.ingestion.protobuf_messages import FramedProtobuf, PlainProtobuf
 from support.protobuf_types import classes, describe
+from support.registry_server import registry_server
 
 WELL_KNOWN = tuple(f"google/protobuf/{name}.proto" for name in ("timestamp", "duration", "wrappers", "struct", "empty"))
 SCALARS = "double float int64 uint64 int32 fixed64 fixed32 bool string bytes uint32 sfixed32 sfixed64 sint32 sint64"
@@ -279,42 +277,11 @@ def test_a_descriptor_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         FramedProtobuf(lambda _: {"": lacks.SerializeToString()}).decode(pa.array([b"\0\0\0\0\x07\0"], pa.binary()))
 
 
-class Registry(BaseHTTPRequestHandler):
-    """Answers as Confluent's registry does."""
-
-    asked: list[str] = []
-    answers: dict[str, dict[str, Any]] = {}
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        found = self.answers.get(self.path)
-        body = json.dumps(found or {"error_code": 40403}).encode()
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return None
-
-
-@pytest.fixture
-def address() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Registry)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    Registry.asked, Registry.answers = [], {}
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_a_schema_of_the_registry_brings_those_to_which_it_refers(address: str) -> None:
+def test_a_schema_of_the_registry_brings_those_to_which_it_refers() -> None:
     city = describe("x.proto", {"City": {"name": "string"}}, package="geo")
     trip = describe("y.proto", {"Trip": {"id": "int64", "to": "geo.City"}}, imports=("geo/city.proto",))
     reference = {"name": "geo/city.proto", "subject": "geo/city", "version": 2}
-    Registry.answers = {
+    answers: dict[str, dict[str, Any]] = {
         "/schemas/ids/4?format=serialized": {
             "schemaType": "PROTOBUF",
             "schema": base64.b64encode(trip.SerializeToString()).decode(),
@@ -335,17 +302,19 @@ def test_a_schema_of_the_registry_brings_those_to_which_it_refers(address: str) 
     city.name = "geo/city.proto"
     message = classes(city, trip)["shop.Trip"](id=1)
     message.to.name = "rome"
-    registry = SchemaRegistry(address)
-    reader = FramedProtobuf(registry.descriptors)
-    for _ in range(2):
-        decoded = reader.decode(pa.array([frame(4, b"\0", message)], pa.binary()))
-        assert rows(decoded) == [{"id": 1, "to": {"name": "rome"}}]
-    assert Registry.asked == list(Registry.answers)[:2]
-    for identifier, text in ((5, "as descriptors"), (6, "is AVRO"), (8, "lacks geo/city.proto")):
-        with pytest.raises(SourceError, match=text):
-            registry.descriptors(identifier)
-    with pytest.raises(KeyError):
-        registry.descriptors(99)
+    with registry_server() as server:
+        server.answers = answers
+        registry = SchemaRegistry(server.address)
+        reader = FramedProtobuf(registry.descriptors)
+        for _ in range(2):
+            decoded = reader.decode(pa.array([frame(4, b"\0", message)], pa.binary()))
+            assert rows(decoded) == [{"id": 1, "to": {"name": "rome"}}]
+        assert [path for path, _ in server.asked] == list(answers)[:2]
+        for identifier, text in ((5, "as descriptors"), (6, "is AVRO"), (8, "lacks geo/city.proto")):
+            with pytest.raises(SourceError, match=text):
+                registry.descriptors(identifier)
+        with pytest.raises(KeyError):
+            registry.descriptors(99)
 
 
 class Messages(IngestSource):
