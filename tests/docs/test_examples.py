@@ -78,7 +78,7 @@ _PAGES = [
     ("docs/deletes.md", 10),
     ("docs/schema.md", 9),
     ("docs/sql.md", 8),
-    ("docs/ingest.md", 7),
+    ("docs/ingest.md", 8),
     ("docs/pipelines.md", 1),
     ("docs/queries.md", 14),
     ("docs/statements.md", 10),

