@@ -45,6 +45,7 @@ from lakebed.read import lookup
 from lakebed.read.bucket_join import BucketJoin
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.commit_feed import BatchLimits
+from lakebed.read.history import RowHistory, row_history
 from lakebed.read.incremental import Changes, When, in_local_zone, refuse_outside, resolve_as_of
 from lakebed.read.plan import data_columns
 from lakebed.read.reopening import read_again
@@ -714,6 +715,19 @@ class Table:
         [{'fare': 12.0}]
         """
         return self._steadily(lambda view: lookup.get(view, keys, columns))
+
+    def history(self, keys: Any, *, before: str | None = None, lookups: int = 100) -> RowHistory:
+        """The versions of one key's rows that can still be read, newest first: what each commit did, the row before and
+        after it. A sequence of `RowVersion`, and `.to_arrow()`.
+
+        `keys` is that of `get`, with one key. It is looked up in at most `lookups` commits; `.before` of the result is
+        where to go on, `.note` why it ended. Raises `InvalidOption` for several keys and keys of another type.
+
+        >>> _ = t.upsert([{"id": 2, "city": "Rome", "fare": 14.0, "ts": 3}])
+        >>> [(one.change, one.after["fare"]) for one in t.history([2])]
+        [('update', 14.0), ('insert', 12.0)]
+        """
+        return self._steadily(lambda view: row_history(view, keys, before=before, lookups=lookups))
 
     def exists(self, keys: Any) -> pa.BooleanArray:
         """Whether the table has each of these keys, in their order.

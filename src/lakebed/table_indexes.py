@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.concurrency.lock import default_lock
 from lakebed.config.arguments import public_methods_check_arguments, refused
@@ -20,7 +21,9 @@ from lakebed.index.registry import index_of
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.skew import reshard_index, shards, summed_up
 from lakebed.operations.advice import Advice, advise_for_table
+from lakebed.pictures import Picture, ranges
 from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.read.index_quality import ColumnRanges, bloom_rates, column_ranges
 from lakebed.services.build_index import IndexingResult, build_planned
 from lakebed.services.change_index import IndexChoice, Rescaled, use_index
 from lakebed.services.create_index import (
@@ -36,10 +39,13 @@ from lakebed.services.verify import Verification, repair, verify
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import View
 from lakebed.timeline.index_changes import declare_index
+from lakebed.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.table import Table
 
+# The ends of an axis have so many letters.
+_LONGEST_END = 40
 _SCHEMA = pa.schema(
     [
         ("index", pa.string()),
@@ -75,6 +81,58 @@ class SkewView(View):
         [1.0, 1.0]
         """
         return summed_up(self.shards)
+
+
+class RangesView(View):
+    """How far the ranges of columns overlap from base file to base file: which columns rule out files. Prints as a
+    table, the best column first.
+
+    >>> t.indexes.ranges().to_arrow().column_names
+    ['column', 'type', 'files', 'with_range', 'overlap']
+    """
+
+    def __init__(self, ranges: Mapping[str, ColumnRanges]) -> None:
+        self._ranges = dict(sorted(ranges.items(), key=lambda item: (item[1].overlap(), item[0])))
+
+    def __contains__(self, column: object) -> bool:
+        return column in self._ranges
+
+    def to_arrow(self) -> pa.Table:
+        """Columns: column, type, files, with_range (files whose range is known), overlap.
+
+        `overlap` is the share of files that a condition on one value opens, on average: 1.0 for a column that rules out
+        no file.
+
+        >>> {row["column"]: row["overlap"] for row in t.indexes.ranges().to_arrow().to_pylist()}["city"]
+        0.5
+        """
+        columns = {
+            "column": pa.array(list(self._ranges), pa.string()),
+            "type": pa.array([str(one.low.type) for one in self._ranges.values()], pa.string()),
+            "files": pa.array([one.files for one in self._ranges.values()], pa.int64()),
+            "with_range": pa.array([len(one.low) for one in self._ranges.values()], pa.int64()),
+            "overlap": pa.array([round(one.overlap(), 4) for one in self._ranges.values()], pa.float64()),
+        }
+        return pa.table(columns)
+
+    def plot(self, column: str) -> Picture:
+        """The ranges of one column as SVG: a line for each base file from its least to its greatest value.
+
+        Raises `InvalidOption` for a column without statistics.
+
+        >>> t.indexes.ranges().plot("city")[:4]
+        '<svg'
+        """
+        one = self._ranges.get(column)
+        if one is None:
+            known = ", ".join(self._ranges) or "no column"
+            raise InvalidOption(f"column {column!r} has no ranges", hint=f"Column statistics have {known}.")
+        least, most = pc.min(one.low).as_py(), pc.max(one.high).as_py()
+        label = (
+            f"ranges of {column} in {count_text(len(one.low), 'base file')}, {one.overlap():.0%} opened for one value"
+        )
+        bounds = [(float(low), float(high)) for low, high in one.positions()]
+        return ranges(bounds, (str(least)[:_LONGEST_END], str(most)[:_LONGEST_END]), label)
 
 
 @public_methods_check_arguments
@@ -242,15 +300,18 @@ class IndexesView(View):
         """
         return self._table._again(lambda: SkewView(shards(self._snapshot(), name)))
 
-    def verify(self) -> Verification:
-        """Compare every index with the files and rows of the table. The result names each difference; it is true
-        without one.
+    def verify(self, name: str | None = None) -> Verification:
+        """Compare one index (as `list` names it) or all with the files and rows of the table. The result names each
+        difference; it is true without one.
+
+        All includes "record keys": keys that are stored twice and should be unique. Raises `InvalidOption` for another
+        name.
 
         >>> print(t.indexes.verify())
         checked column_stats, files, partition_stats
         no difference
         """
-        return self._table._again(lambda: verify(self._storage))
+        return self._table._again(lambda: verify(self._storage, name))
 
     def repair(self, name: str | None = None) -> Verification:
         """Verify one index (as `list` names it) or all, and write the records that differ. Returns the differences
@@ -262,6 +323,28 @@ class IndexesView(View):
         True
         """
         return self._table._again(lambda: repair(self._storage, None if name is None else [name]))
+
+    def ranges(self, columns: Sequence[str] | None = None) -> RangesView:
+        """How far the ranges of columns (None: of all with statistics) overlap from base file to base file: a table,
+        and `.plot(column)` is a picture.
+
+        Reads the column statistics of the metadata table; without them the result is empty.
+
+        >>> t.indexes.ranges(["city"]).to_arrow().to_pylist()
+        [{'column': 'city', 'type': 'string', 'files': 2, 'with_range': 2, 'overlap': 0.5}]
+        """
+        return self._table._again(lambda: RangesView(column_ranges(self._snapshot(), columns)))
+
+    def bloom_rates(self, files: int = 64) -> pa.Table:
+        """The false-positive rates of bloom filters: partition, file_name and rate, for at most so many base files.
+
+        A rate is the share of absent keys that a filter lets through, by the bits that are set in it; 1.0 is that of
+        the filter that accepts every key. Files without a filter are left out.
+
+        >>> t.indexes.bloom_rates()["rate"].to_pylist()
+        [1.0, 1.0]
+        """
+        return self._table._again(lambda: bloom_rates(self._snapshot(), files))
 
     def use(
         self,

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import pyarrow as pa
 
+from lakebed.errors import InvalidOption
+from lakebed.format.base_file import read_footer
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.registry import index_of
-from lakebed.model import Action, FileSlice, Instant
+from lakebed.metadata.store.slices import open_slices
+from lakebed.model import COMMIT_ACTIONS, Action, BaseFile, CommitMetadata, FileSlice, Instant
+from lakebed.pictures import Bar, Lane, Picture, Span, bars, spans
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import parallel_map
+from lakebed.timeline.instants import parse_time
 from lakebed.timeline.timeline import Timeline, load_timeline
-from lakebed.wording import count_text, rows_html, size_text
+from lakebed.wording import count_text, instant_text, rows_html, size_text
 
 # Services whose pending plans are shown, with the file slices that they merge.
 _PLANNED = {Action.COMPACTION: "compact", Action.LOGCOMPACTION: "log_compact"}
@@ -32,10 +39,10 @@ _SKEW = pa.schema(
         ("of_advised", pa.float64()),
     ]
 )
-# The picture's bars, in its own units.
-_MOST_BARS, _WIDTH, _HEIGHT, _ROOM = 400, 720, 160, 24
-
-
+# A picture has so many bars.
+_MOST_BARS = 400
+# A picture of a timeline has so many instants, if no other number is asked for, and the times of so many.
+_MOST_SPANS, _TICKS = 100, 12
 _TOTALS = pa.schema(
     [(name, pa.string()) for name in ("commit_time", "state_transition_time", "action")]
     + [
@@ -65,31 +72,36 @@ class View:
     newest_last = False
     """Whether the last rows are those to show where there are too many."""
 
-    def __repr__(self) -> str:
+    def _preview(self) -> tuple[pa.Table, int]:
+        """The rows that are shown, and the number of all rows."""
         table = self.to_arrow()
-        shown = self._shown(table)
-        rows = [table.column_names, *([str(v) for v in r.values()] for r in shown.to_pylist())]
-        widths = [max(len(str(r[i])) for r in rows) for i in range(len(table.column_names))]
+        start = max(0, table.num_rows - _PREVIEWED) if self.newest_last else 0
+        return table.slice(start, _PREVIEWED), table.num_rows
+
+    def __repr__(self) -> str:
+        preview, total = self._preview()
+        rows = [preview.column_names, *([str(v) for v in r.values()] for r in preview.to_pylist())]
+        widths = [max(len(str(r[i])) for r in rows) for i in range(len(preview.column_names))]
         lines = ["  ".join(str(c).ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-        return "\n".join([*lines, *self._cut(table)])
+        return "\n".join([*lines, *self._cut(total)])
 
     def _repr_html_(self) -> str:
-        table = self.to_arrow()
-        cut = "".join(f"<p>{html.escape(line)}</p>" for line in self._cut(table))
-        return arrow_html(self._shown(table)) + cut
+        preview, total = self._preview()
+        cut = "".join(f"<p>{html.escape(line)}</p>" for line in self._cut(total))
+        return arrow_html(preview) + cut
 
-    def _shown(self, table: pa.Table) -> pa.Table:
-        return table.slice(max(0, table.num_rows - _PREVIEWED) if self.newest_last else 0, _PREVIEWED)
-
-    def _cut(self, table: pa.Table) -> list[str]:
-        if table.num_rows <= _PREVIEWED:
+    def _cut(self, total: int) -> list[str]:
+        if total <= _PREVIEWED:
             return []
-        which, left = "newest" if self.newest_last else "first", table.num_rows - _PREVIEWED
-        return [f"the {which} {_PREVIEWED} of {table.num_rows:,}, {left:,} more; to_arrow() has all"]
+        which, left = "newest" if self.newest_last else "first", total - _PREVIEWED
+        return [f"the {which} {_PREVIEWED} of {total:,}, {left:,} more; to_arrow() has all"]
 
 
 class TimelineView(View):
-    """The active timeline: each action once, in its latest state, by requested time. Iterable; prints as a table.
+    """The active timeline: each action once, in its latest state, by requested time. Prints as a table.
+
+    A sequence of instants: `t.timeline[-20:]` is a view of the newest 20. A view reads only the bodies of its own
+    instants.
 
     >>> [(instant.action.value, instant.state.name) for instant in t.timeline], len(t.timeline)
     ([('deltacommit', 'COMPLETED')], 1)
@@ -97,14 +109,26 @@ class TimelineView(View):
 
     newest_last = True
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, instants: Sequence[Instant] | None = None) -> None:
         self._timeline = timeline
+        self._selected = instants
+
+    @property
+    def _instants(self) -> Sequence[Instant]:
+        return self._timeline.instants if self._selected is None else self._selected
 
     def __iter__(self) -> Iterator[Instant]:
-        return iter(self._timeline.instants)
+        return iter(self._instants)
 
     def __len__(self) -> int:
-        return len(self._timeline.instants)
+        return len(self._instants)
+
+    @overload
+    def __getitem__(self, at: int) -> Instant: ...
+    @overload
+    def __getitem__(self, at: slice) -> TimelineView: ...
+    def __getitem__(self, at: int | slice) -> Instant | TimelineView:
+        return TimelineView(self._timeline, self._instants[at]) if isinstance(at, slice) else self._instants[at]
 
     @property
     def last(self) -> Instant | None:
@@ -114,6 +138,86 @@ class TimelineView(View):
         'deltacommit'
         """
         return self._timeline.last_completed
+
+    @property
+    def pending(self) -> TimelineView:
+        """The instants that are requested or inflight.
+
+        >>> len(t.timeline.pending)
+        0
+        """
+        return TimelineView(self._timeline, self._timeline.pending)
+
+    @property
+    def archived(self) -> TimelineView:
+        """The instants that archival moved off the active timeline. Reads the archive.
+
+        >>> len(t.timeline.archived)
+        0
+        """
+        return TimelineView(self._timeline, self._timeline.archived().instants)
+
+    @property
+    def metadata_table(self) -> TimelineView | None:
+        """The timeline of the metadata table; None for a table without one. Raises `CorruptFile` where it is missing.
+
+        >>> t.timeline.metadata_table.last.action.value
+        'deltacommit'
+        """
+        slices = open_slices(self._timeline.storage, self._timeline.config, self._timeline)
+        return None if slices is None else TimelineView(slices.timeline)
+
+    def commit(self, instant: Instant) -> CommitMetadata:
+        """What a completed commit of the active or archived timeline wrote: its write stats by partition path.
+
+        Raises `CorruptFile` where its body is damaged.
+
+        >>> commit = t.timeline.commit(t.timeline.last)
+        >>> commit.operation, {path: stats[0].num_inserts for path, stats in commit.stats.items()}
+        ('UPSERT', {'Oslo': 2, 'Rome': 1})
+        """
+        return read_again(self._timeline.storage, lambda: self._timeline.commit_metadata(instant), self._renew)
+
+    def body(self, instant: Instant) -> Mapping[str, Any]:
+        """The body of an instant, decoded, with Hudi's field names: of a pending one its plan.
+
+        Raises `CorruptFile` where the body is damaged.
+
+        >>> t.timeline.body(t.timeline.last)["operationType"]
+        'UPSERT'
+        """
+
+        def read() -> Mapping[str, Any]:
+            timeline = self._timeline
+            if not instant.is_completed:
+                return timeline.plan(instant)
+            if instant.action in COMMIT_ACTIONS:
+                return timeline.commit_metadata(instant).raw
+            return timeline.metadata(instant) if instant.file_name else timeline.archived().plan(instant.time)
+
+        return read_again(self._timeline.storage, read, self._renew)
+
+    def plot(self, newest: int = _MOST_SPANS) -> Picture:
+        """The newest instants as bars from requested to completed on a time axis, a lane for each action, as SVG.
+
+        Below them are the instants of the metadata table in that time, where the table has one.
+
+        >>> t.timeline.plot()[:4]
+        '<svg'
+        """
+        zone = self._timeline.config.timezone
+        selected = [i for i in self[-newest:] if _millis(i.time, zone) is not None]
+        groups = [("", _lanes(selected, zone))]
+        metadata = self.metadata_table
+        if metadata is not None and selected:
+            first, last = selected[0].time, max(i.completion_time or i.time for i in selected)
+            groups = [("data table", groups[0][1])]
+            groups.append(("metadata table", _lanes([i for i in metadata if first <= i.time <= last], zone)))
+        times = [(_millis(i.time, zone) or 0.0, instant_text(i.time[:14])) for i in selected]
+        return spans(groups, time.time() * 1000, times[:: max(1, len(times) // _TICKS)])
+
+    def _preview(self) -> tuple[pa.Table, int]:
+        return self[-_PREVIEWED:].to_arrow(), len(self)
 
     def to_arrow(self) -> pa.Table:
         """Columns: time, action, state, completion_time, operation, files, inserted, updated, deleted.
@@ -137,8 +241,9 @@ class TimelineView(View):
 
     def _totals(self) -> pa.Table:
         rows: list[tuple[Any, ...]] = []
-        for instant in reversed(self._timeline.commits):
-            groups = self._timeline.commit_metadata(instant).stats
+        commits = [i for i in self._instants if i.is_completed and i.action in COMMIT_ACTIONS]
+        for instant, commit in zip(reversed(commits), self._timeline.commits_metadata(reversed(commits)), strict=True):
+            groups = commit.stats
             stats = [stat for group in groups.values() for stat in group]
             new = sum(stat.prev_commit in ("", "null") for stat in stats)
             rows.append(
@@ -157,8 +262,9 @@ class TimelineView(View):
 
     def _table(self) -> pa.Table:
         rows: list[dict[str, Any]] = []
-        commits = {i.time: i for i in self._timeline.commits}
-        for instant in self._timeline.instants:
+        commits = [i for i in self._instants if i.is_completed and i.action in COMMIT_ACTIONS]
+        bodies = dict(zip(commits, self._timeline.commits_metadata(commits), strict=True))
+        for instant in self._instants:
             row: dict[str, Any] = {
                 "time": instant.time,
                 "action": instant.action.value,
@@ -169,8 +275,8 @@ class TimelineView(View):
             if planned is not None and not instant.is_completed:
                 operations = self._timeline.plan(instant).get("operations") or ()
                 row |= {"operation": planned, "files": len(operations)}
-            if instant.time in commits and instant.is_completed and commits[instant.time] is instant:
-                meta = self._timeline.commit_metadata(instant)
+            if instant in bodies:
+                meta = bodies[instant]
                 stats = [s for group in meta.stats.values() for s in group]
                 row |= {
                     "operation": meta.operation.lower(),
@@ -222,7 +328,7 @@ class BucketSkewView(View):
         arrays = [pa.array(values, field.type) for values, field in zip(columns, _SKEW, strict=True)]
         return pa.Table.from_arrays(arrays, schema=_SKEW)
 
-    def plot(self) -> str:
+    def plot(self) -> Picture:
         """The sizes as an SVG picture: a bar for each bucket in the order of partition path and number, a line for the
         mean.
 
@@ -231,23 +337,14 @@ class BucketSkewView(View):
         >>> t.files.skew().plot()[:4]
         '<svg'
         """
-        found = sorted(self._slices, key=lambda one: (one.partition, one.file_id))[:_MOST_BARS]
-        sizes = [one.size for one in found]
-        most, width = max(sizes, default=1) or 1, _WIDTH / max(1, len(found))
-        bars = "".join(
-            f'<rect x="{at * width:.1f}" y="{_HEIGHT - size / most * _HEIGHT:.1f}" width="{max(0.5, width * 0.85):.1f}"'
-            f' height="{size / most * _HEIGHT:.1f}" fill="{"#c0392b" if size > ADVISED_BYTES else "#4878a8"}">'
-            f"<title>{html.escape(one.label)}: {size_text(size)}</title></rect>"
-            for at, (one, size) in enumerate(zip(found, sizes, strict=True))
-        )
-        mean = sum(sizes) / max(1, len(sizes))
-        y = _HEIGHT - mean / most * _HEIGHT
-        cut = f", the first {_MOST_BARS} of {len(self._slices)}" if len(self._slices) > _MOST_BARS else ""
-        text = f"{count_text(len(self._slices), 'file group')}, mean {size_text(mean)}, largest {size_text(most)}{cut}"
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT + _ROOM}" width="{_WIDTH}"'
-            f' role="img" aria-label="{text}">{bars}<line x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#888"'
-            f' stroke-dasharray="4"/><text x="0" y="{_HEIGHT + _ROOM - 8}" font-size="12">{text}</text></svg>'
+        slices = sorted(self._slices, key=lambda one: (one.partition, one.file_id))
+        sizes = [one.size for one in slices]
+        cut = f", the first {_MOST_BARS} drawn" if len(slices) > _MOST_BARS else ""
+        mean, most = sum(sizes) / max(1, len(sizes)), max(sizes, default=0)
+        text = f"{count_text(len(slices), 'file group')}, mean {size_text(mean)}, largest {size_text(most)}{cut}"
+        drawn = slices[:_MOST_BARS]
+        return bars(
+            [Bar(one.size, f"{one.label}: {size_text(one.size)}", one.size > ADVISED_BYTES) for one in drawn], text
         )
 
     def _repr_html_(self) -> str:
@@ -280,6 +377,28 @@ class FilesView(View):
         """
         return BucketSkewView(self._snapshot.file_slices())
 
+    def versions(self, partition: str, file_id: str) -> Sequence[FileSlice]:
+        """Every file slice of a file group that is still stored, oldest first. Empty for a group that there is not.
+
+        >>> first = t.files.to_arrow().to_pylist()[0]
+        >>> len(t.files.versions(first["partition"], first["file_id"]))
+        1
+        """
+        return self._snapshot.versions(partition, file_id)
+
+    def base_rows(self, slices: Sequence[FileSlice]) -> Sequence[int | None]:
+        """The number of rows in the base file of each slice, by its footer; None for a slice of log files alone.
+
+        >>> t.files.base_rows(list(t.files))
+        [2, 1]
+        """
+        storage = self._snapshot.storage
+
+        def rows(base: BaseFile | None) -> int | None:
+            return None if base is None else read_footer(storage, base.path, base.size or None).rows
+
+        return parallel_map(rows, [one.base_file for one in slices])
+
     def to_arrow(self) -> pa.Table:
         """Columns: partition, file_id, instant, base_file (its path), bytes (of the base file), log_files (their
         number).
@@ -298,6 +417,26 @@ class FilesView(View):
                 "log_files": pa.array([len(s.log_files) for s in slices], pa.int64()),
             }
         )
+
+
+def _lanes(instants: Sequence[Instant], zone: str) -> list[Lane]:
+    """A lane for each action that occurs, in the order of `Action`."""
+    by_action: dict[str, list[Span]] = {action.value: [] for action in Action}
+    for one in instants:
+        start = _millis(one.time, zone)
+        if start is not None:
+            end = _millis(one.completion_time or one.time, zone) if one.is_completed else None
+            title = f"{one.action.value} {one.time} {one.state.name.lower()}"
+            by_action[one.action.value].append(Span(start, end, one.state.name.lower(), title))
+    return [Lane(name, tuple(found)) for name, found in by_action.items() if found]
+
+
+def _millis(instant_time: str, zone: str) -> float | None:
+    """Milliseconds since 1970; None for the special times that are no dates."""
+    try:
+        return parse_time(instant_time, zone).timestamp() * 1000
+    except InvalidOption:
+        return None
 
 
 def table_html(snapshot: Snapshot) -> str:

@@ -7,6 +7,8 @@ from dataclasses import fields
 from html import escape
 from typing import Any, cast
 
+_DATE_DIGITS = 14
+
 
 def count_text(count: int, noun: str) -> str:
     """So many of a thing.
@@ -28,6 +30,18 @@ def size_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TB"
+
+
+def instant_text(time: str | None) -> str:
+    """An instant time as date, hours and milliseconds; special times as they are.
+
+    >>> instant_text("20261121110149683"), instant_text("00000000000000010"), instant_text(None)
+    ('2026-11-21 11:01:49.683', '00000000000000010', '')
+    """
+    if not time or len(time) < _DATE_DIGITS or time.startswith("0") or not time.isdigit():
+        return time or ""
+    millis = f".{time[14:17]}" if len(time) >= _DATE_DIGITS + 3 else ""
+    return f"{time[:4]}-{time[4:6]}-{time[6:8]} {time[8:10]}:{time[10:12]}:{time[12:14]}{millis}"
 
 
 class Lines(str):

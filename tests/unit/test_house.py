@@ -126,7 +126,7 @@ def test_no_file_and_no_function_is_longer_than_its_bound() -> None:
 
 
 # Plug-ins: registered once, by the module that chooses among them.
-PLUG_INS = ("cli/", "storage/", "concurrency/dynamodb.py", "concurrency/hive.py")
+PLUG_INS = ("cli/", "inspector/", "storage/", "concurrency/dynamodb.py", "concurrency/hive.py")
 # Modules with one importer, in their own folder, that stay files of their own: each is a concept with a name.
 CONCEPTS = {
     "diagnosis/environment.py": "the installation; table.py and storage.py have the table and where it is",

@@ -36,6 +36,7 @@ EXAMPLES = {
     "index skew": ("index skew trips record_index --shards",),
     "index verify": ("index verify trips",),
     "index repair": ("index repair trips --index record_index",),
+    "inspect": ("inspect trips", "inspect trips s3://lake/riders --port 0 --open"),
     "columns list": ("columns list trips", "columns list trips --output json"),
     "columns add": ("columns add trips tip 'decimal(8,2)' --after fare --comment 'in euro'",),
     "columns drop": ("columns drop trips tip",),

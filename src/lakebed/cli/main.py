@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import columns, consumers, daemon, indexes, ingest, options, rows, services, sql, tables
+from lakebed.cli import columns, consumers, daemon, indexes, ingest, inspect, options, rows, services, sql, tables
 from lakebed.cli.examples import add_examples
 from lakebed.cli.hints import as_commands
 from lakebed.errors import LakebedError
@@ -70,7 +70,7 @@ _SERVICES = (
         services.expire_partitions,
     ),
     *(services.savepoint, services.restore, services.rollback, tables.configure, services.repair, services.doctor),
-    *(tables.upgrade, tables.downgrade, indexes.rescale, indexes.advise),
+    *(tables.upgrade, tables.downgrade, indexes.rescale, indexes.advise, inspect.inspect),
 )
 for command in _SERVICES:
     app.command()(command)

@@ -341,7 +341,7 @@ class _Skipping:
     def _columns(self) -> Mapping[Path, pa.DataType]:
         """Columns of the filter whose statistics are of use."""
         found = {c.path: c.type for c in _columns_in(self.predicate)}
-        names = _columns_with_statistics(self.metadata)
+        names = columns_with_statistics(self.metadata)
         if self.snapshot.history is not None:
             # files are matched by column ids there, statistics have the names of their time
             found = {path: kind for path, kind in found.items() if path[0] in META_COLUMNS}
@@ -354,13 +354,11 @@ class _Skipping:
 
     @property
     def _version(self) -> int:
-        definition = self.metadata.slices.definitions.get(COLUMN_STATS)
-        return definition.version if definition else 2 if self.snapshot.config.version >= 9 else 1
+        return statistics_version(self.snapshot, self.metadata)
 
     @property
     def _has_exact_ranges(self) -> bool:
-        definition = self.metadata.slices.definitions.get(COLUMN_STATS)
-        return definition is not None and RANGES_OPTION in definition.options
+        return ranges_are_exact(self.metadata)
 
     def _types(self) -> dict[str, pa.DataType]:
         return {".".join(path): kind for path, kind in self._columns.items()}
@@ -483,7 +481,19 @@ def _calls_in(predicate: Predicate) -> list[Call]:
     return list(dict.fromkeys(v for v in _values_in(predicate) if isinstance(v, Call)))
 
 
-def _columns_with_statistics(metadata: MetadataTable) -> frozenset[str] | None:
+def columns_with_statistics(metadata: MetadataTable) -> frozenset[str] | None:
     """Columns that have statistics; None where that is not written down."""
     definition = metadata.slices.definitions.get(COLUMN_STATS)
     return frozenset(definition.source_fields) if definition and definition.source_fields else None
+
+
+def statistics_version(snapshot: Snapshot, metadata: MetadataTable) -> int:
+    """The version of the index of column statistics."""
+    definition = metadata.slices.definitions.get(COLUMN_STATS)
+    return definition.version if definition else 2 if snapshot.config.version >= 9 else 1
+
+
+def ranges_are_exact(metadata: MetadataTable) -> bool:
+    """Whether the ranges that lakebed wrote into the index can be relied on for floating columns."""
+    definition = metadata.slices.definitions.get(COLUMN_STATS)
+    return definition is not None and RANGES_OPTION in definition.options

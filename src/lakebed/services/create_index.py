@@ -392,14 +392,15 @@ def _check_free(storage: Storage, config: TableConfig, partition: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """One index: its partition of the metadata table, kind, the fields it is on, file groups, and bytes of their latest
-    slices."""
+    """One index: its partition of the metadata table, kind, the fields it is on, file groups, bytes of their latest
+    slices, and the newest instant that wrote to it."""
 
     name: str
     kind: str
     fields: tuple[str, ...]
     file_groups: int
     bytes: int
+    instant: str = ""
 
 
 def list_indexes(snapshot: Snapshot) -> Sequence[IndexFacts]:
@@ -418,4 +419,5 @@ def _facts(snapshot: Snapshot, name: str) -> IndexFacts:
     size = sum(file.size for s in slices for file in (*([s.base_file] if s.base_file else []), *s.log_files))
     kind = kind_of(name).describe(definition) or name.replace("_", " ")
     fields = definition.source_fields if definition is not None else ()
-    return IndexFacts(name, kind, fields, len(slices), size)
+    newest = max((file.instant for s in slices for file in s.files), default="")
+    return IndexFacts(name, kind, fields, len(slices), size, newest)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from lakebed.concurrency.lock import default_lock
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import CommitConflict, CorruptFile
+from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing, group_number, parse_files
@@ -75,18 +75,23 @@ class Verification:
         return "\n".join(lines)
 
 
-def verify(storage: Storage) -> Verification:
-    """Compare all partitions of the table's metadata table with its files and rows, as they are now, and look for
-    record keys that are stored twice where they should be unique (the differences of `record keys`).
+def verify(storage: Storage, name: str | None = None) -> Verification:
+    """Compare one partition of the table's metadata table, or all, with its files and rows, as they are now, and look
+    for record keys that are stored twice where they should be unique. Those are the differences of `record keys`, which
+    is a name as well.
 
     Reads the listing, the footers, the key column of all files, for secondary indexes the indexed columns and for
     expression indexes theirs.
     """
     snapshot = open_snapshot(storage)
-    repeated = _repeated_keys(snapshot)
-    if snapshot.metadata is None:
-        return Verification(repeated, ())
-    found = verify_partitions(snapshot, snapshot.metadata, snapshot.config.metadata_partitions)
+    names = (*snapshot.config.metadata_partitions, RECORD_KEYS)
+    if name is not None and name not in names:
+        raise InvalidOption(f"the table has no index {name!r}", hint=f"It has {', '.join(names)}.")
+    repeated = _repeated_keys(snapshot) if name in (None, RECORD_KEYS) else DIFFERENCES.empty_table()
+    if snapshot.metadata is None or name == RECORD_KEYS:
+        return Verification(repeated, () if name is None else (RECORD_KEYS,))
+    selected = snapshot.config.metadata_partitions if name is None else [name]
+    found = verify_partitions(snapshot, snapshot.metadata, selected)
     return replace(found, differences=pa.concat_tables([repeated, found.differences]))
 
 

@@ -40,7 +40,7 @@ from lakebed.slices.reader import SliceReader
 from lakebed.slices.repeated_keys import holds_one_row_a_key
 from lakebed.slices.schema_history import SchemaHistory, schema_history
 from lakebed.storage.base import Storage
-from lakebed.timeline.file_slices import latest_slices
+from lakebed.timeline.file_slices import all_slices, latest_slices
 from lakebed.timeline.history import has_unchecked_inserts
 from lakebed.timeline.index_changes import settings_at
 from lakebed.timeline.timeline import Timeline, load_timeline
@@ -329,6 +329,24 @@ class Snapshot:
     ) -> tuple[BaseFile, ...]:
         """The latest base file of every file group in view (log files are not looked at)."""
         return tuple(s.base_file for s in self.file_slices(partitions, groups) if s.base_file is not None)
+
+    def versions(self, partition: str, file_id: str) -> tuple[FileSlice, ...]:
+        """Every file slice of one file group that is stored and in view, oldest first, also of a replaced one."""
+        listing = self._listing(frozenset((partition,)))
+        groups = all_slices(
+            [one for one in listing.base_files if one.file_id == file_id],
+            [log for log in listing.log_files if log.file_id == file_id and not log.is_cdc and self._may_show(log)],
+            version=self.config.version,
+            completion_time=self.timeline.completion_time,
+        )
+        found: list[FileSlice] = []
+        for group in groups:
+            for one in group.slices:
+                base = next((file for file in one.base_files if self._counts(file)), None)
+                logs = tuple(log for log in one.log_files if self.config.version < 8 or self.is_visible(log.instant))
+                if base is not None or logs:
+                    found.append(FileSlice(partition, file_id, one.instant, base, logs))
+        return tuple(found)
 
     def is_visible(self, instant_time: str) -> bool:
         """Whether files of this instant count here: committed (or archived), and not after `as_of`."""

@@ -1,0 +1,175 @@
+"""The pages of files: partition paths, file groups and their slices, how even their sizes are, and what services would
+do about them now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from starlette.requests import Request
+from starlette.responses import Response
+
+import lakebed
+from lakebed.config.option_table import options
+from lakebed.inspector.rendering import Pages, section
+from lakebed.inspector.tables import InspectedTable, Problem, UnknownPage, problem_of
+from lakebed.table_views import FilesView
+from lakebed.wording import count_text, size_text
+
+_PAGE, _LONGEST_NUMBER = 50, 8
+_SMALL_FILE = "hoodie.parquet.small.file.limit"
+# The largest file group over the mean from which the sizes count as uneven, and log bytes over base bytes as much.
+_UNEVEN, _MANY_LOGS = 4.0, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the sizes of all file groups come to. `groups` has the columns of `t.files.skew()`."""
+
+    groups: pa.Table
+    small_limit: int
+    names: pa.Table
+
+    @property
+    def base_bytes(self) -> pa.ChunkedArray:
+        return pc.subtract(self.groups["bytes"], self.groups["log_bytes"])
+
+    @property
+    def is_small(self) -> pa.ChunkedArray:
+        """Whether each group has a base file below the limit of small files."""
+        return pc.and_(pc.greater(self.base_bytes, 0), pc.less(self.base_bytes, self.small_limit))
+
+    def by_partition(self) -> pa.Table:
+        """A row for each partition path: groups, bytes, log_bytes, small, largest."""
+        table = self.groups.append_column("small", self.is_small.cast(pa.int64()))
+        sums = [("file_id", "count"), ("bytes", "sum"), ("log_bytes", "sum"), ("small", "sum"), ("bytes", "max")]
+        found = table.group_by("partition", use_threads=False).aggregate(sums)
+        named = ["partition", "groups", "bytes", "log_bytes", "small", "largest"]
+        return found.rename_columns(named).sort_by([("bytes", "descending"), ("partition", "ascending")])
+
+
+def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
+    """Totals, the skew of sizes with advice, and partition paths or the file groups of one."""
+    partition = request.query_params.get("partition")
+    number = request.query_params.get("page", "")
+    page = int(number) if number.isascii() and number.isdigit() and len(number) < _LONGEST_NUMBER else 0
+    with table.opened() as opened:
+        values, damage = table.without_metadata(opened, lambda one: _overview(one, partition, page))
+    values = {**values, "tab": "files", "damage": damage, "partition": partition, "page": page}
+    if request.headers.get("hx-request") == "true" and page:
+        return pages.show(table, "part_files.html", values)
+    return pages.show(table, "files.html", values)
+
+
+def _overview(opened: lakebed.Table, partition: str | None, page: int) -> Mapping[str, Any]:
+    files = opened.files
+    skew = files.skew()
+    limit = opened.properties.get(_SMALL_FILE) or options()[_SMALL_FILE].default
+    sizes = Sizes(skew.to_arrow(), int(limit), files.to_arrow())
+    if partition is None:
+        paths = sizes.by_partition()
+        left = max(0, paths.num_rows - (page + 1) * _PAGE)
+        listed = {"partitions": paths.slice(page * _PAGE, _PAGE).to_pylist(), "groups": None, "left": left}
+    else:
+        listed = _groups(files, partition, page)
+    return {
+        "totals": _totals(sizes),
+        "advice": _advice(sizes, opened.indexes.index.name),
+        "plot": section(skew.plot),
+        **listed,
+    }
+
+
+def _totals(sizes: Sizes) -> Mapping[str, Any]:
+    size, logs = pc.sum(sizes.groups["bytes"]).as_py() or 0, pc.sum(sizes.groups["log_bytes"]).as_py() or 0
+    base = size - logs
+    return {
+        "partitions": len(pc.unique(sizes.groups["partition"])),
+        "groups": sizes.groups.num_rows,
+        "base": base,
+        "logs": pc.sum(sizes.names["log_files"]).as_py() or 0,
+        "log_bytes": logs,
+        "ratio": logs / base if base else None,
+        "small": pc.sum(sizes.is_small).as_py() or 0,
+        "small_limit": sizes.small_limit,
+    }
+
+
+def _advice(sizes: Sizes, index: str) -> list[str]:
+    """Sentences about the sizes: what is out of proportion, and the call that changes it."""
+    totals, lines = _totals(sizes), list[str]()
+    if not totals["groups"]:
+        return lines
+    most, over = pc.max(sizes.groups["of_mean"]).as_py(), pc.sum(pc.greater(sizes.groups["of_advised"], 1)).as_py()
+    is_bucketed = sizes.groups["bucket"].null_count < sizes.groups.num_rows and "bucket" in index
+    if over:
+        call = "t.rescale(buckets=...)" if is_bucketed else "t.cluster()"
+        lines.append(f"{count_text(over, 'file group')} of more than the advised 3 GB: {call} splits them.")
+    if most >= _UNEVEN and totals["groups"] > 1:
+        call = "t.rescale(split_over=...)" if is_bucketed else "t.merge_small_files()"
+        lines.append(f"The largest file group has {most:.1f} times the mean size: {call} evens them out.")
+    if totals["ratio"] is not None and totals["ratio"] > _MANY_LOGS:
+        lines.append(f"Log files have {totals['ratio']:.1f} times the bytes of base files: t.compact() merges them.")
+    if totals["small"] > 1 and not is_bucketed:
+        limit = size_text(totals["small_limit"])
+        lines.append(f"{count_text(totals['small'], 'base file')} below {limit}: new rows go to them first.")
+    return lines
+
+
+def _groups(files: FilesView, partition: str, page: int) -> Mapping[str, Any]:
+    slices = sorted((one for one in files if one.partition == partition), key=lambda one: (-one.size, one.file_id))
+    selected = slices[page * _PAGE : (page + 1) * _PAGE]
+    rows = section(lambda: files.base_rows(selected))
+    counts = rows.content if rows.content is not None else [None] * len(selected)
+    listed = [{"slice": one, "rows": count} for one, count in zip(selected, counts, strict=True)]
+    left = max(0, len(slices) - (page + 1) * _PAGE)
+    return {"partitions": None, "groups": listed, "left": left, "footers": rows.problem}
+
+
+def group(pages: Pages, table: InspectedTable, request: Request) -> Response:
+    """One file group: every file slice that is stored, with its files."""
+    partition, file_id = request.query_params.get("partition", ""), request.query_params.get("file_id", "")
+
+    def versions(opened: lakebed.Table) -> list[dict[str, Any]]:
+        files = opened.files
+        slices = list(files.versions(partition, file_id))[::-1]
+        found: list[dict[str, Any]] = []
+        for one in slices:
+            rows = section(lambda one=one: files.base_rows([one])[0])
+            found.append({"slice": one, "rows": rows.content, "problem": rows.problem})
+        return found
+
+    with table.opened() as opened:
+        found, damage = table.without_metadata(opened, versions)
+        is_archived = not found and partition not in opened.partitions
+    if is_archived:
+        raise UnknownPage(f"The table has no file group {file_id} in {partition!r}.")
+    values = {"tab": "files", "partition": partition, "file_id": file_id, "versions": found, "damage": damage}
+    return pages.show(table, "group.html", values)
+
+
+def plans(pages: Pages, table: InspectedTable, _request: Request) -> Response:
+    """What each service would do now, by its dry run: nothing is written."""
+    services: tuple[tuple[str, str, Callable[[lakebed.Table], object]], ...] = (
+        ("Compaction", "merges log files into base files", lambda one: one.compact(dry_run=True)),
+        ("Clustering", "rewrites files, sorted or joined", lambda one: one.cluster(dry_run=True)),
+        ("Small files", "joins files below the limit", lambda one: one.merge_small_files(dry_run=True)),
+        ("Cleaning", "deletes files that no retained commit needs", lambda one: one.clean(dry_run=True)),
+        ("Archival", "moves old instants off the timeline", lambda one: one.archive(dry_run=True)),
+    )
+    listed: list[tuple[str, str, str, Problem | None]] = []
+    with table.opened() as opened:
+        for name, what, call in services:
+            try:
+                listed.append((name, what, str(call(opened)), None))
+            except lakebed.UnsupportedFeature as refusal:
+                listed.append((name, what, f"not for this table: {refusal.message}", None))
+            except lakebed.InvalidOption as refusal:
+                listed.append((name, what, f"not for this table: {refusal.message}", None))
+            except Exception as error:
+                listed.append((name, what, "", problem_of(error)))
+    return pages.show(table, "part_plans.html", {"listed": listed})

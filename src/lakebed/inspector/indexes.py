@@ -1,0 +1,75 @@
+"""The pages of indexes: what there is and how old it is, whether it agrees with the files, how much it rules out, and
+which index the table's writes would do best with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow.compute as pc
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lakebed.inspector.rendering import Pages, section
+from lakebed.inspector.tables import InspectedTable
+
+_MOST_COLUMNS = 100
+# The false-positive rate from which a filter hardly helps, and the share of opened files up to which a column prunes.
+_POOR_FILTER, _PRUNES, _PRUNES_A_LITTLE = 0.1, 0.25, 0.75
+
+
+def overview(pages: Pages, table: InspectedTable, _request: Request) -> Response:
+    """The index of writes, the indexes of the metadata table, and their check."""
+    with table.opened() as opened:
+        indexes = opened.indexes
+        values = {
+            "writes": section(lambda: {"name": indexes.index.name, "reason": indexes.reason, "text": repr(indexes)}),
+            "listed": section(indexes.list),
+            "skew": section(lambda: indexes.skew().to_arrow().to_pylist()),
+        }
+    return pages.show(table, "indexes.html", {**values, "tab": "indexes", "check": table.check})
+
+
+def ranges(pages: Pages, table: InspectedTable, request: Request) -> Response:
+    """Which columns rule out files: the overlap of their ranges, and one of them as a picture."""
+    column = request.query_params.get("column")
+    with table.opened() as opened:
+        if column is not None:
+            plot = section(lambda: opened.indexes.ranges([column]).plot(column))
+            return pages.show(table, "part_range.html", {"column": column, "plot": plot})
+        found = section(lambda: opened.indexes.ranges().to_arrow().to_pylist())
+    rows = (found.content or [])[:_MOST_COLUMNS]
+    for row in rows:
+        few = "rules out some files" if row["overlap"] <= _PRUNES_A_LITTLE else "rules out few files"
+        row["verdict"] = "rules out most files" if row["overlap"] <= _PRUNES else few
+    more = max(0, len(found.content or ()) - _MOST_COLUMNS)
+    return pages.show(table, "part_ranges.html", {"problem": found.problem, "rows": rows, "more": more})
+
+
+def bloom(pages: Pages, table: InspectedTable, _request: Request) -> Response:
+    """The false-positive rates of bloom filters."""
+    with table.opened() as opened:
+        found = section(lambda: opened.indexes.bloom_rates())
+    values: dict[str, Any] = {"problem": found.problem, "files": 0}
+    if found.content is not None and found.content.num_rows:
+        rates = found.content["rate"]
+        worst = found.content.sort_by([("rate", "descending")]).slice(0, 5).to_pylist()
+        values |= {"files": len(rates), "mean": pc.mean(rates).as_py(), "most": pc.max(rates).as_py(), "worst": worst}
+        values |= {"accepting": pc.sum(pc.greater_equal(rates, 1.0)).as_py(), "poor": _POOR_FILTER}
+    return pages.show(table, "part_bloom.html", values)
+
+
+def advice(pages: Pages, table: InspectedTable, _request: Request) -> Response:
+    """What writes would cost under each index. Looks some keys up."""
+    found = section(lambda: table.open().indexes.advise())
+    return pages.show(table, "part_advice.html", {"problem": found.problem, "advice": found.content})
+
+
+def verification(pages: Pages, table: InspectedTable, request: Request) -> Response:
+    """The state of the check of all indexes, which `start` begins."""
+    if request.query_params.get("start") and request.headers.get("sec-fetch-site", "same-origin") == "same-origin":
+        table.check.start()
+    values = {"check": table.check}
+    if request.headers.get("hx-request") == "true":
+        return pages.show(table, "part_check.html", values)
+    return pages.show(table, "check.html", {**values, "tab": "indexes"})

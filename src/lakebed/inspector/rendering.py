@@ -1,0 +1,160 @@
+"""Pages as HTML: templates, numbers and times as people read them, and what is shown where something is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+import lakebed
+from lakebed.inspector.tables import InspectedTable, Problem, UnknownPage, problem_of
+from lakebed.wording import count_text, instant_text, size_text
+
+T = TypeVar("T")
+TABS = (
+    ("timeline", "Timeline"),
+    ("files", "Files"),
+    ("indexes", "Indexes"),
+    ("record", "A record's life"),
+    ("query", "Plan of a query"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page: its content, or the problem in place of it."""
+
+    content: Any = None
+    problem: Problem | None = None
+
+
+def section(read: Callable[[], Any]) -> Section:
+    """What `read` gives, or the problem that it met: one damaged part leaves the others of its page."""
+    try:
+        return Section(read())
+    except UnknownPage:
+        raise
+    except Exception as error:
+        return Section(problem=problem_of(error))
+
+
+def seconds_between(start: str, end: str | None) -> float | None:
+    """Seconds between two instant times of one zone; None where one is missing or no date."""
+    try:
+        times = [datetime.strptime(one[:17].ljust(17, "0"), "%Y%m%d%H%M%S%f") for one in (start, end or "")]
+    except ValueError:
+        return None
+    return (times[1] - times[0]).total_seconds()
+
+
+def duration_text(seconds: float | None) -> str:
+    """Seconds as people read them.
+
+    >>> duration_text(0.2315), duration_text(75), duration_text(None)
+    ('0.23 s', '1 min 15 s', '')
+    """
+    if seconds is None:
+        return ""
+    for unit, name, rest, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= unit:
+            return f"{seconds // unit:.0f} {name} {seconds % unit // rest:.0f} {below}"
+    return f"{seconds:.2f} s"
+
+
+def age_text(time: str, zone: str) -> str:
+    """How long ago an instant time of this zone (`UTC` or `LOCAL`) was."""
+    now = datetime.now(UTC) if zone.upper() == "UTC" else datetime.now()
+    seconds = seconds_between(time, now.strftime("%Y%m%d%H%M%S%f")[:17])
+    return "" if seconds is None or seconds < 0 else f"{duration_text(seconds)} ago"
+
+
+def number_text(value: float | None) -> str:
+    """A number with separators; nothing for None."""
+    return "" if value is None else f"{value:,}"
+
+
+def bytes_text(value: float | None) -> str:
+    """A size with its unit; nothing for None."""
+    return "" if value is None else size_text(value)
+
+
+def link(path: str, **parameters: object) -> str:
+    """An address below the table's, with parameters that are not None."""
+    query = urlencode({name: value for name, value in parameters.items() if value is not None}, errors="surrogatepass")
+    return f"{path}?{query}" if query else path
+
+
+class Pages:
+    """Makes the pages of these tables. No address of another host is in them."""
+
+    def __init__(self, tables: Sequence[InspectedTable]) -> None:
+        self.tables = tables
+        self._templates = Environment(
+            loader=PackageLoader("lakebed.inspector"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        filters: dict[str, Any] = self._templates.filters
+        filters |= {"when": instant_text, "age": age_text, "duration": duration_text, "number": number_text}
+        filters |= {"size": bytes_text, "count": count_text}
+        names: dict[str, Any] = self._templates.globals
+        names |= {"tabs": TABS, "tables": tables, "link": link, "version": lakebed.__version__}
+
+    def answer(
+        self, page: Callable[[Pages, InspectedTable, Request], Response], table: InspectedTable, request: Request
+    ) -> Response:
+        """A page about one table; where the table cannot be opened, the page of that problem."""
+        try:
+            return page(self, table, request)
+        except UnknownPage:
+            raise
+        except Exception as error:
+            return self.show(table, "problem.html", {"problem": problem_of(error), "tab": ""}, request)
+
+    def show(
+        self, table: InspectedTable, template: str, values: Mapping[str, Any], request: Request | None = None
+    ) -> Response:
+        """A template with these values. Parts of pages (names that begin with `part_`) have no header."""
+        whole = not template.startswith("part_")
+        facts = section(lambda: self._facts(table)) if whole and "facts" not in values else None
+        text = self._templates.get_template(template).render(
+            table=table, facts=facts, base=f"/t/{table.number}", **values
+        )
+        return HTMLResponse(table.redacted(text).encode("utf-8", "replace"))
+
+    def front(self) -> Response:
+        """The list of tables."""
+        listed = [(table, section(lambda table=table: self._facts(table))) for table in self.tables]
+        text = self._templates.get_template("front.html").render(listed=listed, table=None, tab="")
+        for table in self.tables:
+            text = table.redacted(text)
+        return HTMLResponse(text.encode("utf-8", "replace"))
+
+    def unknown(self, message: str) -> Response:
+        """The page for an address that there is not."""
+        text = self._templates.get_template("unknown.html").render(message=message, table=None, tab="")
+        return HTMLResponse(text, status_code=404)
+
+    @staticmethod
+    def _facts(table: InspectedTable) -> Mapping[str, str]:
+        with table.opened() as opened:
+            properties = opened.properties
+            last = opened.timeline.last
+            table.zone = properties.get("hoodie.table.timeline.timezone", table.zone)
+        kind = {"COPY_ON_WRITE": "copy-on-write", "MERGE_ON_READ": "merge-on-read"}
+        stored = properties.get("hoodie.table.type", "")
+        return {
+            "name": opened.name,
+            "type": f"{kind.get(stored, stored.lower())}, version {properties.get('hoodie.table.version', '?')}",
+            "key": properties.get("hoodie.table.recordkey.fields") or "generated",
+            "partitioned by": properties.get("hoodie.table.partition.fields") or "nothing",
+            "last commit": instant_text(last.time) if last else "none yet",
+        }

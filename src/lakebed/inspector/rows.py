@@ -1,0 +1,112 @@
+"""The pages about rows: the versions of one key, and the plan of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response
+
+import lakebed
+from lakebed.inspector.rendering import Pages, section
+from lakebed.inspector.tables import InspectedTable
+
+if TYPE_CHECKING:
+    from lakebed.read.history import RowVersion
+
+# A page looks a key up in so many commits, and lists so many files.
+_LOOKUPS, _MOST_FILES = 20, 200
+_LONGEST_VALUE = 500
+
+
+def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
+    """Where a key is stored, and its versions with the row before and after each commit."""
+    text = request.query_params.get("key", "")
+    before = request.query_params.get("before")
+    values: dict[str, Any] = {"tab": "record", "key": text, "before": before, "answer": None, "fields": ()}
+    with table.opened() as opened:
+        names = opened.properties.get("hoodie.table.recordkey.fields") or ""
+        values["fields"] = tuple(name.strip() for name in names.split(",") if name.strip())
+        if text:
+            values["answer"] = section(
+                lambda: {
+                    "locations": [] if before else opened.locate(_keys(opened, text)).to_pylist(),
+                    "history": (history := opened.history(_keys(opened, text), before=before, lookups=_LOOKUPS)),
+                    "versions": [_version(one) for one in history],
+                }
+            )
+    if request.headers.get("hx-request") == "true" and before:
+        return pages.show(table, "part_versions.html", values)
+    return pages.show(table, "record.html", values)
+
+
+def _keys(opened: lakebed.Table, text: str) -> Any:
+    """The one key that a text stands for: a value of a single key field in its type, else a stored key text."""
+    fields = (opened.properties.get("hoodie.table.recordkey.fields") or "").split(",")
+    schema = opened.schema
+    if len(fields) != 1 or fields[0] not in schema.names:
+        return lakebed.KeyText([text])
+    kind = schema.field(fields[0]).type
+    try:
+        return pa.array([text]).cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return lakebed.KeyText([text])
+
+
+def _version(one: RowVersion) -> Mapping[str, Any]:
+    """A version with a line for each column: its value before and after."""
+    names = list(dict.fromkeys([*(one.after or ()), *(one.before or ())]))
+    lines = [
+        {
+            "name": name,
+            "before": _value(one.before, name),
+            "after": _value(one.after, name),
+            "changed": one.before is not None and one.after is not None and one.before.get(name) != one.after.get(name),
+        }
+        for name in names
+    ]
+    return {"one": one, "lines": lines}
+
+
+def _value(row: Mapping[str, Any] | None, name: str) -> str:
+    if row is None:
+        return ""
+    value = row.get(name)
+    text = "null" if value is None else str(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def query(pages: Pages, table: InspectedTable, request: Request) -> Response:
+    """The plan of a scan with a filter: which files are read, and what rules the others out, in this order."""
+    text = request.query_params.get("filter", "")
+    with table.opened() as opened:
+        columns = section(lambda: [(f.name, str(f.type)) for f in opened.schema])
+        plan = section(lambda: _plan(opened, text)) if "filter" in request.query_params else None
+    values = {"tab": "query", "filter": text, "columns": columns, "plan": plan}
+    return pages.show(table, "query.html", values)
+
+
+def _plan(opened: lakebed.Table, text: str) -> Mapping[str, Any]:
+    scan = opened.scan(filter=text or None)
+    plan = scan.plan
+    slices = plan.slices
+    pruned = dict(plan.pruned_by or {})
+    left = total = len(slices) + sum(pruned.values())
+    steps: list[Mapping[str, Any]] = []
+    for what, count in pruned.items():
+        left -= count
+        steps.append({"what": what, "pruned": count, "left": left})
+    listed = sorted(slices, key=lambda one: (one.partition, one.file_id))[:_MOST_FILES]
+    return {
+        "understood": str(plan.predicate) if plan.predicate is not None else "",
+        "total": total,
+        "kept": len(slices),
+        "bytes": sum(one.size for one in slices),
+        "logs": sum(len(one.log_files) for one in slices),
+        "partitions": (plan.remaining_partitions, plan.total_partitions),
+        "steps": steps,
+        "files": listed,
+        "more": max(0, len(slices) - _MOST_FILES),
+    }

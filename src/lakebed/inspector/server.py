@@ -1,0 +1,150 @@
+"""The server of `lakebed inspect`: it listens on the loopback address only, answers GET requests of this machine's
+browser, and shows the tables that it was started with. No address contains a path of storage.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lakebed.inspector import files, indexes, rows, timeline
+from lakebed.inspector.rendering import Pages
+from lakebed.inspector.tables import InspectedTable, UnknownPage
+
+LOOPBACK = "127.0.0.1"
+_HOSTS = ["localhost", "127.0.0.1"]
+_HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
+        b" form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+Page = Callable[[Pages, InspectedTable, Request], Response]
+PAGES: Mapping[str, Page] = {
+    "timeline": timeline.overview,
+    "timeline/instant": timeline.instant,
+    "timeline/body": timeline.body,
+    "files": files.overview,
+    "files/group": files.group,
+    "files/plans": files.plans,
+    "indexes": indexes.overview,
+    "indexes/ranges": indexes.ranges,
+    "indexes/bloom": indexes.bloom,
+    "indexes/advice": indexes.advice,
+    "indexes/verification": indexes.verification,
+    "record": rows.record,
+    "query": rows.query,
+}
+
+
+class _WithHeaders:
+    """Adds the headers that keep other sites and outside assets away from every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+def application(uris: Sequence[str], storage_options: Mapping[str, str] | None = None) -> Starlette:
+    """The web application about these tables, which are opened when a page first asks for them."""
+    tables = [InspectedTable(number, uri, storage_options or {}) for number, uri in enumerate(uris)]
+    pages = Pages(tables)
+
+    def front(_request: Request) -> Response:
+        return RedirectResponse("/t/0/timeline") if len(tables) == 1 else pages.front()
+
+    def unknown(_request: Request, error: Exception) -> Response:
+        return pages.unknown(str(error) if isinstance(error, UnknownPage) else "There is no such page.")
+
+    def route(name: str, page: Page) -> Route:
+        def answer(request: Request) -> Response:
+            number = int(request.path_params["number"])
+            if number >= len(tables):
+                raise UnknownPage(f"There is no table {number}: this inspector shows {len(tables)}.")
+            return pages.answer(page, tables[number], request)
+
+        answer.__name__ = name.replace("/", "_")
+        return Route(f"/t/{{number:int}}/{name}", answer, methods=["GET"])
+
+    static = StaticFiles(directory=Path(__file__).parent / "static")
+    return Starlette(
+        routes=[
+            Route("/", front, methods=["GET"]),
+            Route("/t/{number:int}", lambda request: RedirectResponse(f"{request.url.path}/timeline"), methods=["GET"]),
+            *(route(name, page) for name, page in PAGES.items()),
+            Mount("/static", static),
+        ],
+        middleware=[Middleware(_WithHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS)],
+        exception_handlers={404: unknown, UnknownPage: unknown, 500: _failed},
+    )
+
+
+def _failed(_request: Request, _error: Exception) -> Response:
+    return HTMLResponse("<h1>This page could not be made</h1>", status_code=500)
+
+
+class InspectorServer:
+    """Serves tables on the loopback address until `stop`. Port 0 takes a free one; `url` has it.
+
+    >>> import lakebed.inspector.server, lakebed
+    >>> server = lakebed.inspector.server.InspectorServer(["memory://docs/none"], port=0)
+    >>> server.url[:17]
+    'http://127.0.0.1:'
+    >>> server.close()
+    """
+
+    def __init__(self, uris: Sequence[str], *, port: int = 0, storage_options: Mapping[str, str] | None = None) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((LOOPBACK, port))
+        except OSError:
+            self._socket.close()
+            raise
+        self.url = f"http://{LOOPBACK}:{self._socket.getsockname()[1]}/"
+        config = uvicorn.Config(
+            application(uris, storage_options), log_level="warning", access_log=False, lifespan="off"
+        )
+        self._server = uvicorn.Server(config)
+
+    def run(self) -> None:
+        """Serve until `stop` is called or the process gets SIGINT or SIGTERM."""
+        self._server.run(sockets=[self._socket])
+
+    def start(self) -> threading.Thread:
+        """Serve in a thread; `stop` ends it."""
+        thread = threading.Thread(target=self.run, daemon=True)
+        thread.start()
+        return thread
+
+    def stop(self) -> None:
+        """Ask the server to end."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        """Close a server that was not run."""
+        self._socket.close()

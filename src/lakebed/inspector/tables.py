@@ -1,0 +1,145 @@
+"""The tables that an inspector shows: each is opened when a page needs it; damage is described on the page."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import escape
+from typing import TypeVar
+
+import lakebed
+from lakebed.errors import CorruptFile, LakebedError
+from lakebed.services.verify import RECORD_KEYS
+
+T = TypeVar("T")
+_SECRET = re.compile(r"secret|token|password|credential|signature|sas|key", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+# Shorter values of storage options are no secrets, and would be found in every page.
+_LEAST_SECRET = 4
+# A page lists so many differences of indexes.
+_MOST_DIFFERENCES = 100
+_WITHOUT_METADATA = {"hoodie.metadata.enable": False}
+
+
+class UnknownPage(Exception):
+    """A page, a table or an instant that there is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that could not be read: what is wrong, where it is, and what to do."""
+
+    title: str
+    message: str
+    hint: str = ""
+    location: str = ""
+
+
+def problem_of(error: Exception) -> Problem:
+    """What an error is about, as people read it."""
+    if isinstance(error, LakebedError):
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).capitalize()
+        path = str(error.context.get("path") or "")
+        offset = error.context.get("offset")
+        return Problem(words, error.message, error.hint, f"{path} at byte {offset}" if offset is not None else path)
+    if isinstance(error, FileNotFoundError):
+        return Problem("File missing", str(error), "Reload the page: another process may have moved the file.")
+    return Problem("Unreadable", f"{type(error).__name__}: {error}", "Check the table with `lakebed index verify URI`.")
+
+
+class InspectedTable:
+    """One of the tables: `number` is its place in the addresses of pages.
+
+    Pages about one table are made one after the other, as its views are shared by them.
+    """
+
+    def __init__(self, number: int, uri: str, storage_options: Mapping[str, str]) -> None:
+        self.number = number
+        self.uri = uri
+        self.zone = "LOCAL"
+        self.check = IndexCheck(self)
+        self._options = dict(storage_options)
+        self._lock = threading.Lock()
+        self._table: lakebed.Table | None = None
+
+    @property
+    def title(self) -> str:
+        """The URI without user names and passwords."""
+        return _USER_INFO.sub("", self.uri)
+
+    @property
+    def label(self) -> str:
+        """The last part of the URI."""
+        return self.title.rstrip("/").rpartition("/")[2] or self.title
+
+    @contextmanager
+    def opened(self) -> Generator[lakebed.Table]:
+        """The table, for one page at a time. Raises `TableNotFound`, `CorruptFile`, ..."""
+        with self._lock:
+            if self._table is None:
+                self._table = self.open()
+            yield self._table
+
+    def open(self) -> lakebed.Table:
+        """The table for a reader of its own."""
+        return lakebed.open(self.uri, storage_options=self._options)
+
+    def without_metadata(self, table: lakebed.Table, read: Callable[[lakebed.Table], T]) -> tuple[T, Problem | None]:
+        """What `read` gives. Where the metadata table is damaged it reads the folders instead, and the problem is
+        returned with the answer."""
+        try:
+            return read(table), None
+        except CorruptFile as damage:
+            other = lakebed.open(self.uri, storage_options=self._options, options=_WITHOUT_METADATA)
+            return read(other), problem_of(damage)
+
+    def redacted(self, page: str) -> str:
+        """A page without the values of storage options that are secrets, and without user names in URIs."""
+        for name, value in self._options.items():
+            if _SECRET.search(name) and len(value) >= _LEAST_SECRET:
+                page = page.replace(escape(value), "•••").replace(value, "•••")
+        return _USER_INFO.sub("", page)
+
+
+@dataclass
+class IndexCheck:
+    """The comparison of a table's indexes with its files, index by index in a thread: at most one runs at a time.
+
+    `names` are the indexes to compare, `differences` those found so far, of `checked` ones.
+    """
+
+    table: InspectedTable
+    is_running: bool = False
+    names: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    differences: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+    count: int = 0
+    problem: Problem | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self) -> None:
+        """Begin, unless it runs already."""
+        with self._lock:
+            if self.is_running:
+                return
+            self.is_running, self.names, self.checked, self.left_out = True, (), (), ()
+            self.differences, self.count, self.problem = [], 0, None
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            indexes = self.table.open().indexes
+            self.names = (*(index.name for index in indexes.list()), RECORD_KEYS)
+            for name in self.names:
+                found = indexes.verify(name)
+                self.count += found.differences.num_rows
+                self.differences += found.differences.slice(0, _MOST_DIFFERENCES - len(self.differences)).to_pylist()
+                self.left_out += found.left_out
+                self.checked += (name,)
+        except Exception as error:
+            self.problem = problem_of(error)
+        self.is_running = False

@@ -1,0 +1,179 @@
+"""The pages of the timeline: instants as bars and as a table, and one instant with what it wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+import lakebed
+from lakebed.inspector.rendering import Pages, seconds_between, section
+from lakebed.inspector.tables import InspectedTable, UnknownPage
+from lakebed.model import COMMIT_ACTIONS, Instant, WriteStat
+from lakebed.table_views import TimelineView
+
+_PAGE = 50
+# A page shows so many files of a commit, and so much of its body.
+_MOST_FILES, _MOST_BODY = 200, 100_000
+_SOURCES = ("active", "archived", "metadata")
+
+
+def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
+    """The newest instants as bars and as a table, pending ones on top; older ones and the archive by paging."""
+    source = request.query_params.get("of", "active")
+    if source not in _SOURCES:
+        raise UnknownPage("A timeline is that of the table, its archive or its metadata table.")
+    before = request.query_params.get("before")
+    part = request.headers.get("hx-request") == "true" and before is not None
+    with table.opened() as opened:
+        view = _view(opened, source)
+        listed = section(lambda: _page(view, before))
+        values = {"tab": "timeline", "of": source, "listed": listed, "total": 0 if view is None else len(view)}
+        if part:
+            return pages.show(table, "part_instants.html", values)
+        plot = section(lambda: (opened.timeline if view is None else view).plot(_PAGE))
+        pending = section(lambda: _rows(opened.timeline.pending[-_PAGE:]))
+    return pages.show(table, "timeline.html", {**values, "plot": plot, "pending": pending})
+
+
+def _view(opened: lakebed.Table, source: str) -> TimelineView | None:
+    timeline = opened.timeline
+    if source == "metadata":
+        return timeline.metadata_table
+    return timeline.archived if source == "archived" else timeline
+
+
+def _page(view: TimelineView | None, before: str | None) -> Mapping[str, Any]:
+    """The rows of one page, newest first, and where the next one begins: the number of instants before it."""
+    end = 0 if view is None else len(view)
+    if before is not None:
+        end = min(end, int(before) if before.isascii() and before.isdigit() else 0)
+    start = max(0, end - _PAGE)
+    rows = _rows(view[start:end])[::-1] if view is not None else []
+    longest = max((row["seconds"] or 0.0 for row in rows), default=0.0)
+    return {"rows": rows, "next": start or None, "longest": longest}
+
+
+def _rows(view: TimelineView) -> list[dict[str, Any]]:
+    """A row for each instant; one whose body cannot be read has `damage`."""
+    try:
+        rows = view.to_arrow().to_pylist()
+        sizes = {row["commit_time"]: row["total_bytes_written"] for row in view.commit_totals().to_pylist()}
+        return [
+            {**row, "bytes": sizes.get(row["time"]), "damage": "", "seconds": _seconds(instant)}
+            for row, instant in zip(rows, view, strict=True)
+        ]
+    except Exception:
+        if len(view) == 1:
+            return [_damaged(view[0], view)]
+        return [row for at in range(len(view)) for row in _rows(view[at : at + 1])]
+
+
+def _damaged(instant: Instant, view: TimelineView) -> dict[str, Any]:
+    problem = section(lambda: view[:1].to_arrow()).problem
+    nothing = dict.fromkeys(("operation", "files", "inserted", "updated", "deleted", "bytes"))
+    return {
+        **nothing,
+        "time": instant.time,
+        "action": instant.action.value,
+        "state": instant.state.name.lower(),
+        "completion_time": instant.completion_time,
+        "seconds": _seconds(instant),
+        "damage": problem.message if problem else "its body cannot be read",
+    }
+
+
+def _seconds(instant: Instant) -> float | None:
+    return seconds_between(instant.time, instant.completion_time)
+
+
+def _found(opened: lakebed.Table, request: Request) -> tuple[TimelineView, Instant]:
+    """The instant that an address names, on its timeline."""
+    time, action = request.query_params.get("time", ""), request.query_params.get("action", "")
+    source = request.query_params.get("of", "active")
+    views = [_view(opened, source)] if source in _SOURCES else []
+    if source == "active":
+        views.append(opened.timeline.archived)  # it may have been archived since
+    for view in views:
+        for instant in view or ():
+            if instant.time == time and instant.action.value == action:
+                return (view or opened.timeline), instant
+    raise UnknownPage(f"The timeline has no {action or 'instant'} {time}.")
+
+
+def instant(pages: Pages, table: InspectedTable, request: Request) -> Response:
+    """One instant: what it wrote, and its body as JSON."""
+    with table.opened() as opened:
+        view, one = _found(opened, request)
+        row = _rows(TimelineView(view._timeline, [one]))[0]  # pyright: ignore[reportPrivateUsage]
+        is_commit = one.is_completed and one.action in COMMIT_ACTIONS
+        written = section(lambda: _written(view, one)) if is_commit else None
+        shown = section(lambda: _json_text(view.body(one), _MOST_BODY))
+    values = {"tab": "timeline", "row": row, "written": written, "body": shown}
+    return pages.show(table, "instant.html", {**values, "of": request.query_params.get("of", "active")})
+
+
+def body(pages: Pages, table: InspectedTable, request: Request) -> Response:
+    """The body of one instant as a JSON file."""
+    with table.opened() as opened:
+        view, one = _found(opened, request)
+        text = "".join(_encoder().iterencode(view.body(one)))
+    named = {"content-disposition": f'attachment; filename="{one.time}.{one.action.value}.json"'}
+    return Response(
+        table.redacted(text).encode("utf-8", "replace"), media_type="application/json; charset=utf-8", headers=named
+    )
+
+
+def _encoder() -> json.JSONEncoder:
+    return json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
+
+
+def _json_text(body: Mapping[str, Any], most: int) -> tuple[str, bool]:
+    """The body as JSON, at most so many characters of it, and whether that is all."""
+    pieces: list[str] = []
+    length = 0
+    for piece in _encoder().iterencode(body):
+        pieces.append(piece)
+        length += len(piece)
+        if length > most:
+            return "".join(pieces)[:most], False
+    return "".join(pieces), True
+
+
+def _written(view: TimelineView, one: Instant) -> Mapping[str, Any]:
+    """Totals of a commit, and its files with what happened to each."""
+    commit = view.commit(one)
+    stats = [stat for group in commit.stats.values() for stat in group]
+    totals = _totals(stats)
+    replaced = sum(len(ids) for ids in commit.replaced.values())
+    extra = {name: value for name, value in commit.extra.items() if value and name not in ("schema", "latest_schema")}
+    return {
+        "operation": commit.operation.lower(),
+        "totals": totals,
+        "partitions": len(commit.stats),
+        "replaced": replaced,
+        "files": list(islice(stats, _MOST_FILES)),
+        "more": max(0, len(stats) - _MOST_FILES),
+        "extra": dict(sorted(extra.items())),
+    }
+
+
+def _totals(stats: Sequence[WriteStat]) -> Mapping[str, float]:
+    def total(values: Iterable[int]) -> int:
+        return sum(values)
+
+    return {
+        "files": len(stats),
+        "new": sum(stat.prev_commit in ("", "null") for stat in stats),
+        "written": total(stat.num_writes for stat in stats),
+        "inserted": total(stat.num_inserts for stat in stats),
+        "updated": total(stat.num_updates for stat in stats),
+        "deleted": total(stat.num_deletes for stat in stats),
+        "bytes": total(stat.file_size for stat in stats),
+        "create": total(stat.create_millis for stat in stats) / 1000,
+        "merge": total(stat.upsert_millis for stat in stats) / 1000,
+    }

@@ -1,0 +1,184 @@
+"""The versions of a key's rows that can still be read, from commit to commit, newest first.
+
+A row carries the time of the commit that wrote it, so that under a global index one lookup goes from a version to the
+commit before it. Where a key may be in several partition paths, or rows carry no times, commits are looked at in turn.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.errors import InvalidOption
+from lakebed.index.registry import index_of
+from lakebed.model import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, CommitMetadata, Instant
+from lakebed.read import lookup
+from lakebed.read.lookup import parse_lookup_keys
+from lakebed.read.plan import data_columns
+from lakebed.read.scan import refuse_cleaned
+from lakebed.slices.snapshot import Snapshot
+from lakebed.wording import rows_html
+
+Row = Mapping[str, Any]
+# The rows of the key in one view, by partition path and number.
+State = Mapping[tuple[str, int], Row]
+_SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
+
+
+@dataclass(frozen=True, slots=True)
+class RowVersion:
+    """What one commit did to a row: `change` is "insert", "update", "delete", or "write" for a row whose state before
+    cannot be read. `before` and `after` are the row's columns, None where there is no row. `completion_time` is None
+    for a commit that is archived, and on version 6."""
+
+    instant: str
+    completion_time: str | None
+    operation: str
+    change: str
+    partition_path: str
+    before: Row | None
+    after: Row | None
+
+
+class RowHistory(Sequence[RowVersion]):
+    """The versions of a key's rows, newest first. Prints as a table."""
+
+    def __init__(self, versions: Sequence[RowVersion], columns: pa.Schema, before: str | None, note: str) -> None:
+        self._versions = tuple(versions)
+        self._columns = columns
+        self.before = before
+        """The instant to go on from with `t.history(keys, before=...)`; None where nothing older can be read."""
+        self.note = note
+        """Why older versions are not among them; empty where these are all."""
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._versions[at]
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def to_arrow(self) -> pa.Table:
+        """Columns: instant, completion_time, operation, change, partition_path; before and after, structs of the
+        table's columns."""
+        texts = ("instant", "completion_time", "operation", "change", "partition_path")
+        rows = pa.struct(list(self._columns))
+        columns = {name: pa.array([getattr(one, name) for one in self], pa.string()) for name in texts}
+        for name in ("before", "after"):
+            columns[name] = pa.array([getattr(one, name) for one in self], rows)
+        return pa.table(columns)
+
+    def __repr__(self) -> str:
+        lines = [f"{one.instant}  {one.change:6}  {one.operation}  {one.after or one.before}" for one in self]
+        return "\n".join([*lines, *([self.note] if self.note else [])]) or "no version"
+
+    def _repr_html_(self) -> str:
+        table = self.to_arrow()
+        return rows_html(table.column_names, (row.values() for row in table.to_pylist()))
+
+
+def row_history(snapshot: Snapshot, key: Any, *, before: str | None, lookups: int) -> RowHistory:
+    """The versions of one key's rows in the commits of this view, or those before an instant. At most so many `lookups`
+    of the key are made.
+
+    `key` is as in `lookup.get`, with one key. Raises `InvalidOption` for several keys and for a key of another type.
+    """
+    count = len(parse_lookup_keys(snapshot, key).texts)
+    if count != 1:
+        raise InvalidOption(f"a history is of one key, not of {count}", hint="Call it for each key.")
+    walk = _Walk(snapshot, key, lookups)
+    commits = walk.commits
+    end = len(commits) if before is None else bisect_left([i.time for i in commits], before)
+    versions = list(walk.run(end - 1)) if end else []
+    return RowHistory(versions, data_columns(snapshot), walk.next, walk.note)
+
+
+class _Walk:
+    """From a commit back. `next` is the instant to go on from, `note` why the walk ended early."""
+
+    def __init__(self, snapshot: Snapshot, key: Any, lookups: int) -> None:
+        self._snapshot = snapshot
+        self._key = key
+        self._left = lookups
+        self.commits = snapshot.commits
+        self.next: str | None = None
+        self.note = ""
+        is_global = not snapshot.config.partition_fields or index_of(snapshot, for_write=False).is_global
+        self._jumps = snapshot.config.populate_meta_fields and is_global
+
+    def run(self, at: int) -> Iterator[RowVersion]:
+        state = self._state(at)
+        while state is not None and at >= 0:
+            writer, earlier = self._step(at, state)
+            previous = self._state(earlier)
+            if previous is not None:
+                yield from self._versions(writer, previous, state)
+            elif not self.next:
+                for place, row in state.items():
+                    yield from self._versions(str(row.get(COMMIT_TIME, writer)), {}, {place: row}, "write")
+            at, state = earlier, previous
+
+    def _step(self, at: int, state: State) -> tuple[str, int]:
+        """The commit that may have changed the rows last, and the position of the commit before it."""
+        if self._jumps and len(state) == 1:
+            writer = str(next(iter(state.values()))[COMMIT_TIME])
+            return writer, bisect_left(self.commits, writer, key=lambda i: i.time) - 1
+        while at > 0 and self._commit(self.commits[at]).operation in _SERVICES:
+            at -= 1
+        return self.commits[at].time, at - 1
+
+    def _state(self, at: int) -> State | None:
+        """The rows as of a commit; None where they cannot be read, with the reason in `note`."""
+        if at < 0:
+            first = self.commits[0].time
+            if not self._snapshot.timeline.archived().instants:
+                return {}
+            self.note = f"commits before {first} are archived"
+            return None
+        if not self._left:
+            self.next = self.commits[at + 1].time if at + 1 < len(self.commits) else None
+            self.note = f"commits before {self.next} were not looked at"
+            return None
+        self._left -= 1
+        view = self._snapshot.at(self.commits[at].time)
+        try:
+            refuse_cleaned(view)
+        except InvalidOption as cleaned:
+            self.note = cleaned.message
+            return None
+        meta = META_COLUMNS if self._snapshot.config.populate_meta_fields else ()
+        columns = [*meta, *(name for name in data_columns(view).names)]
+        rows = lookup.get(view, self._key, columns).to_pylist()
+        located = sorted(rows, key=lambda row: str(row.get(PARTITION_PATH) or ""))
+        return {(str(row.get(PARTITION_PATH) or ""), n): row for n, row in enumerate(located)}
+
+    def _versions(self, writer: str, before: State, after: State, change: str = "") -> Iterator[RowVersion]:
+        names = {instant.time: instant for instant in self.commits[bisect_left(self.commits, writer, key=_time) :][:1]}
+        instant = names.get(writer)
+        operation = "" if instant is None else self._commit(instant).operation.lower()
+        for place in sorted({*before, *after}):
+            old, new = before.get(place), after.get(place)
+            if old is not None and new is not None and _compared(old) == _compared(new):
+                continue
+            what = change or ("insert" if old is None else "delete" if new is None else "update")
+            completed = None if instant is None else instant.completion_time
+            yield RowVersion(writer, completed, operation, what, place[0], _data(old), _data(new))
+
+    def _commit(self, instant: Instant) -> CommitMetadata:
+        return self._snapshot.timeline.commit_metadata(instant)
+
+
+def _time(instant: Instant) -> str:
+    return instant.time
+
+
+def _compared(row: Row) -> Row:
+    """What makes a version: a service moves a row to another file and leaves it as it is."""
+    return {name: value for name, value in row.items() if name == COMMIT_TIME or name not in META_COLUMNS}
+
+
+def _data(row: Row | None) -> Row | None:
+    return None if row is None else {name: value for name, value in row.items() if name not in META_COLUMNS}

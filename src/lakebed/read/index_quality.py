@@ -1,0 +1,121 @@
+"""How much indexes rule out: how far the ranges of columns overlap from file to file, and how many absent keys bloom
+filters let through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.base_file import read_footer
+from lakebed.format.bloom import BloomFilter
+from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS
+from lakebed.model import RECORD_KEY, BaseFile
+from lakebed.read.plan import data_columns
+from lakebed.read.skip import columns_with_statistics, ranges_are_exact, statistics_version
+from lakebed.read.statistics import bounds_of_files, can_bound, written_by_lakebed
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import parallel_map
+
+BLOOM_RATES = pa.schema([("partition", pa.string()), ("file_name", pa.string()), ("rate", pa.float64())])
+_READERS, _WORD_BITS = 16, 32
+
+
+@dataclass(frozen=True)
+class ColumnRanges:
+    """The least and greatest value of a column in each base file that has a known range, of `files` in all."""
+
+    low: pa.Array
+    high: pa.Array
+    files: int
+
+    def overlap(self) -> float:
+        """The share of all files that may hold a value, on average over the least values of files: 0.1 means that a
+        condition on one value opens a tenth of the files. Files without a range count as holding every value."""
+        known = len(self.low)
+        if not known:
+            return 1.0
+        ranks = self._ranks()
+        low, high = np.sort(ranks[:known]), np.sort(ranks[known:])
+        opened = np.searchsorted(low, ranks[:known], side="right") - np.searchsorted(high, ranks[:known], side="left")
+        return float((opened.mean() + self.files - known) / self.files)
+
+    def positions(self) -> npt.NDArray[np.float64]:
+        """The ranges as pairs of numbers from 0 to 1: by value for numbers and times, else by rank."""
+        known = len(self.low)
+        try:
+            both = pa.concat_arrays([self.low, self.high])
+            if pa.types.is_temporal(both.type):
+                both = both.cast(pa.int32() if both.type.bit_width == _WORD_BITS else pa.int64())
+            both = both.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            both = self._ranks().astype(np.float64)
+        both = np.nan_to_num(both, posinf=np.finfo(np.float64).max / 4, neginf=np.finfo(np.float64).min / 4)
+        least, spread = both.min(initial=np.inf), np.ptp(both) if len(both) else 0.0
+        scaled = (both - least) / spread if spread else np.full(len(both), 0.5)
+        return np.column_stack([scaled[:known], scaled[known:]])
+
+    def _ranks(self) -> npt.NDArray[np.uint64]:
+        both = pa.concat_arrays([self.low, self.high])
+        return pc.rank(both, tiebreaker="dense").to_numpy(zero_copy_only=False)
+
+
+def column_ranges(snapshot: Snapshot, names: Sequence[str] | None = None) -> Mapping[str, ColumnRanges]:
+    """The ranges of columns (None: all that have statistics) in the base files of the latest slices, from the column
+    statistics of the metadata table. Empty for a table without them."""
+    metadata = snapshot.metadata
+    if metadata is None or not metadata.has(COLUMN_STATS):
+        return {}
+    listed, exact = columns_with_statistics(metadata), ranges_are_exact(metadata)
+    version = statistics_version(snapshot, metadata)
+    columns = [pa.field(RECORD_KEY, pa.string()), *data_columns(snapshot)]
+    types = {
+        field.name: field.type
+        for field in columns
+        if (names is None or field.name in names)
+        and (listed is None or field.name in listed)
+        and can_bound(field.type, version=version, exact=exact)
+    }
+    files = snapshot.base_files()
+    stats = metadata.column_stats(list(types), None, types)
+    written = np.zeros(len(files), np.bool_)
+    if any(pa.types.is_floating(kind) for kind in types.values()):
+        written = written_by_lakebed(snapshot.timeline, [file.instant for file in files])
+    file_names = pa.array([file.name for file in files], pa.string())
+    found: dict[str, ColumnRanges] = {}
+    for name, kind in types.items():
+        bounds = bounds_of_files(stats.get(name), file_names, written, kind)
+        known = pc.and_(bounds.low.is_valid(), bounds.high.is_valid())
+        found[name] = ColumnRanges(bounds.low.filter(known), bounds.high.filter(known), len(files))
+    return found
+
+
+def bloom_rates(snapshot: Snapshot, most: int) -> pa.Table:
+    """For at most so many base files of the latest slices, evenly chosen, that have a bloom filter: the share of absent
+    keys that the filter lets through, by the bits that are set (1.0 for the filter that accepts every key).
+
+    The filters come from the metadata table where it has them, else from the files' footers.
+    """
+    files = snapshot.base_files()
+    selected = [files[at] for at in np.unique(np.linspace(0, len(files) - 1, min(most, len(files))).astype(int))]
+    metadata = snapshot.metadata
+    if metadata is not None and metadata.has(BLOOM_FILTERS):
+        stored = metadata.bloom_filters([(file.partition, file.name) for file in selected]).to_pylist()
+        blooms = [BloomFilter.from_text(one["bloom"], one["type"], path=one["file_name"]) for one in stored]
+        rows = [(one["partition"], one["file_name"], bloom.rate) for one, bloom in zip(stored, blooms, strict=True)]
+    else:
+
+        def rate(file: BaseFile) -> float | None:
+            bloom = read_footer(snapshot.storage, file.path, file.size or None).bloom()
+            return None if bloom is None else bloom.rate
+
+        rates = parallel_map(rate, selected, _READERS)
+        rows = [(file.partition, file.name, one) for file, one in zip(selected, rates, strict=True) if one is not None]
+    columns = zip(*sorted(rows), strict=True) if rows else [()] * len(BLOOM_RATES)
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, BLOOM_RATES, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=BLOOM_RATES)
