@@ -125,8 +125,8 @@ class RangesView(View):
         """
         one = self._ranges.get(column)
         if one is None:
-            known = ", ".join(self._ranges) or "no column"
-            raise InvalidOption(f"column {column!r} has no ranges", hint=f"Column statistics have {known}.")
+            hint = "t.indexes.ranges() lists the columns that have some."
+            raise InvalidOption(f"column {column!r} has no ranges", hint=hint)
         least, most = pc.min(one.low).as_py(), pc.max(one.high).as_py()
         label = (
             f"ranges of {column} in {count_text(len(one.low), 'base file')}, {one.overlap():.0%} opened for one value"

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 import lakebed
 from lakebed.config.option_table import options
-from lakebed.inspector.rendering import Pages, section
+from lakebed.inspector.rendering import Pages, is_asked_by_page, section
 from lakebed.inspector.tables import InspectedTable, Problem, UnknownPage, problem_of
 from lakebed.table_views import FilesView
 from lakebed.wording import count_text, size_text
@@ -59,10 +59,10 @@ def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
     page = int(number) if number.isascii() and number.isdigit() and len(number) < _LONGEST_NUMBER else 0
     with table.opened() as opened:
         values, damage = table.without_metadata(opened, lambda one: _overview(one, partition, page))
-    values = {**values, "tab": "files", "damage": damage, "partition": partition, "page": page}
-    if request.headers.get("hx-request") == "true" and page:
-        return pages.show(table, "part_files.html", values)
-    return pages.show(table, "files.html", values)
+    values = {**values, "damage": damage, "partition": partition, "page": page}
+    if is_asked_by_page(request) and page:
+        return pages.show(table, "part_files.html", values, request)
+    return pages.show(table, "files.html", values, request)
 
 
 def _overview(opened: lakebed.Table, partition: str | None, page: int) -> Mapping[str, Any]:
@@ -148,11 +148,11 @@ def group(pages: Pages, table: InspectedTable, request: Request) -> Response:
         is_archived = not found and partition not in opened.partitions
     if is_archived:
         raise UnknownPage(f"The table has no file group {file_id} in {partition!r}.")
-    values = {"tab": "files", "partition": partition, "file_id": file_id, "versions": found, "damage": damage}
-    return pages.show(table, "group.html", values)
+    values = {"partition": partition, "file_id": file_id, "versions": found, "damage": damage}
+    return pages.show(table, "group.html", values, request)
 
 
-def plans(pages: Pages, table: InspectedTable, _request: Request) -> Response:
+def plans(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """What each service would do now, by its dry run: nothing is written."""
     services: tuple[tuple[str, str, Callable[[lakebed.Table], object]], ...] = (
         ("Compaction", "merges log files into base files", lambda one: one.compact(dry_run=True)),
@@ -172,4 +172,4 @@ def plans(pages: Pages, table: InspectedTable, _request: Request) -> Response:
                 listed.append((name, what, f"not for this table: {refusal.message}", None))
             except Exception as error:
                 listed.append((name, what, "", problem_of(error)))
-    return pages.show(table, "part_plans.html", {"listed": listed})
+    return pages.show(table, "part_plans.html", {"listed": listed}, request)

@@ -18,7 +18,7 @@ _MOST_COLUMNS = 100
 _POOR_FILTER, _PRUNES, _PRUNES_A_LITTLE = 0.1, 0.25, 0.75
 
 
-def overview(pages: Pages, table: InspectedTable, _request: Request) -> Response:
+def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """The index of writes, the indexes of the metadata table, and their check."""
     with table.opened() as opened:
         indexes = opened.indexes
@@ -27,7 +27,7 @@ def overview(pages: Pages, table: InspectedTable, _request: Request) -> Response
             "listed": section(indexes.list),
             "skew": section(lambda: indexes.skew().to_arrow().to_pylist()),
         }
-    return pages.show(table, "indexes.html", {**values, "tab": "indexes", "check": table.check})
+    return pages.show(table, "indexes.html", {**values, "check": table.check}, request)
 
 
 def ranges(pages: Pages, table: InspectedTable, request: Request) -> Response:
@@ -36,17 +36,17 @@ def ranges(pages: Pages, table: InspectedTable, request: Request) -> Response:
     with table.opened() as opened:
         if column is not None:
             plot = section(lambda: opened.indexes.ranges([column]).plot(column))
-            return pages.show(table, "part_range.html", {"column": column, "plot": plot})
+            return pages.show(table, "part_range.html", {"column": column, "plot": plot}, request)
         found = section(lambda: opened.indexes.ranges().to_arrow().to_pylist())
     rows = (found.content or [])[:_MOST_COLUMNS]
     for row in rows:
         few = "rules out some files" if row["overlap"] <= _PRUNES_A_LITTLE else "rules out few files"
         row["verdict"] = "rules out most files" if row["overlap"] <= _PRUNES else few
     more = max(0, len(found.content or ()) - _MOST_COLUMNS)
-    return pages.show(table, "part_ranges.html", {"problem": found.problem, "rows": rows, "more": more})
+    return pages.show(table, "part_ranges.html", {"problem": found.problem, "rows": rows, "more": more}, request)
 
 
-def bloom(pages: Pages, table: InspectedTable, _request: Request) -> Response:
+def bloom(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """The false-positive rates of bloom filters."""
     with table.opened() as opened:
         found = section(lambda: opened.indexes.bloom_rates())
@@ -56,20 +56,17 @@ def bloom(pages: Pages, table: InspectedTable, _request: Request) -> Response:
         worst = found.content.sort_by([("rate", "descending")]).slice(0, 5).to_pylist()
         values |= {"files": len(rates), "mean": pc.mean(rates).as_py(), "most": pc.max(rates).as_py(), "worst": worst}
         values |= {"accepting": pc.sum(pc.greater_equal(rates, 1.0)).as_py(), "poor": _POOR_FILTER}
-    return pages.show(table, "part_bloom.html", values)
+    return pages.show(table, "part_bloom.html", values, request)
 
 
-def advice(pages: Pages, table: InspectedTable, _request: Request) -> Response:
+def advice(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """What writes would cost under each index. Looks some keys up."""
     found = section(lambda: table.open().indexes.advise())
-    return pages.show(table, "part_advice.html", {"problem": found.problem, "advice": found.content})
+    return pages.show(table, "part_advice.html", {"problem": found.problem, "advice": found.content}, request)
 
 
 def verification(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """The state of the check of all indexes, which `start` begins."""
     if request.query_params.get("start") and request.headers.get("sec-fetch-site", "same-origin") == "same-origin":
         table.check.start()
-    values = {"check": table.check}
-    if request.headers.get("hx-request") == "true":
-        return pages.show(table, "part_check.html", values)
-    return pages.show(table, "check.html", {**values, "tab": "indexes"})
+    return pages.show(table, "part_check.html", {"check": table.check}, request)

@@ -84,6 +84,11 @@ def bytes_text(value: float | None) -> str:
     return "" if value is None else size_text(value)
 
 
+def is_asked_by_page(request: Request) -> bool:
+    """Whether a page that is shown already asks for a part of it."""
+    return request.headers.get("hx-request") == "true"
+
+
 def link(path: str, **parameters: object) -> str:
     """An address below the table's, with parameters that are not None."""
     query = urlencode({name: value for name, value in parameters.items() if value is not None}, errors="surrogatepass")
@@ -117,17 +122,18 @@ class Pages:
         except UnknownPage:
             raise
         except Exception as error:
-            return self.show(table, "problem.html", {"problem": problem_of(error), "tab": ""}, request)
+            return self.show(table, "problem.html", {"problem": problem_of(error)}, request)
 
-    def show(
-        self, table: InspectedTable, template: str, values: Mapping[str, Any], request: Request | None = None
-    ) -> Response:
-        """A template with these values. Parts of pages (names that begin with `part_`) have no header."""
-        whole = not template.startswith("part_")
-        facts = section(lambda: self._facts(table)) if whole and "facts" not in values else None
-        text = self._templates.get_template(template).render(
-            table=table, facts=facts, base=f"/t/{table.number}", **values
-        )
+    def show(self, table: InspectedTable, template: str, values: Mapping[str, Any], request: Request) -> Response:
+        """A template with these values. Parts of pages (their names begin with `part_`) come alone where a page asks
+        for them, else as a page of their own."""
+        is_part = template.startswith("part_")
+        names = {"table": table, "base": f"/t/{table.number}", **values}
+        if not (is_part and is_asked_by_page(request)):
+            path = request.url.path.split("/")
+            names = {"facts": section(lambda: self._facts(table)), "tab": path[3], "part": template, **names}
+            template = "whole.html" if is_part else template
+        text = self._templates.get_template(template).render(names)
         return HTMLResponse(table.redacted(text).encode("utf-8", "replace"))
 
     def front(self) -> Response:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import lakebed
-from lakebed.inspector.rendering import Pages, section
+from lakebed.inspector.rendering import Pages, is_asked_by_page, section
 from lakebed.inspector.tables import InspectedTable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """Where a key is stored, and its versions with the row before and after each commit."""
     text = request.query_params.get("key", "")
     before = request.query_params.get("before")
-    values: dict[str, Any] = {"tab": "record", "key": text, "before": before, "answer": None, "fields": ()}
+    values: dict[str, Any] = {"key": text, "before": before, "answer": None, "fields": ()}
     with table.opened() as opened:
         names = opened.properties.get("hoodie.table.recordkey.fields") or ""
         values["fields"] = tuple(name.strip() for name in names.split(",") if name.strip())
@@ -37,9 +37,9 @@ def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
                     "versions": [_version(one) for one in history],
                 }
             )
-    if request.headers.get("hx-request") == "true" and before:
-        return pages.show(table, "part_versions.html", values)
-    return pages.show(table, "record.html", values)
+    if is_asked_by_page(request) and before:
+        return pages.show(table, "part_versions.html", values, request)
+    return pages.show(table, "record.html", values, request)
 
 
 def _keys(opened: lakebed.Table, text: str) -> Any:
@@ -84,8 +84,8 @@ def query(pages: Pages, table: InspectedTable, request: Request) -> Response:
     with table.opened() as opened:
         columns = section(lambda: [(f.name, str(f.type)) for f in opened.schema])
         plan = section(lambda: _plan(opened, text)) if "filter" in request.query_params else None
-    values = {"tab": "query", "filter": text, "columns": columns, "plan": plan}
-    return pages.show(table, "query.html", values)
+    values = {"filter": text, "columns": columns, "plan": plan}
+    return pages.show(table, "query.html", values, request)
 
 
 def _plan(opened: lakebed.Table, text: str) -> Mapping[str, Any]:

@@ -122,6 +122,7 @@ class InspectorServer:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._socket.bind((LOOPBACK, port))
+            self._socket.listen()  # a browser that comes before `run` waits
         except OSError:
             self._socket.close()
             raise

@@ -62,8 +62,9 @@ class InspectedTable:
         self.zone = "LOCAL"
         self.check = IndexCheck(self)
         self._options = dict(storage_options)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._table: lakebed.Table | None = None
+        self._by_folders: lakebed.Table | None = None
 
     @property
     def title(self) -> str:
@@ -93,8 +94,9 @@ class InspectedTable:
         try:
             return read(table), None
         except CorruptFile as damage:
-            other = lakebed.open(self.uri, storage_options=self._options, options=_WITHOUT_METADATA)
-            return read(other), problem_of(damage)
+            if self._by_folders is None:
+                self._by_folders = lakebed.open(self.uri, storage_options=self._options, options=_WITHOUT_METADATA)
+            return read(self._by_folders), problem_of(damage)
 
     def redacted(self, page: str) -> str:
         """A page without the values of storage options that are secrets, and without user names in URIs."""

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import lakebed
-from lakebed.inspector.rendering import Pages, seconds_between, section
+from lakebed.inspector.rendering import Pages, is_asked_by_page, seconds_between, section
 from lakebed.inspector.tables import InspectedTable, UnknownPage
 from lakebed.model import COMMIT_ACTIONS, Instant, WriteStat
 from lakebed.table_views import TimelineView
@@ -28,20 +28,20 @@ def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
     if source not in _SOURCES:
         raise UnknownPage("A timeline is that of the table, its archive or its metadata table.")
     before = request.query_params.get("before")
-    part = request.headers.get("hx-request") == "true" and before is not None
+    part = is_asked_by_page(request) and before is not None
     with table.opened() as opened:
-        view = _view(opened, source)
+        timeline = opened.timeline
+        view = _view(timeline, source)
         listed = section(lambda: _page(view, before))
-        values = {"tab": "timeline", "of": source, "listed": listed, "total": 0 if view is None else len(view)}
+        values = {"of": source, "listed": listed, "total": 0 if view is None else len(view)}
         if part:
-            return pages.show(table, "part_instants.html", values)
-        plot = section(lambda: (opened.timeline if view is None else view).plot(_PAGE))
-        pending = section(lambda: _rows(opened.timeline.pending[-_PAGE:]))
-    return pages.show(table, "timeline.html", {**values, "plot": plot, "pending": pending})
+            return pages.show(table, "part_instants.html", values, request)
+        plot = section(lambda: (timeline if view is None else view).plot(_PAGE))
+        pending = section(lambda: _rows(timeline.pending[-_PAGE:]))
+    return pages.show(table, "timeline.html", {**values, "plot": plot, "pending": pending}, request)
 
 
-def _view(opened: lakebed.Table, source: str) -> TimelineView | None:
-    timeline = opened.timeline
+def _view(timeline: TimelineView, source: str) -> TimelineView | None:
     if source == "metadata":
         return timeline.metadata_table
     return timeline.archived if source == "archived" else timeline
@@ -95,13 +95,12 @@ def _found(opened: lakebed.Table, request: Request) -> tuple[TimelineView, Insta
     """The instant that an address names, on its timeline."""
     time, action = request.query_params.get("time", ""), request.query_params.get("action", "")
     source = request.query_params.get("of", "active")
-    views = [_view(opened, source)] if source in _SOURCES else []
-    if source == "active":
-        views.append(opened.timeline.archived)  # it may have been archived since
-    for view in views:
+    timeline = opened.timeline
+    sources = {"active": ("active", "archived")}.get(source, (source,))  # it may have been archived since
+    for view in (_view(timeline, one) for one in sources if one in _SOURCES):
         for instant in view or ():
             if instant.time == time and instant.action.value == action:
-                return (view or opened.timeline), instant
+                return (view or timeline), instant
     raise UnknownPage(f"The timeline has no {action or 'instant'} {time}.")
 
 
@@ -113,8 +112,8 @@ def instant(pages: Pages, table: InspectedTable, request: Request) -> Response:
         is_commit = one.is_completed and one.action in COMMIT_ACTIONS
         written = section(lambda: _written(view, one)) if is_commit else None
         shown = section(lambda: _json_text(view.body(one), _MOST_BODY))
-    values = {"tab": "timeline", "row": row, "written": written, "body": shown}
-    return pages.show(table, "instant.html", {**values, "of": request.query_params.get("of", "active")})
+    values = {"row": row, "written": written, "body": shown}
+    return pages.show(table, "instant.html", {**values, "of": request.query_params.get("of", "active")}, request)
 
 
 def body(pages: Pages, table: InspectedTable, request: Request) -> Response:

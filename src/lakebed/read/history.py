@@ -26,6 +26,8 @@ from lakebed.wording import rows_html
 Row = Mapping[str, Any]
 # The rows of the key in one view, by partition path and number.
 State = Mapping[tuple[str, int], Row]
+# A version is the difference of two lookups; with a third one a walk gets on.
+_FEWEST_LOOKUPS = 3
 _SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 
 
@@ -102,7 +104,8 @@ class _Walk:
     def __init__(self, snapshot: Snapshot, key: Any, lookups: int) -> None:
         self._snapshot = snapshot
         self._key = key
-        self._left = lookups
+        self._left = max(_FEWEST_LOOKUPS, lookups)
+        self._is_exhausted = False
         self.commits = snapshot.commits
         self.next: str | None = None
         self.note = ""
@@ -116,7 +119,10 @@ class _Walk:
             previous = self._state(earlier)
             if previous is not None:
                 yield from self._versions(writer, previous, state)
-            elif not self.next:
+            elif self._is_exhausted:
+                self.next = self.commits[at + 1].time
+                self.note = f"commits before {self.next} were not looked at"
+            else:
                 for place, row in state.items():
                     yield from self._versions(str(row.get(COMMIT_TIME, writer)), {}, {place: row}, "write")
             at, state = earlier, previous
@@ -139,8 +145,7 @@ class _Walk:
             self.note = f"commits before {first} are archived"
             return None
         if not self._left:
-            self.next = self.commits[at + 1].time if at + 1 < len(self.commits) else None
-            self.note = f"commits before {self.next} were not looked at"
+            self._is_exhausted = True
             return None
         self._left -= 1
         view = self._snapshot.at(self.commits[at].time)
@@ -152,8 +157,11 @@ class _Walk:
         meta = META_COLUMNS if self._snapshot.config.populate_meta_fields else ()
         columns = [*meta, *(name for name in data_columns(view).names)]
         rows = lookup.get(view, self._key, columns).to_pylist()
-        located = sorted(rows, key=lambda row: str(row.get(PARTITION_PATH) or ""))
-        return {(str(row.get(PARTITION_PATH) or ""), n): row for n, row in enumerate(located)}
+        state: dict[tuple[str, int], Row] = {}
+        for row in rows:
+            path = str(row.get(PARTITION_PATH) or "")
+            state[path, sum(other == path for other, _ in state)] = row
+        return state
 
     def _versions(self, writer: str, before: State, after: State, change: str = "") -> Iterator[RowVersion]:
         names = {instant.time: instant for instant in self.commits[bisect_left(self.commits, writer, key=_time) :][:1]}

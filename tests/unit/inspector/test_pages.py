@@ -1,0 +1,356 @@
+"""What the inspector's pages show, against the tables that they are about."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator
+from html import escape, unescape
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.inspector.server import LOOPBACK, InspectorServer
+from lakebed.inspector.tables import InspectedTable
+from lakebed.storage.memory import MemoryStorage
+from lakebed.storage.opening import open_storage
+from lakebed.wording import instant_text, size_text
+from support.golden_tables import golden
+from support.inspected import answer, crawl, inspector, links_of, page, plain, rows_of
+
+EVIL = "<img src=x onerror=alert(1)>\"'&"
+TABS = ("timeline", "files", "indexes", "record", "query")
+
+
+def trips(step: int, ids: range = range(40)) -> pa.Table:
+    cities = ["Oslo", "Rome", "Bern", "Lima"]
+    return pa.table(
+        {
+            "id": [f"trip-{n:03}" for n in ids],
+            "city": [cities[n % 4] for n in ids],
+            "fare": [n + step / 10 for n in ids],
+            "ts": [step] * len(ids),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def table() -> Generator[lakebed.Table]:
+    left = {"hoodie.compact.inline": False, "hoodie.clean.automatic": False}
+    uri = "memory://inspector-pages/trips"
+    t = lakebed.create(
+        uri, trips(0), key="id", partition_by="city", ordering="ts", type="mor", index="record", properties=left
+    )
+    for step in range(4):
+        t.upsert(trips(step))
+    t.delete(["trip-007"])
+    yield t
+    MemoryStorage.drop("inspector-pages")
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Generator[lakebed.Table]:
+    uri = "memory://inspector-hostile/t"
+    rows = pa.table({"id": [EVIL, "plain"], "part": [f"p{EVIL}", "other"], "fare": [EVIL, "x"]})
+    t = lakebed.create(uri, rows, key="id", partition_by="part", index="simple")
+    t.upsert(rows)
+    t.upsert(rows)
+    yield t
+    MemoryStorage.drop("inspector-hostile")
+
+
+@pytest.fixture(scope="module")
+def server(table: lakebed.Table, hostile: lakebed.Table) -> Generator[InspectorServer]:
+    with inspector(table.uri, hostile.uri) as running:
+        yield running
+
+
+def test_the_timeline_shows_every_instant_with_what_it_wrote(server: InspectorServer, table: lakebed.Table) -> None:
+    shown = {row[0]: row for row in rows_of(page(server, "/t/0/timeline")) if len(row) == 9}
+    for row in table.timeline.to_arrow().to_pylist():
+        cells = shown[instant_text(row["time"])]
+        counts = [str(row[name]) for name in ("inserted", "updated", "deleted", "files")]
+        assert cells[1:3] == [row["action"], row["operation"]]
+        assert cells[4:8] == counts
+    sizes = {row["commit_time"]: row["total_bytes_written"] for row in table.timeline.commit_totals().to_pylist()}
+    last = table.timeline.last
+    assert last is not None
+    assert shown[instant_text(last.time)][8] == size_text(sizes[last.time])
+
+
+def test_the_metadata_table_has_a_timeline_of_its_own(server: InspectorServer, table: lakebed.Table) -> None:
+    metadata = table.timeline.metadata_table
+    assert metadata is not None
+    text = page(server, "/t/0/timeline?of=metadata")
+    shown = [row[0] for row in rows_of(text) if len(row) == 9][1:]
+    assert shown == [instant_text(i.time) for i in metadata[-50:]][::-1]
+    assert "metadata table</text>" in page(server, "/t/0/timeline")
+
+
+def test_an_instant_shows_its_files_and_its_body_as_json(server: InspectorServer, table: lakebed.Table) -> None:
+    last = table.timeline.last
+    assert last is not None
+    query = urlencode({"time": last.time, "action": last.action.value})
+    text = page(server, f"/t/0/timeline/instant?{query}")
+    stats = [stat for group in table.timeline.commit(last).stats.values() for stat in group]
+    assert {row[0] for row in rows_of(text)} >= {stat.path for stat in stats}
+    body = json.loads(page(server, f"/t/0/timeline/body?{query}"))
+    assert body == json.loads(json.dumps(table.timeline.body(last), default=str))
+    shown = re.search(r'<pre class="json"[^>]*>(.*?)</pre>', text, re.DOTALL)
+    assert shown is not None
+    assert json.loads(plain(shown[1])) == body
+
+
+def test_a_pending_instant_is_shown_on_top() -> None:
+    uri = in_memory("v9_mor_compaction_pending")
+    with inspector(uri) as server:
+        text = page(server, "/t/0/timeline")
+    timeline = lakebed.open(uri).timeline
+    plan = next(iter(timeline.pending))
+    section = text[text.index('id="pending"') : text.index('id="instants"')]
+    row = next(row for row in rows_of(section) if row[0] == instant_text(plan.time))
+    assert row[1:3] == ["compaction", "requested"]
+    assert f"compact of {len(timeline.body(plan)['operations'])} file group" in row[4]
+
+
+def in_memory(name: str) -> str:
+    """The URI of a golden table in memory."""
+    uri = f"memory://inspector-golden/{name}"
+    storage = open_storage(uri, None)
+    for path, data in golden(name).files().items():
+        storage.write(path, data)
+    return uri
+
+
+def test_files_show_partitions_groups_and_slices(server: InspectorServer, table: lakebed.Table) -> None:
+    listed = {row[0]: row for row in rows_of(page(server, "/t/0/files")) if len(row) == 6}
+    for city in table.partitions:
+        slices = [one for one in table.files if one.partition == city]
+        logs = sum(log.size for one in slices for log in one.log_files)
+        assert listed[city][1:4] == [str(len(slices)), size_text(sum(one.size for one in slices)), size_text(logs)]
+        groups = {row[0]: row for row in rows_of(page(server, f"/t/0/files?partition={city}"))}
+        counts = table.files.base_rows(slices)
+        for one, rows in zip(slices, counts, strict=True):
+            assert groups[one.file_id][2] == ("" if rows is None else str(rows))
+            query = urlencode({"partition": city, "file_id": one.file_id})
+            versions = rows_of(page(server, f"/t/0/files/group?{query}"))
+            names = [file.name for old in table.files.versions(city, one.file_id) for file in old.files]
+            assert sorted(row[0] for row in versions if row[1:2] in (["base file"], ["log file"])) == sorted(names)
+
+
+def test_plans_are_those_of_the_dry_runs(server: InspectorServer, table: lakebed.Table) -> None:
+    text = plain(page(server, "/t/0/files/plans"))
+    for result in (table.compact(dry_run=True), table.clean(dry_run=True), table.archive(dry_run=True)):
+        assert " ".join(str(result).split()) in text
+
+
+def test_indexes_show_sizes_overlap_and_filters(server: InspectorServer, table: lakebed.Table) -> None:
+    listed = {row[0]: row for row in rows_of(page(server, "/t/0/indexes")) if len(row) == 6}
+    for index in table.indexes.list():
+        assert listed[index.name][3:5] == [str(index.file_groups), size_text(index.bytes)]
+    shown = {row[0]: row for row in rows_of(page(server, "/t/0/indexes/ranges"))}
+    for row in table.indexes.ranges().to_arrow().to_pylist():
+        assert shown[row["column"]][3] == f"{row['overlap'] * 100:.0f} %"
+    assert "<svg" in page(server, "/t/0/indexes/ranges?column=fare")
+    rates = table.indexes.bloom_rates()
+    assert f"filters looked at {rates.num_rows}" in plain(page(server, "/t/0/indexes/bloom"))
+    ranking = [one.index for one in table.indexes.advise().ranking]
+    assert [row[0].split()[0] for row in rows_of(page(server, "/t/0/indexes/advice"))[1:]] == ranking
+
+
+def test_a_check_of_the_indexes_runs_to_its_end(server: InspectorServer, table: lakebed.Table) -> None:
+    text = page(server, "/t/0/indexes/verification?start=1")
+    for _ in range(600):
+        if "hx-trigger" not in text:
+            break
+        text = page(server, "/t/0/indexes/verification")
+    names = [index.name for index in table.indexes.list()]
+    assert f"no difference {', '.join([*names, 'record keys'])}" in plain(text)
+
+
+def test_another_site_cannot_start_a_check(hostile: lakebed.Table) -> None:
+    with inspector(hostile.uri) as server:
+        status, text, _ = answer(server, "/t/0/indexes/verification?start=1", headers={"sec-fetch-site": "cross-site"})
+        assert status == 200
+        assert "Compares every index" in text
+
+
+def test_a_key_shows_its_place_and_its_versions(server: InspectorServer, table: lakebed.Table) -> None:
+    text = page(server, "/t/0/record?key=trip-006")
+    place = table.locate(["trip-006"]).to_pylist()[0]
+    assert [place["partition_path"], place["file_id"], instant_text(place["instant"])] in rows_of(text)
+    changes = re.findall(r'class="change (\w+)"', text)
+    assert changes == [one.change for one in table.history(["trip-006"])] == ["update", "update", "update", "insert"]
+    assert ["fare", "6.2", "6.3"] in rows_of(text)
+    deleted = page(server, "/t/0/record?key=trip-007")
+    assert "Not in the table" in deleted
+    assert re.findall(r'class="change (\w+)"', deleted)[0] == "delete"
+    assert "No version of this key can be read" in page(server, "/t/0/record?key=absent")
+
+
+def test_the_plan_of_a_query_shows_what_is_read(server: InspectorServer, table: lakebed.Table) -> None:
+    condition = "city = 'Oslo' and fare > 100"
+    plan = table.scan(filter="city = 'Oslo'").plan
+    text = page(server, "/t/0/query?" + urlencode({"filter": "city = 'Oslo'"}))
+    read = [row[0] for row in rows_of(text[text.index('id="files"') :]) if len(row) == 3]
+    assert read[1:] == [one.label for one in plan.slices]
+    total = len(plan.slices) + sum((plan.pruned_by or {}).values())
+    assert f"{len(plan.slices)} of {total} file slices read" in plain(text)
+    for what, count in (plan.pruned_by or {}).items():
+        assert f"{what} " in plain(text), what
+        assert f"−{count}" in plain(text)
+    assert "No file is read" in page(server, "/t/0/query?" + urlencode({"filter": condition}))
+
+
+def test_a_bad_filter_shows_the_text_of_the_error(server: InspectorServer, table: lakebed.Table) -> None:
+    for text in ("nowhere = 1", "fare >", "city = "):
+        with pytest.raises(lakebed.InvalidOption) as refusal:
+            table.scan(filter=text).plan  # noqa: B018
+        shown = plain(page(server, "/t/0/query?" + urlencode({"filter": text})))
+        assert " ".join(refusal.value.message.split()) in shown
+
+
+def test_hostile_contents_show_as_text(server: InspectorServer, hostile: lakebed.Table) -> None:
+    record, query = f"/t/1/record?{urlencode({'key': EVIL})}", f"/t/1/query?{urlencode({'filter': EVIL})}"
+    start = [f"/t/1/{tab}" for tab in TABS] + [record, query]
+    column = f"/t/1/indexes/ranges?{urlencode({'column': EVIL})}"
+    pages = crawl(server, [*start, "/t/1/indexes/ranges", column, "/t/1/files/plans"])
+    for path, text in pages.items():
+        if path.startswith("/t/1/") and "/body?" not in path:
+            assert "<img" not in text, path
+            assert not re.search(r"<[^>&]*\sonerror=", text), path
+    assert ["fare", EVIL, EVIL] in rows_of(pages[record])
+    assert f'value="{escape(EVIL)}"' in pages[query].replace("&#34;", "&quot;").replace("&#39;", "&#x27;")
+    assert f"p{EVIL}" in {row[0] for row in rows_of(pages["/t/1/files"])}
+    assert f"column {EVIL!r} has no ranges" in unescape(pages[column])
+
+
+def test_every_link_leads_to_a_page_of_this_server(server: InspectorServer) -> None:
+    pages = crawl(server, ["/"])
+    kinds = {re.sub(r"\?.*", "", path) for path in pages}
+    assert kinds >= {f"/t/{n}/{tab}" for n in (0, 1) for tab in TABS}
+    for path, text in pages.items():
+        if path.startswith("/t/") and "/body?" not in path:
+            assert all(one.startswith(("/", "#")) for one in links_of(text)), path
+            assert "Traceback" not in text
+
+
+def test_pages_change_nothing(hostile: lakebed.Table) -> None:
+    storage = open_storage(hostile.uri, None)
+    before = {info.path: storage.read(info.path) for info in storage.list("")}
+    with inspector(hostile.uri) as server:
+        crawl(server, ["/t/0/timeline"])
+    assert {info.path: storage.read(info.path) for info in storage.list("")} == before
+
+
+def test_only_this_machine_and_get_requests_are_served(server: InspectorServer) -> None:
+    assert server.url.startswith(f"http://{LOOPBACK}:")
+    assert server._socket.getsockname()[0] == LOOPBACK
+    assert answer(server, "/t/0/timeline", headers={"Host": "evil.example"})[0] == 400
+    for method in ("POST", "PUT", "DELETE"):
+        assert answer(server, "/t/0/timeline", method)[0] == 405
+    headers = answer(server, "/t/0/timeline")[2]
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/t/7/timeline",
+        "/t/0/nowhere",
+        "/t/0/timeline?of=else",
+        "/t/0/timeline/instant?time=1&action=commit",
+        "/t/0/files/group?partition=..%2F..&file_id=etc",
+        "/static/..%2Fserver.py",
+        "/static/../server.py",
+        "/etc/passwd",
+        "/t/../../etc/passwd",
+    ],
+)
+def test_what_is_not_of_the_tables_is_not_found(server: InspectorServer, path: str) -> None:
+    status, text, _ = answer(server, path)
+    assert status == 404
+    assert "root:" not in text
+    assert "import" not in text
+
+
+def test_no_page_has_a_credential() -> None:
+    secret = "Xy7/SECRET+value"
+    shown = InspectedTable(0, "s3://user:hidden@lake/t", {"secret_access_key": secret, "region": "eu-west-1"})
+    text = shown.redacted(f"<p>{shown.title} {secret} eu-west-1 s3://me:pass@lake/other</p>")
+    assert text == "<p>s3://lake/t ••• eu-west-1 s3://lake/other</p>"
+
+
+def test_damage_is_described_where_it_is(tmp_path: Path) -> None:
+    t = lakebed.create(str(tmp_path / "t"), trips(0), key="id", partition_by="city", index="simple")
+    for step in range(2):
+        t.upsert(trips(step))
+    timeline = tmp_path / "t/.hoodie/timeline"
+    with inspector(str(tmp_path / "t"), str(tmp_path / "none")) as server:
+        assert "Table not found" in page(server, "/t/1/files")
+        last = t.timeline.last
+        assert last is not None
+        body = timeline / last.file_name
+        kept = body.read_bytes()
+        body.write_bytes(b"")
+        row = next(row for row in rows_of(page(server, "/t/0/timeline")) if row[0] == instant_text(last.time))
+        assert "is empty" in row[2]
+        query = urlencode({"time": last.time, "action": last.action.value})
+        assert "is empty" in page(server, f"/t/0/timeline/instant?{query}")
+        body.write_bytes(kept)
+        for file in (tmp_path / "t/.hoodie/metadata/files").iterdir():
+            file.write_bytes(b"damage")
+        text = page(server, "/t/0/files")
+        assert "The metadata table is damaged" in text
+        assert {row[0] for row in rows_of(text)} >= {"Oslo", "Rome", "Bern", "Lima"}
+        (tmp_path / "t/.hoodie/hoodie.properties").write_bytes(b"")
+        (tmp_path / "t/.hoodie/hoodie.properties.backup").unlink(missing_ok=True)
+        for tab in TABS:
+            text = page(server, f"/t/0/{tab}?key=1")
+            assert 'class="problem"' in text
+            assert "Traceback" not in text
+
+
+@pytest.mark.rest
+def test_paging_reaches_every_instant_once() -> None:
+    uri = "memory://inspector-paging/t"
+    left = {"hoodie.clean.automatic": False, "hoodie.keep.max.commits": 70, "hoodie.keep.min.commits": 60}
+    t = lakebed.create(uri, trips(0), key="id", index="simple", properties=left)
+    for step in range(110):
+        t.upsert(trips(step, range(1)))
+    with inspector(uri) as server:
+        for source, view in (("active", t.timeline), ("archived", t.timeline.archived)):
+            found: list[str] = []
+            path: str | None = f"/t/0/timeline?of={source}"
+            while path:
+                text = page(server, path)
+                found += [row[0] for row in rows_of(text[text.index('id="instants"') :]) if len(row) == 9][1:]
+                older = [one for one in links_of(text, "hx-get") if "before=" in one]
+                path = older[0] if older else None
+            assert found == [instant_text(i.time) for i in view][::-1], source
+            assert len(found) > 40
+    MemoryStorage.drop("inspector-paging")
+
+
+HUDI = ("v6_mor_compaction", "v8_mor_mdt_secondary", "v9_cow_mdt_all", "v9_mor_bucket_consistent", "v9_cow_failed_left")
+
+
+@pytest.mark.parametrize("name", HUDI)
+@pytest.mark.one_case
+def test_every_page_of_a_table_of_real_hudi_is_there(name: str) -> None:
+    table = golden(name)
+    uri = in_memory(name)
+    with inspector(uri) as server:
+        pages = crawl(server, ["/t/0/timeline"], most=120)
+        assert not [path for path, text in pages.items() if 'class="problem"' in text]
+        expected = table.expected
+        keys = expected["_hoodie_record_key"].to_pylist()
+        field = lakebed.open(uri).properties["hoodie.table.recordkey.fields"]
+        key = str(expected[field][0].as_py()) if "," not in field else keys[0]
+        text = page(server, f"/t/0/record?key={quote(key)}")
+    assert "Not in the table" not in text
+    assert expected["_hoodie_partition_path"][0].as_py() in {row[0] for row in rows_of(text)}
