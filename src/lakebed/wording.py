@@ -7,7 +7,7 @@ from dataclasses import fields
 from html import escape
 from typing import Any, cast
 
-_DATE_DIGITS = 14
+_DATE_DIGITS, _MILLIS_DIGITS = 14, 17
 
 
 def count_text(count: int, noun: str) -> str:
@@ -40,7 +40,7 @@ def instant_text(time: str | None) -> str:
     """
     if not time or len(time) < _DATE_DIGITS or time.startswith("0") or not time.isdigit():
         return time or ""
-    millis = f".{time[14:17]}" if len(time) >= _DATE_DIGITS + 3 else ""
+    millis = f".{time[14:17]}" if len(time) >= _MILLIS_DIGITS else ""
     return f"{time[:4]}-{time[4:6]}-{time[6:8]} {time[8:10]}:{time[10:12]}:{time[12:14]}{millis}"
 
 

@@ -79,7 +79,6 @@ _PAGES = [
     ("docs/schema.md", 9),
     ("docs/sql.md", 8),
     ("docs/ingest.md", 8),
-    ("docs/ingest.md", 6),
     ("docs/inspector.md", 9),
     ("docs/pipelines.md", 1),
     ("docs/queries.md", 14),

@@ -5,6 +5,8 @@ from __future__ import annotations
 OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
         "ingestion.avro_messages": "_LAST_BYTE",
+        "wording": "_DATE_DIGITS _MILLIS_DIGITS",
+        "ingestion.avro_messages": "FRAME_BYTES _LAST_BYTE",
         "ingestion.debezium": "_ORDERING_BY_COLUMNS",
         "ingestion.json_messages": "_EXACT",
         "ingestion.messages": "FRAME_BYTES",
@@ -134,6 +136,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "diagnosis.environment": "_JAVA_SECONDS",
         "diagnosis.storage": "LOCK_SECONDS",
         "operations.callbacks": "_KAFKA_SECONDS",
+        "read.index_quality": "_READERS _WORD_BITS",
         "inputs.files": "_READERS",
         "format.bootstrap": "_OPEN_INDEXES",
         "operations.bootstrap": "_WRITERS",
@@ -235,7 +238,16 @@ OTHERS: dict[str, dict[str, str]] = {
         "statements.duckdb_query": "_PREVIEWED",
         "statements.procedures": "_NEVER_DUE",
         "statements.statement": "_NEAR",
-        "table_views": "_MOST_BARS _WIDTH _HEIGHT _ROOM _PREVIEWED _MOST_COUNTED",
+        "table_views": "_MOST_BARS _MOST_SPANS _TICKS _PREVIEWED _MOST_COUNTED",
+        "table_indexes": "_LONGEST_END",
+        "pictures": "WIDTH _BARS_HEIGHT _BARS_ROOM _LANE_HEIGHT _BAR_HEIGHT _NAMES_WIDTH _LEAST_BAR _TICK_ROOM"
+        " _RANGES_HEIGHT _MOST_RANGES",
+        "inspector.files": "_PAGE _LONGEST_NUMBER _UNEVEN _MANY_LOGS",
+        "inspector.indexes": "_MOST_COLUMNS _POOR_FILTER _PRUNES _PRUNES_A_LITTLE",
+        "inspector.rows": "_LOOKUPS _MOST_FILES _LONGEST_VALUE",
+        "inspector.tables": "_LEAST_SECRET _MOST_DIFFERENCES",
+        "inspector.timeline": "_PAGE _MOST_FILES _MOST_BODY",
+        "read.history": "_FEWEST_LOOKUPS",
     },
     "of the jobs of Spark, which need a session: how rows get to tasks, and from when on there is a job": {
         "engine.base": "_SPREAD _RANGE",

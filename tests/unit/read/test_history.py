@@ -21,6 +21,7 @@ def rows(*of: tuple[str, str, int, int]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, one, strict=True)) for one in of], SCHEMA)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("index", ["simple", "global_simple", "record", "bucket"])
 def test_versions_are_those_of_a_model(make: Make, kind: str, index: str) -> None:
