@@ -6,7 +6,6 @@ OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
         "ingestion.avro_messages": "_LAST_BYTE",
         "wording": "_DATE_DIGITS _MILLIS_DIGITS",
-        "ingestion.avro_messages": "FRAME_BYTES _LAST_BYTE",
         "ingestion.debezium": "_ORDERING_BY_COLUMNS",
         "ingestion.json_messages": "_EXACT",
         "ingestion.messages": "FRAME_BYTES",

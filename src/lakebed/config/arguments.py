@@ -92,11 +92,11 @@ _SESSION = (_is_session, "a Spark session")
 TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "uri": _PATH,
     **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort"), _TEXT),
-    **dict.fromkeys(("after", "old", "new", "text", "query_name", "ignore_checkpoint"), _TEXT),
+    **dict.fromkeys(("after", "old", "new", "text", "query_name", "ignore_checkpoint", "before"), _TEXT),
     "type": _TYPE,
     **dict.fromkeys(("instant", "kind", "function", "column", "rules", "partition_buckets", "how", "suffix"), _TEXT),
     **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "least", "split_over"), _NUMBER),
-    **dict.fromkeys(("expected_rows", "depth", "max_commits"), _NUMBER),
+    **dict.fromkeys(("expected_rows", "depth", "max_commits", "lookups", "files"), _NUMBER),
     "interval": _SECONDS,
     **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "fields", "tables"), _NAMES),
     **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
