@@ -41,6 +41,7 @@ from lakebed.operations.upsert import bulk_insert, explain_upsert, insert, upser
 from lakebed.progress import display
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
+from lakebed.publish.publication import PublishResult
 from lakebed.read import lookup
 from lakebed.read.bucket_join import BucketJoin
 from lakebed.read.cdc import ChangeLog, Images
@@ -62,6 +63,7 @@ from lakebed.services.erasure import Erasure
 from lakebed.services.erasure_report import ErasureReport
 from lakebed.services.log_compaction import compact_logs
 from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
+from lakebed.services.publishing import PUBLISH, publish_after_service, publish_table
 from lakebed.services.repair import Part, RepairResult, repair_table
 from lakebed.services.restore import RestoreResult, RollbackResult, restore, rollback
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
@@ -415,7 +417,9 @@ class Table:
         what = rows_to_delete(keys, where, "erase")
         what = to_arrow_table(what) if is_read_once(what) else what
         renew = partial(self._context, what, options, "delete")
-        return ErasureReport((self._again(lambda: Erasure(renew, what).run(dry_run=dry_run)),)).checked()
+        return ErasureReport(
+            (self._committed(lambda: Erasure(renew, what).run(dry_run=dry_run), options, preview=dry_run),)
+        ).checked()
 
     def insert_overwrite(
         self,
@@ -800,10 +804,12 @@ class Table:
         >>> [len(file_slice.log_files) for file_slice in t.files]
         [0, 0]
         """
-        return self._again(
+        return self._committed(
             lambda: compact(
                 self._service_context(options, "compact"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
             ),
+            options,
+            preview=plan_only or dry_run,
             progress=progress,
         )
 
@@ -861,10 +867,12 @@ class Table:
             "hoodie.clustering.plan.strategy.partition.selected": partitions,
         }
         asked = _merge_options(words, options)
-        return self._again(
+        return self._committed(
             lambda: cluster(
                 self._rewriting_context(asked, "cluster"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
             ),
+            asked,
+            preview=plan_only or dry_run,
             progress=progress,
         )
 
@@ -890,10 +898,12 @@ class Table:
         >>> len(small.files), lakebed.drop(small.uri)
         (1, [])
         """
-        return self._again(
+        return self._committed(
             lambda: merge_small_files(
                 self._rewriting_context(options, "cluster"), least=least, plan_only=plan_only, dry_run=dry_run
             ),
+            options,
+            preview=plan_only or dry_run,
             progress=progress,
         )
 
@@ -953,7 +963,11 @@ class Table:
             "hoodie.partition.ttl.strategy.partition.selected": partitions,
         }
         asked = _merge_options(words, options)
-        return self._again(lambda: expire_partitions(self._context(None, asked, "expire_partitions"), dry_run=dry_run))
+        return self._committed(
+            lambda: expire_partitions(self._context(None, asked, "expire_partitions"), dry_run=dry_run),
+            asked,
+            preview=dry_run,
+        )
 
     def savepoint(self, instant: str | None = None, *, comment: str = "", user: str | None = None) -> Savepoint:
         """Retain a completed commit (None: the last one), so that `restore` can return to it.
@@ -1020,8 +1034,11 @@ class Table:
             whole_number("rescale", "split_over", split_over, least=1)
         chosen = (partitions,) if isinstance(partitions, str) else partitions
         wanted = Resizing(buckets, None if chosen is None else tuple(chosen), rules, split_over)
-        done = self._again(
-            lambda: rescale(self._rewriting_context(options, "rescale"), wanted, dry_run=dry_run), progress=progress
+        done = self._committed(
+            lambda: rescale(self._rewriting_context(options, "rescale"), wanted, dry_run=dry_run),
+            options,
+            preview=dry_run,
+            progress=progress,
         )
         self._config = load_table_config(self._storage)
         return done
@@ -1043,7 +1060,9 @@ class Table:
         instant = to.instant if isinstance(to, Savepoint) else to
         if not (instant is None or isinstance(instant, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refused("restore", "to", to, "an instant or a savepoint")
-        return self._again(lambda: restore(self._context(None, options, "restore"), instant, dry_run=dry_run))
+        return self._committed(
+            lambda: restore(self._context(None, options, "restore"), instant, dry_run=dry_run), options, preview=dry_run
+        )
 
     def rollback(
         self, instant: str, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
@@ -1057,7 +1076,29 @@ class Table:
         >>> t.count()
         3
         """
-        return self._again(lambda: rollback(self._context(None, options, "rollback"), instant, dry_run=dry_run))
+        return self._committed(
+            lambda: rollback(self._context(None, options, "rollback"), instant, dry_run=dry_run),
+            options,
+            preview=dry_run,
+        )
+
+    def publish(self, format: Literal["delta", "iceberg"]) -> PublishResult:
+        """List the table's base files as a table of Delta Lake or Iceberg, next to the data, for engines that read
+        these.
+
+        Each commit that is not published yet gets a version of its own, so that other engines travel in time over the
+        same commits. Rows in log files of a merge-on-read table are shown after a compaction: `.unmerged` of the result
+        names their file groups. The table's setting `lakebed.publish` does it after each commit.
+
+        Raises `UnsupportedFeature` for a table that the format cannot express, and where others changed the list.
+
+        >>> paper = lakebed.create("memory://docs/paper", rows, key="id")
+        >>> _ = paper.upsert(rows)
+        >>> result = paper.publish("delta")
+        >>> result.version, result.instant == paper.timeline.last.time, lakebed.drop(paper.uri)
+        (0, True, [])
+        """
+        return self._again(lambda: publish_table(self._storage, format))
 
     def repair(
         self, parts: Sequence[Part] | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
@@ -1193,6 +1234,15 @@ class Table:
         """What a service gives, which begins again where the table changed while it was planned."""
         with display(enabled=progress):
             return read_again(self._storage, serve, lambda: True)
+
+    def _committed(
+        self, serve: Callable[[], T], options: Mapping[str, Any] | None, *, preview: bool = False, progress: bool = True
+    ) -> T:
+        """The same of a service that commits. But for a preview it is published, where the table asks for it."""
+        done = self._again(serve, progress=progress)
+        if not preview and (PUBLISH in self._config.properties or PUBLISH in (options or {})):
+            publish_after_service(self._storage, options)
+        return done
 
     def _engine(self) -> Engine:
         """For a call that writes indexes of the metadata table alone."""

@@ -143,7 +143,7 @@ class ColumnsView(View):
 
     def _change(self, change: ColumnChange, options: Mapping[str, Any] | None) -> ColumnsChanged:
         table = self._table
-        return table._again(lambda: change_columns(table._context(None, options, "columns"), change))
+        return table._committed(lambda: change_columns(table._context(None, options, "columns"), change), options)
 
 
 def _facts(view: Snapshot) -> list[ColumnFacts]:

@@ -97,6 +97,7 @@ EXAMPLES = {
     "expire-partitions": ("expire-partitions trips --days 30 --dry-run",),
     "savepoint": ("savepoint trips --comment 'before the migration'", "savepoint trips --list"),
     "restore": ("restore trips 20260131120000000 --dry-run",),
+    "publish": ("publish trips --as delta",),
     "rollback": ("rollback trips 20260131120000000",),
     "configure": ("configure trips hoodie.compact.inline=false", "configure trips --remove hoodie.compact.inline"),
     "doctor": ("doctor trips", "doctor s3://lake/trips --read-only --output json"),

@@ -69,8 +69,8 @@ _SERVICES = (
         services.archive,
         services.expire_partitions,
     ),
-    *(services.savepoint, services.restore, services.rollback, tables.configure, services.repair, services.doctor),
-    *(tables.upgrade, tables.downgrade, indexes.rescale, indexes.advise, inspect.inspect),
+    *(services.savepoint, services.restore, services.rollback, services.publish, tables.configure, services.repair),
+    *(services.doctor, tables.upgrade, tables.downgrade, indexes.rescale, indexes.advise, inspect.inspect),
 )
 for command in _SERVICES:
     app.command()(command)

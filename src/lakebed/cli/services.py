@@ -21,6 +21,7 @@ from lakebed.cli.command import (
     table_command,
 )
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, show_facts, show_records, working
+from lakebed.publish.publication import PublishResult
 from lakebed.services.archival import ArchivalResult
 from lakebed.services.cleaning import CleanResult
 from lakebed.services.clustering import ClusteringResult
@@ -80,6 +81,23 @@ def rollback(
 ) -> RollbackResult:
     """Take the last completed commit back; `lakebed restore` takes back more."""
     return table.rollback(instant, dry_run=dry_run, options=options)
+
+
+class PublishFormat(StrEnum):
+    """The formats of published lists."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+@table_command("publishing")
+def publish(
+    table: lakebed.Table,
+    options: dict[str, str],
+    form: Annotated[PublishFormat, typer.Option("--as", help="The format whose readers are to read the table.")],
+) -> PublishResult:
+    """List the table's base files as a table of another format, next to the data: a version for each commit."""
+    return table.publish(form.value)
 
 
 class Layout(StrEnum):

@@ -91,7 +91,7 @@ _SESSION = (_is_session, "a Spark session")
 # What each name takes.
 TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "uri": _PATH,
-    **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort"), _TEXT),
+    **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "format"), _TEXT),
     **dict.fromkeys(("after", "old", "new", "text", "query_name", "ignore_checkpoint", "before"), _TEXT),
     "type": _TYPE,
     **dict.fromkeys(("instant", "kind", "function", "column", "rules", "partition_buckets", "how", "suffix"), _TEXT),

@@ -28,6 +28,7 @@ from lakebed.config.settings import (
     IndexSettings,
     LockSettings,
     PartitionTtlSettings,
+    PublishSettings,
     ReadSettings,
     RetrySettings,
     SparkSettings,
@@ -61,6 +62,7 @@ class Options:
     partition_ttl: PartitionTtlSettings = field(default_factory=PartitionTtlSettings)
     file_sizing: FileSizingSettings = field(default_factory=FileSizingSettings)
     consumers: ConsumerSettings = field(default_factory=ConsumerSettings)
+    publish: PublishSettings = field(default_factory=PublishSettings)
     retries: RetrySettings = field(default_factory=RetrySettings)
     callback: CallbackSettings = field(default_factory=CallbackSettings)
 
@@ -111,6 +113,7 @@ class CollectedSettings:
             partition_ttl=PartitionTtlSettings(**self._group("partition_ttl")),
             file_sizing=FileSizingSettings(**self._group("file_sizing")),
             consumers=ConsumerSettings(**self._group("consumers")),
+            publish=PublishSettings(**self._group("publish")),
             retries=RetrySettings(**self._group("retries")),
             callback=self._callback(),
             # one word on the metadata table for writes and reads

@@ -166,6 +166,13 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _formats(text: str) -> tuple[str, ...]:
+    names = tuple(name.lower() for name in _list(text))
+    if not {*names} <= {"delta", "iceberg"}:
+        raise ValueError(text)
+    return tuple(dict.fromkeys(names))
+
+
 def _millis(text: str) -> float:
     return _positive(text) / 1000
 
@@ -178,6 +185,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "float": (float, "a number"),
     "millis": (_millis, "a number of milliseconds above 0"),
     "list": (_list, "names separated by commas"),
+    "formats": (_formats, "formats separated by commas: delta, iceberg"),
     "text": (str, "text"),
 }
 

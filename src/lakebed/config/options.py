@@ -314,6 +314,7 @@ _SERVICES = (
     "partition_ttl.",
     "file_sizing.",
     "consumers.",
+    "publish.",
     "retries.",
 )
 # To run a service within the write and to leave it to another job are two answers to one question.

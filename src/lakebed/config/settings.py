@@ -300,6 +300,13 @@ class ConsumerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishSettings:
+    """The formats (`iceberg`, `delta`) as which the table is published after each commit."""
+
+    formats: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RetrySettings:
     """How often a write that lost against a concurrent one is run again."""
 

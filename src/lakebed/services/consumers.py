@@ -31,11 +31,13 @@ def retained_since(timeline: Timeline, settings: ConsumerSettings, now: str) -> 
         return ""
 
 
-def start_consumer(storage: Storage, name: str, position: str, settings: WriteSettings) -> Consumer:
+def start_consumer(
+    storage: Storage, name: str, position: str, settings: WriteSettings, *, every_commit: bool = False
+) -> Consumer:
     """Record a new consumer. The first one is noted in the table's properties before, so that every writer looks for
     consumers from then on. Raises `InvalidOption` where there is one of this name."""
     note_consumers(storage, settings)
-    return ConsumerFiles(storage).create(name, position)
+    return ConsumerFiles(storage).create(name, position, every_commit=every_commit)
 
 
 def note_consumers(storage: Storage, settings: WriteSettings) -> None:

@@ -14,8 +14,9 @@ from lakebed.services.dead_writers import DeadWriters
 from lakebed.services.driver import Service, run_after_write
 from lakebed.services.log_compaction import LogCompaction
 from lakebed.services.partition_ttl import PartitionExpiry
+from lakebed.services.publishing import Publishing
 
-# In the order in which real Hudi runs them after a write.
+# In the order in which real Hudi runs them after a write; publication shows what all others have done.
 SERVICES: tuple[Service[Any], ...] = (
     DeadWriters(),
     Indexing(),
@@ -26,6 +27,7 @@ SERVICES: tuple[Service[Any], ...] = (
     Clustering(),
     SmallFiles(),
     PartitionExpiry(),
+    Publishing(),
 )
 
 run_due_services = partial(run_after_write, SERVICES)

@@ -32,13 +32,15 @@ _SERVICES = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERIN
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A consumer as its file has it. `position` is empty before the first commit, `batches` how often it moved on."""
+    """A consumer as its file has it. `position` is empty before the first commit, `batches` how often it moved on. With
+    `every_commit` it needs the files of clusterings and compactions too, which change no row."""
 
     name: str
     position: str
     created: datetime
     moved: datetime
     batches: int = 0
+    every_commit: bool = False
     version: str | None = None
     """The version of the file that was read; None for a consumer without one."""
 
@@ -76,10 +78,10 @@ class ConsumerFiles:
             )
         return found
 
-    def create(self, name: str, position: str) -> Consumer:
+    def create(self, name: str, position: str, *, every_commit: bool = False) -> Consumer:
         """A new consumer. Raises `InvalidOption` where there is one of this name."""
         now = datetime.now(UTC)
-        if not self._put(Consumer(name, position, now, now)):
+        if not self._put(Consumer(name, position, now, now, every_commit=every_commit)):
             raise InvalidOption(
                 f"{self._storage.url()} has a consumer {name!r} already",
                 hint="Move it with t.consumers.move(name, to), or choose another name.",
@@ -157,7 +159,8 @@ def consumer_needs(timeline: Timeline, consumers: Iterable[Consumer], since: str
     found: list[ConsumerNeed] = []
     for consumer in consumers:
         later = timeline.commits_completed_after(consumer.position)
-        unread = [i for i in later if completed_at(i) >= since and not is_service(timeline, i)]
+        recent = [i for i in later if completed_at(i) >= since]
+        unread = [i for i in recent if consumer.every_commit or not is_service(timeline, i)]
         if unread:
             found.append(ConsumerNeed(consumer.name, min(unread, key=_time)))
     return sorted(found, key=lambda need: (need.commit.time, need.consumer))
@@ -190,6 +193,7 @@ def _encode(consumer: Consumer, mark: str) -> bytes:
         "created": consumer.created.isoformat(timespec="milliseconds"),
         "moved": consumer.moved.isoformat(timespec="milliseconds"),
         "batches": consumer.batches,
+        **({"every_commit": True} if consumer.every_commit else {}),
         "mark": mark,
     }
     return json.dumps(record, indent=1).encode()
@@ -199,7 +203,8 @@ def _decode(body: bytes, version: str, url: str) -> Consumer:
     try:
         record: dict[str, Any] = json.loads(body)
         created, moved = (datetime.fromisoformat(record[field]) for field in ("created", "moved"))
-        return Consumer(record["name"], record["position"], created, moved, int(record["batches"]), version)
+        batches, every_commit = int(record["batches"]), bool(record.get("every_commit"))
+        return Consumer(record["name"], record["position"], created, moved, batches, every_commit, version)
     except (ValueError, KeyError, TypeError) as cause:
         raise CorruptFile(
             f"{url} is no record of a consumer: {cause}",

@@ -1,0 +1,203 @@
+"""What a list of another format names of a base file: rows, partition values and statistics, from the file's footer.
+
+Statistics come from footers, not from the metadata table: those that real Hudi puts there are wrong for some values
+(`read/statistics.py`), a footer also has the types and partition values that the file was written with, and one read
+gives all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakebed.errors import UnsupportedFeature
+from lakebed.expressions.key_generators import key_generator
+from lakebed.format.base_file import Footer, read_footer
+from lakebed.model import BaseFile
+from lakebed.properties.table_config import TableConfig, key_generator_spec
+from lakebed.schema.arrow import is_list
+from lakebed.slices.schema_history import SchemaHistory
+from lakebed.storage.base import Storage
+from lakebed.storage.parallel import parallel_map
+
+LONGEST_TEXT = 256
+"""A column with longer least or greatest texts is published without its range."""
+# Key generators whose partition paths have the values of the fields themselves.
+_PLAIN = ("SIMPLE", "COMPLEX", "GLOBAL_DELETE")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """Of one column of a file: the number of nulls, and the least and greatest value. None is unknown; a column of
+    nulls alone has no values."""
+
+    nulls: int | None = None
+    low: Any = None
+    high: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A base file as lists of other formats name it. `partition` has the values of the partition columns, `columns`
+    the statistics of top-level columns, `types` the types that the file stores."""
+
+    base: BaseFile
+    rows: int
+    partition: Mapping[str, Any]
+    columns: Mapping[str, ColumnStats]
+    types: pa.Schema
+
+
+def partition_columns(config: TableConfig, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns by whose values files are apart: partition fields that are in the path as they are, of types whose
+    values every format can name. A table with other ones is published without them: their values are in the files.
+
+    Raises `UnsupportedFeature` where they are in the paths only, and not as they are.
+    """
+    fields = config.partition_fields
+    kinds = config.partition_types or (config.key_generator,) * len(fields)
+    plain = [
+        name
+        for name, kind in zip(fields, kinds, strict=False)
+        if name in schema.names and kind.upper() in _PLAIN and _can_name(schema.field(name).type)
+    ]
+    if config.drop_partition_columns and len(plain) < len(fields):
+        other = next(name for name in fields if name not in plain)
+        raise UnsupportedFeature(
+            f"partition column {other} is stored in partition paths only, and not as a plain value",
+            hint="A table that keeps its partition columns in its files can be published.",
+            context={"column": other},
+        )
+    return tuple(plain)
+
+
+def read_data_files(
+    storage: Storage, config: TableConfig, files: Sequence[BaseFile], schema: pa.Schema
+) -> list[DataFile]:
+    """Read the footers of base files of a table with this schema, side by side."""
+    named = partition_columns(config, schema)
+
+    def read(base: BaseFile) -> DataFile:
+        footer = read_footer(storage, base.path, base.size or None)
+        columns = _column_stats(footer, schema)
+        partition = {name: _value(config, base, name, schema, columns.get(name), footer.rows) for name in named}
+        return DataFile(base, footer.rows, partition, columns, footer.schema)
+
+    return parallel_map(read, files)
+
+
+def check_types(
+    files: Iterable[DataFile], schema: pa.Schema, history: SchemaHistory | None, widening: Sequence[tuple[str, str]]
+) -> None:
+    """Raise `UnsupportedFeature` where readers by name would read a column of a file wrong: another column had the
+    name, the column had another name, or its type is one that readers do not widen."""
+    for file in files:
+        renaming = history.renaming(file.base.instant) if history is not None else None
+        stored = {name.lower(): name for name in file.types.names}
+        for field in schema:
+            in_file = field.name if renaming is None else renaming.stored.get(field.name)
+            by_name = stored.get(field.name.lower())
+            if renaming is not None and (in_file or "").lower() != field.name.lower() and (in_file or by_name):
+                what = f"is column {in_file} in" if in_file else "is not the column of that name in"
+                raise _refused(field.name, f"{what} {file.base.path}", file)
+            if by_name is None:
+                continue
+            was, now = _type_text(file.types.field(by_name).type), _type_text(field.type)
+            if was != now and (was, now) not in widening:
+                raise _refused(field.name, f"has type {now}, and {was} in {file.base.path}", file)
+
+
+def _refused(column: str, what: str, file: DataFile) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"column {column} {what}: readers of a published table go by the names and types of the files",
+        hint="Rewrite older files with t.cluster(), then publish again.",
+        context={"column": column, "path": file.base.path},
+    )
+
+
+def _type_text(kind: pa.DataType) -> str:
+    """A type without the names of list items and without whether nulls are allowed."""
+    if is_list(kind):
+        return f"list<{_type_text(kind.value_type)}>"
+    if pt.is_map(kind):
+        return f"map<{_type_text(kind.key_type)}, {_type_text(kind.item_type)}>"
+    if pt.is_struct(kind):
+        return f"struct<{', '.join(f'{f.name}: {_type_text(f.type)}' for f in kind)}>"
+    if pt.is_timestamp(kind):
+        return f"timestamp[{kind.unit}{', UTC' if kind.tz else ''}]"
+    if pt.is_fixed_size_binary(kind):
+        return "binary"
+    return str(kind)
+
+
+def _can_name(kind: pa.DataType) -> bool:
+    return pt.is_string(kind) or pt.is_integer(kind) or pt.is_boolean(kind) or pt.is_date32(kind)
+
+
+def _column_stats(footer: Footer, schema: pa.Schema) -> dict[str, ColumnStats]:
+    """The statistics of top-level columns. Those of floating columns have no range: footers leave NaN out, which is the
+    greatest number for some readers."""
+    metadata = footer.metadata
+    positions = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
+    groups = [metadata.row_group(n) for n in range(footer.row_groups)]
+    found: dict[str, ColumnStats] = {}
+    for field in schema:
+        position = positions.get(field.name)
+        if position is None:
+            continue
+        kind = footer.schema.field(field.name).type
+        has_range = kind == field.type and (_can_name(kind) or pt.is_timestamp(kind) or pt.is_decimal(kind))
+        found[field.name] = _stats_of([group.column(position) for group in groups], has_range=has_range)
+    return found
+
+
+def _stats_of(chunks: Sequence[Any], *, has_range: bool) -> ColumnStats:
+    """The statistics of a column from those of its chunks; what one of them lacks is unknown."""
+    nulls = 0
+    lows: list[Any] = []
+    highs: list[Any] = []
+    for chunk in chunks:
+        stats = chunk.statistics
+        if stats is None or not stats.has_null_count:
+            return ColumnStats()
+        nulls += stats.null_count
+        if stats.null_count == chunk.num_values:
+            continue
+        if not has_range or not stats.has_min_max:
+            has_range = False
+            continue
+        lows.append(stats.min)
+        highs.append(stats.max)
+        if isinstance(stats.max, str) and max(len(stats.min), len(stats.max)) > LONGEST_TEXT:
+            has_range = False
+    return ColumnStats(nulls, min(lows), max(highs)) if has_range and lows else ColumnStats(nulls)
+
+
+def _value(
+    config: TableConfig, base: BaseFile, column: str, schema: pa.Schema, stats: ColumnStats | None, rows: int
+) -> Any:
+    """The value of a partition column that all rows of a file have: that of the statistics; where the file does not
+    store the column or has no statistics of it, that of the path."""
+    if stats is not None and stats.nulls == rows:
+        return None
+    if stats is not None and stats.nulls == 0 and stats.low is not None:
+        if stats.low == stats.high:
+            return stats.low
+        raise _several(base, column)
+    if stats is not None and stats.nulls:
+        raise _several(base, column)
+    text = key_generator(key_generator_spec(config)).partition_values(base.partition).get(column)
+    return None if text is None else pa.array([text]).cast(schema.field(column).type)[0].as_py()
+
+
+def _several(base: BaseFile, column: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"{base.path} has several values of partition column {column}",
+        hint="The partition path does not follow from the column alone (an empty text and null have the same path), and"
+        " lists of other formats name one value a file.",
+        context={"path": base.path, "column": column},
+    )

@@ -1,0 +1,420 @@
+"""A Delta Lake log of a table's base files, in `_delta_log/` next to the data.
+
+Protocol reader 1 and writer 2, which every reader of Delta Lake has; tables with timestamps without a zone need the
+feature `timestampNtz` (reader 3, writer 7). A version is one JSON file; every so many versions a checkpoint has all
+files. Hudi's meta columns and the partition columns' copies in the files are not in the schema: readers go by names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from lakebed.errors import CorruptFile, UnsupportedFeature
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
+from lakebed.publish.data_files import DataFile
+from lakebed.publish.foreign import Change, ForeignList, epoch_millis, foreign_change, properties_of
+from lakebed.publish.versions import Position
+from lakebed.schema.arrow import is_list
+from lakebed.storage.base import Storage
+from lakebed.storage.exactly_once import create_exactly_once
+
+LOG = "_delta_log"
+CHECKPOINT_EVERY = 10
+"""A checkpoint follows every so many versions, so that a reader opens few files."""
+MOST_DIGITS = 15
+"""Statistics leave out decimals of more digits: readers may take them as floating numbers."""
+
+_ENGINE = "lakebed"
+_VERSION = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_NAMES_REFUSED = frozenset(" ,;{}()\n\t=")
+_SIMPLE = {
+    pa.bool_(): "boolean",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+}
+_MAP = pa.map_(pa.string(), pa.string())
+_CHECKPOINT_SCHEMA = pa.schema(
+    {
+        "add": pa.struct(
+            {
+                "path": pa.string(),
+                "partitionValues": _MAP,
+                "size": pa.int64(),
+                "modificationTime": pa.int64(),
+                "dataChange": pa.bool_(),
+                "stats": pa.string(),
+            }
+        ),
+        "metaData": pa.struct(
+            {
+                "id": pa.string(),
+                "name": pa.string(),
+                "format": pa.struct({"provider": pa.string(), "options": _MAP}),
+                "schemaString": pa.string(),
+                "partitionColumns": pa.list_(pa.string()),
+                "configuration": _MAP,
+                "createdTime": pa.int64(),
+            }
+        ),
+        "protocol": pa.struct(
+            {
+                "minReaderVersion": pa.int32(),
+                "minWriterVersion": pa.int32(),
+                "readerFeatures": pa.list_(pa.string()),
+                "writerFeatures": pa.list_(pa.string()),
+            }
+        ),
+    }
+)
+_MAPS = ("partitionValues", "configuration", "options")
+_LISTS_BYTES = 64 << 20
+# A parsed action takes some times its text.
+_BYTES_A_FILE = 2000
+
+Action = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """What a log says at a version: the `add` actions by path, the table's metadata and protocol; `last` is the text of
+    the newest version."""
+
+    adds: Mapping[str, Action]
+    metadata: Action
+    protocol: Action
+    last: bytes
+
+
+_NEWEST = BoundedCache[CacheEntry[ForeignList]](_LISTS_BYTES)
+"""The newest version of each log that this process has read or written."""
+
+
+class DeltaFormat:
+    """Logs of Delta Lake."""
+
+    name = "delta"
+    widening: Sequence[tuple[str, str]] = ()
+
+    def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:
+        fields = [_field(field.name, field.type, field.name) for field in schema]
+        return json.dumps({"type": "struct", "fields": fields})
+
+    def newest(self, storage: Storage) -> ForeignList | None:
+        names = storage.list_names(LOG)
+        numbers = sorted(int(m.group(1)) for name in names if (m := _VERSION.fullmatch(name)))
+        if not numbers:
+            return None
+        last = numbers[-1]
+        cached = _NEWEST.get(storage.url(LOG))
+        if cached is not None and cached.content.version == last:
+            log: _Log = cached.content.content
+            if storage.read(_version_path(last)) == log.last:
+                return cached.content
+        checkpoints = [int(m.group(1)) for name in names if (m := _CHECKPOINT.fullmatch(name))]
+        start = max((n for n in checkpoints if n <= last), default=-1)
+        replayed = _Replay(storage)
+        if start >= 0:
+            replayed.checkpoint(start)
+        for number in range(start + 1, last + 1):
+            replayed.version(number)
+        if start == last:
+            replayed.version(last)
+        return _remember(storage, replayed.state(last))
+
+    def append(self, storage: Storage, before: ForeignList | None, change: Change) -> ForeignList | None:
+        log: _Log | None = None if before is None else before.content
+        number = 0 if before is None else before.version + 1
+        millis = epoch_millis(change.version.position.completed, change.zone)
+        actions: list[Action] = [{"commitInfo": _commit_info(change, millis)}]
+        protocol = _protocol(change.version.schema)
+        if log is None or log.protocol["minReaderVersion"] < protocol["minReaderVersion"]:
+            actions.append({"protocol": protocol})
+        else:
+            protocol = log.protocol
+        metadata = log.metadata if log is not None else _metadata(change, millis)
+        if log is None or metadata["schemaString"] != change.schema:
+            metadata = {**metadata, "schemaString": change.schema}
+            actions.append({"metaData": metadata})
+        adds = dict(log.adds) if log is not None else {}
+        for path in change.removed:
+            del adds[path]
+            changes_rows = change.version.changes_rows
+            remove = {"path": _encoded(path), "deletionTimestamp": millis, "dataChange": changes_rows}
+            actions.append({"remove": remove})
+        for file in change.added:
+            adds[file.base.path] = _add(file, change)
+            actions.append({"add": adds[file.base.path]})
+        body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions).encode()
+        if not create_exactly_once(storage, _version_path(number), body):
+            return None
+        written = ForeignList(
+            number,
+            change.version.position,
+            change.schema,
+            change.partition_columns,
+            adds.keys(),
+            _Log(adds, metadata, protocol, body),
+        )
+        if number and number % CHECKPOINT_EVERY == 0:
+            _write_checkpoint(storage, written)
+        return _remember(storage, written)
+
+
+class _Replay:
+    """The state of a log, action by action."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._adds: dict[str, Action] = {}
+        self._metadata: Action = {}
+        self._protocol: Action = {}
+        self._position = Position()
+        self._last = b""
+
+    def checkpoint(self, number: int) -> None:
+        path = f"{LOG}/{number:020}.checkpoint.parquet"
+        try:
+            rows = pq.read_table(pa.BufferReader(self._storage.read(path))).to_pylist()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise CorruptFile(
+                f"{self._storage.url(path)} is no Parquet file: {error}",
+                hint="Delete the file and publish again: the versions before it have the same.",
+                context={"path": self._storage.url(path)},
+            ) from error
+        for row in rows:
+            self._apply({kind: _plain_maps(action) for kind, action in row.items() if action is not None})
+
+    def version(self, number: int) -> None:
+        path = _version_path(number)
+        url = self._storage.url(path)
+        try:
+            self._last = self._storage.read(path)
+            actions = [json.loads(line) for line in self._last.splitlines() if line.strip()]
+        except (FileNotFoundError, ValueError) as error:
+            raise CorruptFile(
+                f"{url} is missing or no version of a Delta log: {error}",
+                hint=f"Move {self._storage.url(LOG)} away and publish again: the log is then written anew.",
+                context={"path": url},
+            ) from error
+        info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        engine = str(info.get("engineInfo", "no engineInfo"))
+        try:
+            recorded = json.loads(info.get("userMetadata") or "{}")
+            position = Position(recorded["hudi.instant"], recorded["hudi.completed"])
+        except (ValueError, KeyError, TypeError):
+            position = None
+        if position is None or engine != _ENGINE:
+            what = f"version {number} is of {engine}, operation {info.get('operation', 'unknown')}"
+            raise foreign_change(url, what, self._storage.url(LOG))
+        self._position = position
+        for action in actions:
+            self._apply(action)
+
+    def state(self, number: int) -> ForeignList:
+        return ForeignList(
+            number,
+            self._position,
+            self._metadata["schemaString"],
+            tuple(self._metadata["partitionColumns"]),
+            self._adds.keys(),
+            _Log(self._adds, self._metadata, self._protocol, self._last),
+        )
+
+    def _apply(self, action: Action) -> None:
+        if "add" in action:
+            self._adds[unquote(action["add"]["path"])] = action["add"]
+        elif "remove" in action:
+            self._adds.pop(unquote(action["remove"]["path"]), None)
+        self._metadata = action.get("metaData", self._metadata)
+        self._protocol = action.get("protocol", self._protocol)
+
+
+def _remember(storage: Storage, listed: ForeignList) -> ForeignList:
+    _NEWEST.put(storage.url(LOG), CacheEntry(listed, _BYTES_A_FILE * (len(listed.files) + 1)))
+    return listed
+
+
+def _plain_maps(action: Action) -> Action:
+    """An action of a checkpoint as JSON has it: maps come as pairs, and what is not there as null."""
+    plain: Action = {}
+    for name, value in action.items():
+        if name in _MAPS:
+            plain[name] = dict(value or ())
+        elif name == "format":
+            plain[name] = _plain_maps(value)
+        elif value is not None:
+            plain[name] = value
+    return plain
+
+
+def _write_checkpoint(storage: Storage, listed: ForeignList) -> None:
+    """The whole state as one file, and the file that names it. A reader does without them, so a failure between the
+    two leaves a log that is right."""
+    log: _Log = listed.content
+    rows: list[Action] = [{"protocol": log.protocol}, {"metaData": log.metadata}]
+    rows += [{"add": {**add, "dataChange": False}} for add in log.adds.values()]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, _CHECKPOINT_SCHEMA), sink)
+    body = sink.getvalue().to_pybytes()
+    storage.write(f"{LOG}/{listed.version:020}.checkpoint.parquet", body)
+    hint = {"version": listed.version, "size": len(rows), "sizeInBytes": len(body), "numOfAddFiles": len(log.adds)}
+    storage.write(f"{LOG}/_last_checkpoint", json.dumps(hint).encode())
+
+
+def _version_path(number: int) -> str:
+    return f"{LOG}/{number:020}.json"
+
+
+def _commit_info(change: Change, millis: int) -> Action:
+    return {
+        "timestamp": millis,
+        "operation": change.version.operation,
+        "operationParameters": {},
+        "isBlindAppend": False,
+        "engineInfo": _ENGINE,
+        "userMetadata": json.dumps(properties_of(change)),
+    }
+
+
+def _metadata(change: Change, millis: int) -> Action:
+    return {
+        "id": str(uuid.uuid4()),
+        "name": change.table_name,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": change.schema,
+        "partitionColumns": list(change.partition_columns),
+        "configuration": {},
+        "createdTime": millis,
+    }
+
+
+def _protocol(schema: pa.Schema) -> Action:
+    if not any(_has_plain_timestamp(field.type) for field in schema):
+        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    features = ["timestampNtz"]
+    return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+
+
+def _has_plain_timestamp(kind: pa.DataType) -> bool:
+    if pt.is_timestamp(kind):
+        return kind.tz is None
+    inner = [kind.field(n).type for n in range(kind.num_fields)]
+    return any(map(_has_plain_timestamp, inner))
+
+
+def _add(file: DataFile, change: Change) -> Action:
+    return {
+        "path": _encoded(file.base.path),
+        "partitionValues": {name: _partition_text(value, name, file) for name, value in file.partition.items()},
+        "size": file.base.size,
+        "modificationTime": epoch_millis(file.base.instant, change.zone),
+        "dataChange": change.version.changes_rows,
+        "stats": json.dumps(_stats(file, change.version.schema), ensure_ascii=False),
+    }
+
+
+def _encoded(path: str) -> str:
+    """A path as the URI reference that the log has."""
+    return quote(path, safe="/=-._~")
+
+
+def _partition_text(value: Any, column: str, file: DataFile) -> str | None:
+    if value == "":
+        raise UnsupportedFeature(
+            f"the empty text in partition column {column} of {file.base.path} cannot be published as Delta: an empty"
+            " partition value is null there",
+            hint="Give the rows another value, or publish the table as Iceberg.",
+            context={"column": column, "path": file.base.path},
+        )
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
+
+
+def _stats(file: DataFile, schema: pa.Schema) -> Action:
+    low: Action = {}
+    high: Action = {}
+    nulls: dict[str, int] = {}
+    for field in schema:
+        stats = file.columns.get(field.name)
+        if stats is None or field.name in file.partition:
+            continue
+        if stats.nulls is not None and not field.type.num_fields:
+            nulls[field.name] = stats.nulls
+        bounds = [_json_value(stats.low, up=False), _json_value(stats.high, up=True)]
+        if None not in bounds:
+            low[field.name], high[field.name] = bounds
+    return {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+
+
+def _json_value(value: Any, *, up: bool) -> Any:
+    """A bound as statistics have it, rounded down or up; None where they leave it out."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, datetime):
+        moment = value.astimezone(UTC) if value.tzinfo is not None else value
+        part = timedelta(microseconds=moment.microsecond % 1000)
+        try:
+            moment += timedelta(milliseconds=1) - part if up and part else -part
+        except OverflowError:
+            return None
+        return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + ("Z" if value.tzinfo else "")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        few = len(value.as_tuple().digits) <= MOST_DIGITS
+        return float(value) if few else None
+    return value
+
+
+def _field(name: str, kind: pa.DataType, path: str) -> Action:
+    if _NAMES_REFUSED & set(name):
+        raise UnsupportedFeature(
+            f"column {path!r} cannot be published as Delta: names there have no white space and none of ,;{{}}()=",
+            hint="Rename it with t.columns.rename(), then rewrite its files with t.cluster().",
+            context={"column": path},
+        )
+    return {"name": name, "type": _type(kind, path), "nullable": True, "metadata": {}}
+
+
+def _type(kind: pa.DataType, path: str) -> Any:
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if pt.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pt.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if is_list(kind):
+        return {"type": "array", "elementType": _type(kind.value_type, f"{path}.element"), "containsNull": True}
+    if pt.is_map(kind):
+        return {
+            "type": "map",
+            "keyType": _type(kind.key_type, f"{path}.key"),
+            "valueType": _type(kind.item_type, f"{path}.value"),
+            "valueContainsNull": True,
+        }
+    if pt.is_struct(kind):
+        return {"type": "struct", "fields": [_field(f.name, f.type, f"{path}.{f.name}") for f in kind]}
+    raise UnsupportedFeature(
+        f"column {path} of type {kind} cannot be published as Delta, which has no such type",
+        hint="Publish the table as Iceberg, or store the column as another type.",
+        context={"column": path, "type": str(kind)},
+    )

@@ -1,0 +1,99 @@
+"""What a format of published lists is, and what is known of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from lakebed.errors import UnsupportedFeature
+from lakebed.publish.data_files import DataFile
+from lakebed.publish.versions import Position, TableVersion
+from lakebed.storage.base import Storage
+from lakebed.timeline.instants import parse_time
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignList:
+    """The newest version of a list. `schema` is how the format writes the columns, `files` are the paths of the data
+    files below the table, `content` is what the format itself needs to write the next version."""
+
+    version: int
+    position: Position
+    schema: str
+    partition_columns: tuple[str, ...]
+    files: Collection[str]
+    content: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a new version changes: the files that come and the paths of those that leave. `is_readable` takes the
+    requested time of a commit: whether the files that it shows are all there, or some are cleaned. `zone` is that of
+    instant times."""
+
+    version: TableVersion
+    schema: str
+    partition_columns: tuple[str, ...]
+    added: Sequence[DataFile]
+    removed: Sequence[str]
+    is_readable: Callable[[str], bool]
+    zone: str
+    table_name: str
+
+
+class ListFormat(Protocol):
+    """A format of lists. `widening` are the types, from and to, that its readers widen as they read a file."""
+
+    name: str
+    widening: Sequence[tuple[str, str]]
+
+    def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:
+        """The columns as the format writes them, following those of the version before.
+
+        Raises `UnsupportedFeature` for a type or a name that the format cannot have."""
+        ...
+
+    def newest(self, storage: Storage) -> ForeignList | None:
+        """The newest version of the table's list; None where there is no list.
+
+        Raises `ForeignChange` for a version that lakebed did not write."""
+        ...
+
+    def append(self, storage: Storage, before: ForeignList | None, change: Change) -> ForeignList | None:
+        """Write the next version. None where another process has written it: then nothing is changed."""
+        ...
+
+
+class ForeignChange(UnsupportedFeature):
+    """A list has a version that lakebed did not write."""
+
+
+def foreign_change(url: str, what: str, folder: str) -> ForeignChange:
+    return ForeignChange(
+        f"{url} was not written by lakebed: {what}",
+        hint=f"Nothing is published over the changes of others. Move {folder} away and publish again: the list is then"
+        " written anew. Other writers of these files damage the table.",
+        context={"path": url},
+    )
+
+
+def properties_of(change: Change) -> Mapping[str, str]:
+    """What each version records of the commit that it shows."""
+    position = change.version.position
+    return {
+        "hudi.instant": position.instant,
+        "hudi.completed": position.completed,
+        "hudi.operation": change.version.operation,
+    }
+
+
+def epoch_millis(instant: str, zone: str) -> int:
+    """An instant time in milliseconds since 1970; 0 for none.
+
+    >>> epoch_millis("19700101000001000", "UTC")
+    1000
+    """
+    return int(parse_time(instant, zone).timestamp() * 1000) if instant else 0

@@ -1,0 +1,471 @@
+"""Iceberg metadata (version 2) of a table's base files, in `metadata/` next to the data.
+
+Hudi's files have no field ids: a name mapping in the table's properties gives columns their ids by name, the same ones
+for good. A version is `v<n>.metadata.json`, created once; `version-hint.text` names the newest, as in tables without a
+catalog. Each commit is a snapshot whose id is its instant. Hudi's meta columns are in the mapping and in no schema:
+no reader shows them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakebed.errors import CorruptFile, UnsupportedFeature
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
+from lakebed.model import META_COLUMNS
+from lakebed.publish.data_files import DataFile
+from lakebed.publish.foreign import Change, ForeignList, epoch_millis, foreign_change, properties_of
+from lakebed.publish.iceberg_manifests import (
+    ADDED,
+    DELETED,
+    EXISTING,
+    FIRST_PARTITION_ID,
+    Entry,
+    Manifest,
+    decode_avro,
+    encode_manifest,
+    encode_manifest_list,
+    entry_of,
+    manifest_record,
+)
+from lakebed.publish.versions import Position
+from lakebed.schema.arrow import is_list
+from lakebed.storage.base import Storage
+from lakebed.storage.exactly_once import create_exactly_once, write_settled
+from lakebed.storage.parallel import parallel_map
+
+FOLDER = "metadata"
+MANIFEST_FILES = 500
+"""A new manifest names at most so many files, so that a commit that changes few files rewrites little."""
+MOST_SMALL_MANIFESTS = 20
+"""So many manifests with room for more files are joined."""
+TIDY_EVERY = 10
+"""After so many versions metadata files that nothing refers to are deleted."""
+RETAINED_VERSIONS = 100
+"""So many metadata files of versions remain."""
+
+_VERSION = re.compile(r"v(\d+)\.metadata\.json")
+_HINT = f"{FOLDER}/version-hint.text"
+_NUMBER = "lakebed.metadata-version"
+_MAPPING = "schema.name-mapping.default"
+# Other publishers may be about to refer to younger files.
+_ORPHAN_SECONDS = 3600
+_LISTS_BYTES = 64 << 20
+_BYTES_A_FILE = 3000
+_SIMPLE = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.time64("us"): "time",
+}
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A metadata file: its number and contents, and the manifests of its current snapshot. `text` are its bytes."""
+
+    number: int
+    metadata: Json
+    manifests: tuple[Manifest, ...]
+    text: bytes
+
+
+_NEWEST = BoundedCache[CacheEntry[ForeignList]](_LISTS_BYTES)
+"""The newest version of each list that this process has read or written."""
+
+
+class IcebergFormat:
+    """Metadata of Iceberg."""
+
+    name = "iceberg"
+    widening: Sequence[tuple[str, str]] = ()
+
+    def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:
+        ids = _ColumnIds(None if before is None else before.content.metadata)
+        ids.add_columns(schema)
+        return json.dumps([_field(field, field.name, ids) for field in schema])
+
+    def newest(self, storage: Storage) -> ForeignList | None:
+        names = storage.list_names(FOLDER)
+        numbers = [int(found.group(1)) for name in names if (found := _VERSION.fullmatch(name))]
+        other = next((n for n in names if n.endswith(".metadata.json") and not _VERSION.fullmatch(n)), None)
+        if other is not None:
+            url = storage.url(f"{FOLDER}/{other}")
+            raise foreign_change(url, "a catalog named this metadata file", storage.url(FOLDER))
+        if not numbers:
+            return None
+        number = max(numbers)
+        text = storage.read(_version_path(number))
+        cached = _NEWEST.get(storage.url(FOLDER))
+        table: _Table | None = None if cached is None else cached.content.content
+        if cached is not None and table is not None and (table.number, table.text) == (number, text):
+            listed = cached.content
+        else:
+            listed = _remember(storage, _listed(storage, _load(storage, number, text)))
+        _write_hint(storage, number)
+        return listed
+
+    def append(self, storage: Storage, before: ForeignList | None, change: Change) -> ForeignList | None:
+        table: _Table | None = None if before is None else before.content
+        number = 1 if table is None else table.number + 1
+        metadata = _empty_metadata(storage, change) if table is None else dict(table.metadata)
+        ids = _ColumnIds(None if table is None else metadata)
+        ids.add_columns(change.version.schema)
+        for file in change.added:
+            ids.add_columns(file.types)
+        fields = json.loads(change.schema)
+        schemas = list(metadata["schemas"])
+        schema_id = next((one["schema-id"] for one in schemas if one["fields"] == fields), len(schemas))
+        if schema_id == len(schemas):
+            schemas.append({"type": "struct", "schema-id": schema_id, "fields": fields})
+        # a snapshot has the instant as its id, or the next free number where commits after it were taken back
+        used = {one["snapshot-id"] for one in metadata["snapshots"]}
+        snapshot_id = next(n for n in count(int(change.version.position.instant or 1)) if n not in used)
+        sequence = metadata["last-sequence-number"] + 1
+        writer = _ManifestWriter(storage, change, snapshot_id, sequence)
+        manifests = writer.write(() if table is None else table.manifests)
+        parent = metadata.get("current-snapshot-id", -1)
+        header = {"snapshot-id": str(snapshot_id), "sequence-number": str(sequence)}
+        header["parent-snapshot-id"] = str(parent) if parent != -1 else "null"
+        list_path = f"{FOLDER}/snap-{snapshot_id}-{uuid.uuid4().hex}.avro"
+        storage.write(list_path, encode_manifest_list([one.record for one in manifests], header))
+        millis = max(epoch_millis(change.version.position.completed, change.zone), metadata["last-updated-ms"] + 1)
+        snapshot = {
+            "snapshot-id": snapshot_id,
+            **({"parent-snapshot-id": parent} if parent != -1 else {}),
+            "sequence-number": sequence,
+            "timestamp-ms": millis,
+            "manifest-list": _location(storage, list_path),
+            "summary": _summary(change, manifests),
+            "schema-id": schema_id,
+        }
+        _add_snapshot(metadata, snapshot, change)
+        earlier = {"timestamp-ms": metadata["last-updated-ms"], "metadata-file": ""}
+        log = list(metadata["metadata-log"])
+        if table is not None:
+            log.append({**earlier, "metadata-file": _location(storage, _version_path(table.number))})
+        metadata["metadata-log"] = log[-RETAINED_VERSIONS:]
+        metadata |= {
+            "last-sequence-number": sequence,
+            "last-updated-ms": millis,
+            "schemas": schemas,
+            "last-column-id": ids.last,
+            "current-schema-id": schema_id,
+            "properties": {_NUMBER: str(number), _MAPPING: json.dumps(ids.mapping())},
+        }
+        text = json.dumps(metadata, ensure_ascii=False).encode()
+        if not create_exactly_once(storage, _version_path(number), text):
+            return None
+        written = _remember(storage, _listed(storage, _Table(number, metadata, tuple(manifests), text)))
+        _write_hint(storage, number)
+        if number % TIDY_EVERY == 0:
+            _remove_leftovers(storage, written.content)
+        return written
+
+
+class _ColumnIds:
+    """The ids of columns by their dotted paths, as a name mapping has them. An id is that of its path for good."""
+
+    def __init__(self, metadata: Json | None) -> None:
+        names = META_COLUMNS if metadata is None else ()
+        self._by_path = {name: number for number, name in enumerate(names, 1)}
+        stack = [("", json.loads(metadata["properties"][_MAPPING]))] if metadata is not None else []
+        while stack:
+            above, fields = stack.pop()
+            for field in fields:
+                path = _below(above, field["names"][0])
+                self._by_path[path] = field["field-id"]
+                stack.append((path, field.get("fields", ())))
+
+    @property
+    def last(self) -> int:
+        return max(self._by_path.values())
+
+    def of(self, path: str) -> int:
+        """The id of a column, a new one where it has none."""
+        return self._by_path.setdefault(path, self.last + 1)
+
+    def add_columns(self, fields: Iterable[pa.Field], above: str = "") -> None:
+        """Give ids to the columns of a file: readers want one for each, also for those that the table has dropped."""
+        for field in fields:
+            path, kind = _below(above, field.name), field.type
+            self.of(path)
+            if is_list(kind):
+                self.add_columns([pa.field("element", kind.value_type)], path)
+            elif pt.is_map(kind):
+                self.add_columns([pa.field("key", kind.key_type), pa.field("value", kind.item_type)], path)
+            elif pt.is_struct(kind):
+                self.add_columns(kind, path)
+
+    def mapping(self) -> list[Json]:
+        """The name mapping."""
+        roots: list[Json] = []
+        nodes: dict[str, Json] = {}
+        for path, number in sorted(self._by_path.items()):
+            above, _, name = path.rpartition(".")
+            nodes[path] = {"field-id": number, "names": [name]}
+            siblings = nodes[above].setdefault("fields", []) if above else roots
+            siblings.append(nodes[path])
+        return roots
+
+
+def _below(above: str, name: str) -> str:
+    return f"{above}.{name}" if above else name
+
+
+class _ManifestWriter:
+    """Writes the manifests of a new snapshot: those that name files which leave, and those of files which come."""
+
+    def __init__(self, storage: Storage, change: Change, snapshot: int, sequence: int) -> None:
+        self._storage = storage
+        self._change = change
+        self._snapshot = snapshot
+        self._sequence = sequence
+        schema = change.version.schema
+        self._partition = [(name, schema.field(name).type) for name in change.partition_columns]
+
+    def write(self, before: Sequence[Manifest]) -> list[Manifest]:
+        """The manifests of the new snapshot, given those of the one before."""
+        removed = {_location(self._storage, path) for path in self._change.removed}
+        kept: list[Manifest] = []
+        rewritten: list[Entry] = []
+        small = [one for one in before if len(one.live) < MANIFEST_FILES // 2]
+        joins = len(small) > MOST_SMALL_MANIFESTS
+        for one in before:
+            leaves = any(entry["data_file"]["file_path"] in removed for entry in one.live)
+            if leaves or (joins and one in small):
+                for entry in one.live:
+                    is_removed = entry["data_file"]["file_path"] in removed
+                    status = {"status": DELETED, "snapshot_id": self._snapshot} if is_removed else {"status": EXISTING}
+                    rewritten.append({**entry, **status})
+            elif one.live:
+                kept.append(one)
+        return [*kept, *self._manifests(rewritten), *self._manifests(self._added())]
+
+    def _added(self) -> list[Entry]:
+        fields = json.loads(self._change.schema)
+        ids = {field["name"]: field["id"] for field in fields}
+
+        def entry(file: DataFile) -> Entry:
+            return entry_of(file, _location(self._storage, file.base.path), ids, self._snapshot, self._sequence)
+
+        return [entry(file) for file in self._change.added]
+
+    def _manifests(self, entries: Sequence[Entry]) -> Iterator[Manifest]:
+        fields = json.loads(self._change.schema)
+        header = {
+            "schema": json.dumps({"type": "struct", "schema-id": 0, "fields": fields}),
+            "partition-spec": json.dumps(_spec_fields(self._change)),
+            "partition-spec-id": "0",
+        }
+        for start in range(0, len(entries), MANIFEST_FILES):
+            part = entries[start : start + MANIFEST_FILES]
+            path = f"{FOLDER}/{uuid.uuid4().hex}-m0.avro"
+            body = encode_manifest(part, self._partition, header)
+            self._storage.write(path, body)
+            kinds = [kind for _, kind in self._partition]
+            location = _location(self._storage, path)
+            yield Manifest(manifest_record(part, location, len(body), self._snapshot, self._sequence, kinds), part)
+
+
+def _load(storage: Storage, number: int, text: bytes) -> _Table:
+    url = storage.url(_version_path(number))
+    try:
+        metadata: Json = json.loads(text)
+        current = metadata.get("current-snapshot-id", -1)
+        snapshot = next((one for one in metadata["snapshots"] if one["snapshot-id"] == current), None)
+        properties = metadata["properties"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFile(
+            f"{url} is no metadata of an Iceberg table: {error}",
+            hint=f"Move {storage.url(FOLDER)} away and publish again: the list is then written anew.",
+            context={"path": url},
+        ) from error
+    if properties.get(_NUMBER) != str(number) or snapshot is None or "hudi.instant" not in snapshot["summary"]:
+        summary = snapshot["summary"] if snapshot is not None else {}
+        what = f"version {number}, operation {summary.get('operation', 'unknown')}"
+        raise foreign_change(url, what, storage.url(FOLDER))
+    if metadata["location"] != storage.spec.uri:
+        raise UnsupportedFeature(
+            f"the Iceberg metadata of {storage.spec.uri} names files at {metadata['location']}: the table was moved",
+            hint=f"Move {storage.url(FOLDER)} away and publish again: the list is then written anew.",
+            context={"path": url},
+        )
+    root = _location(storage, "")
+
+    def entries(record: Entry) -> Manifest:
+        inside = record["manifest_path"].removeprefix(root)
+        return Manifest(record, decode_avro(storage.read(inside), record["manifest_path"]))
+
+    listing = snapshot["manifest-list"].removeprefix(root)
+    records = decode_avro(storage.read(listing), snapshot["manifest-list"])
+    return _Table(number, metadata, tuple(parallel_map(entries, records)), text)
+
+
+def _listed(storage: Storage, table: _Table) -> ForeignList:
+    root = _location(storage, "")
+    metadata = table.metadata
+    current = metadata["current-snapshot-id"]
+    summary = next(one["summary"] for one in metadata["snapshots"] if one["snapshot-id"] == current)
+    schema = next(one for one in metadata["schemas"] if one["schema-id"] == metadata["current-schema-id"])
+    files = {e["data_file"]["file_path"].removeprefix(root) for one in table.manifests for e in one.live}
+    return ForeignList(
+        current,
+        Position(summary["hudi.instant"], summary["hudi.completed"]),
+        json.dumps(schema["fields"]),
+        tuple(field["name"] for field in metadata["partition-specs"][0]["fields"]),
+        files,
+        table,
+    )
+
+
+def _remember(storage: Storage, listed: ForeignList) -> ForeignList:
+    _NEWEST.put(storage.url(FOLDER), CacheEntry(listed, _BYTES_A_FILE * (len(listed.files) + 1)))
+    return listed
+
+
+def _write_hint(storage: Storage, number: int) -> None:
+    """Name the newest version for readers. A publisher that died may not have got to it."""
+    text = str(number).encode()
+    try:
+        if storage.read(_HINT) == text:
+            return
+    except FileNotFoundError:
+        pass
+    write_settled(storage, _HINT, text)
+
+
+def _remove_leftovers(storage: Storage, table: _Table) -> None:
+    """Delete old metadata files, and manifests and lists that no snapshot refers to: those of expired snapshots and of
+    publishers that died."""
+    root = _location(storage, "")
+    lists = [one["manifest-list"].removeprefix(root) for one in table.metadata["snapshots"]]
+    used = set(lists)
+    for path in lists:
+        used |= {one["manifest_path"].removeprefix(root) for one in decode_avro(storage.read(path), path)}
+    before = (time.time() - _ORPHAN_SECONDS) * 1000
+    for info in list(storage.list(FOLDER, recursive=False)):
+        found = _VERSION.fullmatch(info.path.rpartition("/")[2])
+        is_old = found is not None and int(found.group(1)) <= table.number - RETAINED_VERSIONS
+        if is_old or (info.path.endswith(".avro") and info.path not in used and info.modified < before):
+            storage.delete(info.path, durable=False)
+
+
+def _version_path(number: int) -> str:
+    return f"{FOLDER}/v{number}.metadata.json"
+
+
+def _location(storage: Storage, path: str) -> str:
+    """A path below the table as Iceberg names it: with the table's URI."""
+    return f"{storage.spec.uri}/{path}"
+
+
+def _empty_metadata(storage: Storage, change: Change) -> Json:
+    fields = _spec_fields(change)
+    return {
+        "format-version": 2,
+        "table-uuid": str(uuid.uuid4()),
+        "location": storage.spec.uri,
+        "last-sequence-number": 0,
+        "last-updated-ms": 0,
+        "last-column-id": 0,
+        "schemas": [],
+        "current-schema-id": 0,
+        "partition-specs": [{"spec-id": 0, "fields": fields}],
+        "default-spec-id": 0,
+        "last-partition-id": FIRST_PARTITION_ID + len(fields) - 1,
+        "properties": {},
+        "current-snapshot-id": -1,
+        "snapshots": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "default-sort-order-id": 0,
+        "refs": {},
+    }
+
+
+def _spec_fields(change: Change) -> list[Json]:
+    ids = {field["name"]: field["id"] for field in json.loads(change.schema)}
+    return [
+        {"name": name, "transform": "identity", "source-id": ids[name], "field-id": FIRST_PARTITION_ID + n}
+        for n, name in enumerate(change.partition_columns)
+    ]
+
+
+def _add_snapshot(metadata: Json, snapshot: Json, change: Change) -> None:
+    """Make a snapshot the current one, and take those off whose files are cleaned."""
+    retained = [one for one in metadata["snapshots"] if change.is_readable(one["summary"]["hudi.instant"])]
+    metadata["snapshots"] = [*retained, snapshot]
+    ids = {one["snapshot-id"] for one in metadata["snapshots"]}
+    entry = {"snapshot-id": snapshot["snapshot-id"], "timestamp-ms": snapshot["timestamp-ms"]}
+    metadata["snapshot-log"] = [*(one for one in metadata["snapshot-log"] if one["snapshot-id"] in ids), entry]
+    metadata["current-snapshot-id"] = snapshot["snapshot-id"]
+    metadata["refs"] = {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}}
+
+
+def _summary(change: Change, manifests: Sequence[Manifest]) -> dict[str, str]:
+    live = [entry["data_file"] for one in manifests for entry in one.live]
+    added = [entry["data_file"] for one in manifests for entry in one.entries if entry["status"] == ADDED]
+    operation = "overwrite" if change.removed and change.added else "delete" if change.removed else "append"
+    return {
+        "operation": operation if change.version.changes_rows else "replace",
+        "added-data-files": str(len(change.added)),
+        "deleted-data-files": str(len(change.removed)),
+        "added-records": str(sum(file["record_count"] for file in added)),
+        "total-data-files": str(len(live)),
+        "total-records": str(sum(file["record_count"] for file in live)),
+        "total-files-size": str(sum(file["file_size_in_bytes"] for file in live)),
+        **properties_of(change),
+    }
+
+
+def _field(field: pa.Field, path: str, ids: _ColumnIds) -> Json:
+    return {"id": ids.of(path), "name": field.name, "required": False, "type": _type(field.type, path, ids)}
+
+
+def _type(kind: pa.DataType, path: str, ids: _ColumnIds) -> Any:
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if pt.is_timestamp(kind) and kind.unit == "us":
+        return "timestamptz" if kind.tz else "timestamp"
+    if pt.is_decimal(kind):
+        return f"decimal({kind.precision}, {kind.scale})"
+    if is_list(kind):
+        element, number = f"{path}.element", ids.of(f"{path}.element")
+        item = _type(kind.value_type, element, ids)
+        return {"type": "list", "element-id": number, "element-required": False, "element": item}
+    if pt.is_map(kind):
+        key, value = ids.of(f"{path}.key"), ids.of(f"{path}.value")
+        return {
+            "type": "map",
+            "key-id": key,
+            "key": _type(kind.key_type, f"{path}.key", ids),
+            "value-id": value,
+            "value-required": False,
+            "value": _type(kind.item_type, f"{path}.value", ids),
+        }
+    if pt.is_struct(kind):
+        return {"type": "struct", "fields": [_field(field, f"{path}.{field.name}", ids) for field in kind]}
+    raise UnsupportedFeature(
+        f"column {path} of type {kind} cannot be published as Iceberg, which has no such type",
+        hint="Publish the table as Delta, or store the column as another type.",
+        context={"column": path, "type": str(kind)},
+    )

@@ -1,0 +1,191 @@
+"""Bringing the list of a format up to date: a version for each commit that it does not show yet.
+
+The list is read before the table, so that the table is never older than the list. Each version is created exactly
+once; a publisher that comes second finds it there and goes on from it. A publisher that dies leaves a list that shows
+an older commit, and the next one continues.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from lakebed.errors import CommitConflict, UnsupportedFeature
+from lakebed.publish.data_files import check_types, partition_columns, read_data_files
+from lakebed.publish.foreign import Change, ForeignList, ListFormat
+from lakebed.publish.versions import Position, TableVersion, is_readable, newest_version, unpublished, versions
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.wording import Printed, count_text
+
+# What the commit of a restore or rollback is called, which leaves no commit of its own.
+TAKEN_BACK = "RESTORE"
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, repr=False)
+class PublishedVersion(Printed):
+    """A version that was written: its number, the commit that it shows, and how many files came and left."""
+
+    version: int
+    instant: str
+    operation: str
+    added: int
+    removed: int
+
+    def __str__(self) -> str:
+        files = f"{count_text(self.added, 'file')} added, {self.removed} removed"
+        return f"version {self.version}: {self.operation.lower()} {self.instant or '(no commit)'}, {files}"
+
+
+@dataclass(frozen=True, repr=False)
+class UnmergedGroup(Printed):
+    """A file group whose newest rows are in log files, which are not shown: it is shown as of `instant`, that of its
+    base file; not at all where that is None."""
+
+    partition: str
+    file_id: str
+    instant: str | None
+    log_files: int
+
+    def __str__(self) -> str:
+        since = f"as of {self.instant}" if self.instant else "not shown"
+        return f"{self.partition or '(no partition)'} {self.file_id}: {since}, {count_text(self.log_files, 'log file')}"
+
+
+@dataclass(frozen=True, repr=False)
+class PublishResult(Printed):
+    """What a publication did. `version` is the newest one of the list, `instant` the commit that it shows; `published`
+    are the versions that were written, `unmerged` the file groups with log files, `skipped` the commits that have no
+    version, with the reasons."""
+
+    format: str
+    version: int
+    instant: str
+    published: tuple[PublishedVersion, ...] = ()
+    unmerged: tuple[UnmergedGroup, ...] = ()
+    skipped: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, kw_only=True)
+
+    def __str__(self) -> str:
+        lines = [
+            f"published as {self.format}: version {self.version} shows {self.instant or 'a table without commits'}"
+        ]
+        lines += [f"  {one}" for one in self.published] or ["  nothing new"]
+        if self.unmerged:
+            oldest = min((one.instant or "" for one in self.unmerged), default="")
+            shown = f"the oldest as of {oldest}" if oldest else "some are not shown at all"
+            groups = count_text(len(self.unmerged), "file group")
+            lines.append(f"  log files of {groups} are not shown until a compaction: {shown}")
+        return "\n".join([*lines, *(f"  skipped {one}" for one in self.skipped)])
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What one publication has done so far, over its attempts."""
+
+    published: list[PublishedVersion] = field(default_factory=list[PublishedVersion])
+    skipped: list[str] = field(default_factory=list[str])
+    unmerged: tuple[UnmergedGroup, ...] = ()
+
+
+def publish(storage: Storage, opened: Callable[[], Snapshot], form: ListFormat) -> tuple[PublishResult, Position]:
+    """Write a version for each commit of the table that the list of this format does not show yet, and give back also
+    the position of the newest. `opened` opens the table as it is now.
+
+    Raises `UnsupportedFeature` for a table that the format cannot express, `ForeignChange` for a list with versions of
+    others, and `CommitConflict` where other publishers are always faster. What was published before that remains.
+    """
+    started = time.monotonic()
+    progress = _Progress()
+    for _ in range(_ATTEMPTS):
+        listed = form.newest(storage)
+        done = _bring_up_to_date(storage, opened(), form, listed, progress)
+        if done is not None:
+            result = PublishResult(
+                form.name,
+                done.version,
+                done.position.instant,
+                tuple(progress.published),
+                progress.unmerged,
+                tuple(dict.fromkeys(progress.skipped)),
+                seconds=time.monotonic() - started,
+            )
+            return result, done.position
+    raise CommitConflict(
+        f"other publishers of {storage.url()} were faster {_ATTEMPTS} times",
+        hint="One publisher at a time is enough. Publish again to see whether everything is published.",
+        context={"retryable": True},
+    )
+
+
+def _bring_up_to_date(
+    storage: Storage, snapshot: Snapshot, form: ListFormat, listed: ForeignList | None, progress: _Progress
+) -> ForeignList | None:
+    """The list with all versions, None where another publisher wrote one of them."""
+    newest: TableVersion | None = None
+    commits = unpublished(snapshot, None if listed is None else listed.position)
+    for number, version in enumerate(versions(snapshot, commits), 1):
+        newest = version
+        try:
+            listed = _publish_version(storage, snapshot, form, listed, version, progress)
+        except UnsupportedFeature as reason:
+            if number == len(commits):
+                raise
+            progress.skipped.append(f"{version.position.instant}: {reason.message}")
+            continue
+        if listed is None:
+            return None
+    if newest is None or listed is None:
+        # where commits were taken back the table is another one than the list shows, and no commit is new
+        newest = newest_version(snapshot, TAKEN_BACK if listed is not None else "CREATE")
+        if (
+            listed is None
+            or {*newest.files} != {*listed.files}
+            or form.schema_text(newest.schema, listed) != listed.schema
+        ):
+            listed = _publish_version(storage, snapshot, form, listed, newest, progress)
+    progress.unmerged = tuple(
+        UnmergedGroup(one.partition, one.file_id, one.base_file.instant if one.base_file else None, len(one.log_files))
+        for one in newest.unmerged
+    )
+    return listed
+
+
+def _publish_version(
+    storage: Storage,
+    snapshot: Snapshot,
+    form: ListFormat,
+    listed: ForeignList | None,
+    version: TableVersion,
+    progress: _Progress,
+) -> ForeignList | None:
+    config = snapshot.config
+    schema = form.schema_text(version.schema, listed)
+    columns = partition_columns(config, version.schema)
+    if listed is not None and listed.partition_columns != columns:
+        raise UnsupportedFeature(
+            f"the table is partitioned by {', '.join(columns) or 'nothing'}, its {form.name} list by"
+            f" {', '.join(listed.partition_columns) or 'nothing'}",
+            hint="Move the list's folder away and publish again: the list is then written anew.",
+        )
+    before = set(listed.files) if listed is not None else set[str]()
+    new = [base for path, base in version.files.items() if path not in before]
+    files = read_data_files(storage, config, new, version.schema)
+    check_types(files, version.schema, version.history, form.widening)
+    if listed is not None and schema != listed.schema:
+        older = [base for path, base in version.files.items() if path in before]
+        listed_files = read_data_files(storage, config, older, version.schema)
+        check_types(listed_files, version.schema, version.history, form.widening)
+    removed = sorted(before - version.files.keys())
+    readable = partial(is_readable, snapshot)
+    change = Change(version, schema, columns, files, removed, readable, config.timezone, config.name)
+    written = form.append(storage, listed, change)
+    if written is not None:
+        instant = version.position.instant
+        progress.published.append(
+            PublishedVersion(written.version, instant, version.operation, len(files), len(removed))
+        )
+    return written

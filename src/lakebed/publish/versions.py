@@ -1,0 +1,97 @@
+"""A table as each of its commits left it: the base files and columns that a list of another format names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lakebed.errors import InvalidOption
+from lakebed.model import BaseFile, FileSlice, Instant
+from lakebed.read.plan import data_columns
+from lakebed.read.scan import refuse_cleaned
+from lakebed.slices.reader import readable_slices
+from lakebed.slices.schema_history import SchemaHistory
+from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.timeline import Timeline, completed_at
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The commit that a published version shows last: its requested time, and when it completed. Both are empty before
+    the first commit."""
+
+    instant: str = ""
+    completed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """The table after a commit. `files` are its base files by path. `unmerged` are the file slices with log files; what
+    these hold no list of Parquet files shows."""
+
+    position: Position
+    operation: str
+    schema: pa.Schema
+    files: Mapping[str, BaseFile]
+    unmerged: tuple[FileSlice, ...]
+    history: SchemaHistory | None
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether the commit changed rows; a clustering only puts them into other files."""
+        return self.operation != "CLUSTER"
+
+
+def unpublished(snapshot: Snapshot, published: Position | None) -> list[Instant]:
+    """The commits that completed after the published one, in the order in which they did; all of the active timeline
+    where nothing is published. Those whose files are cleaned are left out, but the last one of all."""
+    timeline = snapshot.timeline
+    commits = timeline.commits_by_completion
+    later: Sequence[Instant] = commits if published is None else timeline.commits_completed_after(published.completed)
+    return [i for i in later if i is commits[-1] or is_readable(snapshot, i.time)]
+
+
+def versions(snapshot: Snapshot, commits: Sequence[Instant]) -> Iterator[TableVersion]:
+    """The table after each of these commits, in their order. The files are listed once."""
+    snapshot.partitions()  # lists the files, for the views of all commits
+    for commit in commits:
+        view = _after(snapshot, commit)
+        operation = view.timeline.commit_metadata(commit).operation
+        yield _version(view, Position(commit.time, completed_at(commit)), operation)
+
+
+def newest_version(snapshot: Snapshot, operation: str) -> TableVersion:
+    """The table as it is now, without commits too."""
+    commits = snapshot.timeline.commits_by_completion
+    last = Position(commits[-1].time, completed_at(commits[-1])) if commits else Position()
+    return _version(snapshot, last, operation)
+
+
+def _version(view: Snapshot, position: Position, operation: str) -> TableVersion:
+    slices = view.file_slices()
+    bases = [one.base_file for one in readable_slices(view.config, slices, "read_optimized")]
+    files = {base.path: base for base in bases if base is not None}
+    unmerged = tuple(one for one in slices if one.log_files and view.config.table_type == "mor")
+    return TableVersion(position, operation, data_columns(view), files, unmerged, view.history)
+
+
+def _after(snapshot: Snapshot, commit: Instant) -> Snapshot:
+    """The view in which every later completed commit is inflight; the files that were listed are shared."""
+    timeline = snapshot.timeline
+    commits = timeline.commits_by_completion
+    later = {i.file_name for i in commits[commits.index(commit) + 1 :]}
+    if not later:
+        return snapshot
+    files = {name: info for name, info in timeline.files.items() if name not in later}
+    return replace(snapshot, timeline=Timeline.of_files(timeline.storage, timeline.config, files))
+
+
+def is_readable(snapshot: Snapshot, instant: str) -> bool:
+    """Whether the files of the table as of a commit, by its requested time, are all there."""
+    try:
+        refuse_cleaned(snapshot.at(instant))
+    except InvalidOption:
+        return False
+    return True

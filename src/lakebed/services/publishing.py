@@ -1,0 +1,140 @@
+"""Publication of a table as lists of other formats: on request, and after each commit where the table asks for it.
+
+A list has a consumer of the table, `published-delta` or `published-iceberg`: its position is the commit that the list
+shows. So cleaning retains the files of a list that is behind for `lakebed.consumers.max_lag` seconds, as it does for
+readers of changes, and the table's consumers show how far behind a list is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.config.options import resolve_options, service_settings
+from lakebed.config.settings import WriteSettings
+from lakebed.errors import CommitConflict, InvalidOption, LakebedError
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.properties.file import load_table_config
+from lakebed.publish.delta import DeltaFormat
+from lakebed.publish.foreign import ListFormat
+from lakebed.publish.iceberg import IcebergFormat
+from lakebed.publish.publication import PublishResult, publish
+from lakebed.services.consumers import start_consumer
+from lakebed.services.driver import Service, ServiceState
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.consumers import ConsumerFiles
+from lakebed.timeline.timeline import completed_at
+from lakebed.wording import Printed
+
+PUBLISH = "lakebed.publish"
+"""The setting that names the formats as which a table is published after each commit."""
+_FORMATS: Mapping[str, ListFormat] = {form.name: form for form in (DeltaFormat(), IcebergFormat())}
+_log = logging.getLogger("lakebed")
+
+
+@dataclass(frozen=True, repr=False)
+class Published(Printed):
+    """The publications of a table, one for each format."""
+
+    results: tuple[PublishResult, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.results))
+
+
+class Publishing(Service[Published]):
+    """Publishes the table in the formats that its setting `lakebed.publish` names."""
+
+    name = "publish"
+    title = "publication"
+    after_write = ("publish.formats",)
+
+    def due(self, state: ServiceState) -> str | None:
+        commits = state.commits
+        newest = max((completed_at(i) for i in commits), default="")
+        files = ConsumerFiles(state.context.storage)
+        for name in state.settings.publish.formats:
+            consumer = files.find(consumer_of(name))
+            if consumer is None or consumer.position != newest:
+                return f"the {name} list does not show the last commit"
+        return None
+
+    def serve(self, state: ServiceState) -> Published:
+        return publish_all(state.context.storage, state.settings.publish.formats)
+
+    def has_changed(self, outcome: Published) -> bool:
+        return any(result.published for result in outcome.results)
+
+
+def consumer_of(form: str) -> str:
+    """The consumer that stands for the list of a format.
+
+    >>> consumer_of("delta")
+    'published-delta'
+    """
+    return f"published-{form}"
+
+
+def publish_table(storage: Storage, form: str) -> PublishResult:
+    """Write the list of a format up to the table's last commit, and note in the table how far it is.
+
+    Raises `InvalidOption` for a name that is no format's, and what `publication.publish` raises.
+    """
+    if form not in _FORMATS:
+        raise InvalidOption(
+            f"there is no format {form!r} to publish a table as",
+            hint=f"It is one of {', '.join(_FORMATS)}.",
+            context={"option": "format", "value": form, "expected": list(_FORMATS)},
+        )
+
+    def opened() -> Snapshot:
+        return open_snapshot(storage, load_table_config(storage))
+
+    result, position = publish(storage, opened, _FORMATS[form])
+    _note_position(storage, consumer_of(form), position.completed)
+    return result
+
+
+def publish_all(storage: Storage, formats: tuple[str, ...]) -> Published:
+    """Publish in each format. One that fails does not keep the others back: the first error is raised at the end, with
+    what to run."""
+    results: list[PublishResult] = []
+    failed: LakebedError | None = None
+    for form in formats:
+        try:
+            results.append(publish_table(storage, form))
+        except LakebedError as error:
+            again = f"The next commit publishes again, and so does `lakebed publish {storage.spec.uri} --as {form}`."
+            failed = failed or type(error)(f"{form}: {error.message}", f"{error.hint} {again}".strip(), error.context)
+    if failed is not None:
+        raise failed
+    return Published(tuple(results))
+
+
+def publish_after_service(storage: Storage, options: Mapping[str, Any] | None) -> None:
+    """Publish what a service or a restore has done, where the table asks for it. An error fails nothing: it is logged,
+    and the next commit publishes again."""
+    try:
+        config = load_table_config(storage)
+        formats = service_settings(resolve_options(options).explicit, config.properties).publish.formats
+        if formats:
+            publish_all(storage, formats)
+    except Exception as error:
+        _log.warning("the table %s was changed; publication after it failed: %s", storage.spec.uri, error)
+
+
+def _note_position(storage: Storage, name: str, position: str) -> None:
+    """Move the consumer of a list to a position. Another publisher may do the same: its position is one that the list
+    has, too."""
+    files = ConsumerFiles(storage)
+    try:
+        consumer = files.find(name)
+        if consumer is None:
+            start_consumer(storage, name, position, WriteSettings(), every_commit=True)
+        elif consumer.position != position:
+            files.move(consumer, position)
+    except (CommitConflict, InvalidOption) as error:
+        _log.info("the position of %s was noted by another process: %s", name, error)

@@ -1,0 +1,83 @@
+"""A publication that is struck at each of its mutations leaves a list that shows a commit, and the next one catches
+up."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import lakebed
+from lakebed.testing import MODES, Killed, Mode, crash_at
+from support.crash_tables import strike_each
+from support.published import READERS, Rows, expected_rows, quiet, sorted_rows
+
+quiet_readers = pytest.fixture(autouse=True)(quiet)
+NAMES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+# The first publication writes all of a list; the eleventh version of a Delta log comes with a checkpoint.
+STAGES = {"first": 0, "next": 1, "checkpoint": 9}
+
+
+def prepared(uri: str, form: str, published: int) -> list[Rows]:
+    """A table with so many published commits and two more; the rows after the last published one, and after each of
+    the others."""
+    table = lakebed.create(uri, {"id": [1], "city": ["Oslo"], "v": [0]}, key="id", partition_by="city")
+    states: list[Rows] = []
+    for n in range(published):
+        table.upsert({"id": [n], "city": ["Oslo"], "v": [n]})
+        table.publish(form)
+    if published:
+        states.append(expected_rows(table))
+    for n in (50, 51):
+        table.upsert({"id": [n], "city": ["Oslo"], "v": [n]})
+        states.append(expected_rows(table))
+    return states
+
+
+def crash(model: Path, states: list[Rows], form: str, mode: Mode, at: int) -> int | None:
+    """Strike one mutation of a publication, and look at the list; where it has none, the number that it has."""
+    uri = str(model.with_name("t"))
+    shutil.rmtree(uri, ignore_errors=True)
+    # metadata of Iceberg names the place of the table
+    shutil.copytree(model, uri)
+    read = READERS[form][NAMES[form]]
+    published = len(states) == 3
+    with crash_at(at, mode) as struck:
+        try:
+            lakebed.open(uri).publish(form)  # pyright: ignore[reportArgumentType]
+            published = True
+        except (Killed, lakebed.LakebedError):
+            pass
+    if not struck.fired:
+        return len(struck.mutations)
+    try:
+        if published or is_listed(uri, form):
+            assert sorted_rows(read(uri, None)) in states
+        again = lakebed.open(uri).publish(form)
+        assert sorted_rows(read(uri, None)) == states[-1]
+        assert lakebed.open(uri).publish(form).published == ()
+        assert lakebed.open(uri).consumers.get(f"published-{form}").lag_commits == 0
+        assert len(again.published) <= 2
+    except Exception as error:
+        error.add_note(f"{form}: {struck}")
+        raise
+    return None
+
+
+def is_listed(uri: str, form: str) -> bool:
+    name = "_delta_log/00000000000000000000.json" if form == "delta" else "metadata/version-hint.text"
+    return (Path(uri) / name).exists()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_publication_that_is_struck_shows_a_commit_and_the_next_one_catches_up(
+    form: str, stage: str, mode: Mode, tmp_path: Path
+) -> None:
+    uri = tmp_path / "t"
+    states = prepared(str(uri), form, STAGES[stage])
+    model = uri.rename(tmp_path / "model")
+    least = {"delta": 3, "iceberg": 10}[form]
+    assert strike_each(lambda at: crash(model, states, form, mode, at), 9, "publish", form, stage, mode) >= least

@@ -1,0 +1,275 @@
+"""Publication as lists of other formats: what is in them, what is refused, and what happens after commits."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.format.bounded_cache import BoundedCache
+from lakebed.publish import data_files, delta, iceberg
+from lakebed.services import publishing
+from lakebed.testing import crash_at
+from support.published import READERS, check_published, expected_rows, quiet, sorted_rows
+
+Form = Literal["delta", "iceberg"]
+FORMS: tuple[Form, ...] = ("delta", "iceberg")
+quiet_readers = pytest.fixture(autouse=True)(quiet)
+ROWS = pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", None], "v": [10, 20, 30]})
+
+
+def made(folder: Path, rows: Any = ROWS, **words: Any) -> lakebed.Table:
+    table = lakebed.create(str(folder / "t"), rows, **{"key": "id", "partition_by": "city", **words})
+    table.upsert(rows)
+    return table
+
+
+def actions(table: lakebed.Table, version: int, kind: str) -> list[dict[str, Any]]:
+    text = Path(table.uri, "_delta_log", f"{version:020}.json").read_text()
+    return [action[kind] for action in map(json.loads, text.splitlines()) if kind in action]
+
+
+def test_each_commit_has_a_version_that_other_readers_travel_to(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    expected = [expected_rows(table)]
+    for rows in ({"id": [1], "city": ["Oslo"], "v": [11]}, {"id": [4], "city": ["Oslo"], "v": [40]}):
+        table.upsert(rows)
+        expected.append(expected_rows(table))
+    for form, name in (("delta", "deltalake"), ("iceberg", "pyiceberg")):
+        result = table.publish(form)
+        assert [one.operation for one in result.published] == ["UPSERT"] * 3
+        assert [one.instant for one in result.published] == [instant.time for instant in table.timeline]
+        read = READERS[form][name]
+        assert [sorted_rows(read(table.uri, one.version)) for one in result.published] == expected
+        assert table.publish(form).published == ()
+
+
+def test_a_delta_log_has_the_values_of_the_rows_in_its_statistics(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "name": ["b", None], "at": pa.array([1_001, 2_001], pa.timestamp("us", "UTC"))})
+    table = made(tmp_path, rows, partition_by=None)
+    table.publish("delta")
+    (add,) = actions(table, 0, "add")
+    assert add["size"] == Path(table.uri, add["path"]).stat().st_size
+    assert json.loads(add["stats"]) == {
+        "numRecords": 2,
+        "minValues": {"id": 1, "name": "b", "at": "1970-01-01T00:00:00.001Z"},
+        "maxValues": {"id": 2, "name": "b", "at": "1970-01-01T00:00:00.003Z"},
+        "nullCount": {"id": 0, "name": 1, "at": 0},
+    }
+    (info,) = actions(table, 0, "commitInfo")
+    assert json.loads(info["userMetadata"])["hudi.instant"] == table.timeline.last.time
+    (protocol,) = actions(table, 0, "protocol")
+    assert protocol == {"minReaderVersion": 1, "minWriterVersion": 2}
+
+
+@pytest.mark.parametrize(("longest", "ranges"), [(2, {}), (3, {"id": "abc"})])
+def test_long_texts_have_no_range(longest: int, ranges: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_files, "LONGEST_TEXT", longest)
+    table = made(tmp_path, pa.table({"id": ["abc"]}), partition_by=None)
+    table.publish("delta")
+    (add,) = actions(table, 0, "add")
+    assert json.loads(add["stats"])["minValues"] == ranges
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_small_bounds_give_the_same_rows(form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta, "CHECKPOINT_EVERY", 1)
+    monkeypatch.setattr(delta, "MOST_DIGITS", 0)
+    for name in ("MANIFEST_FILES", "TIDY_EVERY", "RETAINED_VERSIONS"):
+        monkeypatch.setattr(iceberg, name, 1)
+    monkeypatch.setattr(iceberg, "MOST_SMALL_MANIFESTS", 0)
+    monkeypatch.setattr(iceberg, "_ORPHAN_SECONDS", -60)
+    table = made(tmp_path)
+    for n in range(4):
+        table.upsert({"id": [n], "city": ["Oslo"], "v": [n]})
+        table.publish(form)
+        for module in (delta, iceberg):
+            monkeypatch.setattr(module, "_NEWEST", BoundedCache[Any](0))
+    check_published(table, form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_list_with_a_version_of_another_writer_is_refused_by_name(form: Form, tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.publish(form)
+    if form == "delta":
+        import deltalake
+
+        deltalake.write_deltalake(table.uri, ROWS, mode="append")
+        where = "_delta_log/00000000000000000001.json was not written by lakebed: version 1 is of delta-rs"
+    else:
+        text = Path(table.uri, "metadata", "v1.metadata.json").read_text()
+        Path(table.uri, "metadata", "v2.metadata.json").write_text(text)
+        where = "metadata/v2.metadata.json was not written by lakebed"
+    with pytest.raises(lakebed.UnsupportedFeature, match=where):
+        table.publish(form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_columns_that_readers_by_name_would_read_wrong_are_refused_until_files_are_rewritten(
+    form: Form, tmp_path: Path
+) -> None:
+    table = made(tmp_path, ROWS.set_column(2, "v", ROWS["v"].cast(pa.int32())), index="simple")
+    table.publish(form)
+    table.columns.rename("v", "value")
+    with pytest.raises(lakebed.UnsupportedFeature, match="column value is column v in"):
+        table.publish(form)
+    table.upsert({"id": [1, 2, 3], "city": ["Oslo", "Rome", None], "value": [1, 2, 3]})
+    result = table.publish(form)
+    assert len(result.skipped) == 1
+    assert "column value is column v in" in result.skipped[0]
+    check_published(table, form)
+    table.columns.widen("value", "long")
+    with pytest.raises(lakebed.UnsupportedFeature, match="column value has type int64, and int32 in"):
+        table.publish(form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_partition_columns_that_paths_change_are_published_as_plain_columns(form: Form, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "at": [1_700_000_000, 1_800_000_000]})
+    settings = {
+        "hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP",
+        "hoodie.keygen.timebased.output.dateformat": "yyyy/MM/dd",
+    }
+    table = lakebed.write(
+        rows,
+        str(tmp_path / "t"),
+        {
+            "hoodie.table.name": "t",
+            "hoodie.datasource.write.recordkey.field": "id",
+            "hoodie.datasource.write.partitionpath.field": "at",
+            "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
+            **settings,
+        },
+    )
+    opened = lakebed.open(str(tmp_path / "t"))
+    assert table is not None
+    opened.publish(form)
+    check_published(opened, form)
+
+
+def test_the_empty_text_as_a_partition_value_is_refused_in_a_delta_log(tmp_path: Path) -> None:
+    table = made(tmp_path, pa.table({"id": [1], "city": [""]}))
+    with pytest.raises(lakebed.UnsupportedFeature, match="the empty text in partition column city"):
+        table.publish("delta")
+    table.publish("iceberg")
+    check_published(table, "iceberg")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_log_files_are_shown_after_a_compaction_and_named_before_it(form: Form, tmp_path: Path) -> None:
+    table = made(tmp_path, type="mor", index="simple")
+    table.publish(form)
+    first = table.timeline.last.time
+    table.upsert({"id": [1], "city": ["Oslo"], "v": [99]})
+    result = table.publish(form)
+    assert [(group.partition, group.instant, group.log_files) for group in result.unmerged] == [("Oslo", first, 1)]
+    check_published(table, form)
+    table.compact()
+    assert table.publish(form).unmerged == ()
+    assert sorted_rows(READERS[form]["polars"](table.uri, None)) == sorted_rows(table.scan().to_arrow())
+
+
+def test_the_setting_publishes_after_writes_services_and_restores(tmp_path: Path) -> None:
+    table = made(tmp_path, properties={"lakebed.publish": "delta,iceberg"}, index="simple")
+    for change in (
+        lambda: table.upsert({"id": [1], "city": ["Oslo"], "v": [1]}),
+        lambda: table.columns.add("note", "string"),
+        lambda: table.rollback(table.timeline.last.time),
+        lambda: table.delete(where="v = 20"),
+    ):
+        change()
+        for form in FORMS:
+            check_published(table, form)
+            assert table.consumers.get(f"published-{form}").lag_commits == 0
+    with pytest.raises(lakebed.InvalidOption, match="formats separated by commas"):
+        table.configure({"lakebed.publish": "delta,parquet"})
+
+
+def test_a_failed_publication_fails_no_commit_and_the_next_one_catches_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = made(tmp_path, properties={"lakebed.publish": "delta"})
+    with (
+        caplog.at_level(logging.WARNING, "lakebed"),
+        crash_at(lambda mutation: mutation.path.startswith("_delta_log"), "fail"),
+    ):
+        lakebed.open(table.uri).upsert({"id": [1], "city": ["Oslo"], "v": [1]})
+    (record,) = [r for r in caplog.records if "publication" in r.getMessage()]
+    assert f"`lakebed publish {table.uri} --as delta`" in record.getMessage()
+    table.upsert({"id": [2], "city": ["Rome"], "v": [2]})
+    check_published(table, "delta")
+    assert len(list(Path(table.uri, "_delta_log").glob("*.json"))) == 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_cleaning_retains_the_files_of_a_list_that_is_older_than_the_table(form: Form, tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.publish(form)
+    published = expected_rows(table)
+    for n in range(5):
+        table.upsert({"id": [1], "city": ["Oslo"], "v": [n]})
+    kept = {"hoodie.clean.commits.retained": 1}
+    assert "published-" in str(table.clean(options=kept))
+    assert sorted_rows(READERS[form]["polars"](table.uri, None)) == published
+    table.clean(options={**kept, "lakebed.consumers.max_lag": 0})
+    result = table.publish(form)
+    assert result.instant == table.timeline.last.time
+    check_published(table, form)
+
+
+def test_snapshots_of_cleaned_commits_are_taken_off_an_iceberg_list(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    for n in range(4):
+        table.upsert({"id": [1], "city": ["Oslo"], "v": [n]})
+        table.publish("iceberg")
+    table.clean(options={"hoodie.clean.commits.retained": 1})
+    table.upsert({"id": [1], "city": ["Oslo"], "v": [9]})
+    result = table.publish("iceberg")
+    metadata = json.loads(Path(table.uri, "metadata", "v6.metadata.json").read_text())
+    retained = [str(one["snapshot-id"]) for one in metadata["snapshots"]]
+    assert (
+        retained == [instant.time for instant in table.timeline if instant.action.value == "commit"][-len(retained) :]
+    )
+    assert len(retained) < 6
+    for snapshot in retained:
+        READERS["iceberg"]["pyiceberg"](table.uri, int(snapshot))
+    assert result.version == int(retained[-1])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_publisher_that_comes_second_finds_the_version_written(form: Form, tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.publish(form)
+    table.upsert({"id": [1], "city": ["Oslo"], "v": [1]})
+    other = lakebed.open(table.uri)
+    first = publishing._FORMATS[form]
+
+    class Overtaken:
+        """A format whose first version of a publication is written by another publisher."""
+
+        overtaken = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(first, name)
+
+        def append(self, *given: Any) -> Any:
+            if not self.overtaken:
+                self.overtaken = True
+                publishing.publish_table(other._storage, form)
+            return first.append(*given)
+
+    slow = Overtaken()
+    result, _ = publishing.publish(table._storage, table._snapshot, slow)  # pyright: ignore[reportArgumentType]
+    assert (result.published, result.instant) == ((), table.timeline.last.time)
+    check_published(table, form)
+
+
+def test_an_unknown_format_is_refused_with_the_names_of_those_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(lakebed.InvalidOption, match="there is no format 'paimon' to publish a table as"):
+        made(tmp_path).publish("paimon")  # pyright: ignore[reportArgumentType]
