@@ -21,7 +21,7 @@ FACES = ("cli", "spark_source", "spark_sink", "api.py", *(path.name for path in 
 ENGINES = frozenset({"LocalEngine", "SparkEngine"})
 MOST_LINES = 700
 # The one public object, with a docstring and an example for each of its methods.
-LONGER = {"table.py": 1260}
+LONGER = {"table.py": 1300}
 # Without the signature and the docstring.
 MOST_BODY_LINES = 70
 
