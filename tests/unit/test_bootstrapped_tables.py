@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 import lakebed
 from lakebed.errors import CorruptFile, InvalidOption, InvalidRecord, UnsupportedFeature
@@ -159,6 +160,19 @@ def test_statistics_of_source_files_rule_them_out(tmp_path: Path) -> None:
     table = converted(flat_folder(tmp_path / "source"), tmp_path / "table")
     assert table.scan(filter="fare < 3").to_arrow()["id"].to_pylist() == ["k000", "k001"]
     assert "2 files by column statistics" in table.scan(filter="fare < 3").explain()
+
+
+def test_a_table_is_published_when_no_row_is_in_a_source_file(tmp_path: Path) -> None:
+    table = converted(flat_folder(tmp_path / "source"), tmp_path / "t")
+    with pytest.raises(UnsupportedFeature, match="in a file outside of the table"):
+        table.publish("delta")
+    assert not (tmp_path / "t" / "_delta_log").exists()
+    rows = table.to_arrow().sort_by("id")
+    table.cluster()
+    assert skeletons(table) == 0
+    table.publish("delta")
+    listed = pa.table(DeltaTable(table.uri).to_pyarrow_table())
+    assert listed.sort_by("id").to_pylist() == rows.select(listed.column_names).to_pylist()
 
 
 def test_values_in_folders_have_types_and_may_be_null_or_encoded(tmp_path: Path) -> None:

@@ -78,10 +78,18 @@ def partition_columns(config: TableConfig, schema: pa.Schema) -> tuple[str, ...]
 def read_data_files(
     storage: Storage, config: TableConfig, files: Sequence[BaseFile], schema: pa.Schema
 ) -> list[DataFile]:
-    """Read the footers of base files of a table with this schema, side by side."""
+    """Read the footers of base files of a table with this schema, side by side.
+
+    Raises `UnsupportedFeature` for a file whose rows are in a file outside of the table."""
     named = partition_columns(config, schema)
 
     def read(base: BaseFile) -> DataFile:
+        if base.is_skeleton:
+            raise UnsupportedFeature(
+                f"the columns of {base.path} are in a file outside of the table, which no list can name with it",
+                hint="Rewrite the files with t.cluster(), then publish again.",
+                context={"path": base.path},
+            )
         footer = read_footer(storage, base.path, base.size or None)
         columns = _column_stats(footer, schema)
         partition = {name: _value(config, base, name, schema, columns.get(name), footer.rows) for name in named}
