@@ -146,10 +146,38 @@ def joined(spark: SparkSession, folder: Path) -> None:
     assert sorted(tuple(row) for row in with_columns.to_spark().collect()) == expected
 
 
+def statements(spark: SparkSession, folder: Path) -> None:
+    """Queries, MERGE, UPDATE and DELETE by `lakebed.sql`, and the views and table functions of `lakebed.register`."""
+    trips, cities = make(spark, folder, "trips", "bucket"), str(folder / "cities")
+    lakebed.load(cities, {"city": ["c0", "c1", "c2"], "country": ["no", "it", "fr"]}, key="city", index="simple")
+    state, (first, _) = upserts(spark, trips)
+    names = {"trips": trips, "cities": cities}
+    text = "SELECT c.country, count(*) n FROM trips t JOIN cities c ON t.city = c.city WHERE t.id < :most GROUP BY 1"
+    counted: Any = lakebed.sql(text, names, {"most": 60}, spark=spark)
+    assert sorted(tuple(row) for row in counted.collect()) == [("fr", 20), ("it", 20), ("no", 20)]
+    earlier: Any = lakebed.sql(f"SELECT max(v) FROM trips VERSION AS OF '{first.instant}'", names)
+    assert earlier.collect()[0][0] == "a"
+
+    source = frame(spark, range(85, 95), "c", 3)
+    merge = """MERGE INTO trips t USING source s ON t.id = s.id AND t.city = s.city
+        WHEN MATCHED THEN UPDATE SET v = upper(s.v), ts = s.ts WHEN NOT MATCHED THEN INSERT *"""
+    lakebed.sql(merge, {**names, "source": source})
+    state |= model(range(85, 90), "C", 3) | model(range(90, 95), "c", 3)
+    lakebed.sql("UPDATE trips SET v = concat(v, '!'), ts = ts + 1 WHERE id < 2", names)
+    state |= model(range(2), "a!", 2)
+    lakebed.sql("DELETE FROM trips WHERE id BETWEEN 10 AND 19", names)
+    check(trips, {i: row for i, row in state.items() if not 10 <= i < 20})
+
+    lakebed.register(spark, {"trips": trips})
+    assert spark.sql("SELECT sum(ts) FROM trips WHERE id < 3").collect()[0][0] == 5
+    changed = spark.sql(f"SELECT id FROM lakebed_changes('trips', '{first.checkpoint}')").collect()
+    assert {row.id for row in changed} == {0, 1, *range(40, 95)}
+
+
 def main(remote: str, folder: Path) -> None:
     spark = SparkSession.builder.remote(remote).getOrCreate()
     before = dict(spark.conf.getAll)
-    for step in (bucket, simple, job, given, joined):
+    for step in (bucket, simple, job, given, joined, statements):
         step(spark, folder)
     assert dict(spark.conf.getAll) == before, "the session's settings were changed"
     assert SparkContext._gateway is None, "a gateway was started"
