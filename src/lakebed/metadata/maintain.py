@@ -289,7 +289,7 @@ class MetadataUpkeep:
                 f"the table lock was lost before {self.config.name!r} could note that it holds keys several times",
                 hint="Another process took it after it expired; try again.",
             )
-        update_table_config(self.storage, {INDEX_REPEATED: "true"})
+        update_table_config(self.storage, {INDEX_REPEATED: "true"}, self.lock_is_held)
 
     def record_removal(self, instant: str, files: Mapping[str, Sequence[str]], gone: Collection[str]) -> None:
         """Write that a clean has deleted these files, by partition path, and that partition paths are `gone`."""
@@ -358,7 +358,7 @@ class MetadataUpkeep:
             PARTITIONS_INFLIGHT: self.config.metadata_partitions_inflight,
         }
         changes = {key: ",".join(p for p in names if p not in unknown) for key, names in kept.items()}
-        config = update_table_config(self.storage, changes)
+        config = update_table_config(self.storage, changes, self.lock_is_held)
         definitions = load_definitions(self.storage, config)
         if definitions.keys() & set(unknown):
             body = dump_definitions((d for n, d in definitions.items() if n not in unknown), config.version)

@@ -100,7 +100,7 @@ def bootstrap(context: WriteContext, files: SourceFolder) -> WriteResult:
             tx.prepare_metadata()
             # what tells readers that rows of the table are in other files
             kind = {"hoodie.bootstrap.index.class": _INDEX_CLASS} if old else {"hoodie.bootstrap.index.type": "HFILE"}
-            tx.config = update_table_config(context.storage, {BASE_PATH: files.storage.url(), **kind})
+            tx.config = update_table_config(context.storage, {BASE_PATH: files.storage.url(), **kind}, tx.lock_is_held)
             tx.request(instant=BOOTSTRAP_INSTANT)
         tx.inflight()
         schema = table_schema(context, tx.snapshot, incoming_schema(files.rows.schema))

@@ -238,7 +238,7 @@ class Transaction:
             if index is not None:
                 index.rollback(change.instant, snapshot_of(self.storage, self.config, self.timeline))
         if found := finish_interrupted_changes(self.config, self.timeline):
-            self.config = update_table_config(self.storage, found)
+            self.config = update_table_config(self.storage, found, self.lock_is_held)
 
     def prepare_metadata(self) -> None:
         """Build what the table's metadata table lacks, compact and clean what is due there."""
@@ -572,7 +572,8 @@ class WriteTransaction(Transaction):
         metadata.extra[COMMITTED_CHANGE] = change.committed()
         if self.new_index.hashing is not None:
             self.new_index.hashing.before_change(self.instant, self.storage)
-        self.config = update_table_config(self.storage, property_change_for(self.config, timeline, change))
+        changes = property_change_for(self.config, timeline, change)
+        self.config = update_table_config(self.storage, changes, self.lock_is_held)
 
     def _check_still_pending(self, timeline: Timeline) -> None:
         mine = next((i for i in timeline.instants if i.time == self.instant and i.action is self.action), None)

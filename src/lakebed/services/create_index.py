@@ -129,7 +129,7 @@ def plan_index(
         )
     definition = kind_of(name.partition).definition(name, snapshot, settings)
     if definition is not None:
-        _define(storage, snapshot, definition)
+        _define(snapshot, definition, lock_is_held)
     extra = {_GROUPS: str(sizing.minimum)} if sizing is not None else {}
     planned = PlannedIndex(name.partition, last_before_pending(timeline), extra)
     instant = InstantClock(config.timezone).next(after=max(timeline.greatest_time, newest_heartbeat(storage)))
@@ -193,15 +193,15 @@ def _named(one: PlannedIndex, definitions: Mapping[str, IndexDefinition]) -> tup
 _MOST_GROUPS = 10_000
 
 
-def _define(storage: Storage, snapshot: Snapshot, definition: IndexDefinition) -> None:
+def _define(snapshot: Snapshot, definition: IndexDefinition, lock_is_held: Callable[[], bool]) -> None:
     """A process that runs the plan finds there what the index is on; no reader uses an index that only has a
     definition."""
-    config = snapshot.config
+    storage, config = snapshot.storage, snapshot.config
     known = load_definitions(storage, config)
     body = dump_definitions({**known, definition.name: definition}.values(), config.version)
     storage.write(DEFINITIONS_PATH, body)
     if not config.properties.get(DEFINITIONS_PROPERTY):
-        update_table_config(storage, {DEFINITIONS_PROPERTY: DEFINITIONS_PATH})
+        update_table_config(storage, {DEFINITIONS_PROPERTY: DEFINITIONS_PATH}, lock_is_held)
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         is_remembered = len(remembered) < len(remembered_indexes(config.properties))
         if is_remembered:
             changes: dict[str, str | None] = {REQUESTED_PROPERTY: None, **remembered_property(remembered)}
-            config = update_table_config(storage, changes)
+            config = update_table_config(storage, changes, lock.lock_is_held)
         timeline = load_timeline(storage, config)
         if partition not in (*kept, *planned_partitions(timeline)) and not is_remembered:
             raise InvalidOption(
@@ -319,7 +319,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         upkeep = MetadataUpkeep(storage, config, timeline, WriteSettings(), lock_is_held=lock.lock_is_held)
         config = drop(upkeep.store, gone)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
-        return update_table_config(storage, forgotten) if forgotten else config
+        return update_table_config(storage, forgotten, lock.lock_is_held) if forgotten else config
 
 
 def _by_expression(name: str, expression: Expression) -> IndexName:
