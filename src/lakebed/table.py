@@ -288,10 +288,11 @@ class Table:
         once: Once | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Add rows without looking up their keys: the caller states that their keys are new.
+        """Add rows without looking up their keys: a key that the table holds already gets a second row.
 
-        A key that the table holds already gets a second row, and an upsert of it then updates both, as in Hudi. Only a
-        merge-on-read table with a bucket index merges the new row with the stored one.
+        The caller states that the keys are new. An upsert of a key with two rows then updates both, as in Hudi. Under a
+        record index `duplicates` of the result counts such rows. Only a merge-on-read table with a bucket index merges
+        the new row with the stored one.
         With `options={"hoodie.datasource.write.insert.drop.duplicates": True}` rows of existing keys are left out.
 
         >>> _ = t.insert([{"id": 4, "city": "Rome", "fare": 3.0, "ts": 2}])

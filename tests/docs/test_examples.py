@@ -81,6 +81,7 @@ _PAGES = [
     ("docs/ingest.md", 8),
     ("docs/inspector.md", 9),
     ("docs/pipelines.md", 1),
+    ("docs/publish.md", 5),
     ("docs/queries.md", 14),
     ("docs/statements.md", 10),
     ("docs/cleaning.md", 9),

@@ -79,7 +79,7 @@ _LOGS = pa.schema(
         ("writes", pa.int64()),
         ("deletes", pa.int64()),
         ("millis", pa.int64()),
-        ("repeats", pa.bool_()),
+        ("repeated", pa.int64()),
     ]
 )
 
@@ -141,7 +141,7 @@ class KeyJobs:
         write = LogWriter(self.reader.storage, self.instant, groups, upkeep, check)
         done = self.engine.collect(self._by_group(changes, write, _LOGS, len(groups)))
         if check is not None:
-            repeats.checked(any(done["repeats"].to_pylist()))
+            repeats.checked(sum(done["repeated"].to_pylist()))
         known = {group.file_id: group for group in groups}
         return [
             WrittenLog(known[row["file_id"]], self.instant, *(row[name] for name in _LOGS.names[1:-1]))
@@ -198,8 +198,8 @@ class LogWriter:
         log = write_log(
             self.storage, group, self.instant, records.keys, records.values, deleted, token=task.write_token
         )
-        repeats = self.check is not None and self.check.of_group(rows, group.file_id)
-        row = [group.file_id, log.name, log.size, log.writes, log.deletes, log.millis, repeats]
+        repeated = 0 if self.check is None else self.check.of_group(rows, group.file_id)
+        row = [group.file_id, log.name, log.size, log.writes, log.deletes, log.millis, repeated]
         columns = [pa.array([value], field.type) for value, field in zip(row, _LOGS, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=_LOGS)
 
@@ -252,8 +252,9 @@ class MetadataUpkeep:
         *,
         unchanged_rows: bool = False,
         looks_up: bool = True,
-    ) -> None:
-        """Write what this action changes, in a delta commit that becomes visible when the action completes.
+    ) -> int | None:
+        """Write what this action changes, in a delta commit that becomes visible when the action completes; gives the
+        number of its rows whose key is stored another time, None where that was not looked at.
 
         With `unchanged_rows` the action changes no row of the table: another writer's ranges of partition paths,
         written since it was requested, include its rows (real Hudi's cover all files that there were). An action that
@@ -261,10 +262,11 @@ class MetadataUpkeep:
         """
         store = self.store
         if not store.partitions:
-            return
+            return None
         snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
         action = TableAction(snapshot, self.settings, instant, commit, statuses, store.partitions)
-        written = self._key_logs(store, action, looks_up=looks_up) if self.config.key_indexes else []
+        repeats = RepeatedKeys.of(action, looks_up=looks_up)
+        written = self._key_logs(store, action, repeats) if self.config.key_indexes else []
         partitions = {log.group.partition for log in written}
         records: dict[str, Records] = {}
         for partition in in_write_order(p for p in store.partitions if p not in partitions):
@@ -282,6 +284,7 @@ class MetadataUpkeep:
                 context={"instant": instant, "metadata_partition": wrong},
             )
         apply_delta(store, instant, records, written)
+        return repeats.rows
 
     def _note_repeated_keys(self) -> None:
         if not self.lock_is_held():
@@ -306,9 +309,8 @@ class MetadataUpkeep:
                 records[partition] = found
         apply_delta(store, instant, records)
 
-    def _key_logs(self, store: MetadataStore, action: TableAction, *, looks_up: bool) -> list[WrittenLog]:
+    def _key_logs(self, store: MetadataStore, action: TableAction, repeats: RepeatedKeys) -> list[WrittenLog]:
         """Record whether an action repeats a key, and return the log files that jobs have written for it."""
-        repeats = RepeatedKeys.of(action, looks_up=looks_up)
         written = self._by_jobs(store, action, repeats)
         if repeats.found(action):
             self._note_repeated_keys()

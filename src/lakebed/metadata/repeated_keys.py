@@ -24,32 +24,32 @@ class KeyCheck:
 
     metadata: MetadataTable | None
 
-    def of_group(self, rows: pa.Table, file_id: str) -> bool:
+    def of_group(self, rows: pa.Table, file_id: str) -> int:
         """The same for the changes of one file group of the record index (`key`, and whether it was `added`)."""
         added = rows.filter(rows["added"])["key"].combine_chunks()
         removed = rows.filter(pc.invert(rows["added"]))["key"].combine_chunks()
-        return self.repeats(added, removed, data_partition_of(file_id))
+        return self.repeated(added, removed, data_partition_of(file_id))
 
-    def repeats(self, added: pa.Array, removed: pa.Array, path: str | None) -> bool:
-        """Whether one of the added keys comes twice, or has a place and is not removed from there; in one partition
-        `path`, or (None) anywhere."""
+    def repeated(self, added: pa.Array, removed: pa.Array, path: str | None) -> int:
+        """How many of the added keys come another time, or have a place and are not removed from there; in one
+        partition `path`, or (None) anywhere."""
         distinct = pc.unique(added)
-        if len(distinct) < len(added):
-            return True
+        again = len(added) - len(distinct)
         if self.metadata is None or not len(distinct):
-            return False
+            return again
         places = self.metadata.record_locations(distinct, path)
         stay = pc.invert(pc.is_in(places["key"], value_set=removed))
-        return bool(pc.any(stay, min_count=0).as_py())
+        return again + int(pc.sum(stay, min_count=0).as_py())
 
 
 @dataclass(slots=True)
 class RepeatedKeys:
-    """What one action does to the keys of a record index. `check` is None where nothing needs to be looked at."""
+    """What one action does to the keys of a record index. `check` is None where nothing needs to be looked at; `rows`
+    is how many rows of the action have a key that is stored another time, None where that was not looked at."""
 
     check: KeyCheck | None
     is_known: bool = False
-    _done: bool = field(default=False, init=False)
+    rows: int | None = field(default=None, init=False)
 
     @classmethod
     def of(cls, action: TableAction, *, looks_up: bool) -> RepeatedKeys:
@@ -79,15 +79,14 @@ class RepeatedKeys:
         metadata = self.check.metadata
         return KeyCheck(None if metadata is None else to_be_sent(metadata, partition))
 
-    def checked(self, repeats: bool) -> None:
+    def checked(self, rows: int) -> None:
         """Take what the tasks found."""
-        self._done = True
-        self.is_known = self.is_known or repeats
+        self.rows = rows
 
     def found(self, action: TableAction) -> bool:
         """Whether the table holds keys several times, as far as this action shows."""
-        if self.is_known or self.check is None or self._done:
-            return self.is_known
+        if self.check is None or self.rows is not None:
+            return self.is_known or bool(self.rows)
         keys = action.shared(ActionKeys)
         by_path: dict[str | None, tuple[list[pa.Array], list[pa.Array]]] = {}
         for group in keys.changes:
@@ -95,7 +94,8 @@ class RepeatedKeys:
             added, removed = by_path.setdefault(path, ([], []))
             added.append(added_keys(group))
             removed.append(removed_keys(group))
-        return any(
-            self.check.repeats(pa.concat_arrays(added), pa.concat_arrays(removed), path)
+        self.rows = sum(
+            self.check.repeated(pa.concat_arrays(added), pa.concat_arrays(removed), path)
             for path, (added, removed) in by_path.items()
         )
+        return bool(self.rows)

@@ -29,7 +29,7 @@ from lakebed.operations.context import incoming_schema
 from lakebed.operations.foreign_files import refuse_foreign_files
 from lakebed.operations.recreate import finish_interrupted_overwrite
 from lakebed.operations.transaction import GIVES_WAY
-from lakebed.properties.file import create_table
+from lakebed.properties.file import PROPERTIES_PATH, create_table
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import INDEX_REASON, SORT, TableConfig, key_generator_spec
 from lakebed.schema.avro import arrow_to_avro
@@ -124,7 +124,7 @@ def create(
     _check_config(config, columns)
     check_new_indexes(wanted, config, columns, chosen)
     finish_interrupted_overwrite(storage)
-    if not allow_existing:
+    if not allow_existing and storage.head(PROPERTIES_PATH) is None:  # a table's own files are not foreign
         refuse_foreign_files(storage)
     config = create_table(storage, created)
     if chosen.hashing is not None:

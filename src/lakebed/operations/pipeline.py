@@ -233,6 +233,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         moved=layout.moved,
         rolled_back=tuple(tx.rolled_back),
         schema_changes=changes_of(write),
+        duplicates=0 if tx.looks_up else tx.duplicates,
     )
     telemetry.write_completed(context.storage.spec.uri, result)
     if context.options.callback.on:

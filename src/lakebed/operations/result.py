@@ -37,7 +37,8 @@ class WriteResult(Printed):
     `seconds` has the time of each stage: "begin", "metadata" (missing indexes of the metadata table are built, it is
     compacted), "tag" (the index places the rows, file groups are assigned), "write", "commit". `services` has a line
     for each table service that was due after the write, `schema_changes` one for each column that was added or changed.
-    `retries` counts earlier runs, which lost against concurrent writes. `lookup` has the index's counts: keys looked up
+    `duplicates` are the rows of an insert whose key is stored another time, in the table or by the same insert; None
+    where no record index tells, 0 for writes that look keys up. `retries` counts earlier runs, which lost against concurrent writes. `lookup` has the index's counts: keys looked up
     and found, file slices ruled out and read, files opened, bytes. It is None where no key was looked up: for a plain
     or bulk insert, and for rows that were found by a condition or by their keys alone. `dry_run` is whether nothing was
     written: the counts are what the write would do, `instant` and `checkpoint` are empty. `skipped` is whether nothing
@@ -60,6 +61,7 @@ class WriteResult(Printed):
     deleted: int | None = 0
     unchanged: int = 0
     combined: int = 0
+    duplicates: int | None = 0
     files: tuple[str, ...] = ()
     bytes: int = 0
     replaced_file_groups: int = 0
@@ -123,6 +125,7 @@ class WriteResult(Printed):
             "deleted": self.deleted,
             "unchanged": self.unchanged,
             "combined": self.combined,
+            "duplicates": self.duplicates,
             "files": list(self.files),
             "bytes": self.bytes,
             "replaced_file_groups": self.replaced_file_groups,
@@ -166,6 +169,7 @@ class WriteResult(Printed):
             noun, _, word = _BLIND.get(self.operation, "row written").partition(" ")
             counts = [(n, f"{noun if n == 1 else noun + 's'} {word}".strip())]
         counts += [(self.unchanged, "unchanged"), (self.combined, "combined with others of their key")]
+        counts += [(self.duplicates or 0, "with a key that is stored another time")]
         return [f"{n:,} {word}" for n, word in counts if n]
 
     def _notes(self) -> list[str]:
@@ -183,6 +187,7 @@ class WriteResult(Printed):
                 for name, n in (("inserted", self.inserted), ("updated", self.updated), ("deleted", self.deleted))
             },
             "unchanged": f"{self.unchanged:,}",
+            **({"duplicates": f"{self.duplicates:,}"} if self.duplicates else {}),
             "files": str(len(self.files)),
             "size": size_text(self.bytes),
             **{f"{stage} (s)": f"{s:.2f}" for stage, s in self.seconds.items()},

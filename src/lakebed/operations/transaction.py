@@ -422,7 +422,7 @@ class WriteTransaction(Transaction):
     remembered of its index when the write was planned: under another one it would put rows elsewhere. `new_index` is
     the one that the table gets by this instant. A write that does not look keys up (`looks_up`) may store one again.
     A `repeatable` write leaves the same rows when it is done twice. `plain_keys` are key fields whose texts files are
-    asked about.
+    asked about. After the commit `duplicates` has the number of rows whose key is stored another time; None is unknown.
     """
 
     unique: Uniqueness = field(default="nowhere", kw_only=True)
@@ -432,6 +432,7 @@ class WriteTransaction(Transaction):
     looks_up: bool = field(default=True, kw_only=True)
     repeatable: bool = field(default=True, kw_only=True)
     plain_keys: tuple[str, ...] = field(default=(), kw_only=True)
+    duplicates: int | None = field(default=None, init=False)
     _started: StartedAt | None = field(default=None, init=False)
     _may_be_shown: bool = field(default=False, init=False)
 
@@ -532,7 +533,7 @@ class WriteTransaction(Transaction):
             self.read_config_again()
             self._refuse_other_index(timeline)
             self.index.update(statuses, self.instant, snapshot_of(self.storage, self.config, timeline), replaced)
-            self.metadata_upkeep(timeline).record_action(
+            self.duplicates = self.metadata_upkeep(timeline).record_action(
                 self.instant, metadata, statuses, unchanged_rows=unchanged_rows, looks_up=self.looks_up
             )
             self._note_index(timeline, metadata)

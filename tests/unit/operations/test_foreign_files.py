@@ -52,6 +52,16 @@ EVERY_FOLDER = pytest.mark.parametrize(("make", "kind"), FOLDERS.values(), ids=F
 Make = Callable[[Path], None]
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_table_that_is_there_is_called_a_table_with_and_without_rows(tmp_path: Path, rows: int) -> None:
+    table = lakebed.create(str(tmp_path / "t"), {"id": [1]}, key="id")
+    table.insert(pa.table({"id": pa.array([1] * rows, pa.int64())}))
+    for allow_existing in (False, True):
+        with pytest.raises(TableExists, match="there is a table at"):
+            lakebed.create(table.uri, {"id": [1]}, key="id", allow_existing=allow_existing)
+    assert lakebed.open(table.uri).count() == rows
+
+
 @EVERY_FOLDER
 def test_a_table_is_not_made_in_a_folder_that_holds_other_data(tmp_path: Path, make: Make, kind: str) -> None:
     folder = tmp_path / "t"

@@ -69,6 +69,18 @@ def test_a_first_insert_that_repeats_a_key_is_noted(make: Make, kind: str) -> No
 
 
 @EVERY_TYPE
+def test_the_result_counts_rows_of_keys_that_are_stored_another_time(make: Make, kind: str) -> None:
+    table = make(type=kind, index="record")
+    assert table.insert(rows((1, "a", "x", 1), (2, "b", "x", 1))).duplicates == 0
+    done = table.insert(rows((1, "a", "y", 1), (3, "a", "y", 1), (3, "b", "y", 1), (2, "a", "y", 1)))
+    assert done.duplicates == 3  # 1 and 2 are stored, and 3 comes twice
+    assert "3 with a key that is stored another time" in str(done)
+    assert table.upsert(rows((4, "a", "z", 1))).duplicates == 0
+    # from now on the index does not tell which keys are stored
+    assert table.insert(rows((5, "a", "z", 1))).duplicates is None
+
+
+@EVERY_TYPE
 def test_inserts_of_new_keys_are_found_by_the_index(make: Make, kind: str) -> None:
     table = make(type=kind, index="record")
     table.insert(rows((1, "a", "x", 1), (2, "b", "x", 1)))
