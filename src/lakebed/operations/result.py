@@ -38,12 +38,12 @@ class WriteResult(Printed):
     compacted), "tag" (the index places the rows, file groups are assigned), "write", "commit". `services` has a line
     for each table service that was due after the write, `schema_changes` one for each column that was added or changed.
     `duplicates` are the rows of an insert whose key is stored another time, in the table or by the same insert; None
-    where no record index tells, 0 for writes that look keys up. `retries` counts earlier runs, which lost against concurrent writes. `lookup` has the index's counts: keys looked up
-    and found, file slices ruled out and read, files opened, bytes. It is None where no key was looked up: for a plain
-    or bulk insert, and for rows that were found by a condition or by their keys alone. `dry_run` is whether nothing was
-    written: the counts are what the write would do, `instant` and `checkpoint` are empty. `skipped` is whether nothing
-    was written because the table has the batch named by `once=`: `instant` is the commit that has it, empty where no
-    commit is left that does.
+    where no record index tells, 0 for writes that look keys up. `retries` counts earlier runs, which lost against
+    concurrent writes. `lookup` has the index's counts: keys looked up and found, file slices ruled out and read, files
+    opened, bytes. It is None where no key was looked up: for a plain or bulk insert, and for rows that were found by a
+    condition or by their keys alone. `dry_run` is whether nothing was written: the counts are what the write would do,
+    `instant` and `checkpoint` are empty. `skipped` is whether nothing was written because the table has the batch named
+    by `once=`: `instant` is the commit that has it, empty where no commit is left that does.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2], "at": [1, 1]})
