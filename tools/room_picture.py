@@ -20,12 +20,15 @@ _BANDS = {
     "metadata": ("What a table is", "#3a9d5d"),
     "engine": ("What it stands on", "#8a5bc7"),
 }
-_WIDTH, _ROW, _LEFT, _NAME, _TOP = 860, 26, 34, 170, 10
+_ROW, _LEFT, _NAME, _TOP = 26, 34, 170, 10
+# Of a character of a sentence, about.
+_CHARACTER = 6.4
 
 
 def room_picture() -> str:
     """The SVG file."""
     lines: list[str] = []
+    width = _LEFT + _NAME + 24 + int(_CHARACTER * max(len(_sentence(layer)) for layer in _layers()))
     y, colour = _TOP, "#808080"
     for layer in _layers():
         if layer in _BANDS:
@@ -46,7 +49,7 @@ def room_picture() -> str:
         "imports</text>"
     )
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y + 10}" width="{_WIDTH}" height="{y + 10}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y + 10}" width="{width}" height="{y + 10}" '
         'font-family="sans-serif" font-size="12">'
     )
     return "\n".join([head, "<title>The rooms of lakebed</title>", arrow, *lines, "</svg>", ""])
@@ -60,8 +63,8 @@ def _layers() -> list[str]:
 
 
 def _sentence(layer: str) -> str:
-    """The first sentence of a room's docstring, up to its colon where it is long."""
+    """The first sentence of a room's docstring, up to its semicolon."""
     folder, module = _SOURCE / layer / "__init__.py", _SOURCE / f"{layer}.py"
     path = folder if folder.is_file() else module
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return " ".join(doc.split("\n\n")[0].split())
+    return " ".join(doc.split("\n\n")[0].split()).replace("`", "").split("; ")[0].split(". ")[0]
