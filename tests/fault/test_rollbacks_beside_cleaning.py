@@ -47,6 +47,7 @@ class Dying:
         return self._has_written and "/.locks/" in mutation.path
 
 
+@pytest.mark.rest
 def test_no_rollback_takes_the_name_of_a_log_file_that_the_clean_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The metadata table would take the one for the other, and not list it."""
     files, model = prepared("mor-simple", 6)

@@ -93,6 +93,7 @@ def wait_until_equal(folder: Path, server: Postgres, process: subprocess.Popen[b
             time.sleep(0.2)
 
 
+@pytest.mark.rest
 def test_tables_are_those_of_the_database_after_each_change_and_after_kills(server: Postgres, tmp_path: Path) -> None:
     query(
         server,

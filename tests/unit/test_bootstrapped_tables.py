@@ -213,6 +213,7 @@ def test_source_files_that_vanished_or_changed_are_named(tmp_path: Path) -> None
         lakebed.open(table.uri).scan().to_arrow()
 
 
+@pytest.mark.rest
 def test_a_table_that_is_made_again_has_the_rows_of_today(tmp_path: Path) -> None:
     source = flat_folder(tmp_path / "source")
     table = converted(source, tmp_path / "table")
@@ -257,6 +258,7 @@ def test_files_that_cannot_stay_are_refused_with_the_copy_as_way_out(why: str, t
     assert not (tmp_path / "table" / ".hoodie").exists()
 
 
+@pytest.mark.rest
 def test_options_that_need_rows_of_their_own_are_refused(tmp_path: Path) -> None:
     source = hive_folder(tmp_path / "source")
     with pytest.raises(InvalidOption, match="need folders of their own"):

@@ -309,6 +309,7 @@ print(dict(calls), [name for name in sys.modules if name.startswith(("openteleme
 """
 
 
+@pytest.mark.rest
 def test_without_opentelemetry_a_write_makes_two_calls_and_imports_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "{'write_completed': 1, 'is_active': 1} []\n"

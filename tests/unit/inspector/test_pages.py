@@ -285,6 +285,7 @@ def test_no_page_has_a_credential() -> None:
     assert text == "<p>s3://lake/t ••• eu-west-1 s3://lake/other</p>"
 
 
+@pytest.mark.rest
 def test_damage_is_described_where_it_is(tmp_path: Path) -> None:
     t = lakebed.create(str(tmp_path / "t"), trips(0), key="id", partition_by="city", index="simple")
     for step in range(2):
