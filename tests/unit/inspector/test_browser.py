@@ -94,7 +94,6 @@ def is_wider_than_the_screen(page: Any) -> bool:
     return page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
 
 
-@pytest.mark.rest
 def test_pages_are_accessible_and_fit_the_screen(server: InspectorServer, new_page: NewPage) -> None:
     page = new_page()
     for name in ("timeline", "files", "query"):
