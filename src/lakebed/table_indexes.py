@@ -339,11 +339,14 @@ class IndexesView(View):
         """The false-positive rates of bloom filters: partition, file_name and rate, for at most so many base files.
 
         A rate is the share of absent keys that a filter lets through, by the bits that are set in it; 1.0 is that of
-        the filter that accepts every key. Files without a filter are left out.
+        the filter that accepts every key. Files without a filter are left out. Raises `InvalidOption` for a number of
+        files below 1.
 
         >>> t.indexes.bloom_rates()["rate"].to_pylist()
         [1.0, 1.0]
         """
+        if files < 1:
+            raise refused("bloom_rates", "files", files, "a number of files, 1 or more")
         return self._table._again(lambda: bloom_rates(self._snapshot(), files))
 
     def use(

@@ -80,7 +80,9 @@ def test_a_count_over_partition_columns_reads_no_rows(table: lakebed.Table, monk
         == ROWS.filter((pc.field("day") == date(2026, 1, 2)) & (pc.field("city") == "Rome")).num_rows
     )
     assert rows_read == []
-    assert not [path for path in storage.opened if path.endswith(".parquet") and ".hoodie" not in path]
+    # files that lack the partition columns have no statistics of them: a footer has the number of rows
+    has_columns = table.properties["hoodie.datasource.write.drop.partition.columns"] == "false"
+    assert len(data_files(storage)) == (0 if has_columns else 1)
     assert other.count(where="fare < 2") == 4
     assert rows_read
 
@@ -137,7 +139,7 @@ def test_counts_of_tables_of_hudi_are_those_of_their_rows(
             condition = pc.field(field) == value if value.is_valid else pc.field(field).is_null()
             assert t.scan(filter=condition).count() == rows.filter(condition).num_rows
     plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
-    assert answers(t, plain) == answers(rows, plain)
+    assert str(answers(t, plain)) == str(answers(rows, plain))  # as texts NaN is equal to NaN
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
