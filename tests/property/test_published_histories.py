@@ -48,7 +48,7 @@ def test_other_readers_give_the_rows_of_the_table_after_each_operation(
     run(str(tmp_path / "t"), case, seed=len(case[0]) + len(case[2]), steps=STEPS if whole("LAKEBED_HISTORIES") else 8)
 
 
-@pytest.mark.rest
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_other_readers_give_the_rows_of_the_table_over_two_hundred_operations(
     case: tuple[str, str, str], tmp_path: Path

@@ -226,7 +226,7 @@ def test_protobuf_messages_are_rows_and_bad_ones_go_to_the_table_of_errors(
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        ({"format": "protobuf"}, "add registry = URL, or descriptor and message"),
+        ({"format": "protobuf"}, "Add registry = URL, or descriptor and message"),
         ({"format": "protobuf", "descriptor": "x"}, "takes a registry, or descriptor and message"),
         ({"format": "protobuf", "descriptor": "x", "message": "m", "registry": "http://r"}, "takes a registry, or"),
         ({"format": "avro", "message": "m", "registry": "http://r"}, "has no message type"),

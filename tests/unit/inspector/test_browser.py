@@ -103,8 +103,7 @@ def test_pages_are_accessible_and_fit_the_screen(server: InspectorServer, new_pa
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (400, "light")])
 def test_every_page_is_accessible_in_each_form(
     server: InspectorServer, new_page: NewPage, width: int, scheme: Literal["light", "dark"]
 ) -> None:
