@@ -265,8 +265,8 @@ class MetadataUpkeep:
             return None
         snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
         action = TableAction(snapshot, self.settings, instant, commit, statuses, store.partitions)
-        repeats = RepeatedKeys.of(action, looks_up=looks_up)
-        written = self._key_logs(store, action, repeats) if self.config.key_indexes else []
+        repeats = RepeatedKeys.of(action, looks_up=looks_up) if self.config.key_indexes else None
+        written = self._key_logs(store, action, repeats) if repeats is not None else []
         partitions = {log.group.partition for log in written}
         records: dict[str, Records] = {}
         for partition in in_write_order(p for p in store.partitions if p not in partitions):
@@ -284,7 +284,7 @@ class MetadataUpkeep:
                 context={"instant": instant, "metadata_partition": wrong},
             )
         apply_delta(store, instant, records, written)
-        return repeats.rows
+        return None if repeats is None else repeats.rows
 
     def _note_repeated_keys(self) -> None:
         if not self.lock_is_held():
