@@ -29,8 +29,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "publish.data_files.LONGEST_TEXT": (0, HUGE),
     "publish.delta.CHECKPOINT_EVERY": (1, HUGE),
     "publish.delta.MOST_DIGITS": (0, 38),
-    "publish.delta._LISTS_BYTES": (0, HUGE),
-    "publish.iceberg._LISTS_BYTES": (0, HUGE),
+    "publish.foreign._LISTS_BYTES": (0, HUGE),
     "publish.iceberg.MANIFEST_FILES": (1, HUGE),
     "publish.iceberg.MOST_SMALL_MANIFESTS": (0, HUGE),
     "publish.iceberg.TIDY_EVERY": (1, HUGE),
@@ -262,8 +261,7 @@ MADE_OF = {
     "metadata.store.slices._CACHED_BYTES": "metadata.store.slices.HFILES._kept._max_bytes",
     "timeline.history._CACHED_BYTES": "timeline.history._CLEANS._max_bytes",
     "timeline.timeline._BODIES_BYTES": "timeline.timeline._BODIES._max_bytes",
-    "publish.delta._LISTS_BYTES": "publish.delta._NEWEST._max_bytes",
-    "publish.iceberg._LISTS_BYTES": "publish.iceberg._NEWEST._max_bytes",
+    "publish.foreign._LISTS_BYTES": "publish.foreign._NEWEST._max_bytes",
     "timeline.timeline._LISTED_BYTES": "timeline.timeline._LISTED._max_bytes",
 }
 # Settings of a table at which its writes and reads take another way.

@@ -186,8 +186,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "timeline.timeline": "_READERS _MOST_LISTINGS",
     },
     "memory that a cached thing counts as": {
-        "publish.delta": "_BYTES_A_FILE",
-        "publish.iceberg": "_BYTES_A_FILE",
+        "publish.foreign": "_BYTES_A_FILE",
         "format.footer_cache": "_IN_MEMORY",
         "metadata.store.expected_files": "_BYTES_AN_INSTANT _BYTES_AN_EXTENT",
         "metadata.store.slices": "_MEMORY_OF_A_BASE _MEMORY_OF_A_BYTE _MEMORY_OF_A_FILE",

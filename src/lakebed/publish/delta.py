@@ -22,9 +22,16 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.publish.data_files import DataFile
-from lakebed.publish.foreign import Change, ForeignList, epoch_millis, foreign_change, properties_of
+from lakebed.publish.foreign import (
+    Change,
+    ForeignList,
+    cache_list,
+    cached_list,
+    epoch_millis,
+    foreign_change,
+    properties_of,
+)
 from lakebed.publish.versions import Position
 from lakebed.schema.arrow import is_list
 from lakebed.storage.base import Storage
@@ -85,9 +92,6 @@ _CHECKPOINT_SCHEMA = pa.schema(
     }
 )
 _MAPS = ("partitionValues", "configuration", "options")
-_LISTS_BYTES = 64 << 20
-# A parsed action takes some times its text.
-_BYTES_A_FILE = 2000
 
 Action = dict[str, Any]
 
@@ -101,10 +105,6 @@ class _Log:
     metadata: Action
     protocol: Action
     last: bytes
-
-
-_NEWEST = BoundedCache[CacheEntry[ForeignList]](_LISTS_BYTES)
-"""The newest version of each log that this process has read or written."""
 
 
 class DeltaFormat:
@@ -123,11 +123,11 @@ class DeltaFormat:
         if not numbers:
             return None
         last = numbers[-1]
-        cached = _NEWEST.get(storage.url(LOG))
-        if cached is not None and cached.content.version == last:
-            log: _Log = cached.content.content
+        cached = cached_list(storage.url(LOG))
+        if cached is not None and cached.version == last:
+            log: _Log = cached.content
             if storage.read(_version_path(last)) == log.last:
-                return cached.content
+                return cached
         checkpoints = [int(m.group(1)) for name in names if (m := _CHECKPOINT.fullmatch(name))]
         start = max((n for n in checkpoints if n <= last), default=-1)
         replayed = _Replay(storage)
@@ -137,7 +137,7 @@ class DeltaFormat:
             replayed.version(number)
         if start == last:
             replayed.version(last)
-        return _remember(storage, replayed.state(last))
+        return cache_list(storage.url(LOG), replayed.state(last))
 
     def append(self, storage: Storage, before: ForeignList | None, change: Change) -> ForeignList | None:
         log: _Log | None = None if before is None else before.content
@@ -175,7 +175,7 @@ class DeltaFormat:
         )
         if number and number % CHECKPOINT_EVERY == 0:
             _write_checkpoint(storage, written)
-        return _remember(storage, written)
+        return cache_list(storage.url(LOG), written)
 
 
 class _Replay:
@@ -245,11 +245,6 @@ class _Replay:
             self._adds.pop(unquote(action["remove"]["path"]), None)
         self._metadata = action.get("metaData", self._metadata)
         self._protocol = action.get("protocol", self._protocol)
-
-
-def _remember(storage: Storage, listed: ForeignList) -> ForeignList:
-    _NEWEST.put(storage.url(LOG), CacheEntry(listed, _BYTES_A_FILE * (len(listed.files) + 1)))
-    return listed
 
 
 def _plain_maps(action: Action) -> Action:

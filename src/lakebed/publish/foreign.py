@@ -9,10 +9,15 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from lakebed.errors import UnsupportedFeature
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.publish.data_files import DataFile
 from lakebed.publish.versions import Position, TableVersion
 from lakebed.storage.base import Storage
 from lakebed.timeline.instants import parse_time
+
+_LISTS_BYTES = 64 << 20
+# What a list holds of a file takes some times its text.
+_BYTES_A_FILE = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,22 @@ class ListFormat(Protocol):
     def append(self, storage: Storage, before: ForeignList | None, change: Change) -> ForeignList | None:
         """Write the next version. None where another process has written it: then nothing is changed."""
         ...
+
+
+_NEWEST = BoundedCache[CacheEntry[ForeignList]](_LISTS_BYTES)
+
+
+def cached_list(url: str) -> ForeignList | None:
+    """The newest version of the list in this folder that this process has read or written; others may have written
+    later ones."""
+    found = _NEWEST.get(url)
+    return None if found is None else found.content
+
+
+def cache_list(url: str, listed: ForeignList) -> ForeignList:
+    """Cache the newest version of the list in a folder; gives it back."""
+    _NEWEST.put(url, CacheEntry(listed, _BYTES_A_FILE * (len(listed.files) + 1)))
+    return listed
 
 
 class ForeignChange(UnsupportedFeature):

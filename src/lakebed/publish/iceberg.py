@@ -21,10 +21,17 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.model import META_COLUMNS
 from lakebed.publish.data_files import DataFile
-from lakebed.publish.foreign import Change, ForeignList, epoch_millis, foreign_change, properties_of
+from lakebed.publish.foreign import (
+    Change,
+    ForeignList,
+    cache_list,
+    cached_list,
+    epoch_millis,
+    foreign_change,
+    properties_of,
+)
 from lakebed.publish.iceberg_manifests import (
     ADDED,
     DELETED,
@@ -60,8 +67,6 @@ _NUMBER = "lakebed.metadata-version"
 _MAPPING = "schema.name-mapping.default"
 # Other publishers may be about to refer to younger files.
 _ORPHAN_SECONDS = 3600
-_LISTS_BYTES = 64 << 20
-_BYTES_A_FILE = 3000
 _SIMPLE = {
     pa.bool_(): "boolean",
     pa.int32(): "int",
@@ -87,10 +92,6 @@ class _Table:
     text: bytes
 
 
-_NEWEST = BoundedCache[CacheEntry[ForeignList]](_LISTS_BYTES)
-"""The newest version of each list that this process has read or written."""
-
-
 class IcebergFormat:
     """Metadata of Iceberg."""
 
@@ -113,12 +114,12 @@ class IcebergFormat:
             return None
         number = max(numbers)
         text = storage.read(_version_path(number))
-        cached = _NEWEST.get(storage.url(FOLDER))
-        table: _Table | None = None if cached is None else cached.content.content
+        cached = cached_list(storage.url(FOLDER))
+        table: _Table | None = None if cached is None else cached.content
         if cached is not None and table is not None and (table.number, table.text) == (number, text):
-            listed = cached.content
+            listed = cached
         else:
-            listed = _remember(storage, _listed(storage, _load(storage, number, text)))
+            listed = cache_list(storage.url(FOLDER), _listed(storage, _load(storage, number, text)))
         _write_hint(storage, number)
         return listed
 
@@ -173,7 +174,7 @@ class IcebergFormat:
         text = json.dumps(metadata, ensure_ascii=False).encode()
         if not create_exactly_once(storage, _version_path(number), text):
             return None
-        written = _remember(storage, _listed(storage, _Table(number, metadata, tuple(manifests), text)))
+        written = cache_list(storage.url(FOLDER), _listed(storage, _Table(number, metadata, tuple(manifests), text)))
         _write_hint(storage, number)
         if number % TIDY_EVERY == 0:
             _remove_leftovers(storage, written.content)
@@ -334,11 +335,6 @@ def _listed(storage: Storage, table: _Table) -> ForeignList:
         files,
         table,
     )
-
-
-def _remember(storage: Storage, listed: ForeignList) -> ForeignList:
-    _NEWEST.put(storage.url(FOLDER), CacheEntry(listed, _BYTES_A_FILE * (len(listed.files) + 1)))
-    return listed
 
 
 def _write_hint(storage: Storage, number: int) -> None:
