@@ -8,6 +8,8 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 CHECKS := $(VENV)/.checks
 LAYERS := tools/test-layers $(PY)
+# Where it is set, each process of the tests compiles all sources anew: two seconds of CPU.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo demo-streaming test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel oracle clean
 .DEFAULT_GOAL := help
