@@ -51,6 +51,7 @@ _READS = (
     ("lakebed.read.scan", "Scan", ("files", "available")),
     ("lakebed.read.incremental", "Changes", ("end",)),
     ("lakebed.read.cdc", "ChangeLog", ("end",)),
+    ("lakebed.table_consumers", "ConsumedBatch", None),
     ("lakebed.statements.duckdb_query", "QueryResult", None),
     ("lakebed.read.dataset", "TableDataset", ("schema", "scan", "scanner", "to_table", "to_batches", "count_rows")),
 )

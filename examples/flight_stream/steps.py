@@ -148,15 +148,15 @@ def to_silver(lake: Lake) -> lakebed.WriteResult | None:
 
 
 def to_gold(lake: Lake, committed: Callable[[], None] = lambda: None) -> list[Added]:
-    """Add what each commit of silver changed to the sums; `committed` is called before a batch counts as read.
+    """Add what the commits of silver changed to the sums; `committed` is called before a batch counts as read.
 
-    Sums must not be added twice, so the batch has a number. A batch of one commit is the same one when it is read
-    again, whatever was committed since then.
+    Sums must not be added twice. `batch.once()` names the batch, and records where it ends: it is the same one when it
+    is read again, whatever was committed since then.
     """
     silver, gold = lakebed.open(lake.silver), lakebed.open(lake.gold)
     results: list[Added] = []
     while True:
-        with silver.consume("gold", cdc=True, max_commits=1) as batch:
+        with silver.consume("gold", cdc=True) as batch:
             if batch.end == batch.start:
                 return results
             changes = batch.to_arrow()
@@ -167,7 +167,7 @@ def to_gold(lake: Lake, committed: Callable[[], None] = lambda: None) -> list[Ad
                 .when_matched_update({name: f"t.{name} + s.{name}" for name in ("flights", "arrived", "delay")})
                 .when_not_matched_insert()
             )
-            result = merge.execute(once=lakebed.Once("silver", batch=int(batch.end)))
+            result = merge.execute(once=batch.once())
             results.append(Added(Counter(changes["op"].to_pylist()), result.skipped))
             committed()
 

@@ -16,9 +16,10 @@ import pyarrow as pa
 from lakebed.config.arguments import public_methods_check_arguments, whole_number
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption
+from lakebed.operations.once import Once
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.commit_feed import BEGINNING, BatchLimits, BatchOfChanges, CommitFeed, resolve_start
-from lakebed.read.incremental import Changes, When
+from lakebed.read.incremental import When
 from lakebed.services.consumers import note_consumers, start_consumer
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import View
@@ -142,7 +143,7 @@ class ConsumersView(View):
         snapshot = table._snapshot()
         note_consumers(table._storage, resolve_options(None).write)
         position = resolve_start(snapshot, table._moment(to))
-        return _state(self._files.move(consumer, position, batches=0), snapshot)
+        return _state(self._files.put_at(consumer, position), snapshot)
 
     def delete(self, name: str) -> bool:
         """Delete a consumer, so that nothing is retained for it; False where there was none.
@@ -195,6 +196,36 @@ class BatchRequest:
             whole_number("consume", "max_commits", self.limits.commits, least=1)
 
 
+class ConsumedBatch:
+    """What a batch of a consumer has beside its rows or changes."""
+
+    _consumption: Consumption
+
+    def once(self) -> Once:
+        """Names this batch for `once=` of a write: what is written from it is in the other table once, also when the
+        process dies before the consumer's position is recorded.
+
+        The first call records where the batch ends, so that it is read again to the same end, whatever was committed
+        meanwhile. Batches after `t.consumers.move` are those of another stream: they are written again. Raises
+        `CommitConflict` where another process has moved the consumer since the batch began, and `InvalidOption` after
+        the block's end.
+
+        >>> sums = lakebed.create("memory://docs/sums", {"batch": [0], "trips": [0]}, key="batch", index="simple")
+        >>> with t.consume("daily") as batch:
+        ...     sums.insert({"batch": [1], "trips": [batch.to_arrow().num_rows]}, once=batch.once()).skipped
+        False
+        """
+        return self._consumption.fixed()
+
+
+class ConsumedRows(ConsumedBatch, BatchOfChanges):
+    """The rows of a consumer's batch."""
+
+
+class ConsumedChanges(ConsumedBatch, ChangeLog):
+    """The changes of a consumer's batch."""
+
+
 class Consumption:
     """One batch of a consumer, as a context manager: the block gets the batch, and the consumer moves on to its end
     when the block ends without an error."""
@@ -208,14 +239,16 @@ class Consumption:
         self._consumer: Consumer | None = None
         self._end = ""
 
-    def __enter__(self) -> Changes | ChangeLog:
+    def __enter__(self) -> ConsumedRows | ConsumedChanges:
         table = self._table
         snapshot = table._snapshot()
         self._consumer = self._recorded(snapshot)
         start = self._consumer.position
         feed = CommitFeed(snapshot, start, cdc=self._request.cdc)
-        self._end = feed.end(self._request.limits)
-        return self._batch(snapshot, start)
+        self._end = self._consumer.pending or feed.end(self._request.limits)
+        batch = self._batch(snapshot, start)
+        batch._consumption = self
+        return batch
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -224,6 +257,19 @@ class Consumption:
         assert consumer is not None
         if kind is None and self._end != consumer.position:
             self._files.move(consumer, self._end)
+
+    def fixed(self) -> Once:
+        """The batch's name; its end is recorded first, so that it is read again as it is."""
+        consumer = self._consumer
+        if consumer is None:
+            raise InvalidOption(
+                f"the batch of consumer {self._name!r} has ended",
+                hint="Call batch.once() in the block of t.consume.",
+                context={"consumer": self._name},
+            )
+        if self._end not in (consumer.pending, consumer.position):
+            self._consumer = consumer = self._files.read_to(consumer, self._end)
+        return Once(f"{self._name}/{consumer.stream}", int(self._end or 0))
 
     def _recorded(self, snapshot: Snapshot) -> Consumer:
         found = self._files.find(self._name)
@@ -234,10 +280,10 @@ class Consumption:
         position = resolve_start(snapshot, self._table._moment(self._request.start))
         return start_consumer(self._table._storage, self._name, position, resolve_options(None).write)
 
-    def _batch(self, snapshot: Snapshot, start: str) -> Changes | ChangeLog:
+    def _batch(self, snapshot: Snapshot, start: str) -> ConsumedRows | ConsumedChanges:
         table, request = self._table, self._request
         if request.cdc:
-            return ChangeLog(
+            return ConsumedChanges(
                 snapshot,
                 start,
                 self._end,
@@ -246,7 +292,7 @@ class Consumption:
                 table._spark,
                 worker_tuning=table._worker_tuning,
             )
-        rows = BatchOfChanges(
+        rows = ConsumedRows(
             snapshot,
             start,
             self._end,

@@ -17,7 +17,7 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.testing import Killed, Mode, Mutation, crash_at
 from lakebed.timeline.consumers import FOLDER
-from support.sampling import some
+from support.sampling import CRASH, is_todays, some
 from support.write_tables import SCHEMA, content, rows
 
 
@@ -65,6 +65,41 @@ def test_a_consumer_that_dies_while_it_is_made_is_made_by_the_next_process(table
             consume(other.uri)
         assert consume(other.uri) == [1], at
         assert other.properties["lakebed.consumers"] == "true"
+
+
+@pytest.mark.parametrize("mode", ["kill", "unacknowledged"])
+def test_a_batch_that_is_written_once_is_in_one_commit_wherever_the_process_died(mode: Mode) -> None:
+    name = f"consumer-once-{uuid.uuid4().hex}"
+
+    def made(at: int) -> tuple[Table, Table]:
+        words: dict[str, Any] = {"key": "id", "index": "simple", "properties": {"hoodie.table.cdc.enabled": True}}
+        source = lakebed.create(f"memory://{name}-{at}/source", SCHEMA, **words)
+        source.upsert(rows((1, "a", "1", 1), (2, "a", "2", 1)))
+        return source, lakebed.create(f"memory://{name}-{at}/target", SCHEMA, key="id", index="simple")
+
+    def copy(uri: str, target: str) -> None:
+        with lakebed.open(uri).consume("daily", cdc=True) as batch:
+            changes = batch.to_arrow()
+            lakebed.open(target).insert(
+                pa.Table.from_pylist([change["after"] for change in changes.to_pylist()], SCHEMA), once=batch.once()
+            )
+
+    source, target = made(0)
+    with crash_at(0) as counted:
+        copy(source.uri, target.uri)
+    points = [at for at in range(1, len(counted.mutations) + 1) if is_todays(at, 12, CRASH, mode)]
+    for at in points:
+        source, target = made(at)
+        with crash_at(at, mode) as crash, suppress(Killed):
+            copy(source.uri, target.uri)
+        assert crash.dead, at
+        source.upsert(rows((2, "a", "22", 2), (3, "a", "3", 2)))  # what is committed meanwhile is in the next batch
+        copy(source.uri, target.uri)
+        copy(source.uri, target.uri)
+        values = sorted(target.to_arrow()["v"].to_pylist())
+        assert values == ["1", "2", "22", "3"], (at, crash)
+        MemoryStorage.drop(f"{name}-{at}")
+    MemoryStorage.drop(f"{name}-0")
 
 
 WRITES: tuple[Callable[[Table], object], ...] = (

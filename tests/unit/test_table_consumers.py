@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,79 @@ def test_the_position_stays_where_the_block_raises(make: Callable[..., Table]) -
         _ = batch.to_arrow().num_rows / 0
     assert table.consumers.get("daily").position == ""
     assert consumed(table) == [(1, "a", "1", 1)]
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("kind", "version"), SHAPES)
+@pytest.mark.parametrize("cdc", [False, True])
+def test_a_batch_that_is_written_once_is_read_again_to_the_same_end(
+    make: Callable[..., Table], kind: str, version: int, cdc: bool
+) -> None:
+    table, read = make(kind, version), changed if cdc else consumed
+    request: dict[str, Any] = {"cdc": cdc}
+    seen: list[tuple[str, lakebed.Once]] = []
+    write_history(table)
+    with suppress(Stopped), table.consume("daily", max_commits=2, **request) as batch:
+        seen.append((batch.end, batch.once()))
+        raise Stopped
+    table.upsert(rows((7, "a", "7", 7)))
+    with suppress(Stopped), table.consume("daily", **request) as batch:
+        seen.append((batch.end, batch.once()))
+        raise Stopped
+    assert seen[1] == seen[0]
+    expected = [("i", None, "1"), ("i", None, "2"), ("i", None, "3"), ("u", "2", "22")]
+    assert read(table) == (expected if cdc else [(1, "a", "1", 1), (2, "a", "22", 2), (3, "b", "3", 2)])
+    with table.consume("daily", **request) as batch:
+        first, following = seen[0][1], batch.once()
+        assert (following.stream, following.batch > first.batch) == (first.stream, True)
+    assert read(table) == []
+
+
+def test_a_batch_without_once_has_what_was_committed_since_when_it_is_read_again(make: Callable[..., Table]) -> None:
+    table = make()
+    table.upsert(rows((1, "a", "1", 1)))
+    with suppress(Stopped), table.consume("daily"):
+        raise Stopped
+    table.upsert(rows((2, "a", "2", 1)))
+    assert consumed(table) == [(1, "a", "1", 1), (2, "a", "2", 1)]
+
+
+def test_a_consumer_that_is_moved_by_hand_writes_its_batches_again(make: Callable[..., Table]) -> None:
+    table = make()
+    table.upsert(rows((1, "a", "1", 1)))
+    target = lakebed.create(f"{table.uri}-target", SCHEMA, key="id", index="simple")
+
+    def copy() -> bool:
+        with table.consume("daily") as batch:
+            return target.insert(batch.to_arrow(), once=batch.once()).skipped
+
+    assert copy() is False
+    table.consumers.move("daily", "earliest")
+    assert copy() is False
+    table.consumers.delete("daily")
+    assert copy() is False
+    assert target.to_arrow()["id"].to_pylist() == [1, 1, 1]
+
+
+def test_an_empty_batch_records_no_end(make: Callable[..., Table]) -> None:
+    table = make()
+    with suppress(Stopped), table.consume("daily") as batch:
+        assert batch.once().batch == 0
+        raise Stopped
+    table.upsert(rows((1, "a", "1", 1)))
+    assert consumed(table) == [(1, "a", "1", 1)]
+
+
+def test_a_batch_that_has_ended_has_no_name(make: Callable[..., Table]) -> None:
+    table = make()
+    table.upsert(rows((1, "a", "1", 1)))
+    with table.consume("daily") as batch:
+        pass
+    with pytest.raises(InvalidOption, match=r"batch of consumer 'daily' has ended.*in the block of t\.consume"):
+        batch.once()
 
 
 def test_a_new_consumer_begins_where_it_is_to(make: Callable[..., Table]) -> None:

@@ -64,4 +64,4 @@ def move_to_requested_times(timeline: Timeline) -> None:
         unread = min((i.time for i in timeline.commits_completed_after(consumer.position)), default="")
         if unread and unread <= consumer.position:
             before = max((i.time for i in timeline.commits if i.time < unread), default="")
-            files.move(consumer, before, batches=0)
+            files.put_at(consumer, before)

@@ -41,6 +41,10 @@ class Consumer:
     moved: datetime
     batches: int = 0
     every_commit: bool = False
+    pending: str = ""
+    """Where the batch ends that is written under `once` and not recorded as read: it is read again to the same end."""
+    stream: str = ""
+    """Names the consumer's reading since it was made or moved by hand, for `once` of what is written from it."""
     version: str | None = None
     """The version of the file that was read; None for a consumer without one."""
 
@@ -81,7 +85,8 @@ class ConsumerFiles:
     def create(self, name: str, position: str, *, every_commit: bool = False) -> Consumer:
         """A new consumer. Raises `InvalidOption` where there is one of this name."""
         now = datetime.now(UTC)
-        if not self._put(Consumer(name, position, now, now, every_commit=every_commit)):
+        stream = uuid.uuid4().hex
+        if not self._put(Consumer(name, position, now, now, every_commit=every_commit, stream=stream)):
             raise InvalidOption(
                 f"{self._storage.url()} has a consumer {name!r} already",
                 hint="Move it with t.consumers.move(name, to), or choose another name.",
@@ -89,11 +94,28 @@ class ConsumerFiles:
             )
         return self.get(name)
 
-    def move(self, consumer: Consumer, to: str, *, batches: int = 1) -> Consumer:
-        """Record another position. Raises `CommitConflict` where another process has moved the consumer since it was
-        read, or deleted it; nothing is changed then."""
-        moved = replace(consumer, position=to, moved=datetime.now(UTC), batches=consumer.batches + batches)
-        if self._put(moved):
+    def read_to(self, consumer: Consumer, end: str) -> Consumer:
+        """Record where the batch after the position ends. Raises `CommitConflict` as `move` does."""
+        return self._replace(consumer, replace(consumer, pending=end), end)
+
+    def move(self, consumer: Consumer, to: str) -> Consumer:
+        """Record that a batch up to a position is read. Raises `CommitConflict` where another process has moved the
+        consumer since it was read, or deleted it; nothing is changed then."""
+        batches = consumer.batches + 1
+        return self._replace(
+            consumer, replace(consumer, position=to, moved=datetime.now(UTC), batches=batches, pending=""), to
+        )
+
+    def put_at(self, consumer: Consumer, position: str) -> Consumer:
+        """Record a position from which the consumer reads anew: what it reads is another stream. Raises
+        `CommitConflict` as `move` does."""
+        stream = uuid.uuid4().hex
+        return self._replace(
+            consumer, replace(consumer, position=position, moved=datetime.now(UTC), pending="", stream=stream), position
+        )
+
+    def _replace(self, consumer: Consumer, by: Consumer, to: str) -> Consumer:
+        if self._put(by):
             return self.get(consumer.name)
         now = self.find(consumer.name)
         where = "deleted it" if now is None else f"moved it to {now.position or 'the beginning'}"
@@ -194,6 +216,8 @@ def _encode(consumer: Consumer, mark: str) -> bytes:
         "moved": consumer.moved.isoformat(timespec="milliseconds"),
         "batches": consumer.batches,
         **({"every_commit": True} if consumer.every_commit else {}),
+        **({"pending": consumer.pending} if consumer.pending else {}),
+        "stream": consumer.stream,
         "mark": mark,
     }
     return json.dumps(record, indent=1).encode()
@@ -204,7 +228,10 @@ def _decode(body: bytes, version: str, url: str) -> Consumer:
         record: dict[str, Any] = json.loads(body)
         created, moved = (datetime.fromisoformat(record[field]) for field in ("created", "moved"))
         batches, every_commit = int(record["batches"]), bool(record.get("every_commit"))
-        return Consumer(record["name"], record["position"], created, moved, batches, every_commit, version)
+        pending, stream = str(record.get("pending", "")), str(record.get("stream") or record["created"])
+        return Consumer(
+            record["name"], record["position"], created, moved, batches, every_commit, pending, stream, version
+        )
     except (ValueError, KeyError, TypeError) as cause:
         raise CorruptFile(
             f"{url} is no record of a consumer: {cause}",
