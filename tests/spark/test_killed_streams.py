@@ -58,14 +58,27 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-@pytest.mark.parametrize("face", ["stream_into", "format"])
-def test_a_driver_that_is_killed_writes_each_batch_once(face: str, tmp_path: Path) -> None:
-    lakebed.create(str(tmp_path / "t"), {"id": [1], "n": [1]}, key="id", index="simple")
-    (tmp_path / "in").mkdir()
+def make_table(folder: Path) -> None:
+    """A source whose commits are the batches."""
+    properties = {"hoodie.table.cdc.enabled": True, "hoodie.clean.automatic": False}
+    source = lakebed.create(str(folder), {"id": [1], "n": [1]}, key="id", index="simple", properties=properties)
+    for n in range(BATCHES):
+        source.insert({"id": [10 * n, 10 * n + 1], "n": [n, n]})
+
+
+def make_files(folder: Path) -> None:
+    """A source whose files are the batches."""
+    folder.mkdir()
     for n in range(BATCHES):
         rows = pa.table({"id": [10 * n, 10 * n + 1], "n": [n, n]})
-        pq.write_table(rows, tmp_path / "in" / f"{n:03}.parquet")
-        os.utime(tmp_path / "in" / f"{n:03}.parquet", (n, n))
+        pq.write_table(rows, folder / f"{n:03}.parquet")
+        os.utime(folder / f"{n:03}.parquet", (n, n))
+
+
+@pytest.mark.parametrize("face", ["stream_into", "format", "source"])
+def test_a_driver_that_is_killed_writes_each_batch_once(face: str, tmp_path: Path) -> None:
+    lakebed.create(str(tmp_path / "t"), {"id": [1], "n": [1]}, key="id", index="simple")
+    make_table(tmp_path / "in") if face == "source" else make_files(tmp_path / "in")
     chance = random.Random(today())
     points = [name for name in POINTS if face == "format" or name != "staged"]
     for number in range(KILLS):
@@ -80,6 +93,8 @@ def test_a_driver_that_is_killed_writes_each_batch_once(face: str, tmp_path: Pat
             time.sleep(0.001)
         if process.poll() is None:
             kill(process)
+        else:
+            assert process.returncode == 0, (tmp_path / "log").read_text()
         if completed(tmp_path) == BATCHES and recorded(tmp_path) == BATCHES:
             break
     last = driver(face, tmp_path)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def main(face: str, folder: Path) -> None:
-    """Write what is in the folder's `in` to its table until the source is at its end."""
+    """Write what is in the folder's `in`, files or for the face `source` a table, to the folder's table until
+    the source is at its end."""
     from pyspark.sql import SparkSession
 
     import lakebed
@@ -21,10 +23,19 @@ def main(face: str, folder: Path) -> None:
     )
     spark.sparkContext.setLogLevel("OFF")
     t = lakebed.open(str(folder / "t"))
-    stream = spark.readStream.schema("id long, n long").option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
+    source = str(folder / "in")
+    if face == "source":
+        reader = spark.readStream.format("lakebed").option("consumer", "copy").option("query", "cdc")
+        stream = reader.option("maxCommitsPerTrigger", 1).load(source).select("after.*")
+    else:
+        stream = spark.readStream.schema("id long, n long").option("maxFilesPerTrigger", 1).parquet(source)
     checkpoint = str(folder / "checkpoint")
-    if face == "stream_into":
-        now = {"availableNow": True}
+    now: dict[str, Any] = {"availableNow": True}
+    if face == "source":  # Spark 4.1 ends such a query of a table after one batch: this one is ended below
+        query = lakebed.stream_into(stream, t, checkpoint=checkpoint, operation="insert")
+        query.processAllAvailable()
+        query.stop()
+    elif face == "stream_into":
         query = lakebed.stream_into(stream, t, checkpoint=checkpoint, operation="insert", trigger=now)
     else:
         writer = stream.writeStream.format("lakebed").option("path", t.uri).option("operation", "insert")
