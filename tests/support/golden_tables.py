@@ -27,7 +27,10 @@ import pyarrow.parquet as pq
 import pytest
 from _pytest.mark import ParameterSet
 
+from support.sampling import covering
+
 _TESTS = Path(__file__).resolve().parents[1]
+_SPREAD = 24
 SUBSET = _TESTS / "golden"
 
 # The members of a packed table: its files, and what real Hudi read back with all else that is known of it.
@@ -246,6 +249,14 @@ def some_tables(tables: Sequence[GoldenTable], names: Collection[str]) -> list[P
         for table in tables
         if whole or table.name in names
     ]
+
+
+def spread(tables: Sequence[GoldenTable]) -> list[ParameterSet]:
+    """All of them, for `pytest.mark.parametrize`: `make test` takes those with the most versions, types and features
+    among them, and the others are in its rest."""
+    features = {(table.version, table.type, *table.name.split("_")[2:4]): table.name for table in tables}
+    chosen = {features[one] for one in covering(list(features), _SPREAD)}
+    return [pytest.param(table, marks=() if table.name in chosen else pytest.mark.rest) for table in tables]
 
 
 def beyond_subset() -> frozenset[str]:

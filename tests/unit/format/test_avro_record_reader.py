@@ -24,9 +24,9 @@ from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, b
 from lakebed.format.sources import BytesSource
 from support.avro_oracle import read_records as read_slowly
 from support.avro_values import MAKERS, NULL, ORDERS, batch_of, by_fastavro, column, record
-from support.golden_tables import GoldenTable, golden_tables
+from support.golden_tables import GoldenTable, golden_tables, spread
 
-with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
+with_logs = pytest.mark.parametrize("table", spread(golden_tables(lambda t: t.type == "mor")), ids=str)
 
 
 def read(data: bytes, count: int, schema: str, columns: Sequence[str] | None = None) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ from lakebed.schema.avro import arrow_to_avro, avro_to_arrow
 from lakebed.schema.conversion import project
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
-from support.golden_tables import GoldenTable, golden_cow_tables
+from support.golden_tables import GoldenTable, golden_cow_tables, spread
 
 UTC = datetime.UTC
 EVERY_TYPE = pa.schema(
@@ -368,7 +368,7 @@ def test_a_large_row_group_is_read_in_little_memory(storage: Storage, monkeypatc
     assert peak < 6 << 20
 
 
-@pytest.mark.parametrize("table", golden_cow_tables(), ids=str)
+@pytest.mark.parametrize("table", spread(golden_cow_tables()), ids=str)
 def test_every_file_real_hudi_wrote_is_read(table: GoldenTable, tmp_path: Path):
     folder = table.unpack(tmp_path)
     storage = open_storage(str(folder))

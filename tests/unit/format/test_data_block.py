@@ -21,9 +21,9 @@ from lakebed.format.parquet_writer import ParquetSettings
 from lakebed.format.sources import BytesSource
 from lakebed.schema.conversion import cast_column
 from support.avro_values import MAKERS, NULL, batch_of, by_fastavro, record
-from support.golden_tables import GoldenTable, golden_tables
+from support.golden_tables import GoldenTable, golden_tables, spread
 
-with_parquet = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
+with_parquet = pytest.mark.parametrize("table", spread(golden_tables(lambda t: t.type == "mor")), ids=str)
 NOT_IN_PARQUET = {"wide"}
 RICH = record(*((name, [NULL, kind]) for name, (kind, _) in MAKERS.items() if name not in NOT_IN_PARQUET))
 

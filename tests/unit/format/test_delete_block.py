@@ -29,10 +29,10 @@ from lakebed.format.avro.wrappers import (
 )
 from lakebed.format.delete_block import ARRAY, decode_deletes, encode_deletes, encode_ordered_deletes, framed_deletes
 from lakebed.format.log_file import BlockType, block_bytes, delete_block, read_blocks
-from support.golden_tables import GoldenTable, golden_tables
+from support.golden_tables import GoldenTable, golden_tables, spread
 from support.outcomes import Outcomes
 
-with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
+with_logs = pytest.mark.parametrize("table", spread(golden_tables(lambda t: t.type == "mor")), ids=str)
 
 
 def delete_contents(table: GoldenTable) -> list[tuple[str, bytes]]:

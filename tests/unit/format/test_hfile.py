@@ -17,7 +17,7 @@ from lakebed.format.hfile.writer import write_hfile
 from lakebed.format.sources import BytesSource, FileSource, SliceSource
 from lakebed.storage.local import LocalStorage
 from lakebed.testing import CountingStorage
-from support.golden_tables import GoldenTable, golden_tables
+from support.golden_tables import GoldenTable, golden_tables, spread
 from support.hfile_model import Entry, build, golden_hfiles, parse
 from support.sampling import HISTORIES, todays_of
 
@@ -56,7 +56,7 @@ def assert_answers(file: HFileReader, entries: Sequence[Entry], asked: Sequence[
     assert answers(file.prefix(pa.array(asked, pa.binary()))) == expected(entries, asked, prefix=True)
 
 
-@pytest.mark.parametrize("table", golden_tables(), ids=str)
+@pytest.mark.parametrize("table", spread(golden_tables()), ids=str)
 def test_golden_hfiles_give_all_their_entries(table: GoldenTable) -> None:
     for name, data in golden_hfiles(table):
         model, file = parse(data), open_hfile(BytesSource(data, name))

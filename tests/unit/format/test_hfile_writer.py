@@ -13,7 +13,7 @@ from lakebed.errors import InvalidRecord
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.hfile.reader import open_hfile
 from lakebed.format.hfile.writer import HFileWriter, write_hfile
-from support.golden_tables import GoldenTable, golden_tables
+from support.golden_tables import GoldenTable, golden_tables, spread
 from support.hfile_model import TAIL, Entry, golden_hfiles, parse
 
 CREATED = b"hfile.CREATE_TIME_TS"
@@ -29,7 +29,7 @@ def some_entries(count: int, seed: int = 0) -> list[Entry]:
     return [(key, rng.randbytes(rng.randrange(50))) for key in keys]
 
 
-@pytest.mark.parametrize("table", golden_tables(), ids=str)
+@pytest.mark.parametrize("table", spread(golden_tables()), ids=str)
 def test_hudis_own_files_are_rebuilt(table: GoldenTable) -> None:
     """Payload by payload: deflate's choices and checksums aside."""
     for _, data in golden_hfiles(table):

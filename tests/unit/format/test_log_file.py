@@ -23,7 +23,7 @@ from lakebed.format.log_file import (
     read_blocks,
     rollback_block,
 )
-from support.golden_tables import GoldenTable, golden_tables
+from support.golden_tables import GoldenTable, golden_tables, spread
 
 ROLLBACK = rollback_block("20261121113548380", "20261121113550707")
 SCHEMA: Any = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}
@@ -94,7 +94,7 @@ def test_no_blocks_in_an_empty_file() -> None:
     assert read_blocks(b"") == []
 
 
-@pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
+@pytest.mark.parametrize("table", spread(golden_tables(lambda t: t.type == "mor")), ids=str)
 def test_golden_log_files_are_rebuilt_byte_for_byte(table: GoldenTable) -> None:
     for name, data in table.files().items():
         if name.startswith(".hoodie/") or not parse_log_file("", name.rpartition("/")[2], 0):

@@ -21,10 +21,10 @@ from lakebed.format.log_file import (
 from lakebed.format.sources import BytesSource, FileSource
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
-from support.golden_tables import GoldenTable, golden_tables
+from support.golden_tables import GoldenTable, golden_tables, spread
 from support.outcomes import Outcomes
 
-with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
+with_logs = pytest.mark.parametrize("table", spread(golden_tables(lambda t: t.type == "mor")), ids=str)
 
 
 def whole(head: BlockHead) -> LogBlock:

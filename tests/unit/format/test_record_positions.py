@@ -12,9 +12,9 @@ import pytest
 
 from lakebed.errors import CorruptFile
 from lakebed.format.log_file import HeaderKey, decode_positions, encode_positions, read_blocks
-from support.golden_tables import GoldenTable, golden_tables
+from support.golden_tables import GoldenTable, golden_tables, spread
 
-with_logs = pytest.mark.parametrize("table", golden_tables(lambda t: t.type == "mor"), ids=str)
+with_logs = pytest.mark.parametrize("table", spread(golden_tables(lambda t: t.type == "mor")), ids=str)
 
 
 @with_logs

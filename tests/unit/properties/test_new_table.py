@@ -10,7 +10,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.format.text import parse_properties
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import MODE_NAMES, TableConfig
-from support.golden_tables import GoldenTable, golden_tables
+from support.golden_tables import GoldenTable, golden_tables, spread
 
 METADATA_TABLE_KEYS = {
     "hoodie.table.metadata.partitions",
@@ -74,7 +74,7 @@ def test_new_tables_have_the_properties_hudi_writes(table: GoldenTable) -> None:
     assert new_table_properties(**arguments(table)) == theirs
 
 
-@pytest.mark.parametrize("table", golden_tables(), ids=str)
+@pytest.mark.parametrize("table", spread(golden_tables()), ids=str)
 def test_settings_are_read_as_the_writer_gave_them(table: GoldenTable) -> None:
     config = TableConfig(properties_of(table))
     entry = table.entry

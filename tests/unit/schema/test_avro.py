@@ -19,7 +19,7 @@ from lakebed.schema.avro import (
     decimal_bytes,
     sanitise_name,
 )
-from support.golden_tables import GoldenTable, golden_tables
+from support.golden_tables import GoldenTable, golden_tables, spread
 
 
 def record(*fields: tuple[str, Any]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def test_a_schema_that_makes_no_table_is_refused(avro: Any):
         avro_to_arrow(avro)
 
 
-@pytest.mark.parametrize("table", golden_tables(lambda t: not t.entry.get("without_dump")), ids=str)
+@pytest.mark.parametrize("table", spread(golden_tables(lambda t: not t.entry.get("without_dump"))), ids=str)
 def test_schemas_of_real_commits_come_back_letter_by_letter(table: GoldenTable):
     texts = schemas_in(table.more("timeline.json"))
     assert texts

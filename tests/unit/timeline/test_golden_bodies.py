@@ -23,10 +23,10 @@ from lakebed.timeline.bodies.rollback import (
     rollback_target,
 )
 from lakebed.timeline.instants import parse_instant_file
-from support.golden_tables import GoldenTable, golden_tables
+from support.golden_tables import GoldenTable, golden_tables, spread
 
 Open = Callable[[GoldenTable], Any]
-every_table = pytest.mark.parametrize("table", golden_tables(), ids=str)
+every_table = pytest.mark.parametrize("table", spread(golden_tables()), ids=str)
 # Written by 1.2.0, so our bodies can be compared field by field.
 by_current_hudi = pytest.mark.parametrize(
     "table", golden_tables(lambda t: t.name[:3] in ("v9_", "w8_", "w6_")), ids=str

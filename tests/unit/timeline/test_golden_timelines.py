@@ -12,10 +12,10 @@ from lakebed.model import Action, CommitMetadata
 from lakebed.timeline.bodies.rollback import clustering_groups, decode_action
 from lakebed.timeline.instants import parse_instant_file
 from lakebed.timeline.timeline import Timeline
-from support.golden_tables import GoldenTable, golden, golden_tables
+from support.golden_tables import GoldenTable, golden, golden_tables, spread
 
 Open = Callable[[GoldenTable], Any]
-every_table = pytest.mark.parametrize("table", golden_tables(), ids=str)
+every_table = pytest.mark.parametrize("table", spread(golden_tables()), ids=str)
 
 
 @cache
