@@ -36,7 +36,7 @@ def prepared(index: str, version: int) -> dict[str, bytes]:
     create(uri, index, version)
     table = lakebed.open(uri)
     first = table.insert(rows((1, "c0", "old", 1), (2, "c0", "x", 1), (3, "c1", "x", 1)), options=_APART)
-    table.insert(rows((1, "c0", "new", 1)), options=_APART)
+    table.insert(rows((1, "c0", "new", 1), (1, "c0", "new", 1)), options=_APART)
     storage = open_storage(uri)
     base = next(path for path in first.files if path.startswith("c0/"))
     storage.write(base.replace(first.instant, str(int(first.instant) + 1)), storage.read(base))
@@ -48,7 +48,8 @@ def prepared(index: str, version: int) -> dict[str, bytes]:
     return files
 
 
-OLD: Rows = [(1, "new"), (1, "old"), (2, "x"), (3, "x")]
+OLD: Rows = [(1, "new"), (1, "new"), (1, "old"), (2, "x"), (3, "x")]
+HALF: Rows = [(1, "new"), (1, "new"), (2, "x"), (3, "x")]  # copies in other files are deleted first
 NEW: Rows = [(1, "new"), (2, "x"), (3, "x")]
 
 
@@ -82,7 +83,7 @@ def _crash(kind: tuple[str, int, str], mode: Mode, at: int) -> int | None:
         if not crash.fired:
             return len(crash.mutations)
         try:
-            assert shown(uri) in (OLD, NEW)
+            assert shown(uri) in (OLD, HALF, NEW)
             lakebed.repair(uri, ["properties"])
             NEXT.run(lakebed.open(uri))  # a writer that died in it is taken back
             assert lakebed.repair(uri, PARTS, options=OPTIONS).ok

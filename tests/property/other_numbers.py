@@ -194,7 +194,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "timeline.timeline": "_BYTES_A_FILE _MEMORY_OF_A_BYTE",
     },
     "the size of a buffer": {
-        "inputs.csv_rows": "_BLOCK_BYTES",
+        "inputs.csv_rows": "_BLOCK_BYTES _HEADER_BYTES",
         "loading": "_COMPARED_ROWS",
         "format.parquet_writer": "_SINK_BYTES",
         "format.row_groups.assembled": "_STREAM_BYTES",

@@ -5,7 +5,7 @@ Arrow table, or to a source of rows that are too many for one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -23,20 +23,36 @@ from lakebed.schema.conversion import cast_column
 from lakebed.schema.layouts import plain_table
 
 _read_streams: weakref.WeakSet[Any] = weakref.WeakSet()
+# The streams of these make their rows again for each reader.
+_READ_AGAIN = ("lakebed", "pandas", "polars", "duckdb", "_duckdb", "ibis", "datafusion")
 
 
 def is_read_once(data: Any) -> bool:
-    """Whether the data is a stream whose rows can be read only once: a RecordBatchReader, an iterator of batches."""
+    """Whether the rows of the data can be read only once, or may be: a RecordBatchReader, an iterator of batches, a
+    stream of a class that nothing is known of."""
+    return _is_stream(data) or _is_foreign(data)
+
+
+def _is_stream(data: Any) -> bool:
     if session_of(data) is not None:
         return False
     is_iterator = hasattr(data, "__arrow_c_stream__") and hasattr(data, "__next__")
     return is_iterator or hasattr(data, "read_next_batch")
 
 
+def _is_foreign(data: Any) -> bool:
+    """Whether the data is of a class of others whose streams may be one stream, or a new one for each reader."""
+    module = type(data).__module__.partition(".")[0]
+    is_known = module in ("pyarrow", "pyspark", *_READ_AGAIN)
+    return not is_known and hasattr(data, "__arrow_c_stream__")
+
+
 def schema_of_stream(data: Any) -> pa.Schema | None:
     """The schema of a stream or Scanner, no row of which is read; None for data that can be read again."""
-    if is_read_once(data):
+    if _is_stream(data):
         return pa.schema(data.schema)
+    if _is_foreign(data):
+        return pa.RecordBatchReader.from_stream(data).schema
     if type(data).__module__.startswith("pyarrow") and hasattr(data, "projected_schema"):
         return data.projected_schema
     return None
@@ -44,15 +60,33 @@ def schema_of_stream(data: Any) -> pa.Schema | None:
 
 def _check_unread(data: Any) -> None:
     """Raise `InvalidOption` for a stream that an earlier call read: what is left looks like no rows."""
-    if is_read_once(data):
+    if _is_stream(data):
         with suppress(TypeError):  # a class of others that cannot be remembered raises by itself
             if data in _read_streams:
-                kind = type(data)
-                raise InvalidOption(
-                    f"the rows of this {kind.__module__}.{kind.__name__} are gone: an earlier call has read them",
-                    hint="make the stream again, or give its rows as a table: reader.read_all()",
-                )
+                raise _used_up(data)
             _read_streams.add(data)
+
+
+def _batches_of(data: Any, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream. Raises `InvalidOption` where another call had rows of it, and this one has none."""
+    rows = 0
+    for batch in stream:
+        rows += batch.num_rows
+        yield batch
+    if _is_foreign(data):
+        with suppress(TypeError):
+            if rows:
+                _read_streams.add(data)
+            elif data in _read_streams:
+                raise _used_up(data)
+
+
+def _used_up(data: Any) -> InvalidOption:
+    kind = type(data)
+    return InvalidOption(
+        f"the rows of this {kind.__module__}.{kind.__name__} are gone: an earlier call has read them",
+        hint="make the stream again, or give its rows as a table: reader.read_all()",
+    )
 
 
 def to_arrow_table(data: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
@@ -130,7 +164,7 @@ def _table_or_source(data: Any, types: Mapping[str, pa.DataType]) -> pa.Table | 
     if hasattr(data, "__arrow_c_stream__"):
         _check_unread(data)
         stream = pa.RecordBatchReader.from_stream(data)
-        return stream.read_all() if module == "polars" else rows_of_stream(stream.schema, stream)
+        return stream.read_all() if module == "polars" else rows_of_stream(stream.schema, _batches_of(data, stream))
     if module == "pyarrow" and hasattr(data, "get_fragments"):
         return DatasetSource(data)
     if module == "pyarrow" and hasattr(data, "to_table"):  # a Scanner

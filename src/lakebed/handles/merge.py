@@ -93,7 +93,7 @@ class GroupMerge:
         if not touch.matches and not touch.adds:
             rows.pass_by(following)
             self._copy(number)
-        elif rows.on_match != "keys" and not touch.adds:
+        elif rows.on_match not in ("keys", "one") and not touch.adds:
             rows.merge(keys, following, touch)
             rows.refuse_stored()
             self._copy(number)

@@ -5,30 +5,41 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 
 from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.inputs.python_rows import type_of
 from lakebed.wording import count_text
+
+Opened = Callable[[], AbstractContextManager[Any]]
 
 _NO_VALUE = re.compile(r"CSV column #(\d+): [^']*'(.*)'", re.DOTALL)
 _OTHER_LENGTH = re.compile(r"Expected \d+ columns, got \d+")
 _DELIMITERS = (";", "\t", "|", ",")
 _BLOCK_BYTES = 8 << 20
+# The header ends within so many bytes.
+_HEADER_BYTES = 1 << 20
 
 
 def read_csv_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], delimiter: str | None) -> pa.Table:
-    """All rows of the text. Columns of `types` have these types, others those that Arrow infers.
+    """All rows of the text. Columns of `types` (in any case) have these types, others those that Arrow infers.
 
     Raises `InvalidRecord` with the file (`name`), line and column of what does not fit.
     """
-    mark = delimiter or ("\t" if is_tab_separated(name) else ",")
-    plain, options = _options(types, mark)
+    mark = _mark(name, delimiter)
+    plain = _types_by_header(data[:_HEADER_BYTES], types, mark)
     try:
-        table = pyarrow.csv.read_csv(pa.BufferReader(data), **options)
+        table = pyarrow.csv.read_csv(pa.BufferReader(data), **_options(plain, mark))
+        texts = _texts_with_nulls(table)
+        if texts:
+            full = pyarrow.csv.read_csv(pa.BufferReader(data), **_options(plain, mark, texts))
+            table = _with_texts(table, full)
     except pa.ArrowInvalid as error:
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", errors="replace", newline="")
         raise _csv_error(text, name, mark, plain, str(error)) from error
@@ -37,29 +48,81 @@ def read_csv_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], deli
     return table
 
 
-def csv_batches(
-    stream: Any, name: str, types: Mapping[str, pa.DataType], delimiter: str | None
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The same of a text that is too long for memory, in batches. Types that are not in `types` are those of its first
-    8 MiB."""
-    mark = delimiter or ("\t" if is_tab_separated(name) else ",")
-    _, options = _options(types, mark)
-    try:
-        reader = pyarrow.csv.open_csv(stream, **options, read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES))
-    except pa.ArrowInvalid as error:
-        raise _unreadable(name, str(error)) from error
+def csv_schema(opened: Opened, name: str, types: Mapping[str, pa.DataType], delimiter: str | None) -> pa.Schema:
+    """The columns of a text that is too long for memory; types that are not in `types` are those of its first 8 MiB."""
+    mark = _mark(name, delimiter)
+    with ExitStack() as files:
+        schema = _open_csv(files, opened, name, _options(_types_by_header(_head(opened), types, mark), mark)).schema
     if delimiter is None:
-        _check_delimiter(name, reader.schema.names)
+        _check_delimiter(name, schema.names)
+    return schema
 
-    def batches() -> Iterator[pa.RecordBatch]:
+
+def csv_batches(
+    opened: Opened, name: str, types: Mapping[str, pa.DataType], delimiter: str | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of such a text, in batches; `opened` opens it."""
+    mark = _mark(name, delimiter)
+    plain = _types_by_header(_head(opened), types, mark)
+    with ExitStack() as files:
+        reader = _open_csv(files, opened, name, _options(plain, mark))
+        texts: Iterator[pa.RecordBatch] | None = None
         try:
-            yield from reader
+            for number, batch in enumerate(reader):
+                if texts is None and _texts_with_nulls(batch):
+                    names = [field.name for field in batch.schema if pa.types.is_string(field.type)]
+                    texts = islice(_open_csv(files, opened, name, _options(plain, mark, names)), number, None)
+                yield batch if texts is None else _with_texts(batch, next(texts))
         except pa.ArrowInvalid as error:
             # Arrow inferred the type of a column from the rows before
             more = "" if _NO_VALUE.search(str(error)) is None else ", or create the table with the column's type first"
             raise _unreadable(name, str(error), more) from error
 
-    return reader.schema, batches()
+
+def _mark(name: str, delimiter: str | None) -> str:
+    mark = delimiter or ("\t" if is_tab_separated(name) else ",")
+    if len(mark) != 1:
+        raise InvalidOption(f"the delimiter {mark!r} is not one character")
+    return mark
+
+
+def _head(opened: Opened) -> bytes:
+    with opened() as stream:
+        return stream.read(_HEADER_BYTES)
+
+
+def _open_csv(files: ExitStack, opened: Opened, name: str, options: Mapping[str, Any]) -> Any:
+    read = pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES)
+    try:
+        return pyarrow.csv.open_csv(files.enter_context(opened()), **options, read_options=read)
+    except pa.ArrowInvalid as error:
+        raise _unreadable(name, str(error)) from error
+
+
+def _types_by_header(head: bytes, types: Mapping[str, pa.DataType], mark: str) -> dict[str, pa.DataType]:
+    """The types of the columns as the header names them, which may be in another case than the table."""
+    text = io.TextIOWrapper(io.BytesIO(head), encoding="utf-8-sig", errors="replace", newline="")
+    kinds = {name: type_of(name, types) for name in next(csv.reader(text, delimiter=mark), [])}
+    return {name: kind for name, kind in kinds.items() if kind is not None and not pa.types.is_nested(kind)}
+
+
+def _texts_with_nulls(rows: pa.Table | pa.RecordBatch) -> list[str]:
+    """The columns of text that have nulls: some of these may be NA, null or nan in the file."""
+    if len(set(rows.schema.names)) < len(rows.schema):
+        return []  # such a file is refused
+    return [
+        field.name
+        for at, field in enumerate(rows.schema)
+        if pa.types.is_string(field.type) and rows.column(at).null_count
+    ]
+
+
+def _with_texts(rows: Any, texts: Any) -> Any:
+    """The rows with columns of text in which an empty field alone is null."""
+    for field in texts.schema:
+        if pa.types.is_string(rows.schema.field(field.name).type):
+            rows = rows.set_column(rows.schema.get_field_index(field.name), field, texts.column(field.name))
+    return rows
 
 
 def is_tab_separated(name: str) -> bool:
@@ -67,13 +130,16 @@ def is_tab_separated(name: str) -> bool:
     return ".tsv" in name.lower().rpartition("/")[2]
 
 
-def _options(types: Mapping[str, pa.DataType], mark: str) -> tuple[dict[str, pa.DataType], dict[str, Any]]:
-    if len(mark) != 1:
-        raise InvalidOption(f"the delimiter {mark!r} is not one character")
-    plain = {name: kind for name, kind in types.items() if not pa.types.is_nested(kind)}
-    return plain, {
+def _options(types: Mapping[str, pa.DataType], mark: str, texts: Sequence[str] | None = None) -> dict[str, Any]:
+    """How Arrow reads the text: all columns, where NA, null and the like are null; or `texts` alone, where they are
+    texts."""
+    if texts is None:
+        given: dict[str, Any] = {"column_types": types}
+    else:
+        given = {"column_types": dict.fromkeys(texts, pa.string()), "include_columns": texts, "null_values": [""]}
+    return {
         "convert_options": pyarrow.csv.ConvertOptions(
-            column_types=plain, strings_can_be_null=True, quoted_strings_can_be_null=False
+            **given, strings_can_be_null=True, quoted_strings_can_be_null=False
         ),
         "parse_options": pyarrow.csv.ParseOptions(delimiter=mark, newlines_in_values=True),
     }

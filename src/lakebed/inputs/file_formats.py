@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from lakebed.errors import CorruptFile, InvalidRecord
 from lakebed.inputs.base import BATCH_ROWS
-from lakebed.inputs.csv_rows import csv_batches, read_csv_rows
+from lakebed.inputs.csv_rows import csv_batches, csv_schema, read_csv_rows
 from lakebed.inputs.json_rows import read_json_rows
 from lakebed.inputs.python_rows import of_python
 from lakebed.storage.base import Storage
@@ -205,12 +205,10 @@ class CsvFormat(TextFormat):
         return read_csv_rows(data, label, types, self.delimiter)
 
     def long_schema(self, file: DataFile) -> pa.Schema:
-        with file.opened() as opened:
-            return csv_batches(opened, file.label, self.types, self.delimiter)[0]
+        return csv_schema(file.opened, file.label, self.types, self.delimiter)
 
     def long_batches(self, file: DataFile, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-        with file.opened() as opened:
-            yield from csv_batches(opened, file.label, types, self.delimiter)[1]
+        yield from csv_batches(file.opened, file.label, types, self.delimiter)
 
 
 class JsonFormat(TextFormat):

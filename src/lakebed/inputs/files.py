@@ -17,6 +17,7 @@ from lakebed.inputs.base import BATCH_ROWS, RowSource
 from lakebed.inputs.file_formats import ENDINGS_TEXT, DataFile, FileShape, Format, format_of, reader_of
 from lakebed.inputs.json_rows import Rows, read_json_rows
 from lakebed.inputs.partition_columns import Texts, check_same_names, inferred_type, texts_of, value_of
+from lakebed.schema.arrow import check_names
 from lakebed.schema.conversion import cast_column
 from lakebed.storage import FileInfo, Storage, open_storage
 from lakebed.storage.base import parse_uri
@@ -327,6 +328,12 @@ def _in_type(values: pa.Array, column: pa.Field, file: DataFile) -> pa.Array:
 def _common_schema(files: Sequence[DataFile], shapes: Sequence[FileShape], *, infers: bool) -> pa.Schema:
     """The columns of all files, in the order of the first. Types may differ in width."""
     first = shapes[0].schema
+    for file, shape in zip(files, shapes, strict=True):
+        try:
+            check_names(shape.schema.names)
+        except SchemaConflict as error:
+            context = {**error.context, "path": file.label}
+            raise SchemaConflict(f"{file.label}: {error.message}", hint=error.hint, context=context) from None
     fields = {column.name: column for column in first}
     is_json = infers and format_of(files[0].path) == "json"
     for file, shape in zip(files[1:], shapes[1:], strict=True):

@@ -27,9 +27,9 @@ from lakebed.merge.pairs import Flags, Positions, Side, merge_into, put, stacked
 from lakebed.merge.rules import MergeRules
 from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
 
-OnMatch = Literal["keys", "none", "skip", "fail"]
-"""A stored row of the same key is: replaced by the merge rules; not looked for (duplicates stay); kept while the
-incoming row is dropped; an error."""
+OnMatch = Literal["keys", "one", "none", "skip", "fail"]
+"""A stored row of the same key is: replaced by the merge rules; replaced, and all others of the key in the file group
+deleted; not looked for (duplicates stay); kept while the incoming row is dropped; an error."""
 
 
 # Incoming keys that are looked at first to see whether any falls among stored ones.
@@ -119,10 +119,12 @@ class RowMerge:
     tracked: tuple[str, ...] | None = None
     counts: Counts = field(default_factory=Counts)
     _seen: npt.NDArray[np.bool_] = field(init=False)
+    _placed: npt.NDArray[np.bool_] = field(init=False)
     _table: KeyTable | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._seen = np.zeros(self.incoming.rows, dtype=bool)
+        self._placed = np.zeros(self.incoming.rows if self.on_match == "one" else 0, dtype=bool)
 
     def changes_anything(self, stored: Iterable[pa.RecordBatch]) -> bool:
         """Whether any incoming row may change the stored ones, by their keys and ordering columns.
@@ -144,7 +146,7 @@ class RowMerge:
     def changes_for_sure(self) -> bool:
         """Whether the stored rows will change, whatever they are."""
         certain = self.on_match == "keys" and not self._in_pairs and not self.rules.ordering
-        return bool(self.incoming.alive) and (self.on_match == "none" or certain)
+        return bool(self.incoming.alive) and (self.on_match in ("none", "one") or certain)
 
     def may_touch(self, low: str, high: str, following: str | None = None) -> bool:
         """Whether incoming rows may do anything to stored ones with keys between these."""
@@ -244,7 +246,8 @@ class RowMerge:
 
     def _touch(self, positions: Positions) -> Touch:
         known = positions[positions >= 0]
-        return Touch(positions, bool(len(known)), self.on_match == "keys" and bool(self.incoming.deletes[known].any()))
+        removes = self.on_match == "one" or (self.on_match == "keys" and bool(self.incoming.deletes[known].any()))
+        return Touch(positions, bool(len(known)), bool(len(known)) and removes)
 
     def _match(self, batch: pa.RecordBatch, touch: Touch | None, start: int = 0, end: int | None = None) -> Match:
         if self.on_match == "none":
@@ -252,9 +255,21 @@ class RowMerge:
         positions = self._positions(batch, start, end) if touch is None else touch.positions
         if self.on_match == "keys":
             return self._winners(batch, positions)
+        if self.on_match == "one":
+            return self._only_one(positions)
         known = positions[positions >= 0]
         self._seen[known] = True
         return replace(_NO_MATCH, lost=len(known))
+
+    def _only_one(self, positions: Positions) -> Match:
+        """Of all stored rows of a key the first is replaced, and the others are deleted."""
+        stored = np.flatnonzero(positions >= 0)
+        incoming = positions[stored]
+        others = self._placed[incoming]
+        first = np.zeros(len(stored), dtype=bool)
+        first[np.unique(incoming, return_index=True)[1]] = True
+        self._seen[incoming] = self._placed[incoming] = True
+        return Match(stored, incoming, others | ~first, 0)
 
     def _winners(self, batch: pa.RecordBatch, positions: Positions) -> Match:
         stored = np.flatnonzero(positions >= 0)

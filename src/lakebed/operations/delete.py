@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import GROUP, Rows, persisted
+from lakebed.engine.base import GROUP, Engine, Rows, persisted
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import Column
 from lakebed.index.base import key_hash_of
@@ -82,7 +82,8 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
     Keys without their partition columns are looked for in every partition, and every hit goes.
     """
     admit(context, "delete")
-    return run(context, _verb(context, what))
+    verb = _verb(context, what)
+    return verb.counted(run(context, verb))
 
 
 def count_deletes(context: WriteContext, what: Any) -> WriteResult:
@@ -105,7 +106,7 @@ def count_deletes(context: WriteContext, what: Any) -> WriteResult:
     stored = engine.derive(stored, {}, keep=[RECORD_KEY, PARTITION_PATH])
     counted = [engine.aggregate(engine.join(stored, keys, names, "inner"), []), engine.aggregate(keys, [])]
     deleted, given = (sum(table.column("rows").to_pylist()) for table in counted)
-    return WriteResult("", "", "delete", rows=given, deleted=deleted, dry_run=True)
+    return WriteResult("", "", "delete", rows=given, deleted=deleted, unchanged=max(0, given - deleted), dry_run=True)
 
 
 def selected_keys(context: WriteContext, what: Any) -> tuple[pa.Table, Scan | None]:
@@ -196,6 +197,13 @@ class _Delete(Verb):
     def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
         return table_schema(context, snapshot, snapshot.schema)
 
+    def counted(self, result: WriteResult) -> WriteResult:
+        """The result, in which keys that the table lacks are unchanged rows."""
+        if result.deleted is None:
+            return result
+        absent = max(0, result.rows - result.combined - result.deleted)
+        return replace(result, unchanged=absent)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteRows(_Delete):
@@ -241,10 +249,15 @@ class DeleteHashed(_Delete):
 class _DeleteLocated(_Delete):
     """Stored rows, with their place: nothing is asked of the index any more."""
 
+    def count_keys(self, rows: Rows, engine: Engine) -> None:
+        """Take down how many of the keys these rows have."""
+        return
+
     @contextmanager
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
         context = write.context
         with persisted(context.engine, prepared) as held:
+            self.count_keys(held, context.engine)
             resizing, engine = context.index.resizing, context.engine
             located = held if resizing is None else resizing.with_child_locations(held, write.snapshot, engine)
             yield TaggedRows(replace(write, stored=True), located)
@@ -256,6 +269,24 @@ class DeleteKeys(_DeleteLocated):
 
     keys: Rows
     texts: pa.Array | pa.ChunkedArray | None = None
+    # keys given, distinct ones, and those found; of keys in a DataFrame none is counted
+    _counts: list[int] = field(default_factory=list[int], init=False, compare=False)
+
+    def counted(self, result: WriteResult) -> WriteResult:
+        """The result, in which keys that the table lacks are unchanged rows."""
+        if not self._counts or result.deleted is None:
+            return result
+        given, distinct, found = self._counts
+        return replace(result, rows=given, combined=given - distinct, unchanged=distinct - found)
+
+    def count_keys(self, rows: Rows, engine: Engine) -> None:
+        """Count the keys, and those of them that stored rows have."""
+        texts = self.texts
+        if texts is None and not engine.is_distributed:
+            texts = engine.collect(self.keys).column(RECORD_KEY)
+        if texts is not None:
+            held = engine.collect(engine.distinct(engine.derive(rows, {}, keep=[RECORD_KEY])))
+            self._counts[:] = [len(texts), len(pc.unique(texts)), held.num_rows]
 
     def prepare(self, write: Write) -> Rows:
         """Every place of these keys over all partition paths: from the index, or from the key column of all base files

@@ -387,9 +387,13 @@ def _repeatable(engine: Engine, df: Any) -> Any:
 
 
 def _is_read_of(df: Any, uri: str) -> bool:
-    """Whether the data are rows of the table at `uri`: a DataFrame's plan, or the note in an Arrow schema has it."""
+    """Whether the data are rows of the table at `uri`: a DataFrame's plan, or the note in an Arrow schema or in pandas'
+    `attrs` has it."""
     if session_of(df) is not None:
         return reads_table(df, uri)
+    notes: Any = getattr(df, "attrs", None)
+    if isinstance(notes, dict) and notes.get(TABLE_OF_ROWS.decode()) == uri:
+        return True
     schema: Any = getattr(df, "schema", None)
     return isinstance(schema, pa.Schema) and (schema.metadata or {}).get(TABLE_OF_ROWS) == uri.encode()
 

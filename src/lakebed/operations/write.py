@@ -77,9 +77,9 @@ def derive_keys(context: WriteContext, rows: Rows, present: pa.Schema, keep: Seq
 class RowMatch:
     """What happens where an incoming row meets a stored one, or another incoming one, of the same key.
 
-    The stored row is replaced by the merge rules ("keys"), left ("skip"), an error ("fail"), or not looked up ("none",
-    a plain insert). `combine`: of several incoming rows one stays. `deletes`: the incoming rows hold keys alone, whose
-    stored rows go.
+    The stored row is replaced by the merge rules ("keys"), or by the incoming one, which is then the only one of its
+    key ("one"), left ("skip"), an error ("fail"), or not looked up ("none", a plain insert). `combine`: of several
+    incoming rows one stays. `deletes`: the incoming rows hold keys alone, whose stored rows go.
     """
 
     on_match: OnMatch

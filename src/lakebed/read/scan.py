@@ -146,7 +146,11 @@ class Results:
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
         require("pandas")
-        return self.to_arrow().to_pandas(**options)
+        rows = self.to_arrow()
+        frame = rows.to_pandas(**options)
+        # pandas takes the note along to frames that are made of this one
+        frame.attrs.update({key.decode(): uri.decode() for key, uri in (rows.schema.metadata or {}).items()})
+        return frame
 
     def to_polars(self) -> pl.DataFrame:
         """All rows as a polars DataFrame."""

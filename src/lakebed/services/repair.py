@@ -2,7 +2,7 @@
 files, repeated keys, the metadata table.
 
 A file is an orphan only where the timeline knows of its time and does not know its instant. Of a key that is stored
-in several file groups the copy that was written last stays. The result has each part with what was found, and
+several times the copy that was written last stays. The result has each part with what was found, and
 whether it is mended.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, Literal, get_args
 
@@ -38,9 +38,11 @@ from lakebed.model import (
     FILE_ID,
     FILE_NAME,
     HOODIE,
+    INSTANT,
     PARTITION_PATH,
     RECORD_KEY,
     BaseFile,
+    FileSlice,
     LogFile,
     WriteStat,
     has_completion_times,
@@ -54,9 +56,12 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write
 from lakebed.properties.file import load_table_config, mend_properties, update_table_config
 from lakebed.properties.table_config import INDEX_CHECKED, INDEX_REPEATED
+from lakebed.schema.evolution import project
 from lakebed.services.verify import repair as repair_metadata
 from lakebed.services.verify import verify
+from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.listing import PARTITION_METADATA, list_metadata
+from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_features
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.timeline.history import has_unchecked_inserts
@@ -64,12 +69,27 @@ from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
 from lakebed.wording import Printed, count_text
 
 _DELETES = RowMatch("keys", deletes=True)
+_REPLACES = RowMatch("one")
 _NEWEST = (COMMIT_TIME, COMMIT_SEQNO, FILE_ID)
 
 
-def find_copies(context: WriteContext, snapshot: Snapshot) -> pa.Table:
-    """The copies that are to go, with their places. Copies in the file group of the newest one stay: a key is deleted
-    from a whole file group."""
+@dataclass(frozen=True)
+class Copies:
+    """Rows of keys that are stored several times, all but the newest of each. `elsewhere` are in other file groups than
+    the newest: with their places. `nearby` are in its own: place of the newest, and how many more there are."""
+
+    elsewhere: pa.Table
+    nearby: pa.Table
+
+    def counts(self) -> pa.Table:
+        """How many rows of each key are to go (`count_sum`), in the order of the keys."""
+        ones = self.elsewhere.select([RECORD_KEY]).append_column("count", pa.repeat(1, len(self.elsewhere)))
+        counted = pa.concat_tables([ones, self.nearby.select([RECORD_KEY, "count"])])
+        return counted.group_by(RECORD_KEY).aggregate([("count", "sum")]).sort_by(RECORD_KEY)
+
+
+def find_copies(context: WriteContext, snapshot: Snapshot) -> Copies:
+    """The copies that are to go."""
     engine = context.engine
     names = [RECORD_KEY, PARTITION_PATH, COMMIT_TIME, COMMIT_SEQNO, *positions_of(snapshot)]
     stored = engine.read_columns(snapshot, snapshot.file_slices(), [*names, FILE_NAME])
@@ -78,12 +98,12 @@ def find_copies(context: WriteContext, snapshot: Snapshot) -> pa.Table:
     return _without_newest(placed, by)
 
 
-def _without_newest(rows: pa.Table, by: list[str]) -> pa.Table:
+def _without_newest(rows: pa.Table, by: list[str]) -> Copies:
     counts = rows.group_by(by).aggregate([([], "count_all")])
     twice = counts.filter(pc.greater(counts["count_all"], 1)).select(by)
     rows = rows.join(twice, keys=by, join_type="inner")
     if not rows.num_rows:
-        return rows
+        return Copies(rows, rows.append_column("count", pa.array([], pa.int64())))
     newest: list[tuple[str, str]] = [(name, "descending") for name in _NEWEST]
     rows = rows.sort_by([*((name, "ascending") for name in by), *newest]).combine_chunks()
     begins = np.zeros(len(rows), dtype=bool)
@@ -91,35 +111,100 @@ def _without_newest(rows: pa.Table, by: list[str]) -> pa.Table:
     for name in by:
         values = rows[name].combine_chunks()
         begins[1:] |= pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
-    keeper = pa.array(np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0)))
-    elsewhere = [pc.not_equal(rows[name], rows[name].take(keeper)) for name in (PARTITION_PATH, FILE_ID)]
-    return rows.filter(pc.or_(*elsewhere))
-
-
-def delete_copies(context: WriteContext) -> WriteResult:
-    """Delete all copies of a key but the newest one, in one commit."""
-    return run(context, DeleteCopies())
+    keeper = np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
+    same = [pc.equal(rows[name], rows[name].take(pa.array(keeper))) for name in (PARTITION_PATH, FILE_ID)]
+    in_same = pc.and_(*same).to_numpy()
+    more = np.bincount(keeper[in_same], minlength=len(rows)) - begins
+    nearby = rows.append_column("count", pa.array(more)).filter(pa.array(more > 0))
+    return Copies(rows.filter(pa.array(~in_same)), nearby)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteCopies(Verb):
+class _CopiesVerb(Verb):
     """Rows that are found by the write itself, with their places: no index is asked."""
 
-    operation: str = "DELETE"
-    match: RowMatch = _DELETES
     unique: bool = False
 
     def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
         return table_schema(context, snapshot, snapshot.schema)
 
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteCopies(_CopiesVerb):
+    """Deletes the keys of copies from the file groups that do not have the newest."""
+
+    operation: str = "DELETE"
+    match: RowMatch = _DELETES
+
     def prepare(self, write: Write) -> Rows:
-        copies = find_copies(write.context, write.snapshot)
+        copies = find_copies(write.context, write.snapshot).elsewhere
         return write.context.engine.from_arrow(copies.drop_columns([COMMIT_TIME, COMMIT_SEQNO]))
 
     @contextmanager
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
         with persisted(write.context.engine, prepared) as held:
             yield TaggedRows(write, held)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepNewest(_CopiesVerb):
+    """Writes the file groups again that have several rows of a key, with the newest alone."""
+
+    operation: str = "UPSERT"
+    match: RowMatch = _REPLACES
+
+    def prepare(self, write: Write) -> Rows:
+        near, schema = find_copies(write.context, write.snapshot).nearby, write.schema.data
+        rows: list[pa.Table] = []
+        for one in write.snapshot.file_slices():
+            here = pc.and_(pc.equal(near[PARTITION_PATH], one.partition), pc.equal(near[FILE_ID], one.file_id))
+            newest = near.filter(here).combine_chunks()
+            if newest.num_rows:
+                rows.append(_rows_of(write.snapshot.reader, one, newest, schema))
+        if not rows:
+            raise CommitConflict(
+                "the rows of repeated keys changed while they were repaired", hint="run the repair again"
+            )
+        return write.context.engine.from_arrow(pa.concat_tables(rows))
+
+    @contextmanager
+    def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
+        counted = write.context.engine.aggregate(prepared, [PARTITION_PATH, FILE_ID], [])
+        groups = set(zip(counted[PARTITION_PATH].to_pylist(), counted[FILE_ID].to_pylist(), strict=True))
+        busy = sorted(groups & write.snapshot.timeline.pending_compaction().keys())
+        if busy:
+            raise CommitConflict(
+                f"file group {busy[0][1]} in partition {busy[0][0]!r} is in a pending compaction",
+                hint="run t.compact() first",
+            )
+        with persisted(write.context.engine, prepared) as held:
+            yield TaggedRows(write, held, renewed=frozenset(groups))
+
+
+def _rows_of(reader: SliceReader, one: FileSlice, newest: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The newest row of each key in a slice, with its place, in the table's columns of today."""
+    keys = newest[RECORD_KEY].combine_chunks().cast(pa.string())
+    full = pa.schema([*((name, pa.string()) for name in (RECORD_KEY, COMMIT_SEQNO)), *schema])
+    batches = rows_of_keys(reader, one, keys.take(pc.sort_indices(keys)), full.names, schema=full)
+    stored = pa.Table.from_batches([project(batch, full) for batch in batches], full)
+    wins = pc.equal(stored[COMMIT_SEQNO], newest[COMMIT_SEQNO].take(pc.index_in(stored[RECORD_KEY], value_set=keys)))
+    stored = stored.filter(wins)
+    # two rows of one key and sequence number are equal
+    stored = stored.take(pc.index_in(keys, value_set=stored[RECORD_KEY].combine_chunks()))
+    places = newest.select([RECORD_KEY, PARTITION_PATH, FILE_ID, INSTANT])
+    for name in schema.names:
+        places = places.append_column(schema.field(name), stored[name])
+    return places
+
+
+def delete_copies(context: WriteContext, copies: Copies) -> list[WriteResult]:
+    """Delete all copies of a key but the newest one: a commit for those in other file groups, one for those near it."""
+    done = [run(context, DeleteCopies())] if copies.elsewhere.num_rows else []
+    if copies.nearby.num_rows:
+        if done:
+            context = replace(context, opened=open_snapshot(context.storage))
+        done.append(run(context, KeepNewest()))
+    return done
 
 
 _ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA, BlockType.DELETE)
@@ -411,10 +496,10 @@ def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
     admit(context, "delete")
     files = snapshot_of(context.storage, config, context.opened.timeline, use_metadata=False)
     copies = find_copies(context, files)
-    counts = copies.group_by(RECORD_KEY).aggregate([([], "count_all")]).sort_by(RECORD_KEY)
+    counts = copies.counts()
     found = tuple(
         f"{key}: {count + 1} copies"
-        for key, count in zip(counts[RECORD_KEY].to_pylist(), counts["count_all"].to_pylist(), strict=True)
+        for key, count in zip(counts[RECORD_KEY].to_pylist(), counts["count_sum"].to_pylist(), strict=True)
     )
     if not mends:
         by_name = "name the part to delete all but the newest copy of each" if found else ""
@@ -422,24 +507,25 @@ def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
     if not found:
         _note_unique(context, files.timeline)
         return RepairPart("duplicates")
-    done = delete_copies(context)
+    done = delete_copies(context, copies)
     # an index of keys took the deletes for the keys' ends
     _metadata(context.storage, mends=True)
-    _note_unique(context, files.timeline, done.instant)
-    return RepairPart(
-        "duplicates", found, mended=True, note=f"{count_text(done.deleted or 0, 'row')} deleted by {done.instant}"
-    )
+    instants = [one.instant for one in done]
+    _note_unique(context, files.timeline, instants)
+    deleted = count_text(sum(one.deleted or 0 for one in done), "row")
+    return RepairPart("duplicates", found, mended=True, note=f"{deleted} deleted by {', '.join(instants)}")
 
 
-def _note_unique(context: WriteContext, checked: Timeline, mended_by: str = "") -> None:
-    """Note that no key is in several file groups, as `checked` showed the table and one commit left it.
+def _note_unique(context: WriteContext, checked: Timeline, mended_by: Sequence[str] = ()) -> None:
+    """Note that no key is in several file groups, as `checked` showed the table and the commits
+    `mended_by` left it.
 
     Nothing is noted where others have committed since.
     """
     storage, settings = context.storage, context.settings
     with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=context.config.name):
         config, now = load_table_config(storage), load_timeline(storage, context.config)
-        seen = {mended_by, *(i.time for i in checked.commits)}
+        seen = {*mended_by, *(i.time for i in checked.commits)}
         if not now.commits or any(i.time not in seen for i in now.commits):
             return
         if config.repeats_keys or has_unchecked_inserts(now, config.keys_checked_until):

@@ -246,6 +246,60 @@ def test_long_texts_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.Monkey
         assert stored(made) == rows.to_pylist()
 
 
+@pytest.mark.parametrize("bytes_", [8, 1 << 20])
+def test_a_header_in_another_case_has_the_types_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_: int
+) -> None:
+    monkeypatch.setattr("lakebed.inputs.file_formats.TEXT_BYTES", bytes_)
+    path = tmp_path / "rows.csv"
+    path.write_text("\ufeffID,City,FARE\r\n1,007,1\r\n2,1e3,\r\n", encoding="utf-8")
+    target = table()
+    target.upsert(str(path))
+    assert stored(target) == [{"id": 1, "city": "007", "fare": 1.0}, {"id": 2, "city": "1e3", "fare": None}]
+
+
+@pytest.mark.parametrize("bytes_", [8, 1 << 20])
+@pytest.mark.parametrize("known", [True, False])
+def test_only_an_empty_field_of_text_is_null(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_: int, known: bool
+) -> None:
+    monkeypatch.setattr("lakebed.inputs.file_formats.TEXT_BYTES", bytes_)
+    monkeypatch.setattr("lakebed.inputs.csv_rows._BLOCK_BYTES", 64)
+    texts = [*["Oslo"] * 20, "NA", "null", "nan", "N/A", "", '""', '"NA"', "Rome"]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["id,city,fare", *(f"{n},{text},NA" for n, text in enumerate(texts))]))
+    target = table() if known else lakebed.create(f"memory://input-files/na{os.urandom(6).hex()}", ROWS, key="id")
+    target.bulk_insert(str(path))
+    expected = [{'""': "", '"NA"': "NA", "": None}.get(text, text) for text in texts]
+    rows = stored(target)
+    assert [row["city"] for row in rows] == expected
+    assert {row["fare"] for row in rows} == {None}
+
+
+@pytest.mark.parametrize("verb", ["upsert", "delete", "load", "create", "explain"])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
+def test_two_columns_of_one_name_in_a_file_are_named(tmp_path: Path, ending: str, verb: str) -> None:
+    path = str(tmp_path / f"twice.{ending}")
+    twice = pa.table([[1], ["a"], [1.0], [2.0]], names=["id", "city", "fare", "fare"])
+    if ending == "csv":
+        Path(path).write_text("id,city,fare,fare\n1,a,1,2\n")
+    elif ending == "parquet":
+        pq.write_table(twice, path)
+    else:
+        with pa.ipc.new_file(path, twice.schema) as file:
+            file.write_table(twice)
+    target, uri = table(), f"memory://input-files/twice{os.urandom(6).hex()}"
+    calls: dict[str, Any] = {
+        "load": lambda: lakebed.load(uri, path, key="id"),
+        "create": lambda: lakebed.create(uri, path, key="id"),
+        "explain": lambda: target.explain(upsert=path),
+    }
+    call = calls.get(verb) or (lambda: getattr(target, verb)(path))
+    with pytest.raises(SchemaConflict, match=rf"twice\.{ending}: the columns hold twice the name fare"):
+        call()
+    assert len(target.timeline) == 0
+
+
 def test_a_long_array_of_json_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakebed.inputs.file_formats.TEXT_BYTES", 8)
     with pytest.raises(InvalidRecord, match="has no object a line"):

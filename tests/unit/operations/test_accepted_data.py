@@ -327,3 +327,35 @@ def test_streams_without_rows_write_nothing() -> None:
     table = lakebed.create(fresh(), rows, key="id")
     assert table.upsert(rows.to_reader()).rows == 0
     assert table.upsert(pa.RecordBatchReader.from_batches(rows.schema, iter([]))).rows == 0
+
+
+class StreamOfOthers:
+    """A class that nothing is known of, with one stream, or a new one for each reader."""
+
+    def __init__(self, *, once: bool) -> None:
+        self._reader = TABLE.to_reader() if once else None
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        rows = self._reader or TABLE
+        return rows.__arrow_c_stream__(requested_schema)
+
+
+def test_a_stream_of_an_unknown_class_gives_its_rows_to_the_write_after_create() -> None:
+    for index in ("auto", "bucket"):
+        stream = StreamOfOthers(once=True)
+        more: dict[str, Any] = {"buckets": 1} if index == "bucket" else {}
+        table = lakebed.create(fresh(), stream, key="id", index=index, **more)
+        assert table.upsert(stream, retries=1).inserted == 2
+        for verb in (table.upsert, table.insert, table.bulk_insert, table.delete):
+            with pytest.raises(InvalidOption, match="an earlier call has read them"):
+                verb(stream)
+        assert rows_of(table) == ROWS
+    assert rows_of(lakebed.load(fresh(), StreamOfOthers(once=True), key="id")) == ROWS
+
+
+def test_a_stream_that_is_made_again_for_each_reader_is_taken_again() -> None:
+    rows = StreamOfOthers(once=False)
+    table = lakebed.create(fresh(), rows, key="id", index="bucket", buckets=1)
+    assert table.upsert(rows).inserted == 2
+    assert table.upsert(rows).updated == 2
+    assert table.delete(rows).deleted == 2

@@ -120,3 +120,25 @@ def test_a_dry_run_raises_what_the_delete_raises() -> None:
                 table.delete(where=where, dry_run=dry_run)
     with pytest.raises(InvalidOption, match="a key to delete is null"):
         table.delete([None], dry_run=True)
+
+
+@pytest.mark.parametrize(("kind", "index"), KINDS)
+def test_counts_of_deletes_mean_the_same_for_every_index(kind: Literal["cow", "mor"], index: str) -> None:
+    for partitions in ({}, {"partition_by": "city"}):
+        table = made(kind, index, **partitions, **({"buckets": 1} if index == "bucket" else {}))
+        keys = {"id": ["b", "gone"], "city": ["x", "x"]}
+        for what in (["b", "gone", "gone"], keys, pa.table(keys)):
+            given = len(what) if isinstance(what, list) else 2
+            dry = table.delete(what, dry_run=True)
+            assert (dry.rows, dry.deleted, dry.unchanged) == (2, 1, 1)
+            done = table.delete(what)
+            if done.deleted is None:  # deletes in log files of a bucket are not looked up
+                assert (kind, index) == ("mor", "bucket")
+                assert (done.rows, done.unchanged) == (given, 0)
+            else:
+                assert (done.rows, done.deleted, done.unchanged, done.combined) == (given, 1, 1, given - 2)
+            assert ids(table) == ["c", "true"]
+            table.upsert(ROWS.slice(1, 1))
+        absent = table.delete(["gone", "lost"])
+        assert (absent.rows, absent.deleted or 0) == (2, 0)
+        assert absent.unchanged == (0 if absent.deleted is None else 2)

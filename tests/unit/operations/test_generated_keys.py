@@ -44,6 +44,17 @@ def test_the_update_of_hudis_quickstart_is_refused_with_both_ways_out(uri: str) 
     assert fares(uri) == [1.0, 2.0, 3.0, 20.0]
 
 
+def test_an_update_with_pandas_is_refused_too(uri: str) -> None:
+    table = lakebed.open(uri)
+    for frame in (table.to_pandas(where="rider = 'b'"), table.scan().to_pandas()):
+        updates = frame[frame["rider"] == "b"].assign(fare=lambda rows: rows["fare"] * 10).reset_index(drop=True)
+        with pytest.raises(UnsupportedFeature, match="were read from this table"):
+            lakebed.write(updates, uri, OPTIONS)
+    assert fares(uri) == [1.0, 2.0, 3.0]
+    lakebed.write(updates, uri, APPENDED)
+    assert fares(uri) == [1.0, 2.0, 3.0, 20.0]
+
+
 def test_rows_with_their_generated_keys_are_refused(uri: str) -> None:
     rows = pa.Table.from_pylist(lakebed.open(uri).scan(meta=True).to_arrow().to_pylist())
     with pytest.raises(UnsupportedFeature, match="bring record keys"):

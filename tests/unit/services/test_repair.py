@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
@@ -350,12 +352,107 @@ def test_a_table_of_a_global_index_has_each_key_once(make: Make) -> None:
     assert table.scan(filter="v = 'second'").to_arrow()["city"].to_pylist() == ["b"]
 
 
-def test_copies_beside_the_newest_one_in_its_file_stay(make: Make) -> None:
-    table = make(index="simple", properties=BUCKET["properties"])
-    table.insert(rows((1, "a", "old", 1), (2, "a", "alone", 1)), options=APART)
-    table.insert(rows((1, "a", "x", 2), (1, "a", "y", 3)), options=APART)
-    assert table.repair(["duplicates"])["duplicates"].found == ("1: 2 copies",)
-    assert content(table) == [(1, "a", "x", 2), (1, "a", "y", 3), (2, "a", "alone", 1)]
+ODD = pa.schema(
+    [
+        *(("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())),
+        ("s", pa.struct([("a", pa.list_(pa.int32()))])),
+    ]
+)
+KINDS = [
+    *(("cow", 9, "bucket", "none"), ("mor", 9, "simple", "none"), ("cow", 6, "simple", "none")),
+    *(
+        pytest.param(*kind, marks=pytest.mark.rest)
+        for kind in (
+            *(("cow", 8, "bucket", "key"), ("mor", 8, "bloom", "key"), ("mor", 6, "bloom", "none")),
+            *(("mor", 9, "record", "key"), ("cow", 9, "global_bloom", "none"), ("cow", 9, "bloom", "key")),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "version", "index", "sort"), KINDS)
+def test_copies_in_one_base_file_are_repaired(tmp_path: Path, kind: str, version: int, index: str, sort: str) -> None:
+    given: dict[str, Any] = {"type": kind, "sort": sort, "index": index}
+    given |= {"buckets": 1} if index == "bucket" else {}
+    table = lakebed.create(
+        str(tmp_path / "t"),
+        ODD,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        table_version=version,
+        properties={"hoodie.compact.inline": False},
+        **given,
+    )
+
+    def odd(*found: tuple[int, str, str | None, int]) -> pa.Table:
+        return pa.Table.from_pylist(
+            [{"id": i, "city": c, "v": v, "ts": t, "s": {"a": [t, None]}} for i, c, v, t in found], ODD
+        )
+
+    table.insert(odd((1, "a", "first", 9), (2, "a", None, 1), (3, "b", "alone", 1)))
+    # into the same files; the newest has the lowest ordering value
+    table.insert(odd((1, "a", "second", 3), (1, "a", "third \u00fc", 2), (4, "a", "beside", 1), (4, "a", "beside", 1)))
+    if kind == "mor":
+        table.upsert(odd((4, "a", "in a log file", 5)))
+    four = (4, "a", "in a log file", 5) if kind == "mor" else (4, "a", "beside", 1)
+    assert table.count() == 7
+    assert lakebed.repair(table.uri)["duplicates"].found == ("1: 3 copies", "4: 2 copies")
+    done = table.repair(["duplicates"])["duplicates"]
+    assert (done.mended, done.note.split(" deleted")[0]) == (True, "3 rows")
+    expected = odd((1, "a", "third \u00fc", 2), (2, "a", None, 1), (3, "b", "alone", 1), four)
+    assert table.to_arrow().sort_by("id").to_pylist() == expected.to_pylist()
+    whole(table)
+    assert table.get([1, 4], columns=["v"])["v"].to_pylist() == ["third \u00fc", four[2]]
+    result = table.upsert(odd((1, "a", "after", 20), (4, "a", "after", 20)))
+    assert result.updated in (2, None)
+    after = odd((1, "a", "after", 20), (2, "a", None, 1), (3, "b", "alone", 1), (4, "a", "after", 20))
+    assert table.to_arrow().sort_by("id").to_pylist() == after.to_pylist()
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("sort", ["key", "none"])
+def test_copies_in_several_row_groups_of_one_file_are_repaired(make: Make, sort: str) -> None:
+    table = make(index="bucket", buckets=1, sort=sort, properties=LISTED["properties"])
+    # in the order of keys two row groups meet within the rows of one key
+    many = [(number % 6_000, "a", f"v{number}", number) for number in range(20_000)]
+    for start in range(0, 20_000, 5_000):
+        table.insert(rows(*many[start : start + 5_000]))
+    last = table.timeline.last
+    assert last is not None
+    (body,) = (body for path, body in files(table.uri).items() if path.endswith(f"{last.time}.parquet"))
+    assert pq.ParquetFile(pa.BufferReader(body)).metadata.num_row_groups == (2 if sort == "key" else 1)
+    assert len(table.repair(["duplicates"])["duplicates"].found) == 6_000
+    assert content(table) == sorted((n % 6_000, "a", f"v{n}", n) for n in range(14_000, 20_000))
+    whole(table)
+
+
+@pytest.mark.parametrize("part", [["--part", "duplicates"], []])
+def test_the_command_that_doctor_names_repairs_what_verify_reports(
+    make: Make, part: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = make(index="bucket", buckets=1, properties=LISTED["properties"])
+    table.insert(rows((1, "a", "old", 1), (2, "a", "alone", 1)))
+    table.insert(rows((1, "a", "new", 2)))
+    assert not table.indexes.verify().ok
+    named = table.doctor(verify=True).of_check("indexes")
+    assert f"lakebed repair {table.uri} --part duplicates" in str(named)
+    assert invoke(["repair", table.uri, *part]) == 0 or not part
+    capsys.readouterr()
+    assert table.indexes.verify().ok is bool(part)
+    assert content(table) == [(1, "a", "new", 2), *([] if part else [(1, "a", "old", 1)]), (2, "a", "alone", 1)]
+
+
+def test_a_repair_of_copies_waits_for_a_planned_compaction(make: Make) -> None:
+    table = make(type="mor", index="simple", properties=LISTED["properties"])
+    table.insert(rows((1, "a", "x", 1), (1, "a", "y", 1)))
+    table.upsert(rows((1, "a", "z", 2)))
+    table.compact(plan_only=True)
+    with pytest.raises(CommitConflict, match="pending compaction"):
+        table.repair(["duplicates"])
+    table.compact()
+    assert table.repair(["duplicates"]).ok
+    assert content(table) == [(1, "a", "z", 2)]
 
 
 def test_rows_without_keys_have_no_duplicates(make: Make) -> None:
