@@ -14,6 +14,23 @@ _CALL = re.compile(r"\bt\.\w+(?:\.\w+)?\([^()]*\)")
 _GROUPS = {"indexes": "index"}
 _FIRST_ARGUMENT = {"repair": "--part", "delete_savepoint": "--delete"}
 _COMMANDS = {"delete_savepoint": "savepoint", "consumers.move": "consumers.reset"}
+# Calls with arguments that stand for what the caller has, and names without a call.
+_PHRASES = (
+    (r"\blakebed\.convert\('([^']*)', new_uri, key=\.\.\.\)", r"`lakebed convert \1 NEW_URI --key ...`"),
+    (r"\blakebed\.load\(new_uri, '([^']*)', key=\.\.\.\)", r"`lakebed load NEW_URI \1 --key ...`"),
+    (r"\blakebed\.exists\(uri\)", "`lakebed table describe URI`"),
+    (
+        r"\blakebed\.create\(\.\.\., allow_existing=True\)",
+        "`lakebed table create URI --schema-from FILE --allow-existing`",
+    ),
+    (r"(?<![\w.])upsert\(\.\.\., partial=True\)", "`lakebed upsert URI FILE --partial`"),
+    (r"\bt\.configure\(\{'([\w.]+)': True\}\)", r"`lakebed configure URI \1=true`"),
+    (r"\bt\.configure\(\{'([\w.]+)': (?:False|false)\}\)", r"`lakebed configure URI \1=false`"),
+    (r"\bt\.configure\(\{'([\w.]+)': \.\.\.\}\)", r"`lakebed configure URI \1=...`"),
+    (r"\boptions=\{'([\w.]+)': '?([\w.]+)'?\}", r"`--option \1=\2`"),
+    (r"\blakebed\.create\b(?!\()", "`lakebed table create`"),
+    (r"\blakebed\.open\b(?!\()", "`lakebed table describe`"),
+)
 
 
 def as_commands(hint: str, app: Any) -> str:
@@ -24,6 +41,8 @@ def as_commands(hint: str, app: Any) -> str:
     'Finish it first: `lakebed restore URI`, or `lakebed rescale URI --buckets 8`. t.upsert(rows) writes.'
     """
     program: Any = typer.main.get_command(app)
+    for pattern, command in _PHRASES:
+        hint = re.sub(pattern, command, hint)
     return _CALL.sub(lambda call: _command(call[0], program) or call[0], hint)
 
 

@@ -114,6 +114,7 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def _print_error(error: LakebedError, *, as_json: bool) -> None:
     if as_json:
         record = json.loads(error.to_json()) | {"retryable": error.retryable, "exit_code": error.exit_code}
+        record["hint"] = as_commands(error.hint, app)
         typer.echo(json.dumps({"error": record}), err=True)
         return
     typer.echo(f"error: {error.message}", err=True)

@@ -99,6 +99,9 @@ def create(
     sort: Sort = None,
     table_version: TableVersion = 9,
     prop: Properties = None,
+    allow_existing: Annotated[
+        bool, typer.Option("--allow-existing", help="In a folder that holds other files, which stay.")
+    ] = False,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -106,7 +109,7 @@ def create(
     options = _create_options(
         locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
     )
-    table = lakebed.create(uri, data_files(schema_from, delimiter), **options)
+    table = lakebed.create(uri, data_files(schema_from, delimiter), allow_existing=allow_existing, **options)
     _show_new(table, output)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import lakebed
@@ -19,6 +21,9 @@ from lakebed.cli.main import app, invoke
         ("t.delete_savepoint('20261126')", "`lakebed savepoint URI --delete 20261126`"),
         ("t.upsert(rows), t.nothing(), t.cluster(of=1), t.indexes()",) * 2,
         ("give t.delete(where=condition)",) * 2,
+        ("Check it, or make it with lakebed.create.", "Check it, or make it with `lakebed table create`."),
+        ("t.configure({'a.b': True})", "`lakebed configure URI a.b=true`"),
+        ("give options={'lakebed.write.evolution': 'add'}", "give `--option lakebed.write.evolution=add`"),
     ],
 )
 def test_calls_become_commands(hint: str, expected: str) -> None:
@@ -34,3 +39,30 @@ def test_an_error_of_a_command_names_a_command(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().err
     assert "`lakebed compact URI`" in said
     assert "t.compact()" not in said
+
+
+def test_hints_of_tables_and_columns_name_commands_that_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.json"
+    rows.write_text('{"id": 1, "v": "a"}')
+    (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "delta" / "_delta_log" / "00000000000000000000.json").write_text("{}")
+    (tmp_path / "lacks.json").write_text('{"id": 1}')
+    uri, create = str(tmp_path / "t"), ["--schema-from", str(rows), "--key", "id"]
+
+    def hint(*words: str) -> str:
+        assert invoke(words) > 2
+        return capsys.readouterr().err.partition("hint:")[2]
+
+    assert "`lakebed table create`" in hint("scan", uri)
+    assert f"`lakebed convert {tmp_path}/delta NEW_URI --key ...`" in hint("scan", f"{tmp_path}/delta")
+    assert "`lakebed table describe URI`" in hint("table", "drop", uri, "--yes")
+    assert "--allow-existing`" in hint("table", "create", f"{tmp_path}/delta", *create)
+    assert invoke(["table", "create", f"{tmp_path}/delta", *create, "--allow-existing"]) == 0
+    assert invoke(["table", "create", uri, *create]) == 0
+    assert "`lakebed upsert URI FILE --partial`" in hint("upsert", uri, str(tmp_path / "lacks.json"))
+    assert "`lakebed configure URI hoodie.table.cdc.enabled=true`" in hint("cdc", uri)
+    capsys.readouterr()
+    assert invoke(["cdc", uri, "--output", "json"]) == 5
+    assert "`lakebed configure URI hoodie.table.cdc.enabled=true`" in capsys.readouterr().err
