@@ -31,7 +31,8 @@ from lakebed.operations.bootstrap import bootstrap
 from lakebed.operations.foreign_files import DELTA, ICEBERG, kind_of_folder
 from lakebed.operations.hudi_job import session_engine, write_context
 from lakebed.operations.result import WriteResult
-from lakebed.progress import display, progress
+from lakebed.progress import display
+from lakebed.progress import progress as shown_progress
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -51,6 +52,7 @@ def load(
     data: Any,
     *,
     partitioning: Partitioning | None = None,
+    progress: bool = True,
     options: Mapping[str, Any] | None = None,
     **create_options: Any,
 ) -> Table:
@@ -58,7 +60,8 @@ def load(
 
     `data` is what `create` and every write take: a Spark DataFrame, Arrow, pandas or polars data, or the path of data
     files, which are read in batches. `options` are those of the bulk insert, all others those of `lakebed.create`
-    (`key`, `partition_by`, `ordering`, `index`, ...). The stored rows are counted and their keys compared.
+    (`key`, `partition_by`, `ordering`, `index`, ...). The stored rows are counted and their keys compared. A terminal
+    shows how far it is, unless `progress` is False.
 
     Raises what `create` and `Table.bulk_insert` raise, and `InvalidRecord` where two rows have one key: with
     `options={"hoodie.combine.before.insert": True}` the newest of them stays. After an error there is no table, unless
@@ -71,7 +74,7 @@ def load(
     """
     storage_options = create_options.get("storage_options")
     rows = data_of(data, partitioning, (uri, storage_options or {}))
-    with display():
+    with display(enabled=progress):
         return _load(uri, rows, options, create_options)
 
 
@@ -82,6 +85,7 @@ def convert(
     *,
     in_place: bool = False,
     source_options: Mapping[str, str] | None = None,
+    progress: bool = True,
     options: Mapping[str, Any] | None = None,
     **create_options: Any,
 ) -> Table:
@@ -92,7 +96,7 @@ def convert(
     its columns, and its partition columns unless `partition_by` names others. It is written in batches; then rows are
     counted and keys compared with what the source says. `source_options` are options of the source's storage: those of
     `deltalake`, `pyiceberg` or, for files, of lakebed. `options` are those of the bulk insert, all others those of
-    `lakebed.create`: `key`, `ordering`, `index`, `type`, ...
+    `lakebed.create`: `key`, `ordering`, `index`, `type`, ... `progress` is that of `load`.
 
     The source is only read. Its history is not taken over. Delta and Iceberg tables need
     `pip install 'lakebed[convert]'`.
@@ -115,11 +119,11 @@ def convert(
         )
     rows, partition_columns = _source_of(source, dict(source_options or {}))
     if in_place:
-        with display():
+        with display(enabled=progress):
             return _convert_over_files(uri, rows, source_options, options, create_options)
     if partition_columns and not create_options.get("partition_by"):
         create_options["partition_by"] = list(partition_columns)
-    with display():
+    with display(enabled=progress):
         return _load(uri, rows, options, create_options, expected=rows.rows)
 
 
@@ -313,7 +317,7 @@ def _repeated_keys(table: Table, rows: int) -> list[tuple[str, str, int]]:
     Equal keys come into one part by their hash."""
     parts = max(1, rows // _COMPARED_ROWS // max(1, len(table.partitions)))
     with Shuffle(TABLE_BYTES) as shuffle:
-        with progress("comparing keys", rows, "rows") as advance:
+        with shown_progress("comparing keys", rows, "rows") as advance:
             for batch in table.scan(columns=[PARTITION_PATH, RECORD_KEY]).to_batches():
                 numbers = np.mod(java_hash(batch.column(RECORD_KEY)).astype(np.int64), parts).astype(np.int32)
                 columns = [batch.column(PARTITION_PATH), batch.column(RECORD_KEY)]

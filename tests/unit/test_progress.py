@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
 from lakebed import progress
+from lakebed.storage import open_storage
 
 
 class Terminal(io.StringIO):
@@ -64,8 +66,13 @@ def test_nothing_is_shown_in_the_first_seconds(monkeypatch: pytest.MonkeyPatch) 
 def test_nothing_is_shown_where_the_caller_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = make_terminal(monkeypatch)
     t = table()
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": [1]}), sink)
+    open_storage("memory://progress/files").write("rows.parquet", sink.getvalue().to_pybytes())
     t.upsert([{"id": 1}], progress=False)
     t.clean(progress=False)
+    lakebed.load("memory://progress/loaded", [{"id": 1}], key="id", progress=False)
+    lakebed.convert("memory://progress/files", "memory://progress/converted", key="id", progress=False)
     with progress.display(enabled=False), progress.display(), progress.progress("working") as advance:
         advance(1)
     assert terminal.getvalue() == ""
