@@ -9,13 +9,16 @@ from typing import Any, overload
 
 import pyarrow as pa
 
+from lakebed.config.options import resolve_options, with_table_settings
 from lakebed.errors import InvalidOption
 from lakebed.format.base_file import read_footer
 from lakebed.format.file_names import bucket_of_file_id
+from lakebed.handles.base import Split
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.registry import index_of
 from lakebed.metadata.store.slices import open_slices
 from lakebed.model import COMMIT_ACTIONS, Action, BaseFile, CommitMetadata, FileSlice, Instant
+from lakebed.operations.growth import next_splits
 from lakebed.pictures import Bar, Lane, Picture, Span, bars, spans
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan
@@ -37,6 +40,7 @@ _SKEW = pa.schema(
         ("log_bytes", pa.int64()),
         ("of_mean", pa.float64()),
         ("of_advised", pa.float64()),
+        ("splits_into", pa.int32()),
     ]
 )
 # A picture has so many bars.
@@ -302,14 +306,18 @@ class BucketSkewView(View):
     [0, 1]
     """
 
-    def __init__(self, slices: Sequence[FileSlice]) -> None:
-        self._slices = slices
+    def __init__(
+        self, slices: Sequence[FileSlice], advised: int = ADVISED_BYTES, splits: Mapping[str, Split] | None = None
+    ) -> None:
+        self._slices, self._advised, self._splits = slices, advised, splits or {}
 
     def to_arrow(self) -> pa.Table:
-        """Columns: partition, bucket, file_id, bytes, log_bytes, of_mean, of_advised.
+        """Columns: partition, bucket, file_id, bytes, log_bytes, of_mean, of_advised, splits_into.
 
         `bucket` is null for a file group of no bucket, `bytes` include `log_bytes`, `of_mean` is the size divided by
-        the mean of all, `of_advised` divided by the 3 GB that a bucket is advised to have at most.
+        the mean of all, `of_advised` divided by the size that a bucket is advised to have at most, 3 GB or that of the
+        table (`lakebed.index.bucket.advised.bytes`). `splits_into` is how many buckets the next write of rows to a
+        bucket's partition path makes of it, null where that splits none.
 
         >>> t.files.skew().to_arrow()["log_bytes"].to_pylist()
         [0, 0]
@@ -323,7 +331,8 @@ class BucketSkewView(View):
             [one.size for one in found],
             [one.size - (one.base_file.size if one.base_file else 0) for one in found],
             [round(one.size / mean, 3) if mean else 0.0 for one in found],
-            [round(one.size / ADVISED_BYTES, 6) for one in found],
+            [round(one.size / self._advised, 6) for one in found],
+            [self._splits[one.partition].factor if one.partition in self._splits else None for one in found],
         ]
         arrays = [pa.array(values, field.type) for values, field in zip(columns, _SKEW, strict=True)]
         return pa.Table.from_arrays(arrays, schema=_SKEW)
@@ -344,7 +353,7 @@ class BucketSkewView(View):
         text = f"{count_text(len(slices), 'file group')}, mean {size_text(mean)}, largest {size_text(most)}{cut}"
         drawn = slices[:_MOST_BARS]
         return bars(
-            [Bar(one.size, f"{one.label}: {size_text(one.size)}", one.size > ADVISED_BYTES) for one in drawn], text
+            [Bar(one.size, f"{one.label}: {size_text(one.size)}", one.size > self._advised) for one in drawn], text
         )
 
     def _repr_html_(self) -> str:
@@ -370,12 +379,14 @@ class FilesView(View):
     def skew(self) -> BucketSkewView:
         """The size of each bucket, or of each file group: a table, and in a notebook a picture.
 
-        A bucket is advised to have 3 GB at most.
+        A bucket is advised to have 3 GB at most, or what `lakebed.index.bucket.advised.bytes` of the table says.
 
         >>> t.files.skew().to_arrow()["partition"].to_pylist()
         ['Rome', 'Oslo']
         """
-        return BucketSkewView(self._snapshot.file_slices())
+        slices, config = self._snapshot.file_slices(), self._snapshot.config
+        settings = with_table_settings(resolve_options({}), config.properties).write
+        return BucketSkewView(slices, settings.bucket_bytes or ADVISED_BYTES, next_splits(self._snapshot, settings))
 
     def versions(self, partition: str, file_id: str) -> Sequence[FileSlice]:
         """Every file slice of a file group that is still stored, oldest first. Empty for a group that there is not.

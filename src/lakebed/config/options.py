@@ -258,6 +258,8 @@ _REMEMBERED_WRITES = frozenset(
         "write.combine_before_insert",
         "write.log_block_format",
         "write.bucket_bytes",
+        "write.grow_buckets",
+        "write.small_files",
         "write.lock_wait_seconds",
         "write.heartbeat_interval_seconds",
         "write.early_conflicts",

@@ -16,6 +16,7 @@ DupPolicy = Literal["none", "drop", "fail"]
 MissingColumns = Literal["error", "null", "drop"]
 Evolution = Literal["add", "widen", "strict"]
 NullOrdering = Literal["refuse", "lowest"]
+SmallFiles = Literal["fill", "deferred"]
 QueryType = Literal["snapshot", "read_optimized", "incremental"]
 
 
@@ -85,8 +86,9 @@ class WriteSettings:
     touch a file group one does; with `early_conflicts` a write gives up before it writes a file group that another one
     is at, with `early_commit_check` before it writes at all where others have committed to one. The columns that the
     rows of a `partial` upsert lack keep what is stored in them. With `null_ordering` "lowest" a null in an ordering
-    field is smaller than every value. The `metadata_` numbers are delta commits and log
-    blocks after which its own services run.
+    field is smaller than every value. With `grow_buckets` a write splits buckets of more than `bucket_bytes`; with
+    `small_files` "deferred" new rows of a merge-on-read table fill no small file. The `metadata_` numbers are delta
+    commits and log blocks after which its own services run.
     """
 
     small_file_limit: int = 100 * MIB
@@ -126,6 +128,8 @@ class WriteSettings:
     early_commit_check: bool = False
     memory: int = 512 * MIB
     bucket_bytes: int | None = None
+    grow_buckets: bool = False
+    small_files: SmallFiles = "fill"
     tasks: int | None = None
     extra_metadata: Mapping[str, str] = field(default_factory=_no_text)
     rolling_metadata_keys: tuple[str, ...] = ()

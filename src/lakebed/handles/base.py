@@ -15,7 +15,7 @@ from lakebed.engine.base import Task
 from lakebed.expressions.partition_paths import PathCheck
 from lakebed.format.file_names import fixed_file_id, new_file_id
 from lakebed.handles.file_writer import FileFormat
-from lakebed.index.base import GroupNames
+from lakebed.index.base import GroupNames, KeyHash
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.meta_columns import FreshMeta
 from lakebed.merge.row_merge import OnMatch
@@ -30,6 +30,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """File groups of a partition path split: their numbers were those of the hash `before`, and become those of
+    `after`."""
+
+    before: KeyHash
+    after: KeyHash
+
+    @property
+    def factor(self) -> int:
+        """How many new file groups come of each."""
+        return self.after.groups // self.before.groups
+
+    def numbers(self, number: int) -> tuple[int, ...]:
+        """Those of the file groups that one splits into."""
+        numbers = self.before.spread(number, self.after)
+        assert numbers is not None
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A file group to write to; `slice` is its latest file slice, None for a new group. `size_limited`: may grow to the
     maximum file size only, further rows open another file group.
@@ -38,7 +58,8 @@ class Target:
     is that of the slice which a pending compaction has begun: before table version 8 its log files are named with it.
     Of a bucket with several file groups, `among` are those that are there, and `bucket` is its number, by which further
     ones are named. Without a `slice`, `log_instant` is that of the clustering which is about to make the file group:
-    its log files are named so, and `parents` are the slices that hold its rows until then.
+    its log files are named so, and `parents` are the slices that hold its rows until then. With `split`
+    the rows go to new file groups, those of the `slice` with them.
     """
 
     file_id: str
@@ -49,6 +70,7 @@ class Target:
     bucket: int | None = None
     among: tuple[FileSlice, ...] | None = None
     parents: tuple[FileSlice, ...] = ()
+    split: Split | None = None
 
     @property
     def stored_in(self) -> tuple[FileSlice, ...]:
@@ -97,9 +119,14 @@ class HashedTargets:
     log_instants: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
     several: Mapping[tuple[str, int], tuple[FileSlice, ...]] | None = None
     replaced: frozenset[FileGroupId] = frozenset()
+    splits: Mapping[str, Split] = field(default_factory=dict[str, Split])
+    """The partition paths all of whose file groups split."""
 
     def of(self, partition: str, group: int) -> Target:
         known = self.existing.get((partition, group))
+        if partition in self.splits:
+            file_id = new_file_id(self.instant, partition, group, bucket=group) if known is None else known.file_id
+            return Target(file_id, known, size_limited=False, split=self.splits[partition])
         if known is not None:
             at = self.log_instants.get((partition, known.file_id))
             return Target(known.file_id, known, size_limited=False, log_instant=at)

@@ -23,6 +23,7 @@ from lakebed.handles.bucket_groups import BucketHandle
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.log_writer import mark_all
 from lakebed.handles.merge import MergeHandle
+from lakebed.handles.rebucket import SplitHandle
 from lakebed.merge.incoming import Incoming
 from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import POSITION, RECORD_KEY
@@ -138,6 +139,8 @@ class GroupWriter:
         return in_one_block and whole and in_input_order and format_.log_blocks == "avro"
 
     def _handle_type(self, target: Target) -> HandleType:
+        if target.split is not None:
+            return SplitHandle
         if target.among is not None:
             return BucketHandle
         if target.slice is None:

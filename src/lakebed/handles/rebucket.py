@@ -1,9 +1,10 @@
-"""The rebucket handle: the rows of some file slices go to new file groups, one a bucket. They keep their first four
-meta columns."""
+"""The rebucket handles: the rows of some file slices go to new file groups, one a bucket, as they are or merged with
+incoming rows. Rows that stay as they are keep their first four meta columns."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -14,12 +15,15 @@ import pyarrow.compute as pc
 from lakebed.engine.base import GROUP, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import IndexInconsistent, LakebedError
-from lakebed.format.file_names import new_file_id
+from lakebed.format.file_names import bucket_of_file_id, new_file_id
+from lakebed.handles.base import GroupWrite
 from lakebed.handles.file_writer import FileFormat, FileWriter
-from lakebed.handles.stored_rows import decoded, put_file, sorted_in_full
+from lakebed.handles.stored_rows import StoredRows, decoded, put_file, sorted_in_full
 from lakebed.index.base import KeyHash
+from lakebed.merge.incoming import Incoming
+from lakebed.merge.row_merge import RowMerge
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
-from lakebed.slices.reader import SliceReader
+from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.write_status import WriteStatus, to_batch
 
 
@@ -57,17 +61,32 @@ class BucketMover:
 
     def move(self, move: Move, task: Task) -> list[WriteStatus]:
         """See `Move`; a number without rows gets no file."""
-        with _Targets(self, move.partition, task, len(move.targets)).closing() as targets:
+        stored = self.stored(move)
+        encodings = None if stored is None else stored.encodings
+        with _Targets(self, move.partition, task, len(move.targets), encodings).closing() as targets:
             only = move.targets[0] if len(move.targets) == 1 and not self.format.sort else None
             for one in move.sources:
                 if only is not None and not self.reader.is_merged(one):
                     put_file(targets.writer(only), self.reader, self.format, one)
                     continue
-                for batch in self.reader.merged(one, self.format.schema).batches():
-                    targets.put(_of_move(move, batch, self._numbers(move.partition, batch)))
+                for batch in self.rows(one, stored):
+                    targets.put(_of_move(move, batch, self.numbers(move.partition, batch)))
         return targets.done
 
-    def _numbers(self, partition: str, batch: pa.RecordBatch) -> pa.Array:
+    def stored(self, move: Move) -> StoredRows | None:
+        """The rows of the move's only slice, where its base file alone holds them: new files are encoded as it is."""
+        one = move.sources[0] if len(move.sources) == 1 else None
+        base = None if one is None or self.reader.is_composed(one) else self.reader.base_file(one)
+        return None if one is None or base is None else StoredRows(self.reader, self.format, one, base)
+
+    def rows(self, one: FileSlice, stored: StoredRows | None, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """The rows of a slice in the columns of the files that they go to; `stored`: by its base file."""
+        if stored is not None:
+            return stored.rows(batch_rows)
+        return self.reader.merged(one, self.format.schema, batch_rows=batch_rows).batches()
+
+    def numbers(self, partition: str, batch: pa.RecordBatch) -> pa.Array:
+        """The bucket of each row (int32)."""
         return self.key_hash.in_partition(partition).groups_of(batch.column(batch.schema.get_field_index(RECORD_KEY)))
 
 
@@ -89,7 +108,7 @@ class SliceNumberer:
             rows = decoded(batch)
             # rows may name no partition path of their own
             path = pa.repeat(pa.scalar(one.partition, pa.string()), rows.num_rows)
-            numbers = self.mover._numbers(one.partition, rows)  # pyright: ignore[reportPrivateUsage]
+            numbers = self.mover.numbers(one.partition, rows)
             columns = [path if f.name == PARTITION_PATH else rows.column(f.name) for f in self.mover.format.schema]
             yield pa.RecordBatch.from_arrays([numbers, *columns], schema=self.schema)
 
@@ -112,12 +131,59 @@ class BucketWriter:
             yield to_batch([WriteStatus(partition, error=error.to_json())])
 
 
+class SplitHandle:
+    """Merges the incoming rows into those of a bucket's slice, and writes them to the buckets that it splits into."""
+
+    def __init__(self, group: GroupWrite) -> None:
+        self._group = group
+
+    def write(self, incoming: Incoming) -> list[WriteStatus]:
+        """See `Handle.write`. The counts of the group are in its first status, but for new rows."""
+        group, target = self._group, self._group.target
+        split, job = target.split, group.job
+        assert split is not None
+        move = Move(group.partition, target.stored_in, split.numbers(group.number))
+        mover = BucketMover(job.reader, job.instant, job.format, split.after)
+        rows = RowMerge(incoming, job.rules, group.fresh_meta, job.on_match)
+        inserts: Counter[int] = Counter()
+        stored = mover.stored(move)
+        encodings = None if stored is None else stored.encodings
+        with _Targets(mover, group.partition, group.task, len(move.targets), encodings).closing() as files:
+            for one in move.sources:
+                for batch in mover.rows(one, stored, incoming.batch_rows):
+                    merged = rows.merge(batch).rows
+                    files.put(_of_move(move, merged, mover.numbers(group.partition, merged)))
+            rows.refuse_stored()
+            for batch in rows.rest():
+                for number, part in _of_move(move, batch, mover.numbers(group.partition, batch)):
+                    files.put([(number, part)])
+                    inserts[number] += part.num_rows
+        counts: dict[str, int] = {
+            "rows_in": incoming.received,
+            "num_updates": rows.counts.updates,
+            "num_deletes": rows.counts.deletes,
+            "num_unchanged": rows.counts.unchanged + (0 if move.sources else incoming.rows - incoming.alive),
+            "num_combined": incoming.combined,
+        }
+        done = [replace(one, rows_in=0, num_inserts=inserts[bucket_of_file_id(one.file_id) or 0]) for one in files.done]
+        first, *others = done or [WriteStatus(group.partition, target.file_id)]
+        return [replace(first, **counts), *others]
+
+
 class _Targets:
     """The files of some file groups of one partition path, open at the same time."""
 
-    def __init__(self, mover: BucketMover, partition: str, task: Task, count: int) -> None:
+    def __init__(
+        self,
+        mover: BucketMover,
+        partition: str,
+        task: Task,
+        count: int,
+        encodings: Mapping[str, str] | None = None,
+    ) -> None:
         self._mover, self._partition, self._task = mover, partition, task
         self._memory = max(1 << 20, mover.format.settings.memory // max(1, count))
+        self._encodings = encodings
         self._open: dict[int, FileWriter] = {}
         self._held: dict[int, Spill] = {}
         self._spills = ExitStack()
@@ -136,6 +202,7 @@ class _Targets:
                 self._task,
                 "CREATE",
                 mover.format.bloom(),
+                encodings=self._encodings,
                 copies=not mover.format.sort,
             )
         return self._open[number]

@@ -357,6 +357,12 @@ class Hashing(Protocol):
         """The same index with another number of file groups; `InvalidOption` where it cannot have it."""
         ...
 
+    def grown(self, sizes: Mapping[str, Mapping[int, int]], limit: int, *, by_path: bool) -> Index | None:
+        """The same index with more file groups where one is larger than `limit`, so that every file group splits into
+        full new ones; None where nothing is to grow. `sizes` are bytes by partition path and number; `by_path`: the
+        table has partition paths, each with a number of its own."""
+        return None
+
     def before_change(self, instant: str, storage: Storage) -> None:
         """Called under the table lock before the instant that makes this the table's index completes."""
 

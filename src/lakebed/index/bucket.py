@@ -298,6 +298,10 @@ class BucketIndex(Index, Hashing):
             sizes = sizes_by_number((s.partition, bucket_of_file_id(s.file_id), s.size) for s in slices)
         return BucketIndex.of_counts(self.counts.resized(wanted, sizes), self.fields)
 
+    def grown(self, sizes: Mapping[str, Mapping[int, int]], limit: int, *, by_path: bool) -> BucketIndex | None:
+        counts = self.counts.grown(sizes, limit, by_path=by_path)
+        return None if counts == self.counts else BucketIndex.of_counts(counts, self.fields)
+
     def before_change(self, instant: str, storage: Storage) -> None:
         """Where partition paths have counts of their own, or had once, real Hudi finds them in a file."""
         if self.rules or has_counts(storage):

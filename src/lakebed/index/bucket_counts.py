@@ -171,6 +171,10 @@ ADVISED_BYTES = 3 << 30
 # A bucket of several keys that will not be divided is not worth more numbers.
 _MOST_HALVINGS = 6
 
+# A write that makes a rule of its own for one more partition path does not do so where there are so many: each is tried
+# for each path.
+MOST_RULES = 1_000
+
 Splits = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 
 
@@ -231,6 +235,19 @@ class BucketCounts:
         split = tuple(one for one in self.splits if one[0] not in wanted.partitions)
         return BucketCounts(self.count, (*((rule, wanted.buckets) for rule in own), *others), split)
 
+    def grown(self, sizes: Mapping[str, Mapping[int, int]], limit: int, *, by_path: bool) -> BucketCounts:
+        """These counts, doubled as often as it takes for the partition paths of `sizes` (as of `resized`) where a
+        bucket has more than `limit` bytes, see `grown_count`. Partition paths with single split buckets stay as they
+        are, and so do further ones where there are many rules."""
+        counts = self
+        for path, by_number in sorted(sizes.items()):
+            buckets = self.buckets_in(path)
+            count = grown_count(by_number.values(), buckets.count, limit)
+            if count == buckets.count or buckets.depths or (by_path and len(counts.rules) >= MOST_RULES):
+                continue
+            counts = counts.resized(Resizing(count, (path,) if by_path else None), {})
+        return counts
+
     def _split(self, limit: int, sizes: Mapping[str, Mapping[int, int]]) -> BucketCounts:
         """Buckets of more bytes are halved as often as it takes."""
         splits = dict(self.splits)
@@ -249,6 +266,20 @@ def _buckets_in(counts: BucketCounts, path: str) -> Buckets:
     count = count_in(counts.rules, path)
     depths = next((leaves for named, leaves in counts.splits if named == path), ())
     return Buckets(counts.count if count is None else count, depths)
+
+
+def grown_count(sizes: Collection[int], count: int, limit: int) -> int:
+    """How many of `count` buckets with these bytes there should be: twice as many until the largest has `limit` bytes
+    or less, but not where the mean of them all is half of that already. More buckets do not help against a few large
+    ones, and each doubling is followed by one when the rows have doubled.
+
+    >>> grown_count([90, 110], 2, 100), grown_count([230, 250], 2, 100), grown_count([300, 1, 1, 1], 4, 200)
+    (4, 8, 4)
+    """
+    largest, total = max(sizes, default=0), sum(sizes)
+    while largest > limit and 2 * total > count * limit and 2 * count <= MAX_BUCKETS:
+        count, largest = 2 * count, largest / 2
+    return count
 
 
 def _times(size: int, limit: int, modulus: int) -> int:

@@ -41,6 +41,7 @@ from lakebed.timeline.streams import ROLLING_KEYS, TAKEN_OVER
 
 _log = logging.getLogger("lakebed")
 # New merge-on-read tables compact as they are written, when that is due.
+SMALL_FILES = "lakebed.small_files"
 COMPACT_INLINE = "lakebed.compact.inline"
 # In new tables no pending clustering stops a writer.
 CLUSTERING_UPDATES = "lakebed.clustering.updates.strategy"
@@ -115,6 +116,8 @@ def create(
             **remembered_property(wanted),
             **_sort(settings),
             **({COMPACT_INLINE: "true"} if settings.type == "mor" else {}),
+            # keys that are looked up may be in any file: new ones need not be put into those that are there
+            **({SMALL_FILES: "deferred"} if settings.type == "mor" and chosen.hashing is None else {}),
             CLUSTERING_UPDATES: GIVES_WAY,
             ROLLING_KEYS: ",".join(TAKEN_OVER),
             **properties,

@@ -24,6 +24,7 @@ from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, FileGroupId, path_in
 from lakebed.operations.callbacks import call_back
 from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write
+from lakebed.operations.growth import Growth, planned_growth
 from lakebed.operations.once import check_once
 from lakebed.operations.placement import Placed, file_groups_in_clustering, placed
 from lakebed.operations.plan import WritePlan, waiting_services
@@ -171,6 +172,10 @@ class Verb(ABC):
         """File ids of the file groups that go, by partition path."""
         return {}
 
+    def growth(self, context: WriteContext) -> Growth | None:
+        """The buckets that the write splits, where the table allows it."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class RowsVerb(Verb):
@@ -189,6 +194,9 @@ class RowsVerb(Verb):
     def prepare(self, write: Write) -> Rows:
         return prepare(write.context, self.rows, write.schema)
 
+    def growth(self, context: WriteContext) -> Growth | None:
+        return None if self.new_groups_only else planned_growth(context, self.rows)
+
 
 def run(context: WriteContext, verb: Verb) -> WriteResult:
     """Run a write whose rows were admitted. What raises leaves nothing visible."""
@@ -196,14 +204,16 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
     if context.stream_batch is not None:
         check_once(context.opened.timeline, context.stream_batch, repeatable=verb.repeatable)
     refuse_clustered_groups(context, verb)
+    growth = verb.growth(context)
     with _transaction(context, verb) as tx:
         with tx.begin():  # 1. begin: dead writers are rolled back, the instant is shown
             times.mark("begin")
             tx.prepare_metadata()
             times.mark("metadata")
-            tx.request(verb.request)
+            growth = None if growth is None else growth.begun(tx)
+            tx.request(verb.request if growth is None else growth.request)
         times.mark("begin")
-        write = replace(_write(context, verb, tx.snapshot, tx.instant), early=tx.early_conflicts())
+        write = replace(_write(context, verb, tx.snapshot, tx.instant), early=tx.early_conflicts(), growth=growth)
         prepared = verb.prepare(write)  # 2. prepare: record key, partition path
         with verb.place(write, prepared) as rows:  # 3. place: the index decides where rows go
             layout = rows.assign()  # 4. assign: a file group for every row, the plan is complete
@@ -216,7 +226,9 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         times.mark("write")
         replaced = verb.replaced(write, statuses)
         tx.plain_keys = context.watched_keys(write.schema.data)
-        done = tx.commit(statuses, write.schema.avro, replaced)  # 6. commit: conflicts, metadata table, index
+        split = {} if growth is None else growth.replaced(tx.snapshot)
+        # 6. commit: conflicts, metadata table, index
+        done = tx.commit(statuses, write.schema.avro, {**replaced, **split})
         times.mark("commit")
     warn_about_large_buckets(context, tx.snapshot, layout.sizes, statuses)
     copies = pending_resizes(context.index, tx.snapshot).children
@@ -233,6 +245,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         moved=layout.moved,
         rolled_back=tuple(tx.rolled_back),
         schema_changes=changes_of(write),
+        bucket_changes=() if growth is None else growth.lines,
         duplicates=0 if tx.looks_up else tx.duplicates,
     )
     telemetry.write_completed(context.storage.spec.uri, result)
@@ -254,7 +267,7 @@ def _counted_once(status: WriteStatus, copies: Collection[FileGroupId]) -> Write
 
 def explain(context: WriteContext, verb: Verb) -> WritePlan:
     """What the write would do, counted by a job of its own; nothing is written."""
-    write = _write(context, verb, context.opened, _NO_INSTANT)
+    write = replace(_write(context, verb, context.opened, _NO_INSTANT), growth=verb.growth(context))
     with verb.place(write, verb.prepare(write)) as rows:
         changes = changes_of(write)
         return replace(rows.assign().plan(), waiting=waiting_services(context.opened.timeline), schema_changes=changes)

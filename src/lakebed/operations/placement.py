@@ -46,6 +46,7 @@ from lakebed.operations.plan import (
     plan_of_numbered,
     plan_of_tasks,
     with_absent,
+    with_splits,
 )
 from lakebed.operations.write import Write
 from lakebed.slices.listing import groups_of_ids
@@ -203,6 +204,8 @@ class HashedRows(Layout):
     def plan(self) -> WritePlan:
         write = self.write
         plan = plan_of_hashed(write.context, write.snapshot, self.rows, self._existing, write.operation)
+        if write.growth is not None:
+            plan = with_splits(plan, write.growth, write.snapshot)
         return with_absent(plan, write.context, write.absent)
 
     def profile(self) -> bytes:
@@ -221,10 +224,14 @@ class HashedRows(Layout):
             log_instants=log_instants(write.snapshot),
             several=several,
             replaced=replaced,
+            splits={} if write.growth is None else write.growth.splits,
         )
         # an unknown number of partition paths has so many groups each
         groups = None if write.context.keys.partition_fields else self.key_hash.groups
-        return write.run_grouped(self.rows, write.group_writer(targets), groups=groups)
+        statuses = write.run_grouped(self.rows, write.group_writer(targets), groups=groups)
+        if write.growth is None:
+            return statuses
+        return statuses + write.growth.move_others(write.context.engine, write.group_job(), write.snapshot, statuses)
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
         if self._existing.several is None:
@@ -368,7 +375,7 @@ class TaggedRows:
             instant=write.instant,
             record_size=self._record_size(inserts=inserts),
             settings=context.settings,
-            avoid=file_groups_in_clustering(write.snapshot) | write.snapshot.timeline.pending_log_compaction().keys(),
+            avoid=self._groups_of_services(),
             fill_small_files=not write.new_groups_only,
             appends=write.snapshot.config.table_type == "mor",
             renewed=self.renewed,
@@ -376,6 +383,14 @@ class TaggedRows:
             origins=resizes.origins,
         )
         return AssignedRows(write, self.written_rows, plan, self.reported, self.moved)
+
+    def _groups_of_services(self) -> frozenset[FileGroupId]:
+        """File groups that take no new rows in: a service is about to rewrite them. Those of a compaction have log
+        files, with which a file takes rows in only where small files are deferred."""
+        snapshot, context = self.write.snapshot, self.write.context
+        groups = file_groups_in_clustering(snapshot) | snapshot.timeline.pending_log_compaction().keys()
+        deferred = context.settings.small_files == "deferred"
+        return groups | (snapshot.timeline.pending_compaction().keys() - self.renewed) if deferred else groups
 
     def _record_size(self, *, inserts: bool) -> float:
         """Mean bytes of a row in a file, by the last commits or else by some of the rows that are inserted."""

@@ -14,6 +14,7 @@ from lakebed.metadata.partitions.record_index import data_partition_of
 from lakebed.model import PARTITION_PATH, RECORD_INDEX, Action, FileSlice
 from lakebed.operations.assign import Assignment
 from lakebed.operations.context import WriteContext
+from lakebed.operations.growth import Growth
 from lakebed.slices.row_size import of_stored
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.timeline import Timeline
@@ -72,7 +73,8 @@ class PlannedFile:
 class WritePlan(Printed):
     """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` is what
     finding the keys costs (None: there are no stored keys yet), `waiting` which services are planned,
-    `schema_changes` which columns of the table are new or change, `lookup` what the index did to find the keys,
+    `schema_changes` which columns of the table are new or change, `bucket_changes` which partition paths get more
+    buckets, `lookup` what the index did to find the keys,
     and `twice` how many rows count in two file groups."""
 
     operation: str
@@ -83,6 +85,7 @@ class WritePlan(Printed):
     tagging: TaggingCosts | None = None
     waiting: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()
+    bucket_changes: tuple[str, ...] = ()
     lookup: KeyLookup | None = None
     twice: int = 0
 
@@ -120,6 +123,7 @@ class WritePlan(Printed):
             "note": self.note,
             "waiting": list(self.waiting),
             "schema_changes": list(self.schema_changes),
+            "bucket_changes": list(self.bucket_changes),
             "tagging_seconds": dict(self.tagging.seconds) if self.tagging else {},
             "lookup": self.lookup.to_dict() if self.lookup else None,
             "cheaper_index": self.tagging.cheaper if self.tagging else None,
@@ -156,7 +160,7 @@ class WritePlan(Printed):
             lines.append(f"    {where} {f.file_id or '-'} {kind}: {count_text(f.rows, 'row')}{split}")
         if len(self.files) > 10:
             lines.append(f"    ... and {len(self.files) - 10} more")
-        lines += [f"  {line}" for line in (*self.schema_changes, *self.waiting)]
+        lines += [f"  {line}" for line in (*self.schema_changes, *self.bucket_changes, *self.waiting)]
         return "\n".join(lines)
 
 
@@ -252,6 +256,17 @@ def with_absent(plan: WritePlan, context: WriteContext, absent: Sequence[str]) -
     else:
         how = "stored rows are read to fill them in"
     return replace(plan, note=_notes(f"partial rows without {some}: known keys keep them, {how}", plan.note))
+
+
+def with_splits(plan: WritePlan, growth: Growth, snapshot: Snapshot) -> WritePlan:
+    """The plan of a write that splits buckets: all base files of their partition paths are rewritten, also those of
+    buckets without incoming rows."""
+    slices = {(one.partition, one.file_id): one for one in snapshot.file_slices(sorted(growth.splits))}
+    rows = {(f.partition, f.file_id): f.rows for f in plan.files}
+    files = [f for f in plan.files if (f.partition, f.file_id) not in slices]
+    files += [PlannedFile(*place, rows.get(place, 0), None, None, _base_bytes(one)) for place, one in slices.items()]
+    files.sort(key=lambda f: (f.partition, f.file_id or ""))
+    return replace(plan, files=tuple(files), bucket_changes=growth.lines)
 
 
 def _notes(*notes: str) -> str:

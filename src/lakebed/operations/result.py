@@ -36,7 +36,8 @@ class WriteResult(Printed):
 
     `seconds` has the time of each stage: "begin", "metadata" (missing indexes of the metadata table are built, it is
     compacted), "tag" (the index places the rows, file groups are assigned), "write", "commit". `services` has a line
-    for each table service that was due after the write, `schema_changes` one for each column that was added or changed.
+    for each table service that was due after the write, `schema_changes` one for each column that was added or changed,
+    `bucket_changes` one for each partition path whose buckets the write split.
     `duplicates` are the rows of an insert whose key is stored another time, in the table or by the same insert; None
     where no record index tells, 0 for writes that look keys up. `retries` counts earlier runs, which lost against
     concurrent writes. `lookup` has the index's counts: keys looked up and found, file slices ruled out and read, files
@@ -70,6 +71,7 @@ class WriteResult(Printed):
     rolled_back: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()
+    bucket_changes: tuple[str, ...] = ()
     retries: int = 0
     lookup: KeyLookup | None = None
     dry_run: bool = False
@@ -134,6 +136,7 @@ class WriteResult(Printed):
             "rolled_back": list(self.rolled_back),
             "services": list(self.services),
             "schema_changes": list(self.schema_changes),
+            "bucket_changes": list(self.bucket_changes),
             "retries": self.retries,
             "lookup": self.lookup.to_dict() if self.lookup else None,
             "dry_run": self.dry_run,
@@ -175,7 +178,7 @@ class WriteResult(Printed):
     def _notes(self) -> list[str]:
         """What the write did besides its rows."""
         rolled_back = [f"rolled back {instant}, which had not completed" for instant in self.rolled_back]
-        return [*self.schema_changes, *rolled_back, *self.services]
+        return [*self.schema_changes, *self.bucket_changes, *rolled_back, *self.services]
 
     def _repr_html_(self) -> str:
         cells = {

@@ -24,6 +24,7 @@ from lakebed.merge.row_merge import OnMatch
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import TableSchema, WriteContext, file_format
+from lakebed.operations.growth import Growth
 from lakebed.slices.snapshot import Snapshot
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
@@ -96,7 +97,7 @@ class Write:
     """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With
     `new_groups_only` its rows go to new file groups only. `absent` are columns that they lack, which known keys keep;
     `early` finds writers that are at a file group. With `merge` the rows are those of a merge's source, with `stored`
-    they are stored ones."""
+    they are stored ones. With `growth` buckets split."""
 
     context: WriteContext
     snapshot: Snapshot
@@ -109,6 +110,7 @@ class Write:
     early: EarlyConflicts | None = None
     merge: KeyMerge | None = None
     stored: bool = False
+    growth: Growth | None = None
 
     def group_job(self) -> GroupJob:
         """What the file groups of this write have in common, ready to be sent to tasks."""

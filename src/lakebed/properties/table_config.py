@@ -128,6 +128,8 @@ INDEX_REASON = INDEX_PREFIX + "why"
 INDEX_CHANGES = INDEX_PREFIX + "changes"
 INDEX_REPEATED = INDEX_PREFIX + "repeated"
 INDEX_CHECKED = INDEX_PREFIX + "checked"
+# Settings of writes, which stay when the index changes.
+_INDEX_WRITES = (INDEX_PREFIX + "bucket.advised.bytes", INDEX_PREFIX + "bucket.grow")
 SORT = "lakebed.sort"
 # Where a version 6 table of ours keeps them: Hudi has no place for them there.
 PARTITION_TYPES = "lakebed.partition.types"
@@ -331,7 +333,7 @@ class TableConfig:
     @property
     def index_settings(self) -> dict[str, str]:
         """What lakebed noted about the table's index: the `lakebed.index.*` keys without that prefix."""
-        other = (INDEX_REASON, INDEX_CHANGES, INDEX_REPEATED, INDEX_CHECKED)
+        other = (INDEX_REASON, INDEX_CHANGES, INDEX_REPEATED, INDEX_CHECKED, *_INDEX_WRITES)
         noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k not in other}
         return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
 

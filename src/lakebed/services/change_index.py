@@ -6,7 +6,7 @@ The rows are written to the file groups of the new index by a replace commit tha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,25 +15,24 @@ from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.rebucket import BucketMover, BucketWriter, Move, SliceNumberer
-from lakebed.index.base import Index, KeyHash, Resizing, key_hash_of
+from lakebed.index.base import Index, Resizing, key_hash_of
 from lakebed.index.registry import check_new_indexes, make_index
 from lakebed.metadata.build_jobs import build_by_job, can_build, is_large
 from lakebed.metadata.definitions import IndexName
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.metadata.partitions.record_index import repeated_keys
-from lakebed.model import RECORD_INDEX, Action, CommitMetadata, FileGroupId, FileSlice
+from lakebed.model import RECORD_INDEX, Action, FileSlice
 from lakebed.operations.context import WriteContext, file_format
+from lakebed.operations.index_change import IndexChangeHooks, differ, moving_paths, refuse_planned, run_moves
 from lakebed.operations.overwrite import match_partitions
-from lakebed.operations.transaction import Transaction, TransactionHooks, WriteTransaction
+from lakebed.operations.transaction import Transaction, WriteTransaction
 from lakebed.progress import progress
 from lakebed.properties.file import load_table_config
 from lakebed.services.change_index_plan import RescalePlan, plan_moves
-from lakebed.services.compaction import groups_in_plans
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.rollback import encode_requested_replace
-from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Printed, count_text, size_text
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
@@ -104,7 +103,7 @@ def change_index(
         context,
         Action.REPLACECOMMIT,
         _OPERATION,
-        hooks=_IndexChange(new, alone=check is not None),
+        hooks=IndexChangeHooks(new, alone=check is not None),
         planned_index=context.opened.index_settings,
         new_index=new,
         plain_keys=context.watched_keys(context.opened.schema, new),
@@ -112,7 +111,7 @@ def change_index(
     with tx:
         with tx.begin():
             tx.prepare_metadata()
-            refuse_planned(tx.timeline, _moving(tx.snapshot, context.index, new))
+            refuse_planned(tx.timeline, moving_paths(tx.snapshot, context.index, new))
             if check is not None:
                 check(tx.snapshot)
             _build(tx, new)
@@ -174,53 +173,6 @@ def _build(tx: Transaction, new: Index) -> None:
     tx.snapshot = snapshot_of(tx.storage, tx.config, tx.timeline)
 
 
-@dataclass(frozen=True)
-class _IndexChange(TransactionHooks):
-    """Rows that others commit meanwhile must not belong elsewhere by the new index; `alone`: no commit may be."""
-
-    new: Index
-    alone: bool
-
-    def check(self, tx: Transaction, timeline: Timeline, others: Sequence[CommitMetadata] = ()) -> None:
-        for commit in others:
-            paths = sorted({*commit.stats, *commit.replaced})
-            met = [p for p in paths if self.alone or differ(key_hash_of(tx.index), key_hash_of(self.new), p)]
-            if met:
-                raise CommitConflict(
-                    f"another writer ({commit.operation}) has committed to partition {met[0]!r} since the change of the"
-                    " index began",
-                    hint="Nothing of the change is visible; run it again when the table is written to less.",
-                    context={"partition": met[0]},
-                )
-        refuse_planned(timeline, _moving(snapshot_of(tx.storage, tx.config, timeline), tx.index, self.new))
-
-
-def differ(old: KeyHash | None, new: KeyHash | None, path: str) -> bool:
-    """Whether rows of a partition path may have other locations by another hash."""
-    if new is None:
-        return False
-    return old is None or old.in_partition(path) != new.in_partition(path)
-
-
-def _moving(snapshot: Snapshot, old: Index, new: Index) -> frozenset[str]:
-    return frozenset(p for p in snapshot.partitions() if differ(key_hash_of(old), key_hash_of(new), p))
-
-
-def refuse_planned(timeline: Timeline, paths: frozenset[str]) -> None:
-    """File groups that a service is about to rewrite cannot be replaced under it."""
-    planned = {**groups_in_plans(timeline), **timeline.pending_log_compaction()}
-    met: list[FileGroupId] = sorted(group for group in planned if group[0] in paths)
-    if met:
-        instant = planned[met[0]]
-        run = "t.cluster()" if timeline.is_pending_clustering(instant) else "t.compact() and t.compact_logs()"
-        raise CommitConflict(
-            f"{instant.action} {instant.time} is pending in partition {met[0][0]!r}, whose rows the change of the index"
-            " moves",
-            hint=f"Run it first, with {run}, or wait for the process that does.",
-            context={"partition": met[0][0], "instant": instant.time},
-        )
-
-
 def _mover(context: WriteContext, snapshot: Snapshot, new: Index, instant: str) -> BucketMover:
     indexes = KeyIndexes.of(snapshot.storage, snapshot.config)
     format_: FileFormat = replace(
@@ -232,16 +184,6 @@ def _mover(context: WriteContext, snapshot: Snapshot, new: Index, instant: str) 
     reader = replace(snapshot.reader, memory=context.settings.memory)
     key_hash = key_hash_of(new) or key_hash_of(context.index)
     return BucketMover(reader, instant, format_, key_hash)  # pyright: ignore[reportArgumentType]
-
-
-def run_moves(engine: Engine, mover: BucketMover, moves: tuple[Move, ...]) -> list[WriteStatus]:
-    """A task for each move, largest first; nothing is shuffled."""
-    if not moves:
-        return []
-    ordered = tuple(sorted(moves, key=lambda move: -move.size))
-    with progress(f"moving the rows of {len(moves)} buckets", len(moves)):
-        done = engine.spread(len(ordered), replace(mover, moves=ordered), STATUS_SCHEMA)
-        return checked_statuses(engine.collect(done))
 
 
 def _shuffle(engine: Engine, mover: BucketMover, slices: tuple[FileSlice, ...]) -> list[WriteStatus]:

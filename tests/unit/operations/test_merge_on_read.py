@@ -141,7 +141,7 @@ def test_keys_without_their_partition_are_looked_for_in_their_buckets_alone(
 
 @pytest.mark.parametrize("index", ["simple", "record"])
 def test_the_smallest_file_without_logs_takes_new_rows_in(mor: Make, index: str) -> None:
-    table = mor(index=index, partition_by=None)
+    table = mor(index=index, partition_by=None, properties={"lakebed.small_files": "fill"})
     table.bulk_insert(rows(*((n, "c", "large " * 50, 1) for n in range(100))))
     table.bulk_insert(rows((200, "c", "small", 1), (201, "c", "small", 1)))
     before = {f.file_id: f for f in table.files}
