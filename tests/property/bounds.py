@@ -138,6 +138,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "index.bloom.search._BATCH_ROWS": (3, HUGE),
     "index.bloom.search._FEW_LOCATIONS": (0, HUGE),
     "index.bloom.search._KEYS_TOGETHER": (7, HUGE),
+    "index.bucket_counts.MOST_RULES": (0, HUGE),
     "index.consistent.index.MOST_RINGS": (0, HUGE),
     "index.consistent.ring._ROWS": (3, HUGE),
     "index.record.IN_PROCESS_KEYS": (0, HUGE),
@@ -176,6 +177,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata.store.services._FIXED_BYTES": (0, HUGE),
     "metadata.store.slices._BASES_BYTES": (0, HUGE),
     "metadata.store.slices._CACHED_BYTES": (0, HUGE),
+    "operations.assign.MOST_SMALL_FILES": (1, HUGE),
     "operations.merge_join._MOST_PAIRS": (1, HUGE),
     "operations.merge_join._MOST_VALUES": (0, HUGE),
     "operations.uniqueness._KEYS_TOGETHER": (1, HUGE),
@@ -279,6 +281,7 @@ OPTIONS: dict[str, tuple[int, int]] = {
     "hoodie.metadata.global.record.level.index.min.filegroup.count": (1, 4),
     "hoodie.metadata.record.level.index.min.filegroup.count": (1, 4),
     "hoodie.metadata.record.index.growth.factor": (1, 4),
+    "lakebed.index.bucket.advised.bytes": (2_500, HUGE),
     "lakebed.metadata.index.max.filegroup.size": (20_000, HUGE),
     "lakebed.write.memory": (4_000, 1 << 30),
 }

@@ -68,6 +68,8 @@ class Walk:
         logs = self.dice.choice(["avro", "parquet"])
         more = {"hoodie.logfile.data.block.format": logs, "hoodie.table.cdc.enabled": self.has_cdc}
         more["hoodie.metadata.index.column.stats.enable"] = self.dice.random() < 0.5
+        more["lakebed.index.bucket.grow"] = self.dice.random() < 0.5
+        more["lakebed.small_files"] = self.dice.choice(["fill", "deferred"])
         self.table: Table = lakebed.create(
             f"{uri}/t{next(_numbers)}",
             SCHEMA,

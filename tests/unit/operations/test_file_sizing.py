@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import lakebed
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import GROUP
-from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileSlice
-from lakebed.operations.assign import assign
+from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileSlice, LogFile
+from lakebed.operations.assign import MOST_SMALL_FILES, assign
 from lakebed.slices.row_size import from_sample
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
-from support.write_tables import SCHEMA
+from support.write_tables import SCHEMA, rows
 
 Make = Callable[..., Table]
 SETTINGS = WriteSettings(max_file_size=1000, small_file_limit=800)
@@ -236,3 +238,64 @@ def test_a_compaction_keeps_the_maximum(make: Make) -> None:
     assert max(sizes(table)) <= LIMIT * TOLERANCE, sizes(table)
     assert not any(file_slice.log_files for file_slice in table.files)
     assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).sort_by("id").combine_chunks())
+
+
+def deferred(files: list[FileSlice], *, avoid: frozenset[tuple[str, str]] = frozenset()) -> list[int | None]:
+    """The sizes of the files that new rows go to in a merge-on-read table whose small files are deferred; None for a new
+    one."""
+    settings = replace(SETTINGS, small_files="deferred")
+    plan = assign(
+        profile(("p", None, 10)), files, instant="2", record_size=1, settings=settings, appends=True, avoid=avoid
+    )
+    slices = [group.target.slice for group in plan.groups]
+    assert all(group.target.rewrites for group in plan.groups)
+    return [None if one is None or one.base_file is None else one.base_file.size for one in slices]
+
+
+def test_deferred_rows_fill_a_file_only_where_there_are_many_small_ones() -> None:
+    few = [base(f"f{n}", 100 + n) for n in range(MOST_SMALL_FILES - 1)]
+    assert deferred([]) == [None]
+    assert deferred([*few, base("full", 800), base("other", 1, "q")]) == [None]
+    many = [*few, replace(base("logged", 50), log_files=(LogFile("p", "logged", "1", 1, "0-0-0", "log", 9),))]
+    assert deferred(many) == [50]
+    assert deferred(many, avoid=frozenset({("p", "logged")})) == [None]
+    assert deferred([*many, base("more", 20)], avoid=frozenset({("p", "more")})) == [50]
+
+
+@pytest.mark.parametrize(("kind", "index", "expected"), [("mor", "record", "deferred"), ("mor", "bucket", None)])
+def test_new_merge_on_read_tables_whose_keys_are_looked_up_defer_small_files(
+    make: Make, kind: str, index: str, expected: str | None
+) -> None:
+    assert make(type=kind, index=index).properties.get("lakebed.small_files") == expected
+
+
+def test_copy_on_write_tables_fill_small_files_whatever_the_setting(make: Make) -> None:
+    table = make(index="record", properties={"lakebed.small_files": "deferred"})
+    for n in range(3):
+        table.upsert(rows((n, "c", "v", 1)))
+    assert len(table.files) == 1
+    assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("serviced", [True, False])
+def test_fifty_upserts_leave_few_files(make: Make, serviced: bool) -> None:
+    """With a service run now and then, and without any."""
+    table = make(
+        type="mor",
+        index="record",
+        partition_by=None,
+        properties={"hoodie.compact.inline": False, "lakebed.file.sizing.files": 2},
+    )
+    most = 0
+    for turn in range(50):
+        table.upsert(rows((turn, "c", "new", 1), (turn // 2, "c", f"w{turn}", 2 + turn), (1000 + turn, "c", "new", 1)))
+        if serviced and turn % 5 == 4:
+            list(lakebed.run_services([table.uri], once=True))
+            assert len(lakebed.open(table.uri).files) == 1
+        most = max(most, len(lakebed.open(table.uri).files))
+    assert most == (5 if serviced else MOST_SMALL_FILES)
+    found = lakebed.open(table.uri).scan().to_arrow().to_pylist()
+    wanted = {n: "new" for n in [*range(25, 50), *range(1000, 1050)]} | {n: f"w{2 * n + 1}" for n in range(25)}
+    assert {row["id"]: row["v"] for row in found} == wanted
+    assert len(found) == len(wanted)
+    assert table.indexes.verify().ok
