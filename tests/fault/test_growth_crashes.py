@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import lakebed
+from fault.test_rescaling_crashes import _look  # pyright: ignore[reportPrivateUsage]
 from fault.test_two_writers import meanwhile
 from lakebed.errors import CommitConflict
 from lakebed.properties.file import PROPERTIES_PATH
@@ -94,16 +95,6 @@ def _crash(version: int, kind: str, mode: Mode, at: int) -> int | None:
             error.add_note(f"{version} {kind} {mode} {at}: {crash}")
             raise
     return None
-
-
-def _look(uri: str, model: Model) -> None:
-    """All rows are there, each under its key, and the index that a writer takes agrees with the files."""
-    assert state(uri) == model
-    table = lakebed.open(uri)
-    assert table.get(list(model)).num_rows == len(model)
-    for key in list(model)[:3]:
-        assert table.scan(filter=f"id = {key}").count() == 1
-    table.indexes.index.check(table._snapshot())  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize(("version", "kind"), [(9, "cow"), (8, "mor"), (6, "cow")])

@@ -241,8 +241,7 @@ def test_a_compaction_keeps_the_maximum(make: Make) -> None:
 
 
 def deferred(files: list[FileSlice], *, avoid: frozenset[tuple[str, str]] = frozenset()) -> list[int | None]:
-    """The sizes of the files that new rows go to in a merge-on-read table whose small files are deferred; None for a new
-    one."""
+    """The sizes of the files that new rows go to in a merge-on-read table that defers small files; None for a new one."""
     settings = replace(SETTINGS, small_files="deferred")
     plan = assign(
         profile(("p", None, 10)), files, instant="2", record_size=1, settings=settings, appends=True, avoid=avoid
@@ -295,7 +294,7 @@ def test_fifty_upserts_leave_few_files(make: Make, serviced: bool) -> None:
         most = max(most, len(lakebed.open(table.uri).files))
     assert most == (5 if serviced else MOST_SMALL_FILES)
     found = lakebed.open(table.uri).scan().to_arrow().to_pylist()
-    wanted = {n: "new" for n in [*range(25, 50), *range(1000, 1050)]} | {n: f"w{2 * n + 1}" for n in range(25)}
+    wanted = dict.fromkeys([*range(25, 50), *range(1000, 1050)], "new") | {n: f"w{2 * n + 1}" for n in range(25)}
     assert {row["id"]: row["v"] for row in found} == wanted
     assert len(found) == len(wanted)
     assert table.indexes.verify().ok

@@ -251,3 +251,12 @@ def test_rollback_and_restore_give_the_count_of_before(make: Make, version: int,
     assert buckets(table) == {"c0": {0, 1}, "c1": {0, 1}}
     assert table.upsert(rows((1, "c1", "w", 3)), options={ADVISED: 2000}).bucket_changes
     check(table, small | {1: ("c1", "w", 3)})
+
+
+def test_a_batch_of_a_stream_that_split_buckets_is_written_once(make: Make) -> None:
+    table = filled(make)
+    batch, once = rows((1, "c1", "w", 3)), lakebed.Once("stream", 7)
+    assert table.upsert(batch, options={ADVISED: 2000}, once=once).bucket_changes
+    again = lakebed.open(table.uri).upsert(rows((1, "c1", "twice", 9)), once=once)
+    assert (again.skipped, again.bucket_changes) == (True, ())
+    check(table, model_of(FIRST, [(3, "c1", "again", 2), (1, "c1", "w", 3)]))
