@@ -241,7 +241,7 @@ def test_a_compaction_keeps_the_maximum(make: Make) -> None:
 
 
 def deferred(files: list[FileSlice], *, avoid: frozenset[tuple[str, str]] = frozenset()) -> list[int | None]:
-    """The sizes of the files that new rows go to in a merge-on-read table that defers small files; None for a new one."""
+    """The sizes of the files that new rows go to where a merge-on-read table defers small files; None for a new one."""
     settings = replace(SETTINGS, small_files="deferred")
     plan = assign(
         profile(("p", None, 10)), files, instant="2", record_size=1, settings=settings, appends=True, avoid=avoid
