@@ -188,6 +188,7 @@ OTHERS: dict[str, dict[str, str]] = {
     "memory that a cached thing counts as": {
         "publish.foreign": "_BYTES_A_FILE",
         "format.footer_cache": "_IN_MEMORY",
+        "format.parquet_footer": "_BYTES_A_DIGEST",
         "metadata.store.expected_files": "_BYTES_AN_INSTANT _BYTES_AN_EXTENT",
         "metadata.store.slices": "_MEMORY_OF_A_BASE _MEMORY_OF_A_BYTE _MEMORY_OF_A_FILE",
         "timeline.history": "_BYTES_OF_ONE",

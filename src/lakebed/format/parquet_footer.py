@@ -8,11 +8,13 @@ check there is checked here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.row_groups.chunks import (
     BINARY,
     I32,
@@ -31,6 +33,9 @@ TAIL: Final = 8
 # What Arrow reads at first of a file's end: so much is one request.
 _AT_FIRST: Final = 64 << 10
 _LARGEST_FOOTER: Final = 512 << 20
+# By a digest of its bytes: an upsert reads the footer that the one before has made.
+_CHECKED_BYTES: Final = 1 << 20
+_BYTES_A_DIGEST: Final = 256
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _TYPES: Final = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 # Fields by their numbers in parquet.thrift.
@@ -40,6 +45,9 @@ _BOUNDS = (1, 2, 5, 6)
 # Of a page: its inflated and its stored size; the heads of data pages of versions 1 and 2.
 _PAGE_SIZES, _DATA_PAGES = (2, 3), (5, 8)
 _UNENCODED, _REPETITION, _DEFINITION = 1, 2, 3
+
+
+_CHECKED = BoundedCache[CacheEntry[None]](_CHECKED_BYTES)
 
 
 def read_metadata(source: pa.NativeFile) -> Any:
@@ -67,10 +75,15 @@ def read_encoded(source: pa.NativeFile) -> bytes:
     return end[-TAIL - length : -TAIL]
 
 
-def parse_footer(footer: bytes) -> Any:
-    """Parquet's metadata by the bytes of a footer."""
+def parse_footer(footer: bytes, *, own: bool = False) -> Any:
+    """Parquet's metadata by the bytes of a footer. Bytes that were checked before are not checked again, nor `own`
+    ones, which were made here of parts that were."""
     metadata = pq.read_metadata(pa.BufferReader(_MAGIC + framed(footer)))
-    check_footer(footer, metadata)
+    digest = blake2b(footer, digest_size=16).digest()
+    if _CHECKED.get(digest) is None:
+        if not own:
+            check_footer(footer, metadata)
+        _CHECKED.put(digest, CacheEntry(None, _BYTES_A_DIGEST))
     return metadata
 
 

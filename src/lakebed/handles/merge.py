@@ -35,6 +35,10 @@ from lakebed.write_status import WriteStatus
 
 # Incoming rows that are put among stored ones at a time take about so much, if they are many.
 _MOST_BYTES = 64 << 20
+# Row groups that follow one another are merged together up to so many rows and inflated bytes: where they are small, a
+# few calls for each column of each cost more than the rows.
+_STEP_ROWS = 1 << 16
+_STEP_BYTES = 32 << 20
 # Values that are compared first to see whether a column changes.
 _PROBED = 64
 
@@ -72,8 +76,9 @@ class GroupMerge:
         try:
             if self._rows.changes_for_sure:
                 self._begin()
-            for number in range(len(self._source.groups)):
-                self._merge(number, self._following[number] if self._following else None)
+            number = 0
+            while number < len(self._source.groups):
+                number = self._merge(number)
             self._rows.refuse_stored()
             if self._rows.new_rows:
                 self._begin()
@@ -82,34 +87,76 @@ class GroupMerge:
                 self.writer.abort()
             raise
 
-    def _merge(self, number: int, following: str | None) -> None:
-        span, rows = self._ranges[number], self._rows
-        if span is not None and not rows.may_touch(*span, following):
-            rows.pass_by(following)
-            self._copy(number)
-            return
-        keys = self._read(number, [RECORD_KEY])
-        touch = rows.touch(keys, following)
+    def _merge(self, first: int) -> int:
+        """Merge into a row group, and into those after it that incoming rows touch as well; gives the next one."""
+        stop = self._end_of_touched(first)
+        if stop == first:
+            self._rows.pass_by(self._after(first))
+            self._copy(first)
+            return first + 1
+        keys = self._read(first, [RECORD_KEY], stop)
+        self._merge_into(first, stop, keys, self._rows.touch(keys, self._after(stop - 1)))
+        return stop
+
+    def _end_of_touched(self, first: int) -> int:
+        """Where the row groups end that are touched from this one on, as many as are merged together."""
+        groups, stop, rows, size = self._source.groups, first, 0, 0
+        most = first + 1
+        while stop < most:
+            span, group = self._ranges[stop], groups[stop]
+            if span is not None and not self._rows.may_touch(*span, self._after(stop), behind=stop > first):
+                break
+            rows, size = rows + group.rows, size + group.inflated
+            if stop > first and (rows > _STEP_ROWS or size > _STEP_BYTES):
+                break
+            stop += 1
+            if most == stop == first + 1 < len(groups) and rows < _STEP_ROWS:
+                most = self._source.buffered_until(first, ahead=self.writer is not None)
+        return stop
+
+    def _after(self, number: int) -> str | None:
+        return self._following[number] if self._following else None
+
+    def _merge_into(self, first: int, stop: int, keys: pa.RecordBatch, touch: Touch) -> None:
+        """Merge into row groups that follow one another, of which the keys are there."""
+        rows, following = self._rows, self._after(stop - 1)
         if not touch.matches and not touch.adds:
             rows.pass_by(following)
-            self._copy(number)
+            self._copy(first, stop)
         elif rows.on_match not in ("keys", "one") and not touch.adds:
             rows.merge(keys, following, touch)
             rows.refuse_stored()
-            self._copy(number)
-        elif touch.removes or touch.adds or self._is_to_be_joined(number, touch) or self._is_wide(touch):
-            self._rewrite(number, following, touch)
+            self._copy(first, stop)
+        elif stop - first > 1:
+            new = touch.removes or touch.adds or self._is_wide(touch)
+            if new or any(self._is_to_be_joined(number, None) for number in range(first, stop)):
+                self._merge_halves(first, stop, keys, touch)
+            else:
+                self._update(first, stop, keys, touch)
+        elif touch.removes or touch.adds or self._is_to_be_joined(first, touch) or self._is_wide(touch):
+            self._rewrite(first, following, touch)
         else:
-            self._update(number, keys, following, touch)
+            self._update(first, stop, keys, touch)
 
-    def _copy(self, number: int) -> None:
-        """Take a row group as it is."""
-        if self.writer is None:
-            self._untouched.append(number)
-        elif self._is_to_be_joined(number, None):
-            self._write(Merged(self._read(number, self._names), _NO_KEYS))
-        else:
-            self.writer.copy(self._source, number)
+    def _merge_halves(self, first: int, stop: int, keys: pa.RecordBatch, touch: Touch) -> None:
+        """Merge into some row groups, then into the others: what makes a row group new leaves its neighbours."""
+        middle = (first + stop) // 2
+        at = sum(group.rows for group in self._source.groups[first:middle])
+        for start, end, part, found in (
+            (first, middle, keys.slice(0, at), touch.positions[:at]),
+            (middle, stop, keys.slice(at), touch.positions[at:]),
+        ):
+            self._merge_into(start, end, part, self._rows.touch(part, self._after(end - 1), found))
+
+    def _copy(self, first: int, stop: int | None = None) -> None:
+        """Take a row group, or several, as they are."""
+        for number in range(first, first + 1 if stop is None else stop):
+            if self.writer is None:
+                self._untouched.append(number)
+            elif self._is_to_be_joined(number, None):
+                self._write(Merged(self._read(number, self._names), _NO_KEYS))
+            else:
+                self.writer.copy(self._source, number)
 
     def _rewrite(self, number: int, following: str | None, touch: Touch | None) -> None:
         """Encode a row group again, with added rows, without deleted ones."""
@@ -141,21 +188,27 @@ class GroupMerge:
         met = int((touch.positions >= 0).sum())
         return met > self._rows.incoming.batch_rows and met * self._row_bytes > _MOST_BYTES
 
-    def _update(self, number: int, keys: pa.RecordBatch, following: str | None, touch: Touch) -> None:
-        """Encode the columns of a row group that change, copy the others."""
+    def _update(self, first: int, stop: int, keys: pa.RecordBatch, touch: Touch) -> None:
+        """Encode the columns that change, copy the others, and row groups of which no row changes."""
         names = self._rows.touched_columns(self._names)
-        others = self._read(number, [name for name in names if name != RECORD_KEY])
+        others = self._read(first, [name for name in names if name != RECORD_KEY], stop)
         columns = [keys.column(0) if name == RECORD_KEY else others.column(name) for name in names]
         batch = pa.RecordBatch.from_arrays(columns, names=names)
-        merged = self._rows.merge(batch, following, touch)
-        assert merged.updated is not None
-        if not len(merged.updated):
-            self._copy(number)
+        merged = self._rows.merge(batch, self._after(stop - 1), touch)
+        updated = merged.updated
+        assert updated is not None
+        if not len(updated):
+            self._copy(first, stop)
             return
         writer = self._begin()
         writer.note(merged)
-        changed = [name for name in names if _differs(batch.column(name), merged.rows.column(name), merged.updated)]
-        writer.copy(self._source, number, merged.rows.select(changed))
+        changed = [name for name in names if _differs(batch.column(name), merged.rows.column(name), updated)]
+        fresh, start = merged.rows.select(changed), 0
+        for number in range(first, stop):
+            rows = self._source.groups[number].rows
+            before, behind = np.searchsorted(updated, (start, start + rows))
+            writer.copy(self._source, number, fresh.slice(start, rows) if before < behind else None)
+            start += rows
 
     def _is_to_be_joined(self, number: int, touch: Touch | None) -> bool:
         """Whether the rows of a row group are written together with those before it, or with new ones after it."""
@@ -178,8 +231,8 @@ class GroupMerge:
         writer.note(merged)
         writer.write(merged.rows, new_keys=merged.new_keys)
 
-    def _read(self, number: int, names: Sequence[str]) -> pa.RecordBatch:
-        return self._source.columns(number, names, ahead=self.writer is not None)
+    def _read(self, first: int, names: Sequence[str], stop: int | None = None) -> pa.RecordBatch:
+        return self._source.columns(first, names, ahead=self.writer is not None, stop=stop)
 
 
 def following_keys(ranges: Sequence[Range]) -> list[str | None] | None:

@@ -148,8 +148,9 @@ class RowMerge:
         certain = self.on_match == "keys" and not self._in_pairs and not self.rules.ordering
         return bool(self.incoming.alive) and (self.on_match in ("none", "one") or certain)
 
-    def may_touch(self, low: str, high: str, following: str | None = None) -> bool:
-        """Whether incoming rows may do anything to stored ones with keys between these."""
+    def may_touch(self, low: str, high: str, following: str | None = None, *, behind: bool = False) -> bool:
+        """Whether incoming rows may do anything to stored ones with keys between these. `behind`: stored rows before
+        them are not merged yet."""
         if self.on_match == "none" or not self.incoming.rows:
             return False
         keys = self.incoming.keys
@@ -161,11 +162,12 @@ class RowMerge:
     def pass_by(self, following: str | None = None) -> None:
         """Skip stored rows that no incoming row changes."""
 
-    def touch(self, batch: pa.RecordBatch, following: str | None = None) -> Touch:
-        """What incoming rows may do to stored ones, of which the keys are enough."""
+    def touch(self, batch: pa.RecordBatch, following: str | None = None, found: Positions | None = None) -> Touch:
+        """What incoming rows may do to stored ones, of which the keys are enough. `found` are the positions of a touch
+        of these rows and others."""
         if self.on_match == "none":
             return Touch(np.full(batch.num_rows, -1))
-        return self._touch(self._positions(batch))
+        return self._touch(self._positions(batch) if found is None else found)
 
     def touched_columns(self, names: Sequence[str]) -> list[str]:
         """The columns that are needed of stored rows of which none goes, and among which none comes; the others stay as
@@ -342,19 +344,21 @@ class SortedRowMerge(RowMerge):
     room: int | None = None
     _start: int = 0
 
-    def may_touch(self, low: str, high: str, following: str | None = None) -> bool:
+    def may_touch(self, low: str, high: str, following: str | None = None, *, behind: bool = False) -> bool:
         """Whether incoming rows have keys between these, or belong before what follows."""
-        return self._start < self._incoming_below(following, or_equal=True)
+        start = self._incoming_below(low) if behind else self._start
+        return start < self._incoming_below(following, or_equal=True)
 
     def pass_by(self, following: str | None = None) -> None:
         """Skip stored rows that no incoming row changes."""
         self._start = self._incoming_below(following)
 
-    def touch(self, batch: pa.RecordBatch, following: str | None = None) -> Touch:
-        """What incoming rows may do to stored ones, of which the keys are enough."""
+    def touch(self, batch: pa.RecordBatch, following: str | None = None, found: Positions | None = None) -> Touch:
+        """What incoming rows may do to stored ones, of which the keys are enough. `found` are the positions of a touch
+        of these rows and others."""
         start, end = self._start, self._incoming_below(following)
-        positions = np.full(batch.num_rows, -1)
-        if self.on_match != "none":
+        positions = np.full(batch.num_rows, -1) if found is None else found
+        if self.on_match != "none" and found is None:
             positions = self._positions(batch, start, self._incoming_below(following, or_equal=True))
         fresh = ~self._seen[start:end] & ~self.incoming.deletes[start:end]
         here = positions[(positions >= start) & (positions < end)]

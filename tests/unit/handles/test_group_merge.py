@@ -24,6 +24,7 @@ from lakebed.expressions.partition_paths import PathCheck
 from lakebed.format.column_ranges import from_stream
 from lakebed.format.log_file import avro_records, read_blocks
 from lakebed.format.row_groups.assembled import AssembledFile
+from lakebed.format.row_groups.stored import StoredGroups
 from lakebed.handles import file_writer, merge
 from lakebed.handles.base import GroupJob, PlannedTargets, Target
 from lakebed.handles.file_writer import FileFormat, FileWriter
@@ -319,6 +320,40 @@ def test_row_groups_without_an_incoming_key_are_copied_and_columns_that_stay(
             elif group != 1 or name in ("_hoodie_record_key", "_hoodie_partition_path", "id"):
                 assert chunks[0] == chunks[1]
     assert set(side.table(merged)["_hoodie_file_name"].to_pylist()) == {(merged.path or "").rpartition("/")[2]}
+
+
+@pytest.mark.parametrize("step_rows", [0, 3 * FULL, 1 << 16])
+def test_row_groups_that_follow_one_another_are_merged_together(
+    storages: tuple[MemoryStorage, MemoryStorage], step_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "_STEP_ROWS", step_rows)
+    read: list[tuple[int, int]] = []
+    columns = StoredGroups.columns
+
+    def spied(self: StoredGroups, number: int, names: Sequence[str], **given: Any) -> pa.RecordBatch:
+        stop = given.get("stop")
+        read.append((number, number + 1 if stop is None else stop))
+        return columns(self, number, names, **given)
+
+    dice = random.Random(5)
+    one, other = sides(storages, MergeRules(("ts",)), sort=True)
+    keys = [f"key-{n:04}" for n in range(8 * FULL)]
+    load = some_rows(dice, keys)
+    (mine,), (theirs,) = one.write(load, 1, None), other.write(load, 1, None)
+    # all row groups but the sixth and the last get a row; the third one's comes too late, the fifth a new row as well
+    touched = [group * FULL + 7 for group in (0, 1, 2, 3, 4, 6)]
+    batch = some_rows(dice, [*(keys[at] for at in touched), keys[4 * FULL + 3] + "a"])
+    times = [-1 if at == 2 else 1_000 for at in range(batch.num_rows)]
+    batch = batch.set_column(batch.schema.get_field_index("ts"), "ts", pa.array(times))
+    monkeypatch.setattr(StoredGroups, "columns", spied)
+    first, second = one.write(batch, 2, slice_of(mine, 1)), other.write(batch, 2, slice_of(theirs, 1))
+    same(one, other, first, second)
+    assert (first[0].num_updates, first[0].num_inserts, first[0].num_unchanged) == (5, 1, 1)
+    made = Counted.made[-1]
+    assert made.traffic.copied_groups == 3  # the third, the sixth, the last
+    assert not any(start <= unread < stop for start, stop in read for unread in (5, 7))
+    widest = max(stop - start for start, stop in read)
+    assert widest == {0: 1, 3 * FULL: 3, 1 << 16: 5}[step_rows]
 
 
 def test_a_partial_update_reads_and_encodes_its_columns_only(storages: tuple[MemoryStorage, MemoryStorage]) -> None:

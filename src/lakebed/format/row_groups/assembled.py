@@ -176,7 +176,7 @@ class AssembledFile(BaseFileWriter):
         groups = [(rows, [place.resolved() for place in places]) for rows, places in self._groups]
         made = self._nan.without_bounds(footer_of(footer_in(shell.getvalue().to_pybytes()), groups))
         if self._ranges is not None:
-            self._metadata.append(parse_footer(made))
+            self._metadata.append(parse_footer(made, own=True))
         self._sink.write(framed(made))
 
 

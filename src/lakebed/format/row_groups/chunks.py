@@ -7,7 +7,7 @@ knowing their fields.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -194,12 +194,36 @@ _PAGE_INDEXES = frozenset({4, 5, 6, 7})
 _ENCRYPTED = frozenset({8, 9})
 # and of its entry.
 _CODEC, _VALUES, _INFLATED, _STORED, _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE = 4, 5, 6, 7, 9, 10, 11
+_PAGE_OFFSETS = frozenset({_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE})
 _BLOOM = frozenset({14, 15})
 # Of a page: its stored size, its checksum, the heads of data pages of versions 1 and 2.
 _PAGE_SIZE, _CRC, _DATA_PAGES = 3, 4, (5, 8)
 _MOST_ORDINALS = 1 << 15
 _FIRST_BYTE = 4
 CODECS: Final = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
+
+
+class _Meta(NamedTuple):
+    """The metadata of a column chunk: its bytes, its whole numbers by field, where in the bytes the places of pages
+    begin and end, and whether it has the place of a bloom filter."""
+
+    data: bytes
+    numbers: Mapping[int, int]
+    pages: Sequence[tuple[int, int, int]]
+    has_bloom: bool
+
+    def moved(self, by: int) -> bytes:
+        """The same of a chunk that is so many bytes further on."""
+        if self.has_bloom:
+            fields = [field for field in read_struct(self.data)[0] if field.number not in _BLOOM]
+            return _meta(write_struct(fields), 0)[0].moved(by)
+        parts: list[bytes] = []
+        done = 0
+        for field, at, end in self.pages:
+            if self.numbers[field] > 0:
+                parts += [self.data[done:at], varint(zigzag(self.numbers[field] + by))]
+                done = end
+        return b"".join([*parts, self.data[done:]])
 
 
 class Chunk(NamedTuple):
@@ -211,21 +235,15 @@ class Chunk(NamedTuple):
     values: int
     inflated: int
     entry: list[Field]
-    meta: list[Field]
+    meta: _Meta
 
     def moved(self, start: int) -> bytes:
         """The entry of the same chunk at another place."""
         by = start - self.start
-        meta: list[Field] = []
-        for field in self.meta:
-            if field.number in (_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE) and (at := number_in(field.value)) > 0:
-                meta.append(integer(field.number, I64, at + by))
-            elif field.number not in _BLOOM:
-                meta.append(field)
         entry: list[Field] = []
         for field in self.entry:
             if field.number == _META_DATA:
-                entry.append(Field(_META_DATA, STRUCT, write_struct(meta)))
+                entry.append(Field(_META_DATA, STRUCT, self.meta.moved(by)))
             elif field.number == _FILE_OFFSET:  # not every writer has it
                 at = number_in(field.value)
                 entry.append(integer(_FILE_OFFSET, I64, at + by) if at > 0 else field)
@@ -378,14 +396,14 @@ def _group(data: bytes, at: int, end: int) -> tuple[ChunkGroup | None, int]:
 
 def _chunk(data: bytes, at: int, end: int) -> tuple[Chunk | None, int]:
     entry: list[Field] = []
-    meta: list[Field] = []
+    meta = _Meta(b"", {}, (), False)
     field = 0
     while data[at]:
         field, kind, at = head(data, at, field)
         if field == _FILE_PATH or field in _ENCRYPTED:
             return None, at
         if field == _META_DATA and kind == STRUCT:
-            meta, at = read_struct(data, at)
+            meta, at = _meta(data, at)
             entry.append(Field(field, kind, b""))  # made of `meta` when the chunk is moved
             continue
         stop = skip(data, at, kind, 0)
@@ -394,8 +412,35 @@ def _chunk(data: bytes, at: int, end: int) -> tuple[Chunk | None, int]:
     return _placed(entry, meta, end), at + 1
 
 
-def _placed(entry: list[Field], meta: list[Field], end: int) -> Chunk | None:
-    numbers = {field.number: number_in(field.value) for field in meta if I16 <= field.kind <= I64}
+def _meta(data: bytes, start: int) -> tuple[_Meta, int]:
+    """The metadata of a column chunk, and where it ends; the usual fields without a call."""
+    numbers: dict[int, int] = {}
+    pages: list[tuple[int, int, int]] = []
+    has_bloom = False
+    at, field = start, 0
+    while first := data[at]:
+        kind = first & 15
+        if first > 15:
+            field += first >> 4
+            at += 1
+        else:
+            field, kind, at = head(data, at, field)
+        has_bloom = has_bloom or field in _BLOOM
+        if I16 <= kind <= I64:
+            value_at = at
+            found, at = read_varint(data, at)
+            numbers[field] = unzigzag(found)
+            if field in _PAGE_OFFSETS:
+                pages.append((field, value_at - start, at - start))
+        elif kind == STRUCT:
+            at = _skip_fields(data, at, 1)
+        else:
+            at = skip(data, at, kind, 0)
+    return _Meta(data[start : at + 1], numbers, pages, has_bloom), at + 1
+
+
+def _placed(entry: list[Field], meta: _Meta, end: int) -> Chunk | None:
+    numbers = meta.numbers
     if not numbers.get(_VALUES, 1):  # for no values some writers give no offset
         return None
     try:

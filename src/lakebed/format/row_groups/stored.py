@@ -59,15 +59,28 @@ class StoredGroups:
         }
         self._parquet = pq.ParquetFile(pa.PythonFile(_View(self), mode="r"), **options)
 
-    def columns(self, number: int, names: Sequence[str], *, ahead: bool = True) -> pa.RecordBatch:
-        """Some columns of a row group. `ahead`: the other ones will be wanted, too."""
+    def columns(
+        self, number: int, names: Sequence[str], *, ahead: bool = True, stop: int | None = None
+    ) -> pa.RecordBatch:
+        """Some columns of a row group, or of those up to `stop` together. `ahead`: the other ones will be wanted,
+        too."""
+        numbers = range(number, number + 1 if stop is None else stop)
         with naming_damage(self.path):
             if ahead or self.groups[-1].end <= _READ_BYTES:
                 self._hold(number)
-            table = self._parquet.read_row_group(number, columns=list(names), use_threads=False)
-            check_rows(self.path, table.num_rows, self.groups[number].rows)
+            table = self._parquet.read_row_groups(numbers, columns=list(names), use_threads=False)
+            check_rows(self.path, table.num_rows, sum(self.groups[n].rows for n in numbers))
             columns = [_one_chunk(_coded(table[name]) if name in self._coded else table[name]) for name in names]
             return pa.RecordBatch.from_arrays(columns, names=list(names))
+
+    def buffered_until(self, number: int, *, ahead: bool = True) -> int:
+        """The row group after those that are read in one go with this one. `ahead` as in `columns`."""
+        if not ahead and self.groups[-1].end > _READ_BYTES:
+            return number + 1
+        with naming_damage(self.path):
+            self._hold(number)
+        held = self._held_from + self._held.size
+        return next((n for n in range(number + 1, len(self.groups)) if self.groups[n].end > held), len(self.groups))
 
     def stored(self, number: int, chunks: Sequence[Chunk]) -> memoryview:
         """The unchanged bytes of chunks of a row group that follow one another. Pages are compared with their
