@@ -153,8 +153,8 @@ class FaultyStorage(WrappedStorage):
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         write_each(self, paths, data)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        return self._mutate("put_if_absent", path, lambda: self._inner.put_if_absent(path, data), data)
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+        return self._mutate("put_if_absent", path, lambda: self._inner.put_if_absent(path, data, durable=durable), data)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
         return self._mutate("put_if_match", path, lambda: self._inner.put_if_match(path, data, version), data)

@@ -35,8 +35,8 @@ class TwoAttempts(FaultyStorage):
         if self.when == "before the commit":
             self._end()
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        done = super().put_if_absent(path, data)
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+        done = super().put_if_absent(path, data, durable=durable)
         if self.when == "during it" and self.late is not None and path.endswith(".commit"):
             self._end()
         return done
@@ -104,8 +104,8 @@ class TwoLogs(FaultyStorage):
 
     made = 0
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        done = super().put_if_absent(path, data)
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+        done = super().put_if_absent(path, data, durable=durable)
         if ".log." in path and not path.startswith(".hoodie") and done:
             other = f"{path}7"  # the same version with another token
             (marker,) = [m.path for m in self._inner.list(".hoodie/.temp") if path in m.path]

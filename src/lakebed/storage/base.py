@@ -98,7 +98,7 @@ class Storage(Protocol):
         short, some are."""
         ...
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         """Create a file. False if one exists already. An answer in doubt raises `StorageError` with context
         `{"doubtful": True}`: the caller reads back."""
         ...

@@ -11,7 +11,7 @@ _ATTEMPTS = 3
 _log = logging.getLogger("lakebed")
 
 
-def create_exactly_once(storage: Storage, path: str, data: bytes) -> bool:
+def create_exactly_once(storage: Storage, path: str, data: bytes, *, durable: bool = True) -> bool:
     """Create a file that must not exist. True if it now holds our bytes by our doing, False if it is someone else's.
 
     An answer in doubt is resolved by reading back and comparing bytes, and by asking again while nothing is there.
@@ -21,7 +21,7 @@ def create_exactly_once(storage: Storage, path: str, data: bytes) -> bool:
     doubt: StorageError | None = None
     for _ in range(_ATTEMPTS):
         try:
-            if storage.put_if_absent(path, data):
+            if storage.put_if_absent(path, data, durable=durable):
                 return True
             # A client that retries by itself gets "the file exists" when its first try had worked.
             return (bool(data) or doubt is not None) and storage.read(path) == data

@@ -69,8 +69,8 @@ class WrappedStorage:
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         self._inner.write_same([self._file("write", path) for path in paths], data)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        return self._inner.put_if_absent(self._file("put_if_absent", path), data)
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+        return self._inner.put_if_absent(self._file("put_if_absent", path), data, durable=durable)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
         return self._inner.put_if_match(self._file("put_if_match", path), data, version)

@@ -236,7 +236,7 @@ class HdfsStorage:
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         write_each(self, paths, data)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         return self._rename(path, self._write_aside(path, data), overwrite=False)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:

@@ -221,9 +221,9 @@ class LocalStorage:
         if not done:
             write_each(self, paths, data)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         with self._translated("write", path):
-            return self._aside(path, data).publish_new()
+            return self._aside(path, data, durable=durable).publish_new()
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
         with self._translated("write", path), self._guarded(path):

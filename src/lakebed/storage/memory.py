@@ -140,7 +140,7 @@ class MemoryStorage:
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         write_each(self, paths, data)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         return self.put_if_match(path, data, None)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:

@@ -295,7 +295,7 @@ class ObjectStorage:
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         write_each(self, paths, data)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         return self._put_once(path, data, "create", lambda: self.head(path) is None)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:

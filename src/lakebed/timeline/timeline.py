@@ -455,9 +455,17 @@ class Timeline:
 
 def remember_commit(storage: Storage, config: TableConfig, instant: Instant, body: CommitMetadata, size: int) -> None:
     """Cache the body of a commit that this process has just completed, so that it is not read again. Where
-    listings distinguish files by more than their names it is read all the same."""
+    listings distinguish files by more than their names it is read all the same. `size` is that of its file in bytes."""
     if has_completion_times(config.version):
-        _BODIES.put((storage.url(f"{config.timeline_path}/{instant.file_name}"), None), CacheEntry(body, size))
+        key = storage.url(f"{config.timeline_path}/{instant.file_name}"), None
+        _BODIES.put(key, CacheEntry(body, _MEMORY_OF_A_BYTE * size))
+
+
+def _forget_bodies(storage: Storage, config: TableConfig, before: TimelineFiles, now: TimelineFiles) -> None:
+    """Drop the cached bodies of what was archived or rolled back since the timeline was listed last: a process that
+    writes for long would fill the cache with them."""
+    for name in before.keys() - now.keys():
+        _BODIES.drop((storage.url(f"{config.timeline_path}/{name}"), before[name]))
 
 
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
@@ -466,6 +474,8 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     known = _LISTED.get(place)
     files = _files(storage, config, known.files if known else {})
     if known is None or known.files is not files:
+        if known is not None:
+            _forget_bodies(storage, config, known.files, files)
         known = Timeline.of_files(storage, config, files, known)
         _LISTED.put(place, known)
     # without what the cached one, or whoever has it, reads later

@@ -204,9 +204,9 @@ def test_all_markers_are_there_before_the_first_log_file_and_none_is_written_alo
             self.seen.append(f"write {path}")
             super().write(path, data, durable=durable)
 
-        def put_if_absent(self, path: str, data: bytes) -> bool:
+        def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
             self.seen.append("log")
-            return super().put_if_absent(path, data)
+            return super().put_if_absent(path, data, durable=durable)
 
     table = rows(300, seed=4)
     statuses = run(writer(Watched(storage)), table.set_column(1, PARTITION_PATH, pa.array(["p"] * 300)))

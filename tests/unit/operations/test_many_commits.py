@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -15,7 +19,7 @@ from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import BaseFile, FileSlice
 from lakebed.slices.listing import Listing, groups_of_ids
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage import open_storage
+from lakebed.storage import atomic_file, open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.timeline import timeline
@@ -82,6 +86,57 @@ def test_blocks_of_base_files_that_a_compaction_replaced_are_forgotten() -> None
         groups = [url.rpartition("/")[2].partition("_")[0] for url in held]
         assert len(groups) == len(set(groups)), "two base files of one file group"
     BLOCKS.clear()
+
+
+@pytest.mark.rest
+def test_bodies_of_commits_that_were_archived_are_forgotten() -> None:
+    bodies = timeline._BODIES  # pyright: ignore[reportPrivateUsage]
+    bodies.clear()
+    with table("archived-bodies") as t:
+        held: list[int] = []
+        for n in range(1, 80):
+            t.upsert(rows(n))
+            if n in (39, 79):  # both tables archive every ten commits
+                storage = open_storage(t.uri)
+                names = {info.path.rpartition("/")[2] for info in storage.list() if "/timeline/" in info.path}
+                known = {cast("tuple[str, Any]", key)[0].rpartition("/")[2] for key in bodies._held}  # pyright: ignore[reportPrivateUsage]
+                # of what the last archival took off at most, which the next listing shows
+                assert len(known - names) <= 11
+                held.append(len(known))
+        assert 20 < held[1] <= held[0]
+    bodies.clear()
+
+
+def test_a_small_commit_syncs_a_file_or_a_folder_sixteen_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def counted(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}").removeprefix(f"{tmp_path}/t").removesuffix(" (deleted)"))
+        fsync(fd)
+
+    t = lakebed.create(str(tmp_path / "t"), rows(0), key="id", ordering="ts", type="mor", index="bucket", buckets=1)
+    t.upsert(rows(1))
+    t.upsert(rows(2))
+    monkeypatch.setattr(atomic_file.os, "fsync", counted)
+    t.upsert(rows(3))
+    # a file without a name is `#` and a number
+    seen = Counter(re.sub(r"#\d+$|\d{17}$", "*", path) for path in synced)
+    metadata = "/.hoodie/metadata"
+    assert seen == {
+        "/.hoodie/timeline": 2,  # requested with inflight, completed
+        "/.hoodie/timeline/*": 1,
+        "/.hoodie/.temp": 1,
+        "/.hoodie/.temp/*": 1,  # the marker
+        "": 1,
+        "/*": 1,  # the log file
+        f"{metadata}/.hoodie/timeline": 2,
+        f"{metadata}/.hoodie/timeline/*": 1,
+        f"{metadata}/files": 1,
+        f"{metadata}/files/*": 1,
+        f"{metadata}/column_stats": 2,
+        f"{metadata}/column_stats/*": 2,
+    }
 
 
 def test_of_the_files_of_a_group_only_those_that_may_count_are_looked_at() -> None:

@@ -216,8 +216,8 @@ class _Racing:
     def __getattr__(self, name: str) -> Any:
         if name == "put_if_absent" and self._other is not None:
 
-            def put_if_absent(path: str, data: bytes) -> bool:
-                done = self._inner.put_if_absent(path, data)
+            def put_if_absent(path: str, data: bytes, *, durable: bool = True) -> bool:
+                done = self._inner.put_if_absent(path, data, durable=durable)
                 if path.endswith(".inflight") and self._other is not None:
                     other, self._other = self._other, None
                     other()

@@ -185,9 +185,9 @@ def test_two_updates_at_once_conflict(storage: MemoryStorage) -> None:
     class Meanwhile(FaultyStorage):
         """Another writer makes its backup between our reading and our backup."""
 
-        def put_if_absent(self, path: str, data: bytes) -> bool:
+        def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
             storage.write(BACKUP_PATH, storage.read(PROPERTIES_PATH))
-            return super().put_if_absent(path, data)
+            return super().put_if_absent(path, data, durable=durable)
 
     with pytest.raises(CommitConflict, match="another writer is updating"):
         update_table_config(Meanwhile(storage), {"a": "1"})

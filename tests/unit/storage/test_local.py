@@ -166,6 +166,7 @@ def test_each_verb_syncs_no_more_than_it_must(tmp_path: Path, monkeypatch: pytes
     for name, act in {
         "put": lambda: storage.put_if_absent("f/1.commit", b"1"),
         "marker": lambda: storage.put_if_absent("f/1.marker", b""),
+        "requested": lambda: storage.put_if_absent("f/2.commit.requested", b"", durable=False),
         "replace": lambda: storage.write("f/x", b"2"),
         "delete": lambda: storage.delete("f/x"),
         "nothing to delete": lambda: storage.delete("f/x"),
@@ -180,7 +181,15 @@ def test_each_verb_syncs_no_more_than_it_must(tmp_path: Path, monkeypatch: pytes
         act()
         counts[name] = len(synced)
     lasting = {"put": 2, "marker": 1, "replace": 2, "delete": 1, "nothing to delete": 0}
-    passing = {"heartbeat": 0, "its end": 0, "lock": 2, "lock changes hands": 0, "lock grows": 2, "markers go": 0}
+    passing = {
+        "requested": 0,
+        "heartbeat": 0,
+        "its end": 0,
+        "lock": 2,
+        "lock changes hands": 0,
+        "lock grows": 2,
+        "markers go": 0,
+    }
     assert counts == lasting | passing
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from lakebed.model import Action, Instant, State
 from lakebed.properties.file import create_table
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import TableConfig
+from lakebed.storage import atomic_file
+from lakebed.storage.local import LocalStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import FaultPlan, FaultyStorage, Killed
 from lakebed.timeline.timeline import load_timeline
@@ -52,6 +56,23 @@ def test_an_instant_goes_through_its_states(storage: MemoryStorage, config: Tabl
     assert {(i.time, i.action) for i in (requested, inflight, done)} == {(T, action)}
     assert done.completion_time == (C if config.version >= 8 else None)
     assert len(files(storage, config)) == 3
+
+
+def test_a_requested_file_without_a_body_is_made_to_last_by_the_inflight_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(str(tmp_path))
+    config = create_table(storage, new_table_properties(name="t", version=9))
+    writer = TimelineWriter(storage, config)
+    storage.make_folder(config.timeline_path)
+    synced: list[str] = []
+    monkeypatch.setattr(atomic_file.os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    writer.request(Action.DELTACOMMIT, T)
+    assert synced == []
+    writer.inflight(Action.DELTACOMMIT, T)
+    assert synced == [str(tmp_path / config.timeline_path)]
+    writer.request(Action.COMPACTION, C, b"plan")  # others run it
+    assert len(synced) == 3
 
 
 def test_a_compaction_completes_as_a_commit(storage: MemoryStorage, config: TableConfig) -> None:
@@ -124,14 +145,14 @@ class Unreachable(FaultyStorage):
     def _silence(self) -> StorageError:
         return StorageError("no answer", context={"doubtful": True})
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
         if data and not self.gone:
             self.gone = True
             if self.worked:
-                super().put_if_absent(path, data)
+                super().put_if_absent(path, data, durable=durable)
         if self.gone:
             raise self._silence()
-        return super().put_if_absent(path, data)
+        return super().put_if_absent(path, data, durable=durable)
 
     def read(self, path: str) -> bytes:
         if self.gone:
