@@ -16,6 +16,7 @@ import pytest
 import lakebed
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.store import expected_files
 from lakebed.model import BaseFile, FileSlice
 from lakebed.slices.listing import Listing, groups_of_ids
 from lakebed.slices.snapshot import Snapshot
@@ -103,6 +104,11 @@ def test_bodies_of_commits_that_were_archived_are_forgotten() -> None:
                 # of what the last archival took off at most, which the next listing shows
                 assert len(known - names) <= 11
                 held.append(len(known))
+                folder = storage.url(".hoodie/metadata/.hoodie/timeline")
+                written = expected_files._WRITTEN.get(folder)  # pyright: ignore[reportPrivateUsage]
+                assert written is not None
+                assert len(written.content) > 10
+                assert len({name for name, _ in written.content} - names) <= 11
         assert 20 < held[1] <= held[0]
     bodies.clear()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from lakebed.errors import CorruptFile
-from lakebed.format.bounded_cache import BoundedCache
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey
 from lakebed.format.text import parse_properties
 from lakebed.metadata.layout import INITIAL_INSTANT, LOGGED_SINCE, group_number, parse_files
@@ -17,7 +17,7 @@ from lakebed.metadata.partitions.registry import kind_of
 from lakebed.metadata.store.group_files import CREATION_TOKEN
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
 from lakebed.slices.snapshot import REPAIR_HINT
-from lakebed.storage.base import Storage
+from lakebed.storage.base import FileInfo, Storage
 from lakebed.timeline.file_slices import goes_by_slice
 from lakebed.timeline.instants import suffix_of
 from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
@@ -224,17 +224,19 @@ class _Written:
 
 
 def _written(timeline: Timeline, instants: Sequence[Instant]) -> list[_Written]:
-    """What these instants wrote; kept by the process, as the next commit looks at most of them again."""
+    """What these instants wrote; kept by the process, as the next commit looks at most of them again. What was archived
+    since is dropped."""
     folder = timeline.storage.url(timeline.config.timeline_path)
-    keys = [(folder, i.file_name, timeline.files.get(i.file_name)) for i in instants]
-    found = {i: known for i, key in zip(instants, keys, strict=True) if (known := _WRITTEN.get(key)) is not None}
-    new = [i for i in instants if i not in found]
-    for instant, body in zip(new, timeline.commits_metadata(new), strict=True):
-        found[instant] = _Written.of(instant, body)
-    for instant, key in zip(instants, keys, strict=True):
-        if instant in new:
-            _WRITTEN.put(key, found[instant])
-    return [found[instant] for instant in instants]
+    held = _WRITTEN.get(folder)
+    known = held.content if held is not None else {}
+    keys = [(i.file_name, timeline.files.get(i.file_name)) for i in instants]
+    new = [(i, key) for i, key in zip(instants, keys, strict=True) if key not in known]
+    if new:
+        bodies = timeline.commits_metadata([instant for instant, _ in new])
+        made = {key: _Written.of(instant, body) for (instant, key), body in zip(new, bodies, strict=True)}
+        known = {key: of for key, of in known.items() if key[0] in timeline.files} | made
+        _WRITTEN.put(folder, CacheEntry(known, sum(of.nbytes for of in known.values())))
+    return [known[key] for key in keys]
 
 
 def _newest_bases(timeline: Timeline, partition: str, names: Iterable[str]) -> dict[str, str]:
@@ -318,4 +320,5 @@ def _begins_group(log: LogFile) -> bool:
     return _is_creation(log) or log.write_token == CREATION_TOKEN
 
 
-_WRITTEN = BoundedCache[_Written](_CACHED_BYTES)
+_WRITTEN = BoundedCache[CacheEntry[Mapping[tuple[str, FileInfo | None], _Written]]](_CACHED_BYTES)
+"""What the instants of a timeline's folder wrote, by their files."""
