@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakebed.format.base_file import Footer, read_footer
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.hashes import java_hash
+from lakebed.format.row_groups.pages import PagedFile
 from lakebed.model import RECORD_KEY
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 64 << 20
 _POSITIONS_BYTES = 64 << 20
-# A footer takes more in memory than in the file; a filter is cached decoded, in addition to its text.
-_IN_MEMORY = 3
+# A footer takes more in memory than in the file, also by the places of its pages; a filter is cached decoded, in
+# addition to its text.
+_IN_MEMORY = 8
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class KeyFooter:
     """A footer as a search for keys wants it."""
 
     footer: Footer
+    size: int
+    """Bytes of the file."""
 
     @property
     def metadata(self) -> Any:
@@ -48,6 +52,12 @@ class KeyFooter:
         """The file's bloom filter; None if it has none, or one that accepts every key."""
         found = self.footer.bloom()
         return found if found is not None and not found.holds_everything else None
+
+    @cached_property
+    def pages(self) -> PagedFile | None:
+        """Where the file's pages are; None if its rows cannot be read by pages. Raises `ValueError` for a footer that
+        contradicts itself."""
+        return PagedFile.of(self.footer.encoded, self.size, self.metadata)
 
     @property
     def nbytes(self) -> int:
@@ -82,7 +92,7 @@ class FooterCache(BoundedCache[KeyFooter]):
         key = storage.url(path), size
         found = self.get(key)
         if found is None:
-            found = KeyFooter(read_footer(storage, path, size))
+            found = KeyFooter(read_footer(storage, path, size, encoded=True), size)
             self.put(key, found)
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from lakebed.errors import InvalidOption
 from lakebed.format.parquet_encodings import choose_encodings
 from lakebed.format.parquet_footer import TAIL, footer_in, framed
 from lakebed.format.row_groups.nan_chunks import NanChunks
+from lakebed.format.row_groups.offset_index import without_column_indexes
 from lakebed.model import COMMIT_SEQNO, FILE_NAME
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.layouts import fill_hidden_nulls
@@ -40,6 +42,10 @@ _CODECS = {
 ROW_GROUP_ROWS = 131_072
 # Where rows are in the order of their keys a lookup reads one row group; smaller ones yet take longer to write.
 SORTED_ROW_GROUP_ROWS = 8_192
+# A lookup decodes the page of its row. Smaller ones make files larger and take longer to write.
+PAGE_ROWS = 4_096
+# Files whose first row group has fewer pages get no offset index.
+INDEXED_PAGES = 4
 _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
 _MIB = 1 << 20
 _WRITE_BATCH = 16_384
@@ -50,6 +56,8 @@ _RUNS_APART = 8
 # Row groups whose rows are fewer than so many times their dictionary's values get a dictionary of their own.
 _DICTIONARY_SHARE = 8
 _SINK_BYTES = 256 * 1024
+# pyarrow has it since release 23; before, pages end by their bytes alone.
+_HAS_PAGE_ROWS = "max_rows_per_page" in signature(pq.ParquetWriter).parameters
 # A row's sequence number and file name are never searched for: their min and max would only fill the footer.
 _NO_STATISTICS = frozenset({COMMIT_SEQNO, FILE_NAME})
 
@@ -57,7 +65,7 @@ _NO_STATISTICS = frozenset({COMMIT_SEQNO, FILE_NAME})
 @dataclass(frozen=True, slots=True)
 class ParquetSettings:
     """How a base file is written. A row group ends at whichever of its bounds comes first (bytes: in
-    memory). `level` is the codec's (None: its default), `page_size` in bytes;
+    memory), and so does a page by `page_rows` and `page_size` (bytes). `level` is the codec's (None: its default);
     `dictionary_columns` (Parquet paths) replaces the choice that is otherwise made from the first rows."""
 
     compression: str = "zstd"
@@ -65,6 +73,7 @@ class ParquetSettings:
     row_group_rows: int = ROW_GROUP_ROWS
     row_group_bytes: int = 64 * _MIB
     page_size: int = _MIB
+    page_rows: int = PAGE_ROWS
     max_file_size: int = 120 * _MIB
     dictionary_columns: tuple[str, ...] | None = None
 
@@ -116,6 +125,7 @@ class BaseFileWriter:
         self._flushed_rows = 0
         self._metadata: list[Any] = []
         self._writer: pq.ParquetWriter | None = None
+        self._has_indexes = False
         self._measured = 0.0
         self._unmeasured: list[pa.Table] = []
         self._unmeasured_bytes = 0
@@ -202,7 +212,9 @@ class BaseFileWriter:
     def _put(self, group: pa.Table) -> None:
         """Encode a row group."""
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._buffered, group.schema, **self._writer_options(group))
+            options = self._writer_options(group)
+            self._has_indexes = options["write_page_index"]
+            self._writer = pq.ParquetWriter(self._buffered, group.schema, **options)
         if group.num_rows:
             self._nan.add(group)
             self._writer.write_table(small_dictionaries(group), row_group_size=group.num_rows)
@@ -210,16 +222,19 @@ class BaseFileWriter:
     def _finish(self, footer: Mapping[str, str]) -> None:
         assert self._writer is not None
         self._writer.add_key_value_metadata(footer)
-        if self._nan.found:
+        changes = self._nan.found or self._has_indexes
+        if changes:
             self._buffered.flush()
             self._sink.hold()
         self._writer.close()
         self._buffered.flush()
-        if self._nan.found:
-            end = self._sink.taken()
+        if changes:
+            end, start = self._sink.taken(), self._sink.position
             footer_bytes = footer_in(end)
-            rest = len(end) - len(footer_bytes) - TAIL
-            self._sink.write(end[:rest] + framed(self._nan.without_bounds(footer_bytes)))
+            rest = end[: len(end) - len(footer_bytes) - TAIL]
+            if self._has_indexes:
+                rest, footer_bytes = without_column_indexes(rest, footer_bytes, start)
+            self._sink.write(rest + framed(self._nan.without_bounds(footer_bytes)))
 
     def _writer_options(self, first_rows: pa.Table) -> dict[str, Any]:
         settings = self._settings
@@ -239,8 +254,11 @@ class BaseFileWriter:
             "write_batch_size": _page_check_rows(first_rows, settings.page_size),
             "store_schema": False,
             "write_page_checksum": True,
+            "write_page_index": first_rows.num_rows >= INDEXED_PAGES * settings.page_rows,
             "metadata_collector": self._metadata,
         }
+        if _HAS_PAGE_ROWS:
+            options["max_rows_per_page"] = settings.page_rows
         return options | _time_options(self._schema)
 
     def _encoded_size(self, rows: pa.Table) -> float:
@@ -249,7 +267,7 @@ class BaseFileWriter:
         if rows.num_rows > _SAMPLE_ROWS:
             sample = pa.concat_tables([rows.slice(at, _RUN) for at in range(0, rows.num_rows, _RUN * _RUNS_APART)])
         sink = pa.BufferOutputStream()
-        options: dict[str, Any] = self._writer_options(sample) | {"metadata_collector": None}
+        options = self._writer_options(sample) | {"metadata_collector": None, "write_page_index": False}
         with pq.ParquetWriter(sink, sample.schema, **options) as to:
             to.write_table(small_dictionaries(sample))
             before = sink.tell()

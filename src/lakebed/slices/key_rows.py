@@ -1,5 +1,6 @@
 """The rows of some keys in one file slice: row groups are ruled out by key ranges and bloom filter, then rows are found
-by their key column alone, and only batches that hold one are decoded."""
+by their key column alone, and only the pages that hold one are read, or the batches where a file does not show its
+pages."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
 from lakebed.format.hashes import plain_strings
 from lakebed.format.key_order import KeyRanges
+from lakebed.format.row_groups.pages import PageReader, PagesDiffer
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.merge.log_entries import roots
 from lakebed.merge.rules import MergeRules
@@ -151,17 +153,52 @@ def _from_row_groups(
                 untold = replace(reader, tally=None, history=None)
                 found = (_with_keys(batch, keys) for batch in untold.read(file_slice, columns, row_groups=[number]))
                 batches += [batch for batch in found if batch.num_rows]
+                rows.pop(number, None)
                 continue
-            hits = rows.get(number)
-            if hits is None:
+            if number not in rows:
                 stored = parquet.read_row_group(number, columns=[RECORD_KEY], use_threads=False)[0]
                 check_rows(base.path, len(stored), metadata.row_group(number).num_rows)
                 held = KeyPositions.of(plain_strings(stored))
                 POSITIONS.put((*place, number), held)
-                hits = held.rows(keys)
-            if len(hits):
-                batches += _take(parquet, base, number, hits, keys, columns)
-    return batches
+                rows[number] = held.rows(keys)
+        hits = {number: some for number, some in rows.items() if len(some)}
+        by_page = _by_pages(reader, base, footer, parquet, hits, columns)
+        if by_page is None:
+            by_page = [batch for n, some in hits.items() for batch in _take(parquet, base, n, some, columns)]
+        keys = pa.concat_arrays([groups[number] for number in hits]) if hits else pa.array([], pa.string())
+        return batches + [_with_keys(batch, keys) for batch in by_page]
+
+
+def _by_pages(
+    reader: SliceReader,
+    base: BaseFile,
+    footer: KeyFooter,
+    parquet: Any,
+    hits: Mapping[int, npt.NDArray[np.int64]],
+    columns: Sequence[str],
+) -> list[pa.RecordBatch] | None:
+    """Rows of row groups (ascending numbers), of which only the pages that hold them are read; None where the file does
+    not show its pages, or not rightly: then its row groups are read, or show what is broken."""
+    found: list[pa.RecordBatch] = []
+    try:
+        paged = footer.pages
+        if paged is None or not hits:
+            return None
+        stored = [name for name in columns if name in paged.columns]
+        by_page = [name for name in stored if paged.has_index(name, list(hits))]
+        others = [name for name in stored if name not in by_page]
+        if not by_page:
+            return None
+        pages = PageReader(reader.storage, base.path, base.size, paged)
+        for groups, table in pages.take(hits, by_page):
+            parts = [b for n in groups for b in _take(parquet, base, n, hits[n], others)] if others else []
+            if others:
+                rest = pa.Table.from_batches(parts)
+                table = pa.Table.from_arrays([*table.columns, *rest.columns], names=[*by_page, *rest.column_names])
+            found += table.combine_chunks().to_batches()
+    except (ValueError, IndexError, pa.ArrowException, PagesDiffer):
+        return None
+    return found
 
 
 def _options(source: Any, metadata: Any) -> dict[str, Any]:
@@ -179,16 +216,15 @@ def _take(
     base: BaseFile,
     row_group: int,
     rows: npt.NDArray[np.int64],
-    keys: pa.Array,
     columns: Sequence[str],
 ) -> list[pa.RecordBatch]:
-    """Rows (ascending numbers) of a row group that have one of the keys; none after the last of them is decoded."""
+    """Rows (ascending numbers) of a row group; none after the last of them is decoded."""
     found: list[pa.RecordBatch] = []
     start = end = 0
     for batch in parquet.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=list(columns), use_threads=False):
         first, end = np.searchsorted(rows, [start, start + batch.num_rows])
         if end > first:
-            found.append(_with_keys(batch.take(pa.array(rows[first:end] - start)), keys))
+            found.append(batch.take(pa.array(rows[first:end] - start)))
         start += batch.num_rows
         if end == len(rows):
             break

@@ -11,14 +11,16 @@ import pyarrow.parquet as pq
 
 from lakebed.format.parquet_footer import footer_in, framed, parse_footer
 from lakebed.format.parquet_writer import (
+    INDEXED_PAGES,
     BaseFileWriter,
     ParquetSettings,
     in_types,
     small_dictionaries,
     with_dictionaries,
 )
-from lakebed.format.row_groups.chunks import Chunk, ChunkGroup, Placed, chunk_groups, footer_of
-from lakebed.schema.arrow import leaf_paths
+from lakebed.format.row_groups.chunks import Chunk, ChunkGroup, Page, Placed, chunk_groups, footer_of
+from lakebed.format.row_groups.offset_index import offset_index_place, read_offset_index, write_offset_index
+from lakebed.schema.arrow import is_list, leaf_paths
 
 if TYPE_CHECKING:
     from lakebed.format.column_ranges import ColumnRanges
@@ -60,6 +62,7 @@ class AssembledFile(BaseFileWriter):
         self._full_rows += self._settings.row_group_rows // 2
         self._constants = constants or {}
         self._leaves = {f.name: sum(1 for _ in leaf_paths(pa.schema([f]))) for f in self._schema}
+        self._flat = frozenset(f.name for f in self._schema if not _is_repeated(f.type))
         self._encoders: dict[tuple[str, ...], _Encoder] = {}
         self._constant_columns: dict[tuple[str, int], _Encoded] = {}
         self._groups: list[tuple[int, list[_ChunkPlacement]]] = []
@@ -89,7 +92,7 @@ class AssembledFile(BaseFileWriter):
                 run.end()
                 places += self._place(self._repeated(name, group.rows), name)
             else:
-                places += [run.add(chunk) for chunk in chunks]
+                places += [run.add(chunk, is_flat=name in self._flat) for chunk in chunks]
         run.end()
         moved = [n for n in self._leaves if n not in self._constants and (made is None or n not in made.leaves)]
         self._see_moved(source, number, moved, fresh)
@@ -160,6 +163,24 @@ class AssembledFile(BaseFileWriter):
                 made.parts = ()
         return [_ChunkPlacement(None, made.put_at, made, leaf) for leaf in made.leaves[name]]
 
+    def _resolved(self, place: _ChunkPlacement) -> Placed:
+        """A chunk with its offset index, which is put, where it has several pages that are known."""
+        chunk, pages = place.chunk, place.pages
+        start, by = place.start, place.start
+        if place.encoded is not None:
+            encoder = place.encoded.encoder
+            chunk = encoder.groups[place.encoded.number].chunks[place.leaf]
+            pages = encoder.pages(place.encoded.number, place.leaf)
+            by = start - place.encoded.start
+            start = chunk.start + by
+        assert chunk is not None
+        if len(pages) < INDEXED_PAGES:
+            return Placed(chunk, start)
+        index = write_offset_index(pages, by)
+        at = self._sink.position
+        self._sink.write(index)
+        return Placed(chunk, start, (at, len(index)))
+
     def abort(self) -> None:
         """Leave no file."""
         for encoder in self._encoders.values():
@@ -173,7 +194,7 @@ class AssembledFile(BaseFileWriter):
         empty = self._schema.empty_table()
         with pq.ParquetWriter(shell, self._schema, **self._writer_options(empty)) as to:
             to.add_key_value_metadata(footer)
-        groups = [(rows, [place.resolved() for place in places]) for rows, places in self._groups]
+        groups = [(rows, [self._resolved(place) for place in places]) for rows, places in self._groups]
         made = self._nan.without_bounds(footer_of(footer_in(shell.getvalue().to_pybytes()), groups))
         if self._ranges is not None:
             self._metadata.append(parse_footer(made, own=True))
@@ -194,19 +215,14 @@ class _Encoded:
 
 
 class _ChunkPlacement(NamedTuple):
-    """A column chunk of the new file: a moved one and its place, or a leaf of an encoded row group and its place."""
+    """A column chunk of the new file: a moved one, its place and its data pages (none where their rows are not known),
+    or a leaf of an encoded row group and its place."""
 
     chunk: Chunk | None
     start: int
     encoded: _Encoded | None = None
     leaf: int = 0
-
-    def resolved(self) -> Placed:
-        if self.chunk is not None:
-            return Placed(self.chunk, self.start)
-        assert self.encoded is not None
-        chunk = self.encoded.encoder.groups[self.encoded.number].chunks[self.leaf]
-        return Placed(chunk, self.start + chunk.start - self.encoded.start)
+    pages: Sequence[Page] = ()
 
 
 class _Run:
@@ -215,23 +231,32 @@ class _Run:
     def __init__(self, to: AssembledFile, source: StoredGroups, number: int) -> None:
         self._to, self._source, self._number = to, source, number
         self._chunks: list[Chunk] = []
+        self._pages: list[list[Page] | None] = []
         self._next = to.position
 
-    def add(self, chunk: Chunk) -> _ChunkPlacement:
+    def add(self, chunk: Chunk, *, is_flat: bool) -> _ChunkPlacement:
+        """The place that the chunk is going to have; its pages are known at the end of the run, where each row of it has
+        one value."""
         last = self._chunks[-1] if self._chunks else None
         if last is not None and chunk.start != last.start + last.length:
             self.end()
         if not self._chunks:
             self._next = self._to.position
         self._chunks.append(chunk)
-        place = _ChunkPlacement(chunk, self._next)
+        pages: list[Page] = []
+        self._pages.append(pages if is_flat else None)
+        place = _ChunkPlacement(chunk, self._next, pages=pages)
         self._next += chunk.length
         return place
 
     def end(self) -> None:
         if self._chunks:
-            self._to.moved(self._source.stored(self._number, self._chunks))
-            self._chunks = []
+            data, found = self._source.stored(self._number, self._chunks)
+            for pages, known in zip(self._pages, found, strict=True):
+                if pages is not None:
+                    pages += known
+            self._to.moved(data)
+            self._chunks, self._pages = [], []
 
 
 class _Encoder:
@@ -250,6 +275,7 @@ class _Encoder:
             self.leaves[name] = range(at, at + leaves[name])
             at += leaves[name]
         self.groups: Sequence[ChunkGroup] = ()
+        self._end, self._end_bytes = 0, b""
 
     def encode(self, table: pa.Table, options: Callable[[pa.Table], dict[str, Any]]) -> _Encoded:
         if self._written_schema is None:
@@ -267,12 +293,23 @@ class _Encoder:
 
     def close(self) -> None:
         assert self._writer is not None
-        end = self._stream.tell()
+        self._end = self._stream.tell()
         self._writer.close()
-        found = chunk_groups(footer_in(b"".join(self._taken())), end)
+        self._end_bytes = b"".join(self._taken())
+        found = chunk_groups(footer_in(self._end_bytes), self._end)
         assert found is not None
         self.groups = found
         self.drop()
+
+    def pages(self, number: int, leaf: int) -> Sequence[Page]:
+        """The data pages of a chunk, by their places in what was encoded; none where they have no index."""
+        group = self.groups[number]
+        chunk = group.chunks[leaf]
+        place = offset_index_place(chunk.entry)
+        if place is None:
+            return ()
+        data = self._end_bytes[place[0] - self._end :][: place[1]]
+        return read_offset_index(data, chunk.start, chunk.start + chunk.length, group.rows).pages()
 
     def drop(self) -> None:
         """Release memory outside of Python's."""
@@ -284,6 +321,13 @@ class _Encoder:
         self._stream.flush()
         parts, self._sink.parts = self._sink.parts, []
         return parts
+
+
+def _is_repeated(kind: pa.DataType) -> bool:
+    """Whether a row can have several values of a leaf of this type."""
+    if is_list(kind) or pa.types.is_map(kind):
+        return True
+    return pa.types.is_struct(kind) and any(_is_repeated(field.type) for field in kind)
 
 
 class _Parts:

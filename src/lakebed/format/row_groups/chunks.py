@@ -1,7 +1,7 @@
 """Column chunks of Parquet files as bytes: where they are, and their footer entries when they are copied.
 
 A chunk knows its place only by offsets in the footer. Its entry is copied with statistics and unknown fields; places
-of page indexes and bloom filters are left out, since those are not copied. Thrift structs are taken apart without
+of column indexes and bloom filters are left out, since those are not copied. Thrift structs are taken apart without
 knowing their fields.
 """
 
@@ -190,7 +190,8 @@ _NUM_ROWS, _ROW_GROUPS, _ENCRYPTION, _SIGNING = 3, 4, 8, 9
 _COLUMNS, _TOTAL_BYTES, _GROUP_ROWS, _GROUP_OFFSET, _COMPRESSED_BYTES, _ORDINAL = 1, 2, 3, 5, 6, 7
 # of a column chunk: the path of another file, its place, its entry, places of page indexes, encryption,
 _FILE_PATH, _FILE_OFFSET, _META_DATA = 1, 2, 3
-_PAGE_INDEXES = frozenset({4, 5, 6, 7})
+INDEX_OFFSET, INDEX_LENGTH = 4, 5
+_PAGE_INDEXES = frozenset({INDEX_OFFSET, INDEX_LENGTH, 6, 7})
 _ENCRYPTED = frozenset({8, 9})
 # and of its entry.
 _CODEC, _VALUES, _INFLATED, _STORED, _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE = 4, 5, 6, 7, 9, 10, 11
@@ -237,8 +238,8 @@ class Chunk(NamedTuple):
     entry: list[Field]
     meta: _Meta
 
-    def moved(self, start: int) -> bytes:
-        """The entry of the same chunk at another place."""
+    def moved(self, start: int, index: tuple[int, int] | None = None) -> bytes:
+        """The entry of the same chunk at another place, whose offset index is at `index` (None: it has none)."""
         by = start - self.start
         entry: list[Field] = []
         for field in self.entry:
@@ -249,7 +250,9 @@ class Chunk(NamedTuple):
                 entry.append(integer(_FILE_OFFSET, I64, at + by) if at > 0 else field)
             elif field.number not in _PAGE_INDEXES:
                 entry.append(field)
-        return write_struct(entry)
+        if index is not None:
+            entry += [integer(INDEX_OFFSET, I64, index[0]), integer(INDEX_LENGTH, I32, index[1])]
+        return write_struct(sorted(entry, key=lambda field: field.number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,10 +277,20 @@ class ChunkGroup:
 
 
 class Placed(NamedTuple):
-    """A column chunk, and where it is in a new file."""
+    """A column chunk, where it is in a new file, and the place and length of its offset index there (None: it has none)."""
 
     chunk: Chunk
     start: int
+    index: tuple[int, int] | None = None
+
+
+class Page(NamedTuple):
+    """A data page: its place, its bytes with its head, and the number of values before it (of its row, where a row has
+    one value)."""
+
+    start: int
+    size: int
+    first: int
 
 
 def chunk_groups(footer: bytes, end: int) -> list[ChunkGroup] | None:
@@ -316,24 +329,30 @@ def footer_of(shell: bytes, groups: Sequence[tuple[int, Sequence[Placed]]]) -> b
     return write_struct([made.get(field.number, field) for field in fields])
 
 
-def check_pages(chunk: bytes | memoryview, values: int) -> None:
-    """Raise `ValueError` where a column chunk is no row of pages with so many values, or a page has not the bytes of
-    which it has a checksum."""
+def check_pages(chunk: bytes | memoryview, values: int) -> list[Page]:
+    """The data pages of a column chunk, by their places in it. Raises `ValueError` where it is no row of pages with so
+    many values, or a page has not the bytes of which it has a checksum."""
     data = memoryview(chunk)
+    pages: list[Page] = []
     at = found = 0
     try:
         while at < len(data):
+            start = at
             size, crc, count, at = _page_head(data, at)
             page = data[at : at + size]
             if len(page) < size:
                 raise ValueError("a page reaches beyond its column chunk")
             if crc is not None and isal_zlib.crc32(page) != crc & 0xFFFFFFFF:
                 raise ValueError("a page has not the bytes of its checksum")
-            at, found = at + size, found + count
+            at += size
+            if count:
+                pages.append(Page(start, at - start, found))
+            found += count
     except IndexError:
         raise ValueError("a page's head is cut off") from None
     if found != values:
         raise ValueError(f"a column chunk with {found} values that should have {values}")
+    return pages
 
 
 # Heads of pages are short, but for statistics in them; what follows is read from a copy of the first bytes.
@@ -368,6 +387,17 @@ def _parsed_head(some: bytes, at: int) -> tuple[int, int | None, int, int]:
     if size < 0 or count < 0:
         raise ValueError("a page without its size")
     return size, crc, count, at + place + 1
+
+
+def page_values(chunk: bytes, at: int, size: int) -> int:
+    """The number of values of a data page of so many bytes with its head. Raises `ValueError` where it is none."""
+    try:
+        stored, _, count, body = _page_head(memoryview(chunk), at)
+    except IndexError:
+        raise ValueError("a page's head is cut off") from None
+    if count <= 0 or body + stored != at + size:
+        raise ValueError(f"{size} bytes at {at} are no data page")
+    return count
 
 
 # Positions in, positions out: footers are large, and each byte is looked at once.
@@ -456,12 +486,12 @@ def _placed(entry: list[Field], meta: _Meta, end: int) -> Chunk | None:
 
 
 def _group_entry(number: int, rows: int, placed: Sequence[Placed]) -> bytes:
-    chunks = [chunk for chunk, _ in placed]
+    chunks = [each.chunk for each in placed]
     fields = [
-        Field(_COLUMNS, LIST, write_list(STRUCT, [chunk.moved(start) for chunk, start in placed])),
+        Field(_COLUMNS, LIST, write_list(STRUCT, [chunk.moved(start, index) for chunk, start, index in placed])),
         integer(_TOTAL_BYTES, I64, sum(chunk.inflated for chunk in chunks)),
         integer(_GROUP_ROWS, I64, rows),
-        integer(_GROUP_OFFSET, I64, min(start for _, start in placed)),
+        integer(_GROUP_OFFSET, I64, min(each.start for each in placed)),
         integer(_COMPRESSED_BYTES, I64, sum(chunk.length for chunk in chunks)),
     ]
     if number < _MOST_ORDINALS:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from lakebed.format.base_file import Footer, check_rows, naming_damage
 from lakebed.format.parquet_encodings import as_dictionaries
 from lakebed.format.parquet_writer import written_schema
-from lakebed.format.row_groups.chunks import CODECS, Chunk, ChunkGroup, check_pages, chunk_groups
+from lakebed.format.row_groups.chunks import CODECS, Chunk, ChunkGroup, Page, check_pages, chunk_groups
 from lakebed.format.row_groups.nan_chunks import leaves_out_bounds
 
 if TYPE_CHECKING:
@@ -82,16 +82,15 @@ class StoredGroups:
         held = self._held_from + self._held.size
         return next((n for n in range(number + 1, len(self.groups)) if self.groups[n].end > held), len(self.groups))
 
-    def stored(self, number: int, chunks: Sequence[Chunk]) -> memoryview:
-        """The unchanged bytes of chunks of a row group that follow one another. Pages are compared with their
-        checksums, where they have some: raises `CorruptFile`."""
+    def stored(self, number: int, chunks: Sequence[Chunk]) -> tuple[memoryview, list[list[Page]]]:
+        """The unchanged bytes of chunks of a row group that follow one another, and the data pages of each by their
+        places in it. Pages are compared with their checksums, where they have some: raises `CorruptFile`."""
         with naming_damage(self.path):
             self._hold(number)
             start = chunks[0].start
             found = self.read(start, chunks[-1].start + chunks[-1].length - start)
-            for chunk in chunks:
-                check_pages(found[chunk.start - start :][: chunk.length], chunk.values)
-            return found
+            pages = [check_pages(found[chunk.start - start :][: chunk.length], chunk.values) for chunk in chunks]
+            return found, pages
 
     def read(self, start: int, length: int) -> memoryview:
         """Bytes of the file, from the buffered ones if these are among them."""

@@ -1,0 +1,152 @@
+"""Parquet's offset indexes: which pages a column chunk has, where they are, and which row each starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lakebed.format.row_groups.chunks import (
+    I32,
+    I64,
+    INDEX_LENGTH,
+    INDEX_OFFSET,
+    LIST,
+    STRUCT,
+    Field,
+    Page,
+    Placed,
+    chunk_groups,
+    footer_of,
+    head,
+    number_in,
+    skip,
+    structs,
+    write_list,
+)
+from lakebed.format.varints import read_varint, varint
+
+# Fields by their numbers in parquet.thrift: of an offset index and its entries.
+_LOCATIONS: Final = 1
+_OFFSET, _SIZE, _FIRST_ROW = 1, 2, 3
+# How most writers put an entry: its three numbers as fields that follow one another.
+_HEADS = (1 << 4 | I64, 1 << 4 | I32, 1 << 4 | I64)
+_FIXED_BYTES: Final = 200
+
+
+class OffsetIndex(NamedTuple):
+    """The data pages of a column chunk in their order: the first row of each in its row group, its place in the file, and
+    its bytes with its head."""
+
+    first_rows: npt.NDArray[np.int64]
+    starts: Sequence[int]
+    sizes: Sequence[int]
+    largest: int
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, about."""
+        return _FIXED_BYTES + 80 * len(self.sizes)
+
+    def pages(self) -> list[Page]:
+        """The pages one by one."""
+        return [Page(*page) for page in zip(self.starts, self.sizes, self.first_rows.tolist(), strict=True)]
+
+
+def offset_index_place(entry: Sequence[Field]) -> tuple[int, int] | None:
+    """Where the offset index of a column chunk is, and its bytes, by the chunk's entry in the footer; None for none."""
+    numbers = {f.number: number_in(f.value) for f in entry if f.number in (INDEX_OFFSET, INDEX_LENGTH)}
+    start, length = numbers.get(INDEX_OFFSET, 0), numbers.get(INDEX_LENGTH, 0)
+    return (start, length) if start > 0 and length > 0 else None
+
+
+def read_offset_index(data: bytes, start: int, end: int, rows: int) -> OffsetIndex:
+    """The index of a chunk at these places of its file, whose row group has so many rows. Raises `ValueError` for one
+    that does not fit it.
+
+    >>> data = write_offset_index([Page(4, 10, 0), Page(14, 6, 100)])
+    >>> read_offset_index(data, 4, 20, 150)[:3]
+    (array([  0, 100]), [4, 14], [10, 6])
+    """
+    try:
+        pages = _pages(data)
+    except IndexError:
+        raise ValueError("its offset index is cut off") from None
+    first_rows = [first for _, _, first in pages]
+    starts = [at for at, _, _ in pages]
+    sizes = [size for _, size, _ in pages]
+    ends = [at + size for at, size, _ in pages]
+    fits = pages and first_rows[0] == 0 and first_rows[-1] < rows and starts[0] >= start and ends[-1] <= end
+    follow = all(one < other for one, other in zip(first_rows, first_rows[1:], strict=False))
+    follow &= all(one <= other for one, other in zip(ends, starts[1:], strict=False))
+    if not fits or not follow or min(sizes) <= 0:
+        raise ValueError(f"its offset index does not fit a column chunk of {rows} rows from {start} to {end}")
+    return OffsetIndex(np.array(first_rows, np.int64), starts, sizes, max(sizes))
+
+
+def _pages(data: bytes) -> list[Page]:
+    pages: list[Page] = []
+    at = field = 0
+    while data[at]:
+        field, kind, at = head(data, at, field)
+        if field != _LOCATIONS or kind != LIST:
+            at = skip(data, at, kind, 0)
+            continue
+        count, at = structs(data, at)
+        for _ in range(count):
+            page, at = _page(data, at)
+            pages.append(page)
+    return pages
+
+
+def _page(data: bytes, at: int) -> tuple[Page, int]:
+    numbers = [0, 0, 0]
+    field = 0
+    while data[at]:
+        field, kind, at = head(data, at, field)
+        if field in (_OFFSET, _SIZE, _FIRST_ROW) and kind in (I32, I64):
+            value, at = read_varint(data, at)
+            numbers[field - 1] = value >> 1 ^ -(value & 1)
+        else:
+            at = skip(data, at, kind, 0)
+    return Page(*numbers), at + 1
+
+
+def write_offset_index(pages: Sequence[Page], by: int = 0) -> bytes:
+    """The bytes of an index of pages, `by` so many bytes further on in the file. The first value of a page is its first
+    row.
+
+    >>> write_offset_index([Page(4, 10, 0)]).hex()
+    '191c1608151416000000'
+    """
+    first, second, third = (bytes((each,)) for each in _HEADS)
+    entries = [
+        b"".join([first, varint((at + by) << 1), second, varint(size << 1), third, varint(row << 1), b"\0"])
+        for at, size, row in pages
+    ]
+    return b"".join([bytes((1 << 4 | LIST,)), write_list(STRUCT, entries), b"\0"])
+
+
+def without_column_indexes(end: bytes, footer: bytes, start: int) -> tuple[bytes, bytes]:
+    """What follows the row groups of a file and its footer, with offset indexes and without column indexes.
+
+    `end` is what was between both, from `start` on in the file: Arrow puts both kinds of indexes there. Column indexes
+    have the smallest and the largest value of each page, where NaN does not count, and nothing reads them here.
+    """
+    groups = chunk_groups(footer, start) or []
+    indexes: list[bytes] = []
+    at = start
+    placed: list[tuple[int, list[Placed]]] = []
+    for group in groups:
+        chunks: list[Placed] = []
+        for chunk in group.chunks:
+            place = offset_index_place(chunk.entry)
+            if place is not None:
+                indexes.append(end[place[0] - start : place[0] - start + place[1]])
+                place = at, place[1]
+                at += place[1]
+            chunks.append(Placed(chunk, chunk.start, place))
+        placed.append((group.rows, chunks))
+    return (b"".join(indexes), footer_of(footer, placed)) if placed else (end, footer)

@@ -1,0 +1,367 @@
+"""Rows of a Parquet file by its pages: where the offset index shows which pages hold them, a small Parquet file of these
+pages is assembled in memory, and nothing else is read or decoded.
+
+A page is taken as it is: any codec, encoding and version. Its column's dictionary page comes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebed.format.bounded_cache import BoundedCache
+from lakebed.format.parquet_footer import framed
+from lakebed.format.row_groups.chunks import (
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Chunk,
+    Field,
+    chunk_groups,
+    integer,
+    number_in,
+    page_values,
+    read_list,
+    read_struct,
+    write_list,
+    write_struct,
+)
+from lakebed.format.row_groups.offset_index import OffsetIndex, offset_index_place, read_offset_index
+from lakebed.storage.base import Storage
+
+Rows = npt.NDArray[np.int64]
+
+_MAGIC: Final = b"PAR1"
+_INDEX_BYTES: Final = 64 << 20
+# Pages of several row groups are read together up to so many bytes.
+_READ_BYTES: Final = 8 << 20
+# Fields by their numbers in parquet.thrift: of the footer,
+_VERSION, _SCHEMA, _NUM_ROWS, _ROW_GROUPS, _CREATED_BY = 1, 2, 3, 4, 6
+# of a column of the schema,
+_REPETITION, _NAME, _CHILDREN = 3, 4, 5
+_REPEATED: Final = 2
+# of a row group, a chunk, and a chunk's entry.
+_COLUMNS, _TOTAL_BYTES, _GROUP_ROWS = 1, 2, 3
+_FILE_OFFSET, _META_DATA = 2, 3
+_LAST_TAKEN, _VALUES, _INFLATED, _STORED, _DATA_PAGE, _DICTIONARY_PAGE = 4, 5, 6, 7, 9, 11
+# Arrow's types of the columns, by which it reads them; they are those of all columns.
+_ARROW_SCHEMA: Final = b"ARROW:schema"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A top-level column: its elements of the schema, its leaves by number, and whether a row can have several values."""
+
+    elements: Sequence[bytes]
+    leaves: range
+    is_repeated: bool
+
+
+class _ChunkPlace(NamedTuple):
+    """A column chunk: where it starts, the first fields of its entry, and where its offset index is."""
+
+    start: int
+    end: int
+    entry: tuple[Field, ...]
+    index: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class PagedFile:
+    """What the footer of a Parquet file says about its pages. Numbers are those of row groups."""
+
+    root: Sequence[Field]
+    head: Sequence[Field]
+    columns: Mapping[str, _Column]
+    groups: Sequence[tuple[int, Sequence[_ChunkPlace]]]
+
+    @classmethod
+    def of(cls, footer: bytes, size: int, metadata: Any) -> PagedFile | None:
+        """By the bytes of a footer, the size of its file and Parquet's view of it; None where its pages cannot be read
+        one by one. Raises `ValueError` where the footer contradicts itself."""
+        if not metadata.num_row_groups or _ARROW_SCHEMA in (metadata.metadata or {}):
+            return None
+        if not any(metadata.row_group(0).column(n).has_offset_index for n in range(metadata.num_columns)):
+            return None
+        groups = chunk_groups(footer, size - len(footer) - 8)
+        if not groups:
+            return None
+        fields, _ = read_struct(footer)
+        _, elements = read_list(next(field.value for field in fields if field.number == _SCHEMA))
+        root, _ = read_struct(elements[0])
+        columns = _columns(elements)
+        if columns is None:
+            return None
+        head = [field for field in fields if field.number in (_VERSION, _CREATED_BY)]
+        return cls(root, head, columns, [(g.rows, [_chunk_place(c) for c in g.chunks]) for g in groups])
+
+    @cached_property
+    def starts(self) -> Rows:
+        """The number of the first row of each row group, and that of all rows."""
+        return np.array(list(accumulate((rows for rows, _ in self.groups), initial=0)), np.int64)
+
+    def has_index(self, name: str, groups: Sequence[int]) -> bool:
+        """Whether the pages of a column can be read one by one in these row groups."""
+        column = self.columns.get(name)
+        return column is not None and all(self.groups[n][1][leaf].index for n in groups for leaf in column.leaves)
+
+
+def _chunk_place(chunk: Chunk) -> _ChunkPlace:
+    entry = tuple(field for field in chunk.meta if field.number <= _LAST_TAKEN)
+    return _ChunkPlace(chunk.start, chunk.start + chunk.length, entry, offset_index_place(chunk.entry))
+
+
+def _columns(elements: Sequence[bytes]) -> dict[str, _Column] | None:
+    """The top-level columns by their names; None where two have one name."""
+    columns: dict[str, _Column] = {}
+    at, leaf = 1, 0
+    while at < len(elements):
+        start, first, left, repeated, name = at, leaf, 1, False, ""
+        while left:
+            if at >= len(elements):
+                raise ValueError("its schema is cut off")
+            fields = {field.number: field for field in read_struct(elements[at])[0]}
+            children = number_in(fields[_CHILDREN].value) if _CHILDREN in fields else 0
+            repeated |= _REPETITION in fields and number_in(fields[_REPETITION].value) == _REPEATED
+            if at == start:
+                name = _text(fields[_NAME].value)
+            leaf += not children
+            left += children - 1
+            at += 1
+        if name in columns:
+            return None
+        columns[name] = _Column(elements[start:at], range(first, leaf), repeated)
+    return columns
+
+
+def _text(value: bytes) -> str:
+    """The text of a field, which its length precedes."""
+    at = 0
+    while value[at] > 0x7F:
+        at += 1
+    return value[at + 1 :].decode()
+
+
+INDEXES = BoundedCache[OffsetIndex](_INDEX_BYTES)
+"""By a file's URL and size, the number of the row group and that of the leaf."""
+
+
+@dataclass(frozen=True)
+class PageReader:
+    """Reads rows of one file by its pages."""
+
+    storage: Storage
+    path: str
+    size: int
+    file: PagedFile
+
+    def indexes(self, groups: Sequence[int], columns: Sequence[str]) -> dict[tuple[int, int], OffsetIndex]:
+        """The offset indexes of columns in row groups, by the numbers of both; one request for those that are not
+        cached. Raises `ValueError` for one that does not fit its chunk."""
+        place = self.storage.url(self.path), self.size
+        leaves = [leaf for name in columns for leaf in self.file.columns[name].leaves]
+        wanted = [(group, leaf) for group in groups for leaf in leaves]
+        found = {key: INDEXES.get((*place, *key)) for key in wanted}
+        missing = [key for key, index in found.items() if index is None]
+        if missing:
+            chunks = [self.file.groups[group][1][leaf] for group, leaf in missing]
+            ranges = [chunk.index or (0, 0) for chunk in chunks]
+            first = min(start for start, _ in ranges)
+            last = max(start + length for start, length in ranges)
+            if last - first <= _READ_BYTES:
+                whole = self.storage.read_ranges(self.path, [(first, last - first)])[0]
+                parts = [whole[start - first : start - first + length] for start, length in ranges]
+            else:
+                parts = self.storage.read_ranges(self.path, ranges)
+            for key, chunk, data in zip(missing, chunks, parts, strict=True):
+                rows = self.file.groups[key[0]][0]
+                found[key] = index = read_offset_index(data, chunk.start, chunk.end, rows)
+                INDEXES.put((*place, *key), index)
+        return {key: index for key, index in found.items() if index is not None}
+
+    def take(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> Iterator[tuple[Sequence[int], pa.Table]]:
+        """Rows (of each row group, ascending numbers in it) in these columns, all of which have an index: the row groups
+        whose rows they are, and the rows in that order. Raises `ValueError` and Arrow's errors for broken pages."""
+        indexes = self.indexes(list(rows), columns)
+        part: dict[int, Rows] = {}
+        size = 0
+        for group, some in rows.items():
+            part[group] = some
+            size += sum(self._chosen(indexes[group, n], some) for c in columns for n in self.file.columns[c].leaves)
+            if size >= _READ_BYTES:
+                yield list(part), self._take(part, columns, indexes)
+                part, size = {}, 0
+        if part:
+            yield list(part), self._take(part, columns, indexes)
+
+    def _chosen(self, index: OffsetIndex, rows: Rows) -> int:
+        return min(len(rows), len(index.sizes)) * index.largest
+
+    def _take(
+        self, rows: Mapping[int, Rows], columns: Sequence[str], indexes: Mapping[tuple[int, int], OffsetIndex]
+    ) -> pa.Table:
+        files: dict[tuple[bytes, ...], _SmallFile] = {}
+        for name in columns:
+            column = self.file.columns[name]
+            for_leaves = {tuple(indexes[g, leaf].first_rows.tobytes() for g in rows) for leaf in column.leaves}
+            if len(for_leaves) != 1:
+                raise PagesDiffer(name)
+            layout = for_leaves.pop()
+            if layout not in files:
+                files[layout] = _SmallFile(self.file, {g: indexes[g, column.leaves[0]] for g in rows}, rows)
+            files[layout].add(name, column, indexes)
+        ranges = [place for file in files.values() for place in file.ranges]
+        parts = iter(self.storage.read_ranges(self.path, ranges))
+        found: dict[str, pa.ChunkedArray] = {}
+        for file in files.values():
+            table = file.rows([next(parts) for _ in file.ranges])
+            found |= dict(zip(table.column_names, table.columns, strict=True))
+        return pa.table({name: found[name] for name in columns})
+
+
+class PagesDiffer(Exception):
+    """The pages of a column's leaves hold different rows: the column is read in full row groups."""
+
+
+class _Selected(NamedTuple):
+    """The chosen pages of a row group by number, their rows together, and where the wanted rows are among these."""
+
+    pages: list[int]
+    page_rows: list[int]
+    rows: int
+    positions: Rows
+
+
+def _selected(index: OffsetIndex, rows: Rows, group_rows: int) -> _Selected:
+    page_of = np.searchsorted(index.first_rows, rows, "right") - 1
+    pages, inverse = np.unique(page_of, return_inverse=True)
+    ends = np.append(index.first_rows[1:], group_rows)
+    page_rows = ends[pages] - index.first_rows[pages]
+    before = np.cumsum(page_rows) - page_rows
+    positions = rows - index.first_rows[page_of] + before[inverse]
+    return _Selected(pages.tolist(), page_rows.tolist(), int(page_rows.sum()), positions)
+
+
+class _SmallFile:
+    """A Parquet file of columns whose pages hold the same rows: a row group for each one of the stored file."""
+
+    def __init__(self, file: PagedFile, layout: Mapping[int, OffsetIndex], rows: Mapping[int, Rows]) -> None:
+        self._file = file
+        self._selected = {g: _selected(index, rows[g], file.groups[g][0]) for g, index in layout.items()}
+        self._columns: list[tuple[str, _Column]] = []
+        # of each chunk: column, row group, leaf, the number of its ranges, bytes of its dictionary page
+        self._chunks: dict[tuple[int, int], tuple[int, int, list[int]]] = {}
+        self.ranges: list[tuple[int, int]] = []
+        """What is read of the stored file: places and lengths."""
+
+    def add(self, name: str, column: _Column, indexes: Mapping[tuple[int, int], OffsetIndex]) -> None:
+        self._columns.append((name, column))
+        for group, selected in self._selected.items():
+            for leaf in column.leaves:
+                index, start = indexes[group, leaf], self._file.groups[group][1][leaf].start
+                before = len(self.ranges)
+                dictionary = index.starts[0] - start
+                if dictionary:
+                    self.ranges.append((start, dictionary))
+                for page in selected.pages:
+                    at, size = index.starts[page], index.sizes[page]
+                    if len(self.ranges) > before and sum(self.ranges[-1]) == at:
+                        self.ranges[-1] = (self.ranges[-1][0], self.ranges[-1][1] + size)
+                    else:
+                        self.ranges.append((at, size))
+                sizes = [index.sizes[page] for page in selected.pages]
+                self._chunks[group, leaf] = len(self.ranges) - before, dictionary, sizes
+
+    def rows(self, parts: Sequence[bytes]) -> pa.Table:
+        """The wanted rows, by the bytes of `ranges`."""
+        body: list[bytes] = [_MAGIC]
+        places: dict[tuple[int, int], tuple[int, int, int]] = {}
+        at, used = len(_MAGIC), 0
+        # in the order of `ranges`
+        for _, column in self._columns:
+            for group, selected in self._selected.items():
+                for leaf in column.leaves:
+                    count, dictionary, sizes = self._chunks[group, leaf]
+                    chunk = parts[used] if count == 1 else b"".join(parts[used : used + count])
+                    used += count
+                    values = _values(chunk, dictionary, sizes, None if column.is_repeated else selected.page_rows)
+                    places[group, leaf] = at, len(chunk), values
+                    body.append(chunk)
+                    at += len(chunk)
+        body.append(framed(self._footer(places)))
+        options: dict[str, Any] = {
+            "pre_buffer": False,
+            "coerce_int96_timestamp_unit": "us",
+            "page_checksum_verification": True,
+        }
+        parquet = pq.ParquetFile(pa.BufferReader(b"".join(body)), **options)
+        tables: list[pa.Table] = []
+        for number, selected in enumerate(self._selected.values()):
+            table = parquet.read_row_group(number, use_threads=False)
+            if table.num_rows != selected.rows:
+                raise ValueError(f"pages of {selected.rows} rows give {table.num_rows}")
+            tables.append(table.take(pa.array(selected.positions)))
+        return pa.concat_tables(tables)
+
+    def _footer(self, places: Mapping[tuple[int, int], tuple[int, int, int]]) -> bytes:
+        groups: list[bytes] = []
+        for group, selected in self._selected.items():
+            chunks: list[bytes] = []
+            total = 0
+            for _, column in self._columns:
+                for leaf in column.leaves:
+                    at, length, values = places[group, leaf]
+                    dictionary = self._chunks[group, leaf][1]
+                    meta = [
+                        *self._file.groups[group][1][leaf].entry,
+                        integer(_VALUES, I64, values),
+                        integer(_INFLATED, I64, length),
+                        integer(_STORED, I64, length),
+                        integer(_DATA_PAGE, I64, at + dictionary),
+                    ]
+                    if dictionary:
+                        meta.append(integer(_DICTIONARY_PAGE, I64, at))
+                    entry = [integer(_FILE_OFFSET, I64, at), Field(_META_DATA, STRUCT, write_struct(meta))]
+                    chunks.append(write_struct(entry))
+                    total += length
+            fields = [
+                Field(_COLUMNS, LIST, write_list(STRUCT, chunks)),
+                integer(_TOTAL_BYTES, I64, total),
+                integer(_GROUP_ROWS, I64, selected.rows),
+            ]
+            groups.append(write_struct(fields))
+        root = [
+            integer(_CHILDREN, I32, len(self._columns)) if f.number == _CHILDREN else f for f in self._file.root
+        ]
+        elements = [write_struct(root), *(element for _, column in self._columns for element in column.elements)]
+        made = [
+            *self._file.head,
+            Field(_SCHEMA, LIST, write_list(STRUCT, elements)),
+            integer(_NUM_ROWS, I64, sum(selected.rows for selected in self._selected.values())),
+            Field(_ROW_GROUPS, LIST, write_list(STRUCT, groups)),
+        ]
+        return write_struct(sorted(made, key=lambda field: field.number))
+
+
+def _values(chunk: bytes, dictionary: int, sizes: Sequence[int], rows: Sequence[int] | None) -> int:
+    """The number of values of pages that follow a dictionary page. Raises `ValueError` where one is no data page, or has
+    not as many values as its rows (None: it may have any number)."""
+    at, total = dictionary, 0
+    for number, size in enumerate(sizes):
+        values = page_values(chunk, at, size)
+        if rows is not None and values != rows[number]:
+            raise ValueError(f"a page of {rows[number]} rows has {values} values")
+        total += values
+        at += size
+    if at != len(chunk):
+        raise ValueError(f"pages of {at} bytes have {len(chunk)}")
+    return total
