@@ -246,6 +246,7 @@ _REMEMBERED_WRITES = frozenset(
         "write.record_positions",
         "write.delete_lookup",
         "write.copy_row_groups",
+        "write.row_addresses",
         "write.evolution",
         "write.memory",
         "write.tasks",

@@ -122,6 +122,7 @@ class WriteSettings:
     record_positions: bool = True
     delete_lookup: bool = True
     copy_row_groups: bool = True
+    row_addresses: bool = False
     clustering_updates: ClusteringUpdates = "SparkRejectUpdateStrategy"
     concurrency: Literal["single", "optimistic", "non_blocking"] = "single"
     early_conflicts: bool = False

@@ -16,7 +16,7 @@ import pyarrow.types as pt
 from lakebed.errors import CorruptFile, LakebedError
 from lakebed.format.bootstrap import SourceFile, source_file
 from lakebed.format.parquet_encodings import as_dictionaries
-from lakebed.format.parquet_footer import parse_footer, read_encoded, read_metadata
+from lakebed.format.parquet_footer import parse_footer, read_end, read_metadata
 from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.text import parse_json_object
@@ -71,7 +71,8 @@ def base_file_footer(
 @dataclass(frozen=True)
 class Footer:
     """The metadata of a base file. `schema` is its Arrow schema in file types, `row_groups` their number, `encoded`
-    the footer's bytes (none where they were not asked for).
+    the footer's bytes and `before` those in front of it that came with them, where the file has offset indexes there
+    (none where they were not asked for).
 
     Of a skeleton file `source` is the footer of its `source_file`, whose columns `schema` has, too; all else is the
     skeleton's.
@@ -84,6 +85,7 @@ class Footer:
     row_groups: int
     metadata: Any
     encoded: bytes = field(default=b"", repr=False)
+    before: bytes = field(default=b"", repr=False)
     source: Footer | None = field(default=None, repr=False)
     source_file: SourceFile | None = field(default=None, repr=False)
 
@@ -151,7 +153,7 @@ def _footer_at(
 ) -> Footer:
     with naming, storage.open_input(path, size) as source:
         _check_size(source, size)
-        data = read_encoded(source)
+        data, before = read_end(source)
         metadata = parse_footer(data)
         options: dict[str, Any] = {
             "metadata": metadata,
@@ -159,7 +161,12 @@ def _footer_at(
             "coerce_int96_timestamp_unit": "us",
         }
         found = _footer_of(pq.ParquetFile(source, **options), path)
-        return replace(found, encoded=data) if encoded else found
+        return replace(found, encoded=data, before=before if _has_indexes(metadata) else b"") if encoded else found
+
+
+def _has_indexes(metadata: Any) -> bool:
+    """Whether a file has offset indexes, by its first column."""
+    return bool(metadata.num_row_groups and metadata.num_columns and metadata.row_group(0).column(0).has_offset_index)
 
 
 def _joined_footer(skeleton: Footer, source: SourceFile) -> Footer:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakebed.format.base_file import Footer, read_footer
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.hashes import java_hash
+from lakebed.format.row_addresses import RowAddresses
 from lakebed.format.row_groups.pages import PagedFile
 from lakebed.model import RECORD_KEY
 
@@ -54,15 +55,21 @@ class KeyFooter:
         return found if found is not None and not found.holds_everything else None
 
     @cached_property
+    def addresses(self) -> RowAddresses | None:
+        """Where the rows of the file's keys are; None if it does not have that."""
+        footer = self.footer
+        return RowAddresses.of(footer.key_values, footer.path, footer.rows, self.size)
+
+    @cached_property
     def pages(self) -> PagedFile | None:
         """Where the file's pages are; None if its rows cannot be read by pages. Raises `ValueError` for a footer that
         contradicts itself."""
-        return PagedFile.of(self.footer.encoded, self.size, self.metadata)
+        return PagedFile.of(self.footer.encoded, self.footer.before, self.size, self.metadata)
 
     @property
     def nbytes(self) -> int:
         """What it takes in memory, about."""
-        return _IN_MEMORY * self.footer.metadata.serialized_size
+        return _IN_MEMORY * self.footer.metadata.serialized_size + len(self.footer.before)
 
 
 def key_ranges(metadata: Any) -> list[tuple[str, str] | None]:

@@ -60,6 +60,11 @@ def read_metadata(source: pa.NativeFile) -> Any:
 
 def read_encoded(source: pa.NativeFile) -> bytes:
     """The bytes of an open file's footer, by as many requests."""
+    return read_end(source)[0]
+
+
+def read_end(source: pa.NativeFile) -> tuple[bytes, bytes]:
+    """The bytes of an open file's footer, and those before it that came with them, by as many requests."""
     size = source.size()
     first = min(size, _AT_FIRST)
     source.seek(size - first)
@@ -71,8 +76,8 @@ def read_encoded(source: pa.NativeFile) -> bytes:
         raise ValueError(f"a footer of {length} bytes in a file of {size}")
     if length > len(end) - TAIL:
         source.seek(size - TAIL - length)
-        return source.read(length)
-    return end[-TAIL - length : -TAIL]
+        return source.read(length), b""
+    return end[-TAIL - length : -TAIL], end[: -TAIL - length]
 
 
 def parse_footer(footer: bytes, *, own: bool = False) -> Any:

@@ -18,7 +18,7 @@ from lakebed.format.parquet_footer import TAIL, footer_in, framed
 from lakebed.format.row_groups.nan_chunks import NanChunks
 from lakebed.format.row_groups.offset_index import without_column_indexes
 from lakebed.model import COMMIT_SEQNO, FILE_NAME
-from lakebed.schema.arrow import leaf_paths
+from lakebed.schema.arrow import is_repeated, leaf_paths
 from lakebed.schema.layouts import fill_hidden_nulls
 
 if TYPE_CHECKING:
@@ -187,6 +187,19 @@ class BaseFileWriter:
         self._sink.upload.close()
         return self._sink.position
 
+    def append(self, data: bytes) -> int:
+        """Put bytes after the last row group, where no reader of Parquet looks; gives their place in the file. No rows
+        may follow."""
+        if self._pending_rows:
+            self._flush(self._pending_rows)
+        return self._append(data)
+
+    def _append(self, data: bytes) -> int:
+        assert self._writer is not None, "a file has rows before other bytes"
+        start = self._buffered.tell()
+        self._buffered.write(data)
+        return start
+
     def range_row(self) -> pa.RecordBatch | None:
         """What `ranges` gives for the closed file; None if it was not given."""
         return None if self._ranges is None else self._ranges.row(self._metadata[-1])
@@ -212,8 +225,8 @@ class BaseFileWriter:
     def _put(self, group: pa.Table) -> None:
         """Encode a row group."""
         if self._writer is None:
-            options = self._writer_options(group)
-            self._has_indexes = options["write_page_index"]
+            options: dict[str, Any] = self._writer_options(group)
+            self._has_indexes = bool(options["write_page_index"])
             self._writer = pq.ParquetWriter(self._buffered, group.schema, **options)
         if group.num_rows:
             self._nan.add(group)
@@ -233,7 +246,8 @@ class BaseFileWriter:
             footer_bytes = footer_in(end)
             rest = end[: len(end) - len(footer_bytes) - TAIL]
             if self._has_indexes:
-                rest, footer_bytes = without_column_indexes(rest, footer_bytes, start)
+                flat = [not is_repeated(f.type) for f in self._schema for _ in leaf_paths([f])]
+                rest, footer_bytes = without_column_indexes(rest, footer_bytes, start, flat)
             self._sink.write(rest + framed(self._nan.without_bounds(footer_bytes)))
 
     def _writer_options(self, first_rows: pa.Table) -> dict[str, Any]:
@@ -267,7 +281,7 @@ class BaseFileWriter:
         if rows.num_rows > _SAMPLE_ROWS:
             sample = pa.concat_tables([rows.slice(at, _RUN) for at in range(0, rows.num_rows, _RUN * _RUNS_APART)])
         sink = pa.BufferOutputStream()
-        options = self._writer_options(sample) | {"metadata_collector": None, "write_page_index": False}
+        options: dict[str, Any] = self._writer_options(sample) | {"metadata_collector": None, "write_page_index": False}
         with pq.ParquetWriter(sink, sample.schema, **options) as to:
             to.write_table(small_dictionaries(sample))
             before = sink.tell()

@@ -22,7 +22,8 @@ from lakebed.format.data_block import LogMode
 from lakebed.format.file_names import base_file_name, exact_token
 from lakebed.format.footer_cache import key_ranges
 from lakebed.format.key_order import SORTED_BY, Ascending, KeyRange
-from lakebed.format.parquet_writer import ROW_GROUP_ROWS, SORTED_ROW_GROUP_ROWS
+from lakebed.format.parquet_writer import PAGE_ROWS, ROW_GROUP_ROWS, SORTED_ROW_GROUP_ROWS
+from lakebed.format.row_addresses import ADDRESSES_KEY, AddressWriter, addresses_text, fingerprints
 from lakebed.format.row_groups.assembled import AssembledFile, Traffic
 from lakebed.format.row_groups.stored import StoredGroups
 from lakebed.format.text import dump_properties
@@ -65,7 +66,7 @@ class FileFormat:
         s = self.settings
         level = s.compression_level if s.compression_codec.lower() == "zstd" else None
         rows = SORTED_ROW_GROUP_ROWS if self.sort else ROW_GROUP_ROWS
-        return ParquetSettings(compression=s.compression_codec, level=level, row_group_rows=rows)
+        return ParquetSettings(s.compression_codec, level, row_group_rows=rows, page_rows=PAGE_ROWS)
 
     def bloom(self) -> BloomFilter | None:
         """An empty filter to fill, or None where the one-byte filter that holds every key is written."""
@@ -128,11 +129,14 @@ class FileWriter:
     _writer: BaseFileWriter | None = None
     _order: Ascending | None = None
     _texts: PlainKeys | None = None
+    _addresses: AddressWriter | None = None
 
     def __post_init__(self) -> None:
         self._texts = self.format.key_texts()
         self.changes = self.format.key_changes()
         self._order = Ascending() if self.format.sort else None
+        has_addresses = self.format.settings.row_addresses and self.format.populate_meta
+        self._addresses = AddressWriter() if has_addresses else None
 
     @property
     def path(self) -> str:
@@ -201,6 +205,10 @@ class FileWriter:
             self._order.add_range(*(known or (None, None)))
         if self._texts is not None:
             self._texts.add_file(source.footer.key_values)
+        if self._addresses is not None:
+            has_keys = fresh is not None and RECORD_KEY in fresh.schema.names
+            keys = fresh.column(RECORD_KEY) if fresh is not None and has_keys else None
+            self._addresses.add(source.fingerprints(number) if keys is None else fingerprints(keys))
         self._writer.copy(source, number, fresh)
         self.rows += source.groups[number].rows
 
@@ -232,6 +240,8 @@ class FileWriter:
             self._order.add(batch.column(RECORD_KEY))
         if self._texts is not None:
             self._texts.add(batch)
+        if self._addresses is not None:
+            self._addresses.add(fingerprints(batch.column(RECORD_KEY)))
         if new_keys is None and self.changes is not None:
             self.changes.added(batch)
         if new_keys is None and self.log is not None:
@@ -260,6 +270,9 @@ class FileWriter:
         if self._order is not None and self._order.holds:
             footer[SORTED_BY] = RECORD_KEY
         footer |= self._texts.footer() if self._texts is not None else {}
+        if self._addresses is not None and self.rows:
+            at = self._writer.append(self._addresses.encoded(self.name))
+            footer[ADDRESSES_KEY] = addresses_text(at, self.rows)
         size = self._writer.close(footer)
         found = self._writer.range_row()
         self.ranges = None if found is None else as_stream(found)

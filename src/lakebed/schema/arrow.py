@@ -194,6 +194,17 @@ def is_list(kind: pa.DataType) -> bool:
     )
 
 
+def is_repeated(kind: pa.DataType) -> bool:
+    """Whether a row can have several values of a leaf of this type.
+
+    >>> is_repeated(pa.struct([("a", pa.list_(pa.int32()))])), is_repeated(pa.struct([("a", pa.int32())]))
+    (True, False)
+    """
+    if is_list(kind) or pt.is_map(kind):
+        return True
+    return pt.is_struct(kind) and any(is_repeated(kind.field(number).type) for number in range(kind.num_fields))
+
+
 def list_of(item: pa.DataType, *, nullable: bool = True, metadata: dict[bytes, bytes] | None = None) -> pa.DataType:
     """A list type with the element name that Parquet and Spark use."""
     return pa.list_(pa.field("element", item, nullable, metadata))

@@ -19,8 +19,8 @@ from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
 from lakebed.format.hashes import plain_strings
 from lakebed.format.key_order import KeyRanges
-from lakebed.format.row_groups.pages import PageReader, PagesDiffer
 from lakebed.format.read_tally import ReadTally, column_bytes
+from lakebed.format.row_groups.pages import PageReader
 from lakebed.merge.log_entries import roots
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
@@ -140,6 +140,8 @@ def _from_row_groups(
     place = reader.storage.url(base.path), base.size
     maybe = {number: POSITIONS.get((*place, number)) for number in groups}
     rows = {number: held.rows(groups[number]) for number, held in maybe.items() if held is not None}
+    if len(rows) < len(groups) and not base.is_skeleton:
+        rows = _addressed(reader, base, footer, groups) or rows
     if all(number in rows and not len(rows[number]) for number in groups):
         return []
     batches: list[pa.RecordBatch] = []
@@ -169,6 +171,25 @@ def _from_row_groups(
         return batches + [_with_keys(batch, keys) for batch in by_page]
 
 
+def _addressed(
+    reader: SliceReader, base: BaseFile, footer: KeyFooter, groups: Mapping[int, pa.Array]
+) -> dict[int, npt.NDArray[np.int64]] | None:
+    """The rows of row groups that may have one of their keys, by the file's row addresses; None where it has none, or
+    not its own."""
+    addresses, metadata = footer.addresses, footer.metadata
+    if addresses is None:
+        return None
+    keys = pa.concat_arrays(list(groups.values())).unique()
+    with naming_damage(base.path):
+        rows = addresses.find(lambda ranges: reader.storage.read_ranges(base.path, ranges), keys)
+    if rows is None:
+        return None
+    counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    starts = np.append(0, np.cumsum(counts))
+    cuts = np.searchsorted(rows, starts)
+    return {n: rows[cuts[n] : cuts[n + 1]] - starts[n] for n in groups}
+
+
 def _by_pages(
     reader: SliceReader,
     base: BaseFile,
@@ -185,18 +206,18 @@ def _by_pages(
         if paged is None or not hits:
             return None
         stored = [name for name in columns if name in paged.columns]
-        by_page = [name for name in stored if paged.has_index(name, list(hits))]
+        pages = PageReader(reader.storage, base.path, base.size, paged)
+        by_page = pages.readable(list(hits), stored)
         others = [name for name in stored if name not in by_page]
         if not by_page:
             return None
-        pages = PageReader(reader.storage, base.path, base.size, paged)
         for groups, table in pages.take(hits, by_page):
             parts = [b for n in groups for b in _take(parquet, base, n, hits[n], others)] if others else []
             if others:
                 rest = pa.Table.from_batches(parts)
                 table = pa.Table.from_arrays([*table.columns, *rest.columns], names=[*by_page, *rest.column_names])
             found += table.combine_chunks().to_batches()
-    except (ValueError, IndexError, pa.ArrowException, PagesDiffer):
+    except (ValueError, IndexError, pa.ArrowException):
         return None
     return found
 

@@ -19,8 +19,8 @@ from lakebed.format.parquet_writer import (
     with_dictionaries,
 )
 from lakebed.format.row_groups.chunks import Chunk, ChunkGroup, Page, Placed, chunk_groups, footer_of
-from lakebed.format.row_groups.offset_index import offset_index_place, read_offset_index, write_offset_index
-from lakebed.schema.arrow import is_list, leaf_paths
+from lakebed.format.row_groups.offset_index import offset_index_range, read_offset_index, write_offset_index
+from lakebed.schema.arrow import is_repeated, leaf_paths
 
 if TYPE_CHECKING:
     from lakebed.format.column_ranges import ColumnRanges
@@ -62,7 +62,7 @@ class AssembledFile(BaseFileWriter):
         self._full_rows += self._settings.row_group_rows // 2
         self._constants = constants or {}
         self._leaves = {f.name: sum(1 for _ in leaf_paths(pa.schema([f]))) for f in self._schema}
-        self._flat = frozenset(f.name for f in self._schema if not _is_repeated(f.type))
+        self._flat = frozenset(f.name for f in self._schema if not is_repeated(f.type))
         self._encoders: dict[tuple[str, ...], _Encoder] = {}
         self._constant_columns: dict[tuple[str, int], _Encoded] = {}
         self._groups: list[tuple[int, list[_ChunkPlacement]]] = []
@@ -121,6 +121,11 @@ class AssembledFile(BaseFileWriter):
         self._sink.write(data)
         return start
 
+    def _append(self, data: bytes) -> int:
+        start = self._sink.position
+        self._sink.write(data)
+        return start
+
     @property
     def _put_out(self) -> int:
         return self._sink.position
@@ -161,7 +166,8 @@ class AssembledFile(BaseFileWriter):
                 self.traffic.encoded_bytes += len(part)
             if not made.is_repeated:
                 made.parts = ()
-        return [_ChunkPlacement(None, made.put_at, made, leaf) for leaf in made.leaves[name]]
+        is_flat = name in self._flat
+        return [_ChunkPlacement(None, made.put_at, made, leaf, is_flat=is_flat) for leaf in made.leaves[name]]
 
     def _resolved(self, place: _ChunkPlacement) -> Placed:
         """A chunk with its offset index, which is put, where it has several pages that are known."""
@@ -170,7 +176,7 @@ class AssembledFile(BaseFileWriter):
         if place.encoded is not None:
             encoder = place.encoded.encoder
             chunk = encoder.groups[place.encoded.number].chunks[place.leaf]
-            pages = encoder.pages(place.encoded.number, place.leaf)
+            pages = encoder.pages(place.encoded.number, place.leaf) if place.is_flat else ()
             by = start - place.encoded.start
             start = chunk.start + by
         assert chunk is not None
@@ -216,13 +222,14 @@ class _Encoded:
 
 class _ChunkPlacement(NamedTuple):
     """A column chunk of the new file: a moved one, its place and its data pages (none where their rows are not known),
-    or a leaf of an encoded row group and its place."""
+    or a leaf of an encoded row group and its place; `is_flat` where each row has one value."""
 
     chunk: Chunk | None
     start: int
     encoded: _Encoded | None = None
     leaf: int = 0
     pages: Sequence[Page] = ()
+    is_flat: bool = True
 
 
 class _Run:
@@ -235,8 +242,8 @@ class _Run:
         self._next = to.position
 
     def add(self, chunk: Chunk, *, is_flat: bool) -> _ChunkPlacement:
-        """The place that the chunk is going to have; its pages are known at the end of the run, where each row of it has
-        one value."""
+        """The place that the chunk is going to have. Its pages are known at the end of the run, where each of its rows
+        has one value."""
         last = self._chunks[-1] if self._chunks else None
         if last is not None and chunk.start != last.start + last.length:
             self.end()
@@ -305,7 +312,7 @@ class _Encoder:
         """The data pages of a chunk, by their places in what was encoded; none where they have no index."""
         group = self.groups[number]
         chunk = group.chunks[leaf]
-        place = offset_index_place(chunk.entry)
+        place = offset_index_range(chunk.entry)
         if place is None:
             return ()
         data = self._end_bytes[place[0] - self._end :][: place[1]]
@@ -321,13 +328,6 @@ class _Encoder:
         self._stream.flush()
         parts, self._sink.parts = self._sink.parts, []
         return parts
-
-
-def _is_repeated(kind: pa.DataType) -> bool:
-    """Whether a row can have several values of a leaf of this type."""
-    if is_list(kind) or pa.types.is_map(kind):
-        return True
-    return pa.types.is_struct(kind) and any(_is_repeated(field.type) for field in kind)
 
 
 class _Parts:

@@ -277,11 +277,12 @@ class ChunkGroup:
 
 
 class Placed(NamedTuple):
-    """A column chunk, where it is in a new file, and the place and length of its offset index there (None: it has none)."""
+    """A column chunk, where it is in a new file, and the place and length of its offset index there (None: it has
+    none)."""
 
     chunk: Chunk
     start: int
-    index: tuple[int, int] | None = None
+    index_range: tuple[int, int] | None = None
 
 
 class Page(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -37,8 +38,8 @@ _FIXED_BYTES: Final = 200
 
 
 class OffsetIndex(NamedTuple):
-    """The data pages of a column chunk in their order: the first row of each in its row group, its place in the file, and
-    its bytes with its head."""
+    """The data pages of a column chunk in their order: the first row of each in its row group, its place in the file,
+    and its bytes with its head."""
 
     first_rows: npt.NDArray[np.int64]
     starts: Sequence[int]
@@ -55,7 +56,7 @@ class OffsetIndex(NamedTuple):
         return [Page(*page) for page in zip(self.starts, self.sizes, self.first_rows.tolist(), strict=True)]
 
 
-def offset_index_place(entry: Sequence[Field]) -> tuple[int, int] | None:
+def offset_index_range(entry: Sequence[Field]) -> tuple[int, int] | None:
     """Where the offset index of a column chunk is, and its bytes, by the chunk's entry in the footer; None for none."""
     numbers = {f.number: number_in(f.value) for f in entry if f.number in (INDEX_OFFSET, INDEX_LENGTH)}
     start, length = numbers.get(INDEX_OFFSET, 0), numbers.get(INDEX_LENGTH, 0)
@@ -79,7 +80,7 @@ def read_offset_index(data: bytes, start: int, end: int, rows: int) -> OffsetInd
     sizes = [size for _, size, _ in pages]
     ends = [at + size for at, size, _ in pages]
     fits = pages and first_rows[0] == 0 and first_rows[-1] < rows and starts[0] >= start and ends[-1] <= end
-    follow = all(one < other for one, other in zip(first_rows, first_rows[1:], strict=False))
+    follow = all(one < other for one, other in pairwise(first_rows))
     follow &= all(one <= other for one, other in zip(ends, starts[1:], strict=False))
     if not fits or not follow or min(sizes) <= 0:
         raise ValueError(f"its offset index does not fit a column chunk of {rows} rows from {start} to {end}")
@@ -129,11 +130,13 @@ def write_offset_index(pages: Sequence[Page], by: int = 0) -> bytes:
     return b"".join([bytes((1 << 4 | LIST,)), write_list(STRUCT, entries), b"\0"])
 
 
-def without_column_indexes(end: bytes, footer: bytes, start: int) -> tuple[bytes, bytes]:
-    """What follows the row groups of a file and its footer, with offset indexes and without column indexes.
+def without_column_indexes(end: bytes, footer: bytes, start: int, flat: Sequence[bool]) -> tuple[bytes, bytes]:
+    """What follows the row groups of a file and its footer, with the offset indexes of `flat` leaves (those of which
+    each row has one value) and nothing else.
 
     `end` is what was between both, from `start` on in the file: Arrow puts both kinds of indexes there. Column indexes
-    have the smallest and the largest value of each page, where NaN does not count, and nothing reads them here.
+    have the smallest and the largest value of each page, where NaN does not count, and nothing reads them here. Offset
+    indexes of lists are not always right: Arrow starts pages within a row.
     """
     groups = chunk_groups(footer, start) or []
     indexes: list[bytes] = []
@@ -141,8 +144,8 @@ def without_column_indexes(end: bytes, footer: bytes, start: int) -> tuple[bytes
     placed: list[tuple[int, list[Placed]]] = []
     for group in groups:
         chunks: list[Placed] = []
-        for chunk in group.chunks:
-            place = offset_index_place(chunk.entry)
+        for chunk, is_flat in zip(group.chunks, flat, strict=True):
+            place = offset_index_range(chunk.entry) if is_flat else None
             if place is not None:
                 indexes.append(end[place[0] - start : place[0] - start + place[1]])
                 place = at, place[1]

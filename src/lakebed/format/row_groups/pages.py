@@ -1,5 +1,5 @@
-"""Rows of a Parquet file by its pages: where the offset index shows which pages hold them, a small Parquet file of these
-pages is assembled in memory, and nothing else is read or decoded.
+"""Rows of a Parquet file by its pages: where the offset index shows which pages hold them, a small Parquet file of
+these pages is assembled in memory, and nothing else is read or decoded.
 
 A page is taken as it is: any codec, encoding and version. Its column's dictionary page comes with it.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.format.bounded_cache import BoundedCache
-from lakebed.format.parquet_footer import framed
+from lakebed.format.parquet_footer import TAIL, framed
 from lakebed.format.row_groups.chunks import (
     I32,
     I64,
@@ -35,7 +33,8 @@ from lakebed.format.row_groups.chunks import (
     write_list,
     write_struct,
 )
-from lakebed.format.row_groups.offset_index import OffsetIndex, offset_index_place, read_offset_index
+from lakebed.format.row_groups.offset_index import OffsetIndex, offset_index_range, read_offset_index
+from lakebed.format.varints import read_varint
 from lakebed.storage.base import Storage
 
 Rows = npt.NDArray[np.int64]
@@ -59,20 +58,21 @@ _ARROW_SCHEMA: Final = b"ARROW:schema"
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A top-level column: its elements of the schema, its leaves by number, and whether a row can have several values."""
+    """A top-level column: its elements of the schema, its leaves by number, and whether a row can have several
+    values."""
 
     elements: Sequence[bytes]
     leaves: range
     is_repeated: bool
 
 
-class _ChunkPlace(NamedTuple):
+class _ChunkEntry(NamedTuple):
     """A column chunk: where it starts, the first fields of its entry, and where its offset index is."""
 
     start: int
     end: int
     entry: tuple[Field, ...]
-    index: tuple[int, int] | None
+    index_range: tuple[int, int] | None
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,20 @@ class PagedFile:
     root: Sequence[Field]
     head: Sequence[Field]
     columns: Mapping[str, _Column]
-    groups: Sequence[tuple[int, Sequence[_ChunkPlace]]]
+    groups: Sequence[tuple[int, Sequence[_ChunkEntry]]]
+    before: memoryview
+    before_from: int
 
     @classmethod
-    def of(cls, footer: bytes, size: int, metadata: Any) -> PagedFile | None:
-        """By the bytes of a footer, the size of its file and Parquet's view of it; None where its pages cannot be read
-        one by one. Raises `ValueError` where the footer contradicts itself."""
+    def of(cls, footer: bytes, before: bytes, size: int, metadata: Any) -> PagedFile | None:
+        """By the bytes of a footer, known ones before it, the size of its file and Parquet's view of it; None where
+        its pages cannot be read one by one. Raises `ValueError` where the footer contradicts itself."""
         if not metadata.num_row_groups or _ARROW_SCHEMA in (metadata.metadata or {}):
             return None
         if not any(metadata.row_group(0).column(n).has_offset_index for n in range(metadata.num_columns)):
             return None
-        groups = chunk_groups(footer, size - len(footer) - 8)
+        end = size - len(footer) - TAIL
+        groups = chunk_groups(footer, end)
         if not groups:
             return None
         fields, _ = read_struct(footer)
@@ -102,22 +105,24 @@ class PagedFile:
         if columns is None:
             return None
         head = [field for field in fields if field.number in (_VERSION, _CREATED_BY)]
-        return cls(root, head, columns, [(g.rows, [_chunk_place(c) for c in g.chunks]) for g in groups])
+        places = [(group.rows, [_chunk_entry(chunk) for chunk in group.chunks]) for group in groups]
+        return cls(root, head, columns, places, memoryview(before), end - len(before))
 
-    @cached_property
-    def starts(self) -> Rows:
-        """The number of the first row of each row group, and that of all rows."""
-        return np.array(list(accumulate((rows for rows, _ in self.groups), initial=0)), np.int64)
+    def indexed(self, columns: Sequence[str], groups: Sequence[int]) -> list[str]:
+        """Those of the columns that have an offset index in each of these row groups. Lists and maps do not count: a
+        page may start within a row, whatever the index says (Arrow writes such pages)."""
+        return [
+            name
+            for name in columns
+            if name in self.columns
+            and not self.columns[name].is_repeated
+            and all(self.groups[n][1][leaf].index_range for n in groups for leaf in self.columns[name].leaves)
+        ]
 
-    def has_index(self, name: str, groups: Sequence[int]) -> bool:
-        """Whether the pages of a column can be read one by one in these row groups."""
-        column = self.columns.get(name)
-        return column is not None and all(self.groups[n][1][leaf].index for n in groups for leaf in column.leaves)
 
-
-def _chunk_place(chunk: Chunk) -> _ChunkPlace:
+def _chunk_entry(chunk: Chunk) -> _ChunkEntry:
     entry = tuple(field for field in chunk.meta if field.number <= _LAST_TAKEN)
-    return _ChunkPlace(chunk.start, chunk.start + chunk.length, entry, offset_index_place(chunk.entry))
+    return _ChunkEntry(chunk.start, chunk.start + chunk.length, entry, offset_index_range(chunk.entry))
 
 
 def _columns(elements: Sequence[bytes]) -> dict[str, _Column] | None:
@@ -133,7 +138,8 @@ def _columns(elements: Sequence[bytes]) -> dict[str, _Column] | None:
             children = number_in(fields[_CHILDREN].value) if _CHILDREN in fields else 0
             repeated |= _REPETITION in fields and number_in(fields[_REPETITION].value) == _REPEATED
             if at == start:
-                name = _text(fields[_NAME].value)
+                length, text_at = read_varint(fields[_NAME].value, 0)
+                name = fields[_NAME].value[text_at : text_at + length].decode()
             leaf += not children
             left += children - 1
             at += 1
@@ -141,14 +147,6 @@ def _columns(elements: Sequence[bytes]) -> dict[str, _Column] | None:
             return None
         columns[name] = _Column(elements[start:at], range(first, leaf), repeated)
     return columns
-
-
-def _text(value: bytes) -> str:
-    """The text of a field, which its length precedes."""
-    at = 0
-    while value[at] > 0x7F:
-        at += 1
-    return value[at + 1 :].decode()
 
 
 INDEXES = BoundedCache[OffsetIndex](_INDEX_BYTES)
@@ -174,10 +172,13 @@ class PageReader:
         missing = [key for key, index in found.items() if index is None]
         if missing:
             chunks = [self.file.groups[group][1][leaf] for group, leaf in missing]
-            ranges = [chunk.index or (0, 0) for chunk in chunks]
+            ranges = [chunk.index_range or (0, 0) for chunk in chunks]
             first = min(start for start, _ in ranges)
             last = max(start + length for start, length in ranges)
-            if last - first <= _READ_BYTES:
+            if self.file.before_from <= first and last <= self.file.before_from + len(self.file.before):
+                at = self.file.before_from
+                parts = [bytes(self.file.before[start - at : start - at + length]) for start, length in ranges]
+            elif last - first <= _READ_BYTES:
                 whole = self.storage.read_ranges(self.path, [(first, last - first)])[0]
                 parts = [whole[start - first : start - first + length] for start, length in ranges]
             else:
@@ -188,23 +189,39 @@ class PageReader:
                 INDEXES.put((*place, *key), index)
         return {key: index for key, index in found.items() if index is not None}
 
+    def readable(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
+        """Those of the columns that can be read by pages in these row groups: they have an index, and the pages of all
+        leaves of a column hold the same rows."""
+        columns = self.file.indexed(columns, groups)
+        indexes = self.indexes(groups, columns)
+        return [
+            name
+            for name in columns
+            if all(
+                np.array_equal(indexes[group, leaf].first_rows, indexes[group, leaves[0]].first_rows)
+                for leaves in (self.file.columns[name].leaves,)
+                for group in groups
+                for leaf in leaves[1:]
+            )
+        ]
+
     def take(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> Iterator[tuple[Sequence[int], pa.Table]]:
-        """Rows (of each row group, ascending numbers in it) in these columns, all of which have an index: the row groups
-        whose rows they are, and the rows in that order. Raises `ValueError` and Arrow's errors for broken pages."""
+        """Rows (of each row group, ascending numbers in it) in these columns, which are `readable`: the row
+        groups whose rows they are, and the rows in that order. Raises `ValueError` and Arrow's errors for broken
+        pages."""
         indexes = self.indexes(list(rows), columns)
         part: dict[int, Rows] = {}
         size = 0
         for group, some in rows.items():
             part[group] = some
-            size += sum(self._chosen(indexes[group, n], some) for c in columns for n in self.file.columns[c].leaves)
+            for leaf in (leaf for name in columns for leaf in self.file.columns[name].leaves):
+                index = indexes[group, leaf]
+                size += min(len(some), len(index.sizes)) * index.largest
             if size >= _READ_BYTES:
                 yield list(part), self._take(part, columns, indexes)
                 part, size = {}, 0
         if part:
             yield list(part), self._take(part, columns, indexes)
-
-    def _chosen(self, index: OffsetIndex, rows: Rows) -> int:
-        return min(len(rows), len(index.sizes)) * index.largest
 
     def _take(
         self, rows: Mapping[int, Rows], columns: Sequence[str], indexes: Mapping[tuple[int, int], OffsetIndex]
@@ -212,10 +229,7 @@ class PageReader:
         files: dict[tuple[bytes, ...], _SmallFile] = {}
         for name in columns:
             column = self.file.columns[name]
-            for_leaves = {tuple(indexes[g, leaf].first_rows.tobytes() for g in rows) for leaf in column.leaves}
-            if len(for_leaves) != 1:
-                raise PagesDiffer(name)
-            layout = for_leaves.pop()
+            layout = tuple(indexes[group, column.leaves[0]].first_rows.tobytes() for group in rows)
             if layout not in files:
                 files[layout] = _SmallFile(self.file, {g: indexes[g, column.leaves[0]] for g in rows}, rows)
             files[layout].add(name, column, indexes)
@@ -226,10 +240,6 @@ class PageReader:
             table = file.rows([next(parts) for _ in file.ranges])
             found |= dict(zip(table.column_names, table.columns, strict=True))
         return pa.table({name: found[name] for name in columns})
-
-
-class PagesDiffer(Exception):
-    """The pages of a column's leaves hold different rows: the column is read in full row groups."""
 
 
 class _Selected(NamedTuple):
@@ -284,7 +294,7 @@ class _SmallFile:
     def rows(self, parts: Sequence[bytes]) -> pa.Table:
         """The wanted rows, by the bytes of `ranges`."""
         body: list[bytes] = [_MAGIC]
-        places: dict[tuple[int, int], tuple[int, int, int]] = {}
+        places: dict[tuple[int, int], tuple[int, int]] = {}
         at, used = len(_MAGIC), 0
         # in the order of `ranges`
         for _, column in self._columns:
@@ -293,8 +303,8 @@ class _SmallFile:
                     count, dictionary, sizes = self._chunks[group, leaf]
                     chunk = parts[used] if count == 1 else b"".join(parts[used : used + count])
                     used += count
-                    values = _values(chunk, dictionary, sizes, None if column.is_repeated else selected.page_rows)
-                    places[group, leaf] = at, len(chunk), values
+                    _check_values(chunk, dictionary, sizes, selected.page_rows)
+                    places[group, leaf] = at, len(chunk)
                     body.append(chunk)
                     at += len(chunk)
         body.append(framed(self._footer(places)))
@@ -312,18 +322,18 @@ class _SmallFile:
             tables.append(table.take(pa.array(selected.positions)))
         return pa.concat_tables(tables)
 
-    def _footer(self, places: Mapping[tuple[int, int], tuple[int, int, int]]) -> bytes:
+    def _footer(self, places: Mapping[tuple[int, int], tuple[int, int]]) -> bytes:
         groups: list[bytes] = []
         for group, selected in self._selected.items():
             chunks: list[bytes] = []
             total = 0
             for _, column in self._columns:
                 for leaf in column.leaves:
-                    at, length, values = places[group, leaf]
+                    at, length = places[group, leaf]
                     dictionary = self._chunks[group, leaf][1]
                     meta = [
                         *self._file.groups[group][1][leaf].entry,
-                        integer(_VALUES, I64, values),
+                        integer(_VALUES, I64, selected.rows),
                         integer(_INFLATED, I64, length),
                         integer(_STORED, I64, length),
                         integer(_DATA_PAGE, I64, at + dictionary),
@@ -339,9 +349,7 @@ class _SmallFile:
                 integer(_GROUP_ROWS, I64, selected.rows),
             ]
             groups.append(write_struct(fields))
-        root = [
-            integer(_CHILDREN, I32, len(self._columns)) if f.number == _CHILDREN else f for f in self._file.root
-        ]
+        root = [integer(_CHILDREN, I32, len(self._columns)) if f.number == _CHILDREN else f for f in self._file.root]
         elements = [write_struct(root), *(element for _, column in self._columns for element in column.elements)]
         made = [
             *self._file.head,
@@ -352,16 +360,14 @@ class _SmallFile:
         return write_struct(sorted(made, key=lambda field: field.number))
 
 
-def _values(chunk: bytes, dictionary: int, sizes: Sequence[int], rows: Sequence[int] | None) -> int:
-    """The number of values of pages that follow a dictionary page. Raises `ValueError` where one is no data page, or has
-    not as many values as its rows (None: it may have any number)."""
-    at, total = dictionary, 0
+def _check_values(chunk: bytes, dictionary: int, sizes: Sequence[int], rows: Sequence[int]) -> None:
+    """Raise `ValueError` where one of the pages that follow a dictionary page is no data page, or has not as many
+    values as its rows."""
+    at = dictionary
     for number, size in enumerate(sizes):
         values = page_values(chunk, at, size)
-        if rows is not None and values != rows[number]:
+        if values != rows[number]:
             raise ValueError(f"a page of {rows[number]} rows has {values} values")
-        total += values
         at += size
     if at != len(chunk):
         raise ValueError(f"pages of {at} bytes have {len(chunk)}")
-    return total

@@ -17,8 +17,11 @@ import pyarrow.parquet as pq
 from lakebed.format.base_file import Footer, check_rows, naming_damage
 from lakebed.format.parquet_encodings import as_dictionaries
 from lakebed.format.parquet_writer import written_schema
+from lakebed.format.row_addresses import Fingerprints, RowAddresses, fingerprints
 from lakebed.format.row_groups.chunks import CODECS, Chunk, ChunkGroup, Page, check_pages, chunk_groups
 from lakebed.format.row_groups.nan_chunks import leaves_out_bounds
+from lakebed.model import RECORD_KEY
+from lakebed.storage.parallel import once
 
 if TYPE_CHECKING:
     from lakebed.storage.base import Storage
@@ -81,6 +84,24 @@ class StoredGroups:
             self._hold(number)
         held = self._held_from + self._held.size
         return next((n for n in range(number + 1, len(self.groups)) if self.groups[n].end > held), len(self.groups))
+
+    def fingerprints(self, number: int) -> Fingerprints:
+        """Those of the record keys of a row group, from the file's row addresses where it has some."""
+        found = self._fingerprints
+        if found is None:
+            with naming_damage(self.path):
+                return fingerprints(self.columns(number, [RECORD_KEY]).column(0))
+        start = sum(group.rows for group in self.groups[:number])
+        return found[start : start + self.groups[number].rows]
+
+    @once
+    def _fingerprints(self) -> Fingerprints | None:
+        footer, size = self.footer, self._source.size()
+        addresses = RowAddresses.of(footer.key_values, self.path, footer.rows, size)
+        if addresses is None:
+            return None
+        with naming_damage(self.path):
+            return addresses.fingerprints(lambda ranges: [memoryview(self._fetch(*place)) for place in ranges])
 
     def stored(self, number: int, chunks: Sequence[Chunk]) -> tuple[memoryview, list[list[Page]]]:
         """The unchanged bytes of chunks of a row group that follow one another, and the data pages of each by their
