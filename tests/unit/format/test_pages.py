@@ -40,8 +40,11 @@ MAKERS: dict[str, Any] = {
     "time": lambda dice, n: pa.array([dice.randrange(1 << 50) for _ in range(n)]).cast(pa.timestamp("us", "UTC")),
     "day": lambda dice, n: pa.array([dice.randrange(30_000) for _ in range(n)], pa.int32()).cast(pa.date32()),
     "list": lambda dice, n: pa.array(
-        [dice.choice([None, [], [dice.choice([None, dice.random()]) for _ in range(dice.randrange(1, 6))]])
-         for _ in range(n)], pa.list_(pa.float64())
+        [
+            dice.choice([None, [], [dice.choice([None, dice.random()]) for _ in range(dice.randrange(1, 6))]])
+            for _ in range(n)
+        ],
+        pa.list_(pa.float64()),
     ),  # fmt: skip
     "map": lambda dice, n: pa.array(
         [dice.choice([None, [], [(str(k), k) for k in range(dice.randrange(4))]]) for _ in range(n)],
@@ -176,7 +179,9 @@ def test_files_with_enough_pages_have_an_offset_index_and_no_column_index(
     assert metadata.metadata[b"key"] == b"value"
     if pages_more == 0:
         assert index_of(storage, 0, 0).first_rows.tolist() == list(range(0, rows, 20))
-        assert same(by_page(storage, "f", size, [3, rows - 1], ["b", "a"]), table.select(["b", "a"]).take([3, rows - 1]))
+        assert same(
+            by_page(storage, "f", size, [3, rows - 1], ["b", "a"]), table.select(["b", "a"]).take([3, rows - 1])
+        )
 
 
 def test_moved_and_encoded_chunks_have_offset_indexes(storage: MemoryStorage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +47,10 @@ class RemoteStorage(MemoryStorage):
             return data[offset : offset + length]
 
         return pa.PythonFile(RangeFile(fetch, len(data), block=1 << 16), mode="r")
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        self.requests[path] += 1
+        return super().read_ranges(path, ranges)
 
 
 @pytest.fixture
