@@ -46,7 +46,12 @@ OTHERS: dict[str, dict[str, str]] = {
         "format.parquet_footer": "TAIL _ROW_GROUPS _COLUMNS _META_DATA _TYPE _STATISTICS _SIZES _UNENCODED"
         " _REPETITION _DEFINITION",
         "format.parquet_writer": "_MIB",
-        "format.row_groups.chunks": "_NUM_ROWS _ROW_GROUPS _ENCRYPTION _SIGNING _COLUMNS _TOTAL_BYTES _GROUP_ROWS"
+        "format.row_addresses": "_WORDS _ENTRIES _BLOCK_BYTES _LONG",
+        "format.row_groups.offset_index": "_LOCATIONS _OFFSET _SIZE _FIRST_ROW",
+        "format.row_groups.pages": "_VERSION _SCHEMA _NUM_ROWS _ROW_GROUPS _CREATED_BY _REPETITION _NAME _CHILDREN"
+        " _REPEATED _COLUMNS _TOTAL_BYTES _GROUP_ROWS _FILE_OFFSET _META_DATA _LAST_TAKEN _VALUES _INFLATED _STORED"
+        " _DATA_PAGE _DICTIONARY_PAGE",
+        "format.row_groups.chunks": "INDEX_OFFSET INDEX_LENGTH _NUM_ROWS _ROW_GROUPS _ENCRYPTION _SIGNING _COLUMNS _TOTAL_BYTES _GROUP_ROWS"
         " _GROUP_OFFSET _COMPRESSED_BYTES _ORDINAL _FILE_PATH _FILE_OFFSET _META_DATA"
         " _CODEC _VALUES _INFLATED _STORED _DATA_PAGE _INDEX_PAGE _DICTIONARY_PAGE"
         " _PAGE_SIZE _CRC _FIRST_BYTE TRUE FALSE BYTE I16 I32 I64 DOUBLE BINARY LIST"
@@ -189,6 +194,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "publish.foreign": "_BYTES_A_FILE",
         "format.footer_cache": "_IN_MEMORY",
         "format.parquet_footer": "_BYTES_A_DIGEST",
+        "format.row_groups.offset_index": "_FIXED_BYTES _BYTES_A_PAGE",
         "metadata.store.expected_files": "_BYTES_AN_INSTANT _BYTES_AN_EXTENT",
         "metadata.store.slices": "_MEMORY_OF_A_BASE _MEMORY_OF_A_BYTE _MEMORY_OF_A_FILE",
         "timeline.history": "_BYTES_OF_ONE",

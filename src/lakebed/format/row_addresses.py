@@ -38,7 +38,8 @@ _ENTRIES: Final = _WORDS - 1
 _BLOCK_BYTES: Final = 8 * _WORDS
 _ROW_MASK: Final = np.uint64(0xFFFFFFFF)
 _HALF: Final = np.uint64(32)
-# Longer keys are hashed one by one, the others eight bytes at a time, all together.
+# Longer keys are hashed one by one, the others eight bytes at a time, all together. Part of the format, as all that
+# decides a fingerprint.
 _LONG: Final = 256
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _LAST_FACTOR: Final = np.uint64(0xC2B2AE3D27D4EB4F)

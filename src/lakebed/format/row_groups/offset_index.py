@@ -34,7 +34,9 @@ _LOCATIONS: Final = 1
 _OFFSET, _SIZE, _FIRST_ROW = 1, 2, 3
 # How most writers put an entry: its three numbers as fields that follow one another.
 _HEADS = (1 << 4 | I64, 1 << 4 | I32, 1 << 4 | I64)
+# What an index takes in memory, about.
 _FIXED_BYTES: Final = 200
+_BYTES_A_PAGE: Final = 80
 
 
 class OffsetIndex(NamedTuple):
@@ -49,7 +51,7 @@ class OffsetIndex(NamedTuple):
     @property
     def nbytes(self) -> int:
         """What it takes in memory, about."""
-        return _FIXED_BYTES + 80 * len(self.sizes)
+        return _FIXED_BYTES + _BYTES_A_PAGE * len(self.sizes)
 
     def pages(self) -> list[Page]:
         """The pages one by one."""
