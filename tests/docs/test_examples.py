@@ -57,6 +57,7 @@ def test_examples_of_a_method_continue_the_one_of_table(example: doctest.DocTest
 _PAGES = [
     ("README.md", 13),
     ("docs/indexes.md", 8),
+    ("docs/index_costs.md", 4),
     ("docs/rescaling.md", 4),
     ("docs/merge.md", 13),
     ("docs/merging.md", 8),

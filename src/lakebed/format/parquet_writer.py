@@ -187,14 +187,14 @@ class BaseFileWriter:
         self._sink.upload.close()
         return self._sink.position
 
-    def append(self, data: bytes) -> int:
+    def append(self, data: bytes | memoryview) -> int:
         """Put bytes after the last row group, where no reader of Parquet looks; gives their place in the file. No rows
         may follow."""
         if self._pending_rows:
             self._flush(self._pending_rows)
         return self._append(data)
 
-    def _append(self, data: bytes) -> int:
+    def _append(self, data: bytes | memoryview) -> int:
         assert self._writer is not None, "a file has rows before other bytes"
         start = self._buffered.tell()
         self._buffered.write(data)

@@ -120,23 +120,24 @@ class AddressWriter:
         """Rows so far."""
         return sum(map(len, self._parts))
 
-    def encoded(self, name: str) -> bytes:
+    def encoded(self, name: str) -> memoryview:
         """The bytes for the file of this name."""
         rows = self.rows
         count = -(-rows // _ENTRIES)
         entries = np.full(count * _ENTRIES, ~np.uint64(0))
         entries[:rows] = np.concatenate(self._parts or [np.empty(0, np.uint32)])
-        entries[:rows] = entries[:rows] << _HALF | np.arange(rows, dtype=np.uint64)
+        entries[:rows] <<= _HALF
+        entries[:rows] |= np.arange(rows, dtype=np.uint64)
         entries.sort()
         blocks = np.zeros((count, _WORDS), "<u8")
         blocks[:, :_ENTRIES] = entries.reshape(count, _ENTRIES)
         blocks[:, _ENTRIES] = _checksums(blocks, np.arange(count), name, rows)
-        return blocks.tobytes()
+        return blocks.data.cast("B")
 
 
 def _checksums(blocks: Entries, numbers: Rows, name: str, rows: int) -> Entries:
     seed = isal_zlib.crc32(f"{name} {rows}".encode())
-    data = memoryview(blocks.tobytes())
+    data = np.ascontiguousarray(blocks).data.cast("B")
     found = [
         isal_zlib.crc32(data[at * _BLOCK_BYTES : (at + 1) * _BLOCK_BYTES - 8], seed ^ number)
         for at, number in enumerate(numbers.tolist())
@@ -211,7 +212,8 @@ class RowAddresses:
         ends = numbers[np.diff(numbers, append=numbers[-1] + 2) > 1] + 1
         lengths = ((ends - starts) * _BLOCK_BYTES).tolist()
         places = (self.offset + starts * _BLOCK_BYTES).tolist()
-        data = b"".join(read(list(zip(places, lengths, strict=True))))
+        parts = read(list(zip(places, lengths, strict=True)))
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
         if len(data) != len(numbers) * _BLOCK_BYTES:
             return None
         blocks = np.frombuffer(data, "<u8").reshape(-1, _WORDS)

@@ -18,7 +18,18 @@ from lakebed.format.parquet_footer import parse_footer, read_encoded
 from lakebed.format.parquet_writer import INDEXED_PAGES
 from lakebed.format.row_groups import pages
 from lakebed.format.row_groups.assembled import AssembledFile
-from lakebed.format.row_groups.chunks import Page, chunk_groups
+from lakebed.format.row_groups.chunks import (
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Field,
+    Page,
+    chunk_groups,
+    integer,
+    write_list,
+    write_struct,
+)
 from lakebed.format.row_groups.offset_index import offset_index_range, read_offset_index, write_offset_index
 from lakebed.format.row_groups.pages import INDEXES, PageReader
 from lakebed.format.row_groups.stored import open_groups
@@ -45,7 +56,7 @@ MAKERS: dict[str, Any] = {
             for _ in range(n)
         ],
         pa.list_(pa.float64()),
-    ),  # fmt: skip
+    ),
     "map": lambda dice, n: pa.array(
         [dice.choice([None, [], [(str(k), k) for k in range(dice.randrange(4))]]) for _ in range(n)],
         pa.map_(pa.string(), pa.int64()),
@@ -71,7 +82,8 @@ def random_table(dice: random.Random, rows: int, columns: int = 6) -> pa.Table:
 
 def stored(storage: MemoryStorage, name: str, table: pa.Table, **options: Any) -> int:
     out = pa.BufferOutputStream()
-    pq.write_table(table, out, **{"write_page_index": True, "store_schema": False, **options})
+    settings: dict[str, Any] = {"write_page_index": True, "store_schema": False, **options}
+    pq.write_table(table, out, **settings)
     storage.write(name, out.getvalue().to_pybytes())
     return out.getvalue().size
 
@@ -238,6 +250,21 @@ def test_offset_indexes_that_do_not_fit_their_chunk_are_refused(broken: list[Pag
         read_offset_index(write_offset_index(broken), 4, 20, 150)
     with pytest.raises(ValueError, match=r"cut off|does not fit"):
         read_offset_index(write_offset_index(broken)[:-1], 4, 20, 150)
+
+
+def test_indexes_whose_entries_have_other_fields_are_read() -> None:
+    entries = [
+        write_struct([integer(1, I64, 4), integer(2, I32, 10), integer(3, I64, 0), integer(9, I64, 5)]),
+        write_struct([integer(3, I64, 70_000), integer(2, I32, 300), integer(1, I64, 14)]),
+    ]
+    data = write_struct([Field(1, LIST, write_list(STRUCT, entries)), integer(2, I64, 5)])
+    found = read_offset_index(data, 4, 400, 80_000)
+    assert found.pages() == [Page(4, 10, 0), Page(14, 300, 70_000)]
+    plain = read_offset_index(write_offset_index(found.pages()), 4, 400, 80_000)
+    assert plain.pages() == found.pages()
+    large = write_struct([integer(1, I64, 1 << 66), integer(2, I32, 10), integer(3, I64, 0)])
+    with pytest.raises(ValueError, match="more than eight bytes"):
+        read_offset_index(write_struct([Field(1, LIST, write_list(STRUCT, [large]))]), 4, 400, 80_000)
 
 
 @pytest.mark.parametrize("where", ["row", "place", "size"])

@@ -30,7 +30,7 @@ def encoded(keys: pa.Array, name: str = NAME, parts: int = 3) -> bytes:
     for at in range(0, len(keys), max(1, len(keys) // parts)):
         writer.add(fingerprints(keys.slice(at, max(1, len(keys) // parts))))
     assert writer.rows == len(keys)
-    return writer.encoded(name)
+    return bytes(writer.encoded(name))
 
 
 class Bytes:
@@ -92,7 +92,7 @@ def test_keys_whose_fingerprints_are_not_spread_evenly_are_looked_up_in_all_bloc
     crowd = np.full(200_000, int(key[0]) - 1, np.uint32)
     writer.add(crowd)
     writer.add(key)
-    read = Bytes(writer.encoded(NAME))
+    read = Bytes(bytes(writer.encoded(NAME)))
     addresses = RowAddresses(NAME, 0, writer.rows)
     found = addresses.find(read, pa.array(["the key"]))
     assert found is not None

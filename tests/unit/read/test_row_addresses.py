@@ -28,7 +28,7 @@ from support import erased_tables
 from support.erased_tables import ERASED, KEY
 
 ROWS = 1_200
-ADDRESSES = {"lakebed.row.addresses": True}
+ADDRESSES: dict[str, Any] = {"lakebed.row.addresses": True}
 
 
 @pytest.fixture(autouse=True)

@@ -121,7 +121,7 @@ class AssembledFile(BaseFileWriter):
         self._sink.write(data)
         return start
 
-    def _append(self, data: bytes) -> int:
+    def _append(self, data: bytes | memoryview) -> int:
         start = self._sink.position
         self._sink.write(data)
         return start

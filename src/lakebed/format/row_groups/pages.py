@@ -6,7 +6,7 @@ A page is taken as it is: any codec, encoding and version. Its column's dictiona
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -293,27 +293,27 @@ class _SmallFile:
 
     def rows(self, parts: Sequence[bytes]) -> pa.Table:
         """The wanted rows, by the bytes of `ranges`."""
-        body: list[bytes] = [_MAGIC]
         places: dict[tuple[int, int], tuple[int, int]] = {}
         at, used = len(_MAGIC), 0
-        # in the order of `ranges`
-        for _, column in self._columns:
-            for group, selected in self._selected.items():
-                for leaf in column.leaves:
-                    count, dictionary, sizes = self._chunks[group, leaf]
-                    chunk = parts[used] if count == 1 else b"".join(parts[used : used + count])
-                    used += count
-                    _check_values(chunk, dictionary, sizes, selected.page_rows)
-                    places[group, leaf] = at, len(chunk)
-                    body.append(chunk)
-                    at += len(chunk)
-        body.append(framed(self._footer(places)))
+        chunks = [(group, leaf) for _, column in self._columns for group in self._selected for leaf in column.leaves]
+        for chunk in chunks:  # in the order of `ranges`
+            count = self._chunks[chunk][0]
+            length = sum(map(len, parts[used : used + count]))
+            places[chunk] = at, length
+            at, used = at + length, used + count
+        data = b"".join([_MAGIC, *parts, framed(self._footer(places))])
+        for group, leaf in chunks:
+            _, dictionary, sizes = self._chunks[group, leaf]
+            start, length = places[group, leaf]
+            _check_values(
+                data, start + dictionary, start + length, zip(sizes, self._selected[group].page_rows, strict=True)
+            )
         options: dict[str, Any] = {
             "pre_buffer": False,
             "coerce_int96_timestamp_unit": "us",
             "page_checksum_verification": True,
         }
-        parquet = pq.ParquetFile(pa.BufferReader(b"".join(body)), **options)
+        parquet = pq.ParquetFile(pa.BufferReader(data), **options)
         tables: list[pa.Table] = []
         for number, selected in enumerate(self._selected.values()):
             table = parquet.read_row_group(number, use_threads=False)
@@ -360,14 +360,13 @@ class _SmallFile:
         return write_struct(sorted(made, key=lambda field: field.number))
 
 
-def _check_values(chunk: bytes, dictionary: int, sizes: Sequence[int], rows: Sequence[int]) -> None:
-    """Raise `ValueError` where one of the pages that follow a dictionary page is no data page, or has not as many
-    values as its rows."""
-    at = dictionary
-    for number, size in enumerate(sizes):
-        values = page_values(chunk, at, size)
-        if values != rows[number]:
-            raise ValueError(f"a page of {rows[number]} rows has {values} values")
+def _check_values(data: bytes, at: int, end: int, pages: Iterable[tuple[int, int]]) -> None:
+    """Raise `ValueError` where the bytes from `at` to `end` are no data pages of these sizes with as many values as
+    rows."""
+    for size, rows in pages:
+        values = page_values(data, at, size)
+        if values != rows:
+            raise ValueError(f"a page of {rows} rows has {values} values")
         at += size
-    if at != len(chunk):
-        raise ValueError(f"pages of {at} bytes have {len(chunk)}")
+    if at != end:
+        raise ValueError(f"pages end at {at}, and their bytes at {end}")
