@@ -7,11 +7,12 @@ VENV ?= .venvs/spark-$(SPARK)
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 CHECKS := $(VENV)/.checks
+SITE := $(VENV)/.site
 LAYERS := tools/test-layers $(PY)
 # Where it is set, each process of the tests compiles all sources anew: two seconds of CPU.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-streaming test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel oracle clean
+.PHONY: help demo demo-streaming test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel api released test-matrix oracle clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -29,6 +30,10 @@ $(INSTALLED): $(VENV)/.packages pyproject.toml
 
 $(CHECKS): $(INSTALLED) locks/check.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check -r locks/check.txt
+	@touch $@
+
+$(SITE): $(INSTALLED) locks/docs.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check -r locks/docs.txt
 	@touch $@
 
 demo: $(INSTALLED) ## a year of flights through a table, checked against a straight computation
@@ -101,22 +106,32 @@ format: $(CHECKS) ## ruff, writing
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-types: $(CHECKS) ## pyright, strict
+types: $(CHECKS) $(SITE) ## pyright, strict
 	$(VENV)/bin/pyright --pythonpath $(PY)
 
-docs: $(INSTALLED) ## the pages that are made from code
+docs: $(SITE) ## the pages that are made from code, and the documentation site in site/; a broken link fails
 	$(PY) tools/reference_pages.py docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+
+api: $(INSTALLED) ## the public surface as a text, tests/unit/public_api/surface.txt
+	$(PY) tools/public_api.py tests/unit/public_api/surface.txt
+
+released: api ## note the public surface as that of a release
+	cp tests/unit/public_api/surface.txt tests/unit/public_api/released.txt
 
 bench: $(INSTALLED) ## paired runs against real Hudi
 	@tools/find-java
 	$(PY) bench/upsert.py
 
-wheel: $(INSTALLED) ## dist/lakebed-*.whl
+wheel: $(INSTALLED) ## dist/lakebed-*.whl and dist/lakebed-*.tar.gz; two builds of one commit have the same bytes
 	rm -rf dist
-	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PY) -m hatchling build -d dist
+
+test-matrix: wheel ## the wheel in clean environments: each Python of 3.11 to 3.13, without PySpark and with 4.1, 4.2, 4.3
+	@tools/test-matrix
 
 oracle: $(INSTALLED) ## fetch the oracle's environment and the Hudi bundle into the cache
 	@$(PY) tests/oracle/environment.py
 
 clean: ## environments and what was built
-	rm -rf .venvs dist build
+	rm -rf .venvs dist build site

@@ -10,11 +10,13 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import concept_pictures
+import error_pages
 import option_pages
 import typer
 from room_picture import room_picture
@@ -63,7 +65,7 @@ _VIEWS = (
     ("lakebed.table_views", "TimelineView"),
     ("lakebed.table_views", "FilesView"),
 )
-_GIVEN = (
+GIVEN = (
     "DataFiles",
     "IngestEvent",
     "IngestJob",
@@ -74,6 +76,9 @@ _GIVEN = (
     "Merger",
     "Once",
 )
+_READS_INTRO = "`Table.scan`, `changes` and `cdc` give these; nothing is read before a method asks for rows."
+_VIEWS_INTRO = "`Table.consumers`, `indexes`, `timeline` and `files` give these; each prints as a table."
+_RESULTS_INTRO = "What writes and services give; each prints in a line or two, `to_dict()` gives plain values."
 # Members that are there for lakebed itself, or in every class of results.
 _LEFT_OUT = frozenset({"to_dict", "apply"})
 
@@ -83,22 +88,17 @@ def api_page() -> str:
     parts = ["# The API\n", MADE, "\nEverything here is imported with `import lakebed`.\n\n## Functions\n"]
     parts += [_function(getattr(lakebed, name), f"lakebed.{name}", 3) for name in _FUNCTIONS]
     parts += ["\n## Table\n", _text(lakebed.Table), *_members(lakebed.Table, "Table")]
-    parts.append(
-        "\n## Reads\n\n`Table.scan`, `changes` and `cdc` give these; nothing is read before a method asks for rows.\n"
-    )
+    parts.append(f"\n## Reads\n\n{_READS_INTRO}\n")
     for module, name, shown in _READS:
         parts += _class(_named(module, name), shown)
-    views = "`Table.consumers`, `indexes`, `timeline` and `files` give these; each prints as a table."
-    parts.append(f"\n## Views\n\n{views}\n")
+    parts.append(f"\n## Views\n\n{_VIEWS_INTRO}\n")
     for module, name in _VIEWS:
         parts += _class(_named(module, name))
-    parts.append(
-        "\n## Results\n\nWhat writes and services give; each prints in a line or two, `to_dict()` gives plain values.\n"
-    )
+    parts.append(f"\n## Results\n\n{_RESULTS_INTRO}\n")
     for cls in _results():
         parts += _class(cls)
     parts.append("\n## Given to calls\n")
-    for name in _GIVEN:
+    for name in GIVEN:
         parts += _class(getattr(lakebed, name))
     parts.append("\n## Errors\n\nAll are `lakebed.LakebedError`s and can be imported from `lakebed`.\n\n")
     parts.append("| error | exit code of the command line | may be tried again | |\n|---|---|---|---|\n")
@@ -107,6 +107,34 @@ def api_page() -> str:
         again = "yes" if error.retryable else ""
         parts.append(f"| `{error.__name__}` | {error.exit_code} | {again} | {_first_paragraph(error)} |\n")
     return "".join(parts)
+
+
+@dataclass(frozen=True)
+class ApiSection:
+    """A page of the API on the documentation site: the path of each object, and the members to show (None: all)."""
+
+    name: str
+    title: str
+    intro: str
+    objects: Sequence[tuple[str, Sequence[str] | None]]
+
+
+def api_sections() -> list[ApiSection]:
+    """The parts of docs/api.md; each is a page of the site, the first one stands for docs/api.md itself."""
+    intro = "Functions of `import lakebed`. Errors have [a page of their own](errors.md)."
+    functions = [(f"lakebed.{name}", None) for name in _FUNCTIONS]
+    reads = [(f"{module}.{name}", shown) for module, name, shown in _READS]
+    views = [(f"{module}.{name}", None) for module, name in _VIEWS]
+    results = [(f"{cls.__module__}.{cls.__name__}", None) for cls in _results()]
+    arguments = [(f"lakebed.{name}", None) for name in GIVEN]
+    return [
+        ApiSection("functions", "The API", intro, functions),
+        ApiSection("table", "Table", "", [("lakebed.Table", None)]),
+        ApiSection("reads", "Reads", _READS_INTRO, reads),
+        ApiSection("views", "Views", _VIEWS_INTRO, views),
+        ApiSection("results", "Results", _RESULTS_INTRO, results),
+        ApiSection("arguments", "Arguments", "Classes of values that calls take.", arguments),
+    ]
 
 
 def _named(module: str, name: str) -> type:
@@ -186,26 +214,35 @@ def _call(function: Any, name: str) -> str:
         if p.kind is p.KEYWORD_ONLY and "*" not in rows:
             rows.append("*")
         if p.name != "self":
-            rows.append(_parameter(p))
+            rows.append(parameter(p))
     back = f" -> {signature.return_annotation}"
     line = f"{name}({', '.join(rows)}){back}"
     return line if len(line) <= _WIDTH else f"{name}(\n" + "".join(f"    {row},\n" for row in rows) + f"){back}"
 
 
-def _parameter(p: inspect.Parameter) -> str:
+def parameter(p: inspect.Parameter) -> str:
+    """A parameter with its type and default, as in a signature."""
     stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
     default = "" if p.default is p.empty else f" = {p.default!r}"
-    return f"{stars}{p.name}: {p.annotation}{default}"
+    annotation = "" if p.annotation is p.empty else f": {p.annotation}"
+    return f"{stars}{p.name}{annotation}{default}"
 
 
 def _text(thing: Any) -> str:
-    """A docstring as Markdown: examples stand in blocks of their own."""
-    lines = (inspect.getdoc(thing) or "").splitlines()
-    if not lines:
-        return ""
-    out: list[str] = [""]
+    """A docstring as Markdown: examples are in blocks of their own."""
+    text = inspect.getdoc(thing)
+    return f"\n{fenced_examples(text)}\n" if text else ""
+
+
+def fenced_examples(text: str) -> str:
+    """The text of a docstring with its examples in fenced blocks.
+
+    >>> fenced_examples("The sum.\\n\\n>>> 1 + 1\\n2").splitlines()[-2:]
+    ['', '```']
+    """
+    out: list[str] = []
     in_example = False
-    for line in lines:
+    for line in text.splitlines():
         if line.startswith(">>>") and not in_example:
             out.append("```python")
             in_example = True
@@ -215,7 +252,7 @@ def _text(thing: Any) -> str:
         out.append(line)
     if in_example:
         out += ["", "```"]
-    return "\n".join(out) + "\n"
+    return "\n".join(out)
 
 
 def _first_paragraph(thing: Any) -> str:
@@ -232,7 +269,7 @@ def cli_page() -> str:
         "\n`json`, `ndjson` or `csv` for programs.\n\n",
         f"{_sentence(program_main.main.__doc__)}\n",
     ]
-    for name, command in _commands(program, "lakebed"):
+    for name, command in commands(program, "lakebed"):
         parts.append(f"\n## {name}\n\n{_sentence(command.help)}\n")
         parts.append(_parameters(command, name))
         examples = [line.strip() for line in (command.epilog or "").splitlines() if line.startswith("  ")]
@@ -240,10 +277,11 @@ def cli_page() -> str:
     return "".join(parts)
 
 
-def _commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
+def commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The names and commands of a program, at any depth."""
     for word, command in group.commands.items():
         if hasattr(command, "commands"):
-            yield from _commands(command, f"{name} {word}")
+            yield from commands(command, f"{name} {word}")
         else:
             yield f"{name} {word}", command
 
@@ -265,7 +303,14 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {**option_pages.PAGES, "api.md": api_page, "cli.md": cli_page, "images/rooms.svg": room_picture}
+PAGES = {
+    **option_pages.PAGES,
+    "api.md": api_page,
+    "cli.md": cli_page,
+    "errors.md": error_pages.errors_page,
+    "images/rooms.svg": room_picture,
+    **{f"images/{name}": draw for name, draw in concept_pictures.PICTURES.items()},
+}
 
 
 def main(folder: Path) -> None:

@@ -90,6 +90,14 @@ _PAGES = [
     ("docs/restore.md", 12),
     ("docs/versions.md", 6),
     ("docs/security.md", 3),
+    ("docs/index.md", 4),
+    ("docs/first_table.md", 8),
+    ("docs/tour.md", 12),
+    ("docs/concepts.md", 6),
+    ("docs/how_indexes_work.md", 4),
+    ("docs/gdpr.md", 8),
+    ("docs/errors.md", 2),
+    ("docs/postgres_cdc.md", 5),
 ]
 
 

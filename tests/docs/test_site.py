@@ -1,0 +1,117 @@
+"""The documentation site as `make docs` builds it, in headless Chromium at 1280 and 400 pixels."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from conftest import unavailable
+from support.documented_examples import ROOT
+
+pytestmark = pytest.mark.rest
+
+# A sandbox of its own is not allowed in a container.
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+PAGES = ("index.html", "runbook.html", "indexes.html", "api/table.html", "errors.html", "concepts.html")
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site: strict, so a link or anchor that leads nowhere fails."""
+    if find_spec("mkdocs") is None:
+        unavailable("mkdocs is not installed: run `make docs` once")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Generator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Generator[Any]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        unavailable("Chromium is not installed (Debian: apt-get install --no-install-recommends chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=program, headless=True, args=FLAGS)
+        yield running
+        running.close()
+
+
+def test_a_page_of_docs_that_is_not_in_the_navigation_fails_the_build(folder: Path) -> None:
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert pages <= {path.stem for path in folder.glob("*.html")}
+    assert {"changelog", "contributing"} <= {path.stem for path in folder.glob("*.html")}
+    methods = (folder / "api/table.html").read_text(encoding="utf-8")
+    assert 'id="lakebed.Table.upsert"' in methods
+    assert "&gt;&gt;&gt; " not in (folder / "api/table.html").read_text(encoding="utf-8").partition("<blockquote")[2]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_pages_fit_the_screen_and_load_nothing_from_elsewhere(
+    address: str, browser: Any, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    complaints: list[str] = []
+    requested: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: requested.append(request.url))
+    for name in PAGES:
+        page.goto(address + name, wait_until="networkidle")
+        wide = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+        assert not wide, name
+        missing = page.evaluate("[...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)")
+        assert missing == [], name
+        assert page.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]
+    context.close()
+    assert complaints == []
+    assert [url for url in requested if not url.startswith((address, "data:"))] == []
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_search_finds_a_page(address: str, browser: Any, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    page = context.new_page()
+    page.goto(address + "index.html", wait_until="networkidle")
+    if width == 400:
+        page.locator("label[for=__search]").first.click()
+    page.locator("input.md-search__input").fill("consistent hashing")
+    page.wait_for_selector(".md-search-result__item a", timeout=30_000)
+    found = page.locator(".md-search-result__item a").evaluate_all("links => links.map(link => link.href)")
+    assert any("indexes" in link for link in found)
+    page.locator(".md-search-result__item a").first.click()
+    page.wait_for_url("**/*index*")
+    assert page.locator("h1").first.inner_text()
+    context.close()
