@@ -12,8 +12,8 @@ _PAGE = re.compile(r"docs/(\w+)\.md")
 _HEAD = """# Errors
 <!-- made by `make docs`; edit the docstrings in `lakebed/errors.py` instead -->
 
-Every error that lakebed raises on purpose is a `lakebed.LakebedError`: `message` says what is wrong and where, `hint` what to
-do, `context` has the same facts for programs, and `retryable` is whether the same call may succeed later.
+Every error that lakebed raises on purpose is a `lakebed.LakebedError`: `message` says what is wrong and where, `hint`
+what to do, `context` has the same facts for programs, and `retryable` is whether the same call may succeed later.
 
 ```python
 >>> import lakebed
@@ -25,9 +25,9 @@ there is no table at memory://docs/nowhere: .hoodie/hoodie.properties is missing
 
 ```
 
-A command prints message and hint, and ends with the exit code of the class: 0 is success, 1 an unexpected error, 2 wrong usage,
-20 a key that is not there. `lakebed --traceback COMMAND` shows where the error arose. For a symptom without an error see the
-[runbook](runbook.md).
+A command prints message and hint, and ends with the exit code of the class: 0 is success, 1 an unexpected error, 2
+wrong usage, 20 a key that is not there. `lakebed --traceback COMMAND` shows where the error arose. For a symptom
+without an error see the [runbook](runbook.md).
 
 | error | exit code | try again | cause |
 |---|---|---|---|

@@ -57,8 +57,9 @@ class TableNotFound(LakebedError):
     """No table at this URI (no `.hoodie/hoodie.properties`).
 
     Check the URI, and that the storage options name the right account: `lakebed.list_tables(folder)` lists the tables
-    below a folder. `lakebed.create` makes an empty table, `lakebed.load` one with rows. A folder of Delta Lake, Iceberg
-    or Parquet files becomes a table by `lakebed.convert`. If `hoodie.properties` is damaged, run `lakebed.repair(uri)`.
+    below a folder. `lakebed.create` makes an empty table, `lakebed.load` one with rows. A folder of Delta Lake,
+    Iceberg or Parquet files becomes a table by `lakebed.convert`. If `hoodie.properties` is damaged, run
+    `lakebed.repair(uri)`.
     """
 
     exit_code = 3
@@ -67,9 +68,9 @@ class TableNotFound(LakebedError):
 class TableExists(LakebedError):
     """`create` found a table at this URI.
 
-    Open it with `lakebed.open`, or name another URI. `lakebed.write(data, uri, options, mode="overwrite")` replaces the
-    table, `lakebed.drop(uri)` deletes it. Where the folder holds other files the message names them; move them, or pass
-    `allow_existing=True`.
+    Open it with `lakebed.open`, or name another URI. `lakebed.write(data, uri, options, mode="overwrite")` replaces
+    the table, `lakebed.drop(uri)` deletes it. Where the folder holds other files the message names them; move them,
+    or pass `allow_existing=True`.
     """
 
     exit_code = 4
@@ -79,8 +80,8 @@ class InvalidOption(LakebedError):
     """An option or argument that does not exist, has a wrong value, or contradicts the table.
 
     The message names the option and the nearest one that exists. `lakebed options show NAME` describes an option,
-    `lakebed options check FILE` gives a verdict on each option of a job, and `t.properties` shows what the table records.
-    A setting that the table records is changed by `t.configure`.
+    `lakebed options check FILE` gives a verdict on each option of a job, and `t.properties` shows what the table
+    records. A setting that the table records is changed by `t.configure`.
     """
 
     exit_code = 5
@@ -90,17 +91,18 @@ class CheckpointBehind(InvalidOption):
     """A stream or consumer would go on from commits that are archived or cleaned. `context["checkpoint"]` is the first
     start from which every change can be read; empty where there is none.
 
-    Read the table once as a whole, then go on from that checkpoint: `t.consumers.reset(name, checkpoint)`, or a stream
-    with a new checkpoint folder and `start`. A named consumer (`t.consume`) avoids the error: cleaning retains what the
-    consumer has not read. For other readers set `hoodie.clean.commits.retained` higher than the commits they may be late.
+    Read the table once as a whole, then go on from that checkpoint: `t.consumers.reset(name, checkpoint)`, or a
+    stream with a new checkpoint folder and `start`. A named consumer (`t.consume`) avoids the error: cleaning retains
+    what the consumer has not read. For other readers set `hoodie.clean.commits.retained` higher than the commits they
+    may be late.
     """
 
 
 class UnsupportedFeature(LakebedError):
     """The table or the request uses something lakebed does not do; nothing was changed.
 
-    The hint names what to use instead, or the extra to install (`pip install 'lakebed[duckdb]'`). docs/features.md lists
-    what is read and written. `lakebed table describe URI` shows the features of a table.
+    The hint names what to use instead, or the extra to install (`pip install 'lakebed[duckdb]'`). docs/features.md
+    lists what is read and written. `lakebed table describe URI` shows the features of a table.
     """
 
     exit_code = 6
@@ -121,8 +123,8 @@ class InvalidRecord(LakebedError):
     """A row that cannot be written (null key, null ordering value, ...); nothing was committed.
 
     The message names the column and the first such row. Correct the rows, or filter them out before the write. A null
-    ordering value is accepted under `lakebed.write.null.ordering=lowest`. An ingest job puts such rows into a table of
-    errors (`[errors] table = ...`) and goes on.
+    ordering value is accepted under `lakebed.write.null.ordering=lowest`. An ingest job puts such rows into a table
+    of errors (`[errors] table = ...`) and goes on.
     """
 
     exit_code = 8
@@ -131,16 +133,17 @@ class InvalidRecord(LakebedError):
 class AmbiguousMerge(InvalidRecord):
     """Several source rows of a merge would change one stored row, or insert one key; nothing was committed.
 
-    The message names the first key with several rows. Keep one source row for each key before the merge, for example the
-    newest one by `row_number() OVER (PARTITION BY key ORDER BY ts DESC)` in the source query.
+    The message names the first key with several rows. Keep one source row for each key before the merge, for example
+    the newest one by `row_number() OVER (PARTITION BY key ORDER BY ts DESC)` in the source query.
     """
 
 
 class CommitConflict(LakebedError):
     """Another writer committed to the same file groups first; nothing of this write is visible.
 
-    Run the write again; `retries=3` on a write method does that. If it happens often, give the writers other partition
-    paths or keys, let one process write, or use non-blocking writers (`hoodie.write.concurrency.mode`, docs/concurrency.md).
+    Run the write again; `retries=3` on a write method does that. If it happens often, give the writers other
+    partition paths or keys, let one process write, or use non-blocking writers (`hoodie.write.concurrency.mode`,
+    docs/concurrency.md).
     """
 
     retryable = True
@@ -150,9 +153,9 @@ class CommitConflict(LakebedError):
 class CommitStateUnknown(LakebedError):
     """Storage did not confirm the commit, and reading back failed too. `instant` names it.
 
-    Do not write again blindly: the rows may be there. When the storage answers, look for the instant in `lakebed timeline
-    show URI`: completed, the write is done; otherwise the next write rolls it back, then run yours again. A write with
-    `once=lakebed.Once(stream, batch)` may be run again at any time: it is skipped if the commit is there.
+    Do not write again blindly: the rows may be there. When the storage answers, look for the instant in `lakebed
+    timeline show URI`: completed, the write is done; otherwise the next write rolls it back, then run yours again. A
+    write with `once=lakebed.Once(stream, batch)` may be run again at any time: it is skipped if the commit is there.
     """
 
     exit_code = 10
@@ -176,9 +179,9 @@ class LockTimeout(LakebedError):
 class CorruptFile(LakebedError):
     """A file whose bytes are not what they should be; `context` has `path` and, where known, `offset`.
 
-    Run `lakebed repair URI --dry-run` to see what can be repaired. A damaged metadata table is rebuilt by
-    `lakebed index repair URI`; a base file is restored from a copy, or its commit is undone (docs/damage.md). No read
-    returns fewer rows instead.
+    Run `lakebed repair URI --dry-run` to see what can be repaired. A damaged metadata table is rebuilt by `lakebed
+    index repair URI`; a base file is restored from a copy, or its commit is undone (docs/damage.md). No read returns
+    fewer rows instead.
     """
 
     exit_code = 12
@@ -188,8 +191,8 @@ class IndexInconsistent(LakebedError):
     """The index and the data disagree, e.g. two file groups of one bucket.
 
     Run `lakebed index verify URI`, then `lakebed index repair URI`. Keys that are stored twice are removed by
-    `t.repair(["duplicates"])`. A bucket table that another engine wrote with another number of buckets is recorded
-    by `t.indexes.adopt`, or rebuilt by `t.indexes.use`.
+    `t.repair(["duplicates"])`. A bucket table that another engine wrote with another number of buckets is recorded by
+    `t.indexes.adopt`, or rebuilt by `t.indexes.use`.
     """
 
     exit_code = 13
@@ -198,9 +201,9 @@ class IndexInconsistent(LakebedError):
 class StorageError(LakebedError):
     """Storage failed or refused; `retryable` on the instance is whether trying again makes sense.
 
-    Run `lakebed doctor URI`: it tries listing, reading and conditional writing with your credentials, and says which one
-    is refused. Credentials are `storage_options` or the environment (docs/storage.md). Nothing of a write that ended so
-    is visible.
+    Run `lakebed doctor URI`: it tries listing, reading and conditional writing with your credentials, and says which
+    one is refused. Credentials are `storage_options` or the environment (docs/storage.md). Nothing of a write that
+    ended so is visible.
     """
 
     exit_code = 14
@@ -210,8 +213,8 @@ class ErasureIncomplete(LakebedError):
     """An erasure left something of the rows in a file, or did not run on a table. `report` is the `ErasureReport`,
     `context` has it as plain values. Another `erase` of the same rows goes on from there.
 
-    `report` names each file that is left, the reason and what to do: wait for another writer, run a pending plan, delete a
-    savepoint. Then call `erase` again with the same rows.
+    `report` names each file that is left, the reason and what to do: wait for another writer, run a pending plan,
+    delete a savepoint. Then call `erase` again with the same rows.
     """
 
     retryable = True
@@ -223,8 +226,9 @@ class SourceError(LakebedError):
     """A source of an ingest job failed, refused, or lost data that the job has not read; nothing was committed.
     `retryable` on the instance is whether trying again makes sense.
 
-    Check that the broker, registry or database answers, and the credentials of the job. Where a topic's retention deleted
-    messages that were not read, accept the gap with `on_data_loss = "earliest"`, or start elsewhere with `--checkpoint`.
+    Check that the broker, registry or database answers, and the credentials of the job. Where a topic's retention
+    deleted messages that were not read, accept the gap with `on_data_loss = "earliest"`, or start elsewhere with
+    `--checkpoint`.
     """
 
     exit_code = 16

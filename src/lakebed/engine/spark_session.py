@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import UnsupportedFeature
@@ -28,7 +29,8 @@ _EXACT_LEAVES = ("LocalRelation", "OneRowRelation", "Range")
 
 @cache
 def require_spark() -> None:
-    """Raise `UnsupportedFeature` unless PySpark 4.1 or newer is installed."""
+    """Raise `UnsupportedFeature` unless PySpark 4.1 or newer is installed, and pandas, without which PySpark runs no
+    function over Arrow batches."""
     try:
         import pyspark
     except ImportError as error:
@@ -41,6 +43,11 @@ def require_spark() -> None:
             f"PySpark {pyspark.__version__} is too old",
             hint="lakebed needs PySpark 4.1 or newer: pip install 'pyspark>=4.1'",
             context={"found": pyspark.__version__, "needed": "4.1"},
+        )
+    if find_spec("pandas") is None:
+        raise UnsupportedFeature(
+            f"PySpark {pyspark.__version__} runs no function over Arrow batches without pandas, which is not installed",
+            hint="pip install 'lakebed[spark]' (or pandas >= 2.2)",
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from lakebed.engine import spark_session
 from lakebed.engine.spark_worker import TaskError, carrying, job_errors
 from lakebed.errors import CommitConflict, CorruptFile, LakebedError, StorageError, UnsupportedFeature
 
@@ -80,3 +81,13 @@ def test_workers_without_pyarrow_are_named_in_one_sentence(text: str) -> None:
     with pytest.raises(UnsupportedFeature, match="Spark's workers have no pyarrow") as raised, job_errors(SESSION):
         raise RuntimeError(f"Job aborted: Traceback\n  File x\n{text}\n\n\tat org.Task")
     assert "Install lakebed for that Python" in raised.value.hint
+
+
+def test_pyspark_without_pandas_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr(spark_session, "find_spec", lambda name: None)
+    spark_session.require_spark.cache_clear()
+    with pytest.raises(UnsupportedFeature, match=r"without pandas, which is not installed.*lakebed\[spark\]"):
+        spark_session.require_spark()
+    monkeypatch.undo()
+    spark_session.require_spark()
