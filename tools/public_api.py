@@ -94,8 +94,6 @@ def _class(cls: type, name: str, members: Any = None) -> Iterator[str]:
             yield f"{name}.{member}: {inspect.signature(value.fget).return_annotation if value.fget else ''}"
         elif inspect.isfunction(value):
             yield f"{name}.{member}{_signature(value)}"
-        elif isinstance(value, (classmethod, staticmethod)):
-            yield f"{name}.{member}{_signature(value.__func__)}"
 
 
 def _signature(function: Any) -> str:

@@ -123,18 +123,24 @@ def api_sections() -> list[ApiSection]:
     """The parts of docs/api.md; each is a page of the site, the first one stands for docs/api.md itself."""
     intro = "Functions of `import lakebed`. Errors have [a page of their own](errors.md)."
     functions = [(f"lakebed.{name}", None) for name in _FUNCTIONS]
-    reads = [(f"{module}.{name}", shown) for module, name, shown in _READS]
-    views = [(f"{module}.{name}", None) for module, name in _VIEWS]
-    results = [(f"{cls.__module__}.{cls.__name__}", None) for cls in _results()]
-    arguments = [(f"lakebed.{name}", None) for name in GIVEN]
+    reads = [(f"{module}.{name}", shown or _names(_named(module, name))) for module, name, shown in _READS]
+    views = [(f"{module}.{name}", _names(_named(module, name))) for module, name in _VIEWS]
+    results = [(f"{cls.__module__}.{cls.__name__}", _names(cls)) for cls in _results()]
+    arguments = [(f"lakebed.{name}", _names(getattr(lakebed, name))) for name in GIVEN]
     return [
         ApiSection("functions", "The API", intro, functions),
-        ApiSection("table", "Table", "", [("lakebed.Table", None)]),
+        ApiSection("table", "Table", "", [("lakebed.Table", _names(lakebed.Table))]),
         ApiSection("reads", "Reads", _READS_INTRO, reads),
         ApiSection("views", "Views", _VIEWS_INTRO, views),
         ApiSection("results", "Results", _RESULTS_INTRO, results),
         ApiSection("arguments", "Arguments", "Classes of values that calls take.", arguments),
     ]
+
+
+def _names(cls: type) -> list[str]:
+    """The fields, methods and properties of a class that docs/api.md shows."""
+    of_data = [one.name for one in fields(cls) if not one.name.startswith("_")] if is_dataclass(cls) else []
+    return [*of_data, *(name for name, _ in _public(cls))]
 
 
 def _named(module: str, name: str) -> type:

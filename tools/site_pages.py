@@ -49,6 +49,7 @@ def _api_page(section: reference_pages.ApiSection) -> str:
 
 def _directives(section: reference_pages.ApiSection) -> Iterator[str]:
     for path, members in section.objects:
-        yield f"\n::: {path}\n    options:\n      heading_level: 2\n      inherited_members: true\n"
+        with_module = "true" if members is None else "false"
+        yield f"\n::: {path}\n    options:\n      inherited_members: true\n      show_root_full_path: {with_module}\n"
         if members is not None:
             yield "      members:\n" + "".join(f"        - {name}\n" for name in members)
