@@ -107,7 +107,8 @@ def test_the_search_finds_a_page(address: str, browser: Any, width: int) -> None
     page.goto(address + "index.html", wait_until="networkidle")
     if width == 400:
         page.locator("label[for=__search]").first.click()
-    page.locator("input.md-search__input").fill("consistent hashing")
+    # keys, as the search waits for those
+    page.locator("input.md-search__input").press_sequentially("consistent hashing", delay=20)
     page.wait_for_selector(".md-search-result__item a", timeout=30_000)
     found = page.locator(".md-search-result__item a").evaluate_all("links => links.map(link => link.href)")
     assert any("indexes" in link for link in found)
