@@ -1,14 +1,14 @@
 """Point lookups in this process: 10 keys of a table of 1 M rows and 12 columns in 8 file groups, cold and warm.
 
-    python bench/get.py                          1 M rows, with and without the record index, files sorted by key or not
-    python bench/get.py --addresses              1 M rows x 9 in 4 unsorted buckets, with and without row addresses: 10 and
-                                                 1,000 keys, upserts of 10,000 rows, and Lance where `pylance` is installed
-    python bench/get.py --rows 100000 --folder /tmp/get      keeps the tables there, and takes those that are there
+    python bench/get.py                     1 M rows, with and without the record index, files sorted by key or not
+    python bench/get.py --addresses         1 M rows x 9 in 4 unsorted buckets, with and without row addresses: 10 and
+                                            1,000 keys, upserts of 10,000 rows, and Lance where `pylance` is installed
+    python bench/get.py --rows 100000 --folder /tmp/get     keeps the tables there, and takes those that are there
 
 Bars (warm, local disk, the median of the rounds): 50 ms where files are sorted by key, 150 ms otherwise. Warm is what a
 process reaches that has looked up many keys before: footers, index blocks and places of keys are known. `soon` are the
-first lookups after a single one. `--addresses` gives CPU seconds, the sides in turn; each cold lookup is the first after
-all caches were cleared.
+first lookups after a single one. `--addresses` gives CPU seconds, the sides in turn; each cold lookup is the first
+after all caches were cleared.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _pages(data: bytes) -> Numbers:
 
 def _uniform_pages(data: bytes, at: int, count: int) -> tuple[Numbers, int] | None:
     """All pages at once where their entries are as `_HEADS` says, and where they end; None where they are not: then
-    each is read by its fields. An entry is seven numbers of seven bits a byte: three pairs, and the end of the struct."""
+    each is read by its fields. An entry is seven numbers of seven bits a byte: three pairs, the end of the struct."""
     some = np.frombuffer(data, np.uint8, offset=at)
     ends = np.flatnonzero(some < 0x80)[: _NUMBERS * count]
     if len(ends) < _NUMBERS * count or not count:

@@ -67,11 +67,11 @@ class _Column:
 
 
 class _ChunkEntry(NamedTuple):
-    """A column chunk: where it starts, the first fields of its entry, and where its offset index is."""
+    """A column chunk: where it starts, its metadata, and where its offset index is."""
 
     start: int
     end: int
-    entry: tuple[Field, ...]
+    meta: bytes
     index_range: tuple[int, int] | None
 
 
@@ -121,8 +121,7 @@ class PagedFile:
 
 
 def _chunk_entry(chunk: Chunk) -> _ChunkEntry:
-    entry = tuple(field for field in chunk.meta if field.number <= _LAST_TAKEN)
-    return _ChunkEntry(chunk.start, chunk.start + chunk.length, entry, offset_index_range(chunk.entry))
+    return _ChunkEntry(chunk.start, chunk.start + chunk.length, chunk.meta.data, offset_index_range(chunk.entry))
 
 
 def _columns(elements: Sequence[bytes]) -> dict[str, _Column] | None:
@@ -331,8 +330,9 @@ class _SmallFile:
                 for leaf in column.leaves:
                     at, length = places[group, leaf]
                     dictionary = self._chunks[group, leaf][1]
+                    known, _ = read_struct(self._file.groups[group][1][leaf].meta)
                     meta = [
-                        *self._file.groups[group][1][leaf].entry,
+                        *(field for field in known if field.number <= _LAST_TAKEN),
                         integer(_VALUES, I64, selected.rows),
                         integer(_INFLATED, I64, length),
                         integer(_STORED, I64, length),
