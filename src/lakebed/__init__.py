@@ -19,6 +19,7 @@ from lakebed import errors
 from lakebed.engine.spark_python import use_this_python_later, use_this_python_now
 from lakebed.errors import (
     AmbiguousMerge,
+    CatalogError,
     CheckpointBehind,
     CommitConflict,
     CommitStateUnknown,
@@ -77,6 +78,7 @@ except PackageNotFoundError:  # a checkout that is not installed
 
 __all__ = [
     "AmbiguousMerge",
+    "CatalogError",
     "CheckpointBehind",
     "CommitConflict",
     "CommitStateUnknown",

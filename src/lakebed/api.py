@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow.compute as pc
 
+from lakebed.catalog.registry import find_table, is_catalog_uri
 from lakebed.config.arguments import checks_arguments, refused
 from lakebed.config.options import (
     Options,
@@ -147,13 +148,17 @@ def create(
 
 @checks_arguments
 def open(
-    uri: str,
+    uri: str | None = None,
     *,
+    catalog: str | None = None,
+    name: str | None = None,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Open the table at a path or URL, and return it.
+    """Open the table at a path or URL, or by its name in a catalog, and return it.
+
+    A name is `catalog="hive://host:9083", name="shop.trips"`, or one URI: `"hive://host:9083/shop/trips"`.
 
     `options` are for reads. `hoodie.metadata.enable=false` lists folders instead of reading the metadata table.
     `hoodie.enable.data.skipping=false` reads every file that partitions and buckets do not rule out.
@@ -169,6 +174,12 @@ def open(
     lakebed.errors.TableNotFound: ...
     """
     resolved = _open_options(options)
+    if catalog is not None or (uri is not None and is_catalog_uri(uri)):
+        if catalog is not None and uri is not None:
+            raise InvalidOption("open() got a URI and a catalog", hint="give one of them")
+        uri = find_table(catalog or uri or "", name)
+    elif uri is None or name is not None:
+        raise InvalidOption("open() got no URI", hint='give one, or catalog="hive://host:9083" and name="db.table"')
     if spark is not None:
         use_this_python(spark)
     storage = open_storage(uri, storage_options)

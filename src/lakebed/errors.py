@@ -234,6 +234,13 @@ class SourceError(LakebedError):
     exit_code = 16
 
 
+class CatalogError(LakebedError):
+    """A catalog did not answer, or refused what it was asked; or it has another entry of that name. The table itself is
+    as it was. `retryable` on the instance is whether trying again makes sense."""
+
+    exit_code = 17
+
+
 def from_json(text: str) -> LakebedError:
     """Rebuild an error from `LakebedError.to_json`."""
     fields = json.loads(text)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
+from lakebed.catalog.base import SyncResult
 from lakebed.config.arguments import public_methods_check_arguments, refused, whole_number
 from lakebed.config.features import Feature, features_of
 from lakebed.config.options import resolve_options
@@ -20,17 +21,9 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
 from lakebed.inputs.files import Partitioning, data_of, is_path_of_files
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.operations import hudi_job
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import Where, count_deletes, delete, rows_to_delete
-from lakebed.operations.hudi_job import (
-    bytes_of_files,
-    check_verb,
-    choose_engine,
-    run_again,
-    session_engine,
-    with_retries,
-    write_context,
-)
 from lakebed.operations.merge import MergeResult, merge
 from lakebed.operations.merge_statement import ClauseText, MergeStatement
 from lakebed.operations.once import Once
@@ -52,18 +45,19 @@ from lakebed.read.plan import data_columns
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan, refuse_cleaned
 from lakebed.services.archival import ArchivalResult, archive
+from lakebed.services.catalog_sync import register_table
 from lakebed.services.change_index import Rescaled, rescale
 from lakebed.services.cleaning import CleanResult, clean
 from lakebed.services.clustering import ClusteringResult, cluster, merge_small_files
 from lakebed.services.compaction import CompactionResult, compact
 from lakebed.services.configure import Configured, configure
 from lakebed.services.driver import fitting_context
-from lakebed.services.due import run_due_services
+from lakebed.services.due import SHOWN, run_due_services, show_after_service
 from lakebed.services.erasure import Erasure
 from lakebed.services.erasure_report import ErasureReport
 from lakebed.services.log_compaction import compact_logs
 from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
-from lakebed.services.publishing import PUBLISH, publish_after_service, publish_table
+from lakebed.services.publishing import publish_table
 from lakebed.services.repair import Part, RepairResult, repair_table
 from lakebed.services.restore import RestoreResult, RollbackResult, restore, rollback
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
@@ -1078,11 +1072,8 @@ class Table:
         >>> t.count()
         3
         """
-        return self._committed(
-            lambda: rollback(self._context(None, options, "rollback"), instant, dry_run=dry_run),
-            options,
-            preview=dry_run,
-        )
+        context = partial(self._context, None, options, "rollback")
+        return self._committed(lambda: rollback(context(), instant, dry_run=dry_run), options, preview=dry_run)
 
     def publish(self, format: Literal["delta", "iceberg"]) -> PublishResult:
         """List the table's base files as a table of Delta Lake or Iceberg, next to the data, for engines that read
@@ -1103,6 +1094,21 @@ class Table:
         ['_delta_log/00000000000000000000.json']
         """
         return self._again(lambda: publish_table(self._storage, format))
+
+    def register(
+        self, catalog: str, name: str | None = None, *, full: bool = False, options: Mapping[str, Any] | None = None
+    ) -> SyncResult:
+        """Create or update the table's entries in a catalog, such as `t.register("hive://host:9083", "shop.trips")`.
+
+        Only partitions that later commits touched are compared, except with `full`. The table's setting
+        `lakebed.catalogs` does it after each commit. Raises `CatalogError` for an entry of another table, and where the
+        catalog does not answer.
+
+        >>> t.register("nowhere", "shop.trips")
+        Traceback (most recent call last):
+        lakebed.errors.InvalidOption: 'nowhere' is no kind of catalog. It is one of glue, hive, ...
+        """
+        return self._again(lambda: register_table(self._storage, catalog, name, options, full=full))
 
     def repair(
         self, parts: Sequence[Part] | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
@@ -1132,13 +1138,9 @@ class Table:
         >>> t.doctor().of_check("services")
         (ok       services: no service is due, and no writer has died,)
         """
+        where = self._storage.spec.options
         return examine(
-            self.uri,
-            verified=verify,
-            read_only=read_only,
-            options=options,
-            storage_options=self._storage.spec.options,
-            spark=self._spark,
+            self.uri, verified=verify, read_only=read_only, options=options, storage_options=where, spark=self._spark
         )
 
     def upgrade(
@@ -1185,9 +1187,9 @@ class Table:
         once: Once | None = None,
     ) -> WriteResult:
         """A write, run again where it lost and may be, and what the table's settings make due after it."""
-        given = with_retries(retries, options)
+        given = hudi_job.with_retries(retries, options)
         with display(enabled=progress):
-            context, result = run_again(lambda: self._context(data, given, name), verb, data, name, once)
+            context, result = hudi_job.run_again(lambda: self._context(data, given, name), verb, data, name, once)
             return run_due_services(context, result, self._spark)
 
     def _data(self, data: Any, partitioning: Partitioning | None) -> Any:
@@ -1242,16 +1244,16 @@ class Table:
     def _committed(
         self, serve: Callable[[], T], options: Mapping[str, Any] | None, *, preview: bool = False, progress: bool = True
     ) -> T:
-        """The same of a service that commits. But for a preview it is published, where the table asks for it."""
+        """The same of a service that commits. Except for a preview, published lists and catalogs show it."""
         done = self._again(serve, progress=progress)
-        if not preview and (PUBLISH in self._config.properties or PUBLISH in (options or {})):
-            publish_after_service(self._storage, options)
+        if not preview and SHOWN & {*self._config.properties, *(options or {})}:
+            show_after_service(self._storage, self._config.properties, options)
         return done
 
     def _engine(self) -> Engine:
         """For a call that writes indexes of the metadata table alone."""
         spark = None if self._storage.spec.in_this_process else self._spark
-        return session_engine(spark, worker_tuning=self._worker_tuning)
+        return hudi_job.session_engine(spark, worker_tuning=self._worker_tuning)
 
     def _service_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         """For a service that merges the table's log files."""
@@ -1264,17 +1266,17 @@ class Table:
     def _context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         self._config = load_table_config(self._storage)
         resolved = resolve_options(options)
-        check_verb(resolved, verb)
+        hudi_job.check_verb(resolved, verb)
         tuning = self._worker_tuning and resolved.spark.worker_tuning
-        engine = choose_engine(
+        engine = hudi_job.choose_engine(
             data,
             self._spark,
             resolved.write.tasks,
             worker_tuning=tuning,
             local_rows=resolved.spark.local_rows,
-            table_bytes=lambda: bytes_of_files(self._snapshot()),
+            table_bytes=lambda: hudi_job.bytes_of_files(self._snapshot()),
         )
-        return write_context(self._storage, self._config, engine, resolved)
+        return hudi_job.write_context(self._storage, self._config, engine, resolved)
 
     def __getstate__(self) -> dict[str, Any]:
         # what was read of the files stays here, and so does the session: neither is another process's

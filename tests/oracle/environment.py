@@ -37,6 +37,8 @@ class OracleEnvironment:
     bundle: Path | None
     ivy: Path
     release: str = RELEASE
+    metastore: str = ""
+    """The URI of a Hive metastore, whose tables the session has."""
 
     def starting(self) -> AbstractContextManager[None]:
         """Held while a process starts: Spark's package resolution cannot share its folder."""
@@ -46,7 +48,8 @@ class OracleEnvironment:
         script = Path(__file__).with_name("hudi_oracle.py")
         package = BUNDLE.format(release=self.release)
         bundle = ["--bundle", str(self.bundle)] if self.bundle else ["--packages", package, "--ivy", str(self.ivy)]
-        return [str(self.python), str(script), *bundle]
+        metastore = ["--metastore", self.metastore] if self.metastore else []
+        return [str(self.python), str(script), *bundle, *metastore]
 
 
 def cache_folder() -> Path:

@@ -4,7 +4,7 @@
 It runs in an environment of its own (PySpark 3.5 and the Hudi Spark bundle) and imports nothing of lakebed. With the
 bundles of 1.0.2 and 0.15.0 it answers read, incremental, write, sql, properties and timeline.
 
-    hudi_oracle.py [--bundle JAR | --packages COORDINATES] [--ivy FOLDER] [--memory 2g] [--tz UTC]
+    hudi_oracle.py [--bundle JAR | --packages COORDINATES] [--ivy FOLDER] [--memory 2g] [--tz UTC] [--metastore URI]
 
     {"cmd": "read", "table": T, "out": "x.parquet", "query_type": "read_optimized", "as_of": "2024...", "option": {}}
     {"cmd": "incremental", "table": T, "begin": "000", "end": "2024...", "out": "x.parquet"}
@@ -117,6 +117,9 @@ class Oracle:
             settings["spark.jars"] = os.path.abspath(arguments.bundle)
         else:
             settings["spark.jars.packages"] = arguments.packages
+        if arguments.metastore:
+            settings["spark.sql.catalogImplementation"] = "hive"
+            settings["spark.hadoop.hive.metastore.uris"] = arguments.metastore
         if arguments.ivy:
             settings["spark.jars.ivy"] = arguments.ivy
         builder = SparkSession.builder.master("local[2]").appName("hudi-oracle")
@@ -449,6 +452,7 @@ def main() -> int:
     parser.add_argument("--ivy", help="cache folder of Spark's package resolution")
     parser.add_argument("--memory", default="2g")
     parser.add_argument("--tz", default="UTC")
+    parser.add_argument("--metastore", help="a Hive metastore whose tables the session has")
     oracle = Oracle(parser.parse_args())
 
     def say(answer: dict) -> None:

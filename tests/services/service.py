@@ -103,14 +103,15 @@ def java_home(least: int = 17, most: int = 21) -> Path:
 
 
 def maven_jars(name: str, coordinates: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
-    """Paths of the jars (`group:artifact:version`) and of what they need, fetched once into the cache."""
+    """Paths of the jars (`group:artifact:version`) and of what they need (not that of one that ends in `!`), fetched
+    once into the cache."""
 
     def dependency(coordinate: str) -> str:
-        tags = zip(("groupId", "artifactId", "version"), coordinate.split(":"), strict=True)
+        tags = zip(("groupId", "artifactId", "version"), coordinate.rstrip("!").split(":"), strict=True)
         body = "".join(f"<{tag}>{escape(value)}</{tag}>" for tag, value in tags)
         excluded = "".join(
             f"<exclusion><groupId>{group}</groupId><artifactId>{artifact}</artifactId></exclusion>"
-            for group, artifact in (each.split(":") for each in exclude)
+            for group, artifact in (each.split(":") for each in (["*:*"] if coordinate.endswith("!") else exclude))
         )
         return f"<dependency>{body}<exclusions>{excluded}</exclusions></dependency>"
 

@@ -126,9 +126,13 @@ def test_no_file_and_no_function_is_longer_than_its_bound() -> None:
 
 
 # Plug-ins: registered once, by the module that chooses among them.
-PLUG_INS = ("cli/", "inspector/", "storage/", "concurrency/dynamodb.py", "concurrency/hive.py")
+PLUG_INS = (
+    *("cli/", "inspector/", "storage/", "concurrency/dynamodb.py", "concurrency/hive.py"),
+    *("catalog/hive.py", "catalog/glue.py"),
+)
 # Modules with one importer, in their own folder, that stay files of their own: each is a concept with a name.
 CONCEPTS = {
+    "catalog/columns.py": "types of Hive and Spark; metastore.py has entries",
     "diagnosis/environment.py": "the installation; table.py and storage.py have the table and where it is",
     "diagnosis/table.py": "findings about a table; doctor.py runs the checks",
     "dlt_destination/chain.py": "how tables are written; destination.py speaks to dlt's loader",

@@ -98,6 +98,8 @@ EXAMPLES = {
     "savepoint": ("savepoint trips --comment 'before the migration'", "savepoint trips --list"),
     "restore": ("restore trips 20260131120000000 --dry-run",),
     "publish": ("publish trips --as delta",),
+    "catalog sync": ("catalog sync s3://lake/trips --catalog hive://metastore:9083 --table shop.trips",),
+    "catalog find": ("catalog find --catalog glue://eu-west-1/shop/trips",),
     "rollback": ("rollback trips 20260131120000000",),
     "configure": ("configure trips hoodie.compact.inline=false", "configure trips --remove hoodie.compact.inline"),
     "doctor": ("doctor trips", "doctor s3://lake/trips --read-only --output json"),

@@ -11,7 +11,20 @@ from typing import Annotated
 
 import typer
 
-from lakebed.cli import columns, consumers, daemon, indexes, ingest, inspect, options, rows, services, sql, tables
+from lakebed.cli import (
+    catalogs,
+    columns,
+    consumers,
+    daemon,
+    indexes,
+    ingest,
+    inspect,
+    options,
+    rows,
+    services,
+    sql,
+    tables,
+)
 from lakebed.cli.examples import add_examples
 from lakebed.cli.hints import as_commands
 from lakebed.errors import LakebedError
@@ -51,6 +64,7 @@ app.add_typer(indexes.app, name="index")
 app.add_typer(columns.app, name="columns")
 app.add_typer(consumers.app, name="consumers")
 app.add_typer(daemon.app, name="services")
+app.add_typer(catalogs.app, name="catalog")
 app.add_typer(options.app, name="options")
 _ROWS = (
     *(rows.scan, rows.count, rows.get, rows.locate, rows.changes, rows.cdc),

@@ -37,19 +37,21 @@ class HiveMetastoreLock(LeasedLock):
         self, uris: str, database: str, table: str, *, connection_seconds: float = 15.0, wait_seconds: float = 60.0
     ) -> None:
         super().__init__(f"{uris.partition(',')[0]}/{database}.{table}", wait_seconds)
-        self._hive = _Client(uris, connection_seconds)
+        self._hive = MetastoreClient(uris, connection_seconds, "the lock of a Hive metastore")
+        self._lock_seconds = _DEFAULT_SECONDS
         self._database, self._table = database, table
         self._id: int | None = None
 
     @property
     def validity(self) -> float:
-        return _OF_THE_TIMEOUT * self._hive.lock_seconds
+        return _OF_THE_TIMEOUT * self._lock_seconds
 
     def _try(self) -> bool:
         types = self._hive.types
         with self._reported():
             client = self._hive.connected()
             if self._id is None:
+                self._lock_seconds = _seconds(client.get_config_value(_TIMEOUT, f"{_DEFAULT_SECONDS:g}s"))
                 part = types.LockComponent(
                     type=types.LockType.EXCLUSIVE,
                     level=types.LockLevel.TABLE,
@@ -109,24 +111,25 @@ class HiveMetastoreLock(LeasedLock):
             raise _unanswered(self.where, error) from error
 
 
-class _Client:
-    """A connection, made when it is needed."""
+class MetastoreClient:
+    """A connection to the metastore at `uris`, made when it is needed. A request takes at most `seconds`. Errors name
+    what needs the package as `purpose`."""
 
-    def __init__(self, uris: str, seconds: float) -> None:
-        self.types, self._service, self._thrift = _packages()
+    def __init__(self, uris: str, seconds: float, purpose: str) -> None:
+        self.types, self._service, self._thrift = _packages(purpose)
         self.errors: type[Exception] = self._thrift["Thrift"].TException
-        self.lock_seconds = _DEFAULT_SECONDS
-        self._addresses = [_address(uri) for uri in uris.split(",") if uri.strip()]
+        self.addresses = [_address(uri) for uri in uris.split(",") if uri.strip()]
         self._seconds = seconds
         self._open: tuple[Any, Any] | None = None
 
     def connected(self) -> Any:
+        """The client of an open connection, to the first address that answers."""
         if self._open is None:
             self._open = self._first_that_answers()
-            self.lock_seconds = _seconds(self._open[0].get_config_value(_TIMEOUT, f"{_DEFAULT_SECONDS:g}s"))
         return self._open[0]
 
     def close(self) -> None:
+        """Close the connection; the next request connects again."""
         if self._open is not None:
             with contextlib.suppress(Exception):
                 self._open[1].close()
@@ -134,7 +137,7 @@ class _Client:
 
     def _first_that_answers(self) -> tuple[Any, Any]:
         failure: Exception | None = None
-        for host, port in self._addresses:
+        for host, port in self.addresses:
             socket = self._thrift["transport.TSocket"].TSocket(host, port)
             socket.setTimeout(self._seconds * 1000)
             transport = self._thrift["transport.TTransport"].TBufferedTransport(socket)
@@ -173,7 +176,7 @@ def _unanswered(where: str, error: BaseException) -> StorageError:
     )
 
 
-def _packages() -> tuple[Any, Any, dict[str, Any]]:
+def _packages(purpose: str) -> tuple[Any, Any, dict[str, Any]]:
     try:
         types: Any = import_module("pymetastore.hive_metastore.ttypes")
         service: Any = import_module("pymetastore.hive_metastore.ThriftHiveMetastore")
@@ -181,5 +184,5 @@ def _packages() -> tuple[Any, Any, dict[str, Any]]:
         return types, service, {part: import_module(f"thrift.{part}") for part in parts}
     except ImportError as error:
         raise UnsupportedFeature(
-            "the lock of a Hive metastore needs the package pymetastore", hint="pip install 'lakebed[hive]'"
+            f"{purpose} needs the package pymetastore", hint="pip install 'lakebed[hive]'"
         ) from error

@@ -92,7 +92,7 @@ _SESSION = (_is_session, "a Spark session")
 TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "uri": _PATH,
     **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "format"), _TEXT),
-    **dict.fromkeys(("after", "old", "new", "text", "query_name", "ignore_checkpoint", "before"), _TEXT),
+    **dict.fromkeys(("catalog", "after", "old", "new", "text", "query_name", "ignore_checkpoint", "before"), _TEXT),
     "type": _TYPE,
     **dict.fromkeys(("instant", "kind", "function", "column", "rules", "partition_buckets", "how", "suffix"), _TEXT),
     **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "least", "split_over"), _NUMBER),
@@ -104,7 +104,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
         ("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait", "verify", "read_only"), _FLAG
     ),
     **dict.fromkeys(("deletes", "unique_keys", "partitioned", "update_partition_path", "cdc"), _FLAG),
-    **dict.fromkeys(("allow_existing", "first", "progress", "in_place"), _FLAG),
+    **dict.fromkeys(("allow_existing", "first", "progress", "in_place", "full"), _FLAG),
     **dict.fromkeys(("partitioning", "delimiter", "target", "source_alias", "identifier"), _TEXT),
     **dict.fromkeys(("options", "storage_options", "source_options", "properties", "settings"), _OPTIONS),
     **dict.fromkeys(("start", "end", "as_of"), _MOMENT),

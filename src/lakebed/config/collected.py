@@ -19,6 +19,7 @@ from lakebed.config.option_table import (
 from lakebed.config.settings import (
     ArchivalSettings,
     CallbackSettings,
+    CatalogSettings,
     CleaningSettings,
     ClusteringSettings,
     CompactionSettings,
@@ -63,6 +64,7 @@ class Options:
     file_sizing: FileSizingSettings = field(default_factory=FileSizingSettings)
     consumers: ConsumerSettings = field(default_factory=ConsumerSettings)
     publish: PublishSettings = field(default_factory=PublishSettings)
+    catalog: CatalogSettings = field(default_factory=CatalogSettings)
     retries: RetrySettings = field(default_factory=RetrySettings)
     callback: CallbackSettings = field(default_factory=CallbackSettings)
 
@@ -114,6 +116,7 @@ class CollectedSettings:
             file_sizing=FileSizingSettings(**self._group("file_sizing")),
             consumers=ConsumerSettings(**self._group("consumers")),
             publish=PublishSettings(**self._group("publish")),
+            catalog=CatalogSettings(**self._group("catalog")),
             retries=RetrySettings(**self._group("retries")),
             callback=self._callback(),
             # one word on the metadata table for writes and reads

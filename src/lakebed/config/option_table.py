@@ -219,7 +219,16 @@ def _strategy(text: str) -> str | None:
         return None
 
 
+_SYNC_TOOLS = frozenset({"HiveSyncTool", "AwsGlueCatalogSyncTool"})
+
+
+def _tools(text: str) -> tuple[str, ...] | None:
+    names = tuple(simple_name(name) for name in _list(text))
+    return names if {*names} <= _SYNC_TOOLS else None
+
+
 _MAPPED: dict[str, Callable[[str], Any]] = {
+    "tools": _tools,
     "keygen": key_generator,
     "payload": _payload,
     "strategy": _strategy,
@@ -305,6 +314,7 @@ def refusal(option: Option, text: str) -> UnsupportedFeature:
     words = () if option.values == "off" else tuple(w for w in option.values.split("|") if w)
     accepted = {
         "keygen": ", ".join(KEY_GENERATORS),
+        "tools": ", ".join(sorted(_SYNC_TOOLS)),
         "payload": ", ".join(PAYLOADS),
         "strategy": "a UUID",
         "version": "6, 8, 9",

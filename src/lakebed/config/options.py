@@ -295,9 +295,9 @@ _OF_NEW_TABLES_TOO = frozenset(
         "write.bloom_filters_index",
     }
 )
-# With the value "ignore" a job that asks for catalog sync runs without it.
+# With the value "ignore" a job that asks for catalog sync by Hudi's options runs without it.
 CATALOG_SYNC = "lakebed.catalog.sync"
-_SYNC = frozenset({"hoodie.datasource.hive_sync.enable", "hoodie.datasource.meta.sync.enable"})
+_SYNC_KEYS = ("hoodie.datasource.hive_sync.", "hoodie.datasource.meta.sync.", "hoodie.meta.sync.")
 _CALLBACK_ON = "hoodie.write.commit.callback.on"
 # What an optional package is needed for: a setting, a value of it, the package and the extra that installs it.
 _EXTRAS = (
@@ -307,6 +307,7 @@ _EXTRAS = (
     ("index.type", "HBASE", "kazoo", "hbase"),
     ("callback.kind", "HoodieWriteCommitKafkaCallback", "confluent_kafka", "kafka"),
     ("hbase.transport", "thrift", "happybase", "hbase"),
+    ("catalog.hive", "true", "pymetastore", "hive"),
 )
 _HBASE_TRANSPORT = "lakebed.index.hbase.transport"
 _SERVICES = (
@@ -318,6 +319,7 @@ _SERVICES = (
     "file_sizing.",
     "consumers.",
     "publish.",
+    "catalog.",
     "retries.",
 )
 # To run a service within the write and to leave it to another job are two answers to one question.
@@ -350,10 +352,10 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
     problems: list[LakebedError] = []
     known, extra = _canonical_keys(texts, problems)
     settings = CollectedSettings()
-    ignored = _SYNC if known.get(CATALOG_SYNC, "").strip().lower() == "ignore" else frozenset[str]()
+    without_sync = known.get(CATALOG_SYNC, "").strip().lower() == "ignore"
     for key, text in known.items():
         try:
-            _take(settings, options()[key], text, ignored)
+            _take(settings, options()[key], text, ignored=without_sync and _is_of_sync(options()[key]))
         except LakebedError as problem:
             problems.append(problem)
     if problems:
@@ -361,16 +363,21 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
     return settings.options(known, extra)
 
 
-def _take(settings: CollectedSettings, option: Option, text: str, ignored: frozenset[str]) -> None:
-    """An implemented option becomes a setting; the rest is logged or refused. Those of `ignored` are logged."""
-    if option.verdict == "implemented":
+def _take(settings: CollectedSettings, option: Option, text: str, *, ignored: bool) -> None:
+    """An implemented option becomes a setting; the rest is logged or refused. With `ignored` it is logged."""
+    if ignored or option.verdict == "ignored":
+        _log_once(option, text)
+    elif option.verdict == "implemented":
         value = parse_value(option, text)
         if option.setting:
             settings.put(option, value)
-    elif option.verdict == "ignored" or (option.key in ignored and not asks_for_nothing(option, text)):
-        _log_once(option, text)
     elif not asks_for_nothing(option, text):
         raise refusal(option, text)
+
+
+def _is_of_sync(option: Option) -> bool:
+    """Whether it is one of Hudi's options of catalog sync."""
+    return option.key.startswith(_SYNC_KEYS)
 
 
 def all_in_one(problems: Sequence[LakebedError]) -> LakebedError:
@@ -619,7 +626,7 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
     option = options()[key]
     note = option.note if key == name else f"{option.note} (now {key})".strip()
     try:
-        with_it = {CATALOG_SYNC: job.get(CATALOG_SYNC)} if key in _SYNC else {}
+        with_it = {CATALOG_SYNC: job.get(CATALOG_SYNC)} if _is_of_sync(option) else {}
         if key == _CALLBACK_ON:  # which asks for the others of them
             with_it = {one: text for one, text in job.items() if one.startswith(_CALLBACK_ON.removesuffix("on"))}
         resolve_options({**with_it, key: value})
@@ -630,8 +637,9 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
     missing = _missing_package(option, text, job)
     if missing:
         return OptionVerdict(name, text, "not installed", missing)
-    # a refused option whose value asks for what lakebed does anyway
-    verdict: Verdict = "ignored" if option.verdict == "refused" else option.verdict
+    # a refused option whose value asks for what lakebed does anyway, or one of a sync that does not run
+    without_sync = (with_it.get(CATALOG_SYNC) or "").strip().lower() == "ignore"
+    verdict: Verdict = "ignored" if option.verdict == "refused" or without_sync else option.verdict
     return OptionVerdict(name, text, verdict, note)
 
 

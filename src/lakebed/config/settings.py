@@ -312,6 +312,46 @@ class PublishSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogSettings:
+    """In which catalogs the table is registered after each commit: the entries `targets`, by their URIs, and what
+    Hudi's own options ask for (`hive`, `meta`). The rest is how entries are written, by the
+    names of Hudi's options. `batch` partitions go into one request, which takes at most `seconds`."""
+
+    targets: tuple[str, ...] = ()
+    hive: bool = False
+    meta: bool = False
+    sync: Literal["refuse", "ignore"] = "refuse"
+    tools: tuple[str, ...] = ("HiveSyncTool",)
+    uris: str = "thrift://localhost:9083"
+    database: str = "default"
+    table: str = ""
+    create_database: bool = True
+    batch: int = 1000
+    seconds: int = 15
+    omit_meta: bool = False
+    extractor: str = ""
+    partition_fields: tuple[str, ...] = ()
+    part_length: int = 4000
+    serde_properties: str = ""
+    table_properties: str = ""
+    skip_ro_suffix: bool = False
+    timestamps: bool = False
+    for_spark: bool = True
+    comments: bool = False
+    strategy: Literal["ALL", "RO", "RT"] = "ALL"
+    plain_name: bool = True
+    incremental: bool = True
+    no_partitions: bool = False
+    when_changed: bool = False
+    spark_version: str = ""
+    glue_region: str = ""
+    glue_endpoint: str = ""
+    glue_database: str = ""
+    glue_table: str = ""
+    skip_archive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class RetrySettings:
     """How often a write that lost against a concurrent one is run again."""
 

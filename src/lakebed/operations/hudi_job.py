@@ -333,10 +333,12 @@ def write(
     )
     if config is None:
         refuse_foreign_files(storage, only_tables=mode != "errorifexists")
-        return _write_new(storage, engine, df, job, once)
+        result = _write_new(storage, engine, df, job, once)
+        return after(write_context(storage, load_settled(storage), engine, job), result)
     if mode == "overwrite" and operation != "insert_overwrite_table":
         named = replace(job, table=replace(job.table, name=job.table.name or config.name))
-        return recreate(storage, lambda staged: _write_new(staged, engine, df, named))
+        result = recreate(storage, lambda staged: _write_new(staged, engine, df, named))
+        return after(write_context(storage, load_settled(storage), engine, named), result)
     verb = operation or _default_operation(config)
     if not operation and not config.key_fields:
         is_read = _is_read_of(df, storage.spec.uri)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from lakebed.config.options import resolve_options, service_settings
 from lakebed.services.archival import Archival
 from lakebed.services.build_index import Indexing
+from lakebed.services.catalog_sync import CatalogSync, sync_all
 from lakebed.services.cleaning import Cleaning
 from lakebed.services.clustering import Clustering, SmallFiles
 from lakebed.services.compaction import Compaction
 from lakebed.services.dead_writers import DeadWriters
-from lakebed.services.driver import Service, run_after_write
+from lakebed.services.driver import Service, is_set, run_after_write
 from lakebed.services.log_compaction import LogCompaction
 from lakebed.services.partition_ttl import PartitionExpiry
-from lakebed.services.publishing import Publishing
+from lakebed.services.publishing import Publishing, publish_after_service
+from lakebed.storage.base import Storage
 
-# In the order in which real Hudi runs them after a write; publication shows what all others have done.
+# In the order in which real Hudi runs them after a write; publication and catalogs show what all
+# others have done.
 SERVICES: tuple[Service[Any], ...] = (
     DeadWriters(),
     Indexing(),
@@ -28,6 +33,26 @@ SERVICES: tuple[Service[Any], ...] = (
     SmallFiles(),
     PartitionExpiry(),
     Publishing(),
+    CatalogSync(),
+)
+
+# The settings, of a table or a call, of which one must be there for `show_after_service` to do something.
+SHOWN = frozenset(
+    {
+        *("lakebed.publish", "lakebed.catalogs"),
+        *("lakebed.datasource.hive_sync.enable", "lakebed.datasource.meta.sync.enable"),
+        *("hoodie.datasource.hive_sync.enable", "hoodie.datasource.meta.sync.enable"),
+    }
 )
 
 run_due_services = partial(run_after_write, SERVICES)
+
+
+def show_after_service(storage: Storage, properties: Mapping[str, str], options: Mapping[str, Any] | None) -> None:
+    """Show what a service or a restore has done in published lists and catalogs, where the properties of the table or
+    the options ask for it. An error fails nothing: it is logged, and the next commit does it again."""
+    settings = service_settings(resolve_options(options).explicit, properties)
+    if settings.publish.formats:
+        publish_after_service(storage, settings.publish.formats)
+    if is_set(settings, CatalogSync.after_write):
+        sync_all(storage, settings.catalog)

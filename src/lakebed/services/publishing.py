@@ -10,9 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from lakebed.config.options import resolve_options, service_settings
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, InvalidOption, LakebedError
 from lakebed.metadata.lookups import open_snapshot
@@ -29,8 +27,6 @@ from lakebed.timeline.consumers import ConsumerFiles
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import Printed
 
-PUBLISH = "lakebed.publish"
-"""The setting that names the formats as which a table is published after each commit."""
 _FORMATS: Mapping[str, ListFormat] = {form.name: form for form in (DeltaFormat(), IcebergFormat())}
 _log = logging.getLogger("lakebed")
 
@@ -114,14 +110,11 @@ def publish_all(storage: Storage, formats: tuple[str, ...]) -> Published:
     return Published(tuple(results))
 
 
-def publish_after_service(storage: Storage, options: Mapping[str, Any] | None) -> None:
-    """Publish what a service or a restore has done, where the table asks for it. An error fails nothing: it is logged,
-    and the next commit publishes again."""
+def publish_after_service(storage: Storage, formats: tuple[str, ...]) -> None:
+    """Publish what a service or a restore has done. An error fails nothing: it is logged, and the next commit publishes
+    again."""
     try:
-        config = load_table_config(storage)
-        formats = service_settings(resolve_options(options).explicit, config.properties).publish.formats
-        if formats:
-            publish_all(storage, formats)
+        publish_all(storage, formats)
     except Exception as error:
         _log.warning("the table %s was changed; publication after it failed: %s", storage.spec.uri, error)
 

@@ -96,18 +96,23 @@ def test_an_option_that_needs_a_missing_package_says_what_to_install(
 
 
 @pytest.mark.parametrize("key", ["hoodie.datasource.hive_sync.enable", "hoodie.datasource.meta.sync.enable"])
-def test_catalog_sync_is_refused_until_it_is_to_be_ignored(
+def test_catalog_sync_is_done_unless_it_is_to_be_ignored(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, key: str
 ) -> None:
     code, (verdict,) = _check(capsys, tmp_path, f"{key}=true")
-    assert (code, verdict["verdict"]) == (InvalidOption.exit_code, "refused")
-    assert "lakebed.catalog.sync=ignore" in verdict["note"]
+    assert (code, verdict["verdict"]) == (0, "implemented")
     code, (verdict,) = _check(capsys, tmp_path, f"{key}=true", "--ignore-sync")
     assert (code, verdict["verdict"]) == (0, "ignored")
-    code, verdicts = _check(capsys, tmp_path, f"{key}=true\nlakebed.catalog.sync=ignore")
-    assert (code, [v["verdict"] for v in verdicts]) == (0, ["ignored", "implemented"])
-    job = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id", key: "true"}
-    with pytest.raises(UnsupportedFeature, match=r"catalog\.sync=ignore"):
+    job = {"hoodie.datasource.hive_sync.mode": "jdbc", key: "true"}
+    lines = "\n".join(f"{name}={value}" for name, value in job.items())
+    code, verdicts = _check(capsys, tmp_path, lines)
+    assert [v["verdict"] for v in verdicts] == ["refused", "implemented"]
+    code, verdicts = _check(capsys, tmp_path, f"{lines}\nlakebed.catalog.sync=ignore")
+    assert (code, [v["verdict"] for v in verdicts]) == (0, ["ignored", "ignored", "implemented"])
+    job |= {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id"}
+    with pytest.raises(UnsupportedFeature, match="speaks to the metastore itself"):
         lakebed.write({"id": [1]}, str(tmp_path / "t"), job)
     lakebed.write({"id": [1]}, str(tmp_path / "t"), job | {"lakebed.catalog.sync": "ignore"})
-    assert lakebed.open(str(tmp_path / "t")).count() == 1
+    table = lakebed.open(str(tmp_path / "t"))
+    assert table.upsert({"id": [2]}).services == ()
+    assert table.count() == 2

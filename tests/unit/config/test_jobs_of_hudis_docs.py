@@ -144,6 +144,14 @@ RUN: dict[str, dict[str, Any]] = {
     "streaming": {"checkpointLocation": "/tmp/checkpoints", WRITE + "streaming.ignore.failed.batch": "false"},
 }
 TAKEN: dict[str, dict[str, Any]] = {
+    "Hive": {
+        "hoodie.index.type": "SIMPLE",
+        HIVE + "jdbcurl": "jdbc:hive2://hiveserver:10000/",
+        HIVE + "database": "default",
+        HIVE + "table": "trips",
+        HIVE + "partition_fields": "partitionpath",
+        HIVE + "enable": "true",
+    },
     "ZooKeeper": {
         **MULTI,
         "hoodie.cleaner.policy.failed.writes": "LAZY",
@@ -202,17 +210,6 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "hoodie.bloom.index.update.partition.path": "false",
         },
         {WRITE + "keygenerator.class": "or call t.delete(keys)"},
-    ),
-    "Hive": (
-        {
-            "hoodie.index.type": "SIMPLE",
-            HIVE + "jdbcurl": "jdbc:hive2://hiveserver:10000/",
-            HIVE + "database": "default",
-            HIVE + "table": "trips",
-            HIVE + "partition_fields": "partitionpath",
-            HIVE + "enable": "true",
-        },
-        {HIVE + "enable": "leave the option out"},
     ),
     "validators": (
         {

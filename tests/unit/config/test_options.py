@@ -125,7 +125,8 @@ def test_wrong_options_are_named(given: dict[str, str], said: str):
         {"hoodie.write.lock.provider": "com.example.MyLockProvider"},
         {"hoodie.metadata.index.expression.enable": "true"},
         {"hoodie.schema.on.read.enable": "true"},
-        {"hoodie.datasource.hive_sync.enable": "true"},
+        {"hoodie.datasource.hive_sync.mode": "jdbc"},
+        {"hoodie.meta.sync.client.tool.class": "org.apache.hudi.sync.datahub.DataHubSyncTool"},
     ],
 )
 def test_what_lakebed_does_not_do_is_refused_by_name(given: dict[str, str]):

@@ -1,0 +1,216 @@
+"""What a catalog is, and what it is told of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import pyarrow as pa
+
+from lakebed.config.settings import CatalogSettings
+from lakebed.errors import CatalogError, InvalidOption, UnsupportedFeature
+from lakebed.wording import Printed, count_text
+
+
+@dataclass(frozen=True, slots=True)
+class EntryName:
+    """A name in a catalog: the database (a namespace, or catalog and schema, as `a.b`) and the table."""
+
+    database: str
+    table: str
+
+    @classmethod
+    def parse(cls, text: str) -> EntryName:
+        """The name `database.table`, or `catalog.schema.table`.
+
+        >>> EntryName.parse("shop.orders"), EntryName.parse("main.shop.orders").database
+        (EntryName(database='shop', table='orders'), 'main.shop')
+        """
+        database, dot, table = text.rpartition(".")
+        if not dot or not database or not table or "/" in text:
+            raise InvalidOption(
+                f"{text!r} is no name of a table in a catalog",
+                hint="give database.table",
+                context={"name": text},
+            )
+        return cls(database, table)
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedCommit:
+    """The newest commit that an entry shows: the greatest requested time, and the greatest completion time; both are
+    empty before the first commit."""
+
+    instant: str = ""
+    completed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredTable:
+    """A table as it is registered. `schema` has all columns with the meta columns, `comments` are by column.
+
+    `partitions` are the partition paths with rows. `touched_since` gives the paths that commits after an entry's have
+    written or replaced, and None where the timeline does not tell. `text_fields` are the partition columns whose paths
+    have another text than the column's value.
+    """
+
+    name: str
+    location: str
+    is_merge_on_read: bool
+    schema: pa.Schema
+    comments: Mapping[str, str]
+    partition_fields: tuple[str, ...]
+    commit: SyncedCommit
+    partitions: Callable[[], Collection[str]]
+    touched_since: Callable[[SyncedCommit], Collection[str] | None]
+    text_fields: frozenset[str] = frozenset()
+    slash_dates: bool = False
+
+
+Action = Literal["created", "updated", "unchanged"]
+
+
+@dataclass(frozen=True, repr=False)
+class EntryChange(Printed):
+    """What was done to one entry. `columns` is whether its columns changed; `added`, `moved` and `dropped` count
+    partitions. `compared` is "all" where every partition was compared, otherwise "touched"."""
+
+    name: str
+    action: Action
+    columns: bool = False
+    added: int = 0
+    moved: int = 0
+    dropped: int = 0
+    compared: str = "all"
+
+    def __str__(self) -> str:
+        parts = ["new columns"] if self.columns and self.action == "updated" else []
+        counts = {"added": self.added, "with a new location": self.moved, "dropped": self.dropped}
+        parts += [f"{count_text(count, 'partition')} {what}" for what, count in counts.items() if count]
+        return f"{self.action} {self.name}" + (f": {', '.join(parts)}" if parts else "")
+
+
+@dataclass(frozen=True, repr=False)
+class SyncResult(Printed):
+    """A registration: the catalog's URI, the newest commit that its entries show, and what was done to each."""
+
+    catalog: str
+    instant: str
+    entries: tuple[EntryChange, ...] = ()
+    seconds: float = field(default=0.0, kw_only=True)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether an entry was written."""
+        return any(entry.action != "unchanged" for entry in self.entries)
+
+    def __str__(self) -> str:
+        shown = f"shows {self.instant}" if self.instant else "shows a table without commits"
+        return "\n".join([f"{self.catalog} {shown}", *(f"  {entry}" for entry in self.entries)])
+
+
+class Catalog(Protocol):
+    """A catalog. Every request has a time limit, and raises `CatalogError` where it is not answered."""
+
+    @property
+    def uri(self) -> str:
+        """Its URI without a table, for people and messages; never with credentials."""
+        ...
+
+    def register(
+        self, table: RegisteredTable, name: EntryName, settings: CatalogSettings, *, full: bool = False
+    ) -> Sequence[EntryChange]:
+        """Create or update the entries of a table. The entry shows the table's commit only after all else is written,
+        so that a registration that was cut off is repeated by the next one. With `full` every partition is compared.
+
+        Raises `CatalogError` for an entry of that name that is another table's, and `UnsupportedFeature` for what the
+        catalog cannot have."""
+        ...
+
+    def location(self, name: EntryName) -> str:
+        """Where the table of an entry is. Raises `TableNotFound`, and `CatalogError` for one that is no Hudi table."""
+        ...
+
+    def close(self) -> None:
+        """Close its connections."""
+        ...
+
+
+def same_location(one: str, other: str) -> bool:
+    """Whether two locations are one, as engines write it with different schemes.
+
+    >>> same_location("s3a://lake/t", "s3://lake/t/"), same_location("file:/lake/t", "/lake/t")
+    (True, True)
+    """
+    return _plain_location(one) == _plain_location(other)
+
+
+def _plain_location(location: str) -> str:
+    scheme, colon, rest = location.partition(":")
+    path = rest if colon and "/" not in scheme else location
+    local = not colon or "/" in scheme or scheme == "file"
+    if local and path.startswith("///"):
+        path = path[2:]
+    return path.rstrip("/")
+
+
+def as_uri(location: str) -> str:
+    """A location of an entry as a URI that `lakebed.open` takes.
+
+    >>> as_uri("file:/lake/a b"), as_uri("s3a://lake/t")
+    ('/lake/a b', 's3a://lake/t')
+    """
+    return _plain_location(location) if location.startswith("file:") else location
+
+
+def elsewhere(catalog: str, name: object, location: str, table: RegisteredTable) -> CatalogError:
+    """The error for an entry that is another table's."""
+    return CatalogError(
+        f"{name} in {catalog} is the table at {location or 'no location'}, not the one at {table.location}",
+        hint="Register the table under another name, or drop the entry there first: no entry of another table is"
+        " changed.",
+        context={"catalog": catalog, "name": str(name), "location": location},
+    )
+
+
+def no_hudi_table(catalog: str, name: object, what: str) -> CatalogError:
+    """The error for an entry of something else than a Hudi table."""
+    return CatalogError(
+        f"{name} in {catalog} is no Hudi table: {what}",
+        hint="Register the table under another name, or drop the entry there first.",
+        context={"catalog": catalog, "name": str(name)},
+    )
+
+
+def unanswered(
+    catalog: str, doing: str, error: BaseException, *, retryable: bool = True, hint: str = ""
+) -> CatalogError:
+    """The error for a request that a catalog did not answer, or refused; `hint` is what to do about it, where that is
+    known."""
+    reason = str(getattr(error, "message", None) or error) or type(error).__name__
+    return CatalogError(
+        f"{catalog} failed to {doing}: {type(error).__name__}: {reason}",
+        hint=hint
+        or "The table is as it was. See that the catalog runs and may be reached and written from here, then register"
+        " the table again.",
+        context={"catalog": catalog, "retryable": retryable},
+    )
+
+
+def missing_package(what: str, package: str, extra: str) -> UnsupportedFeature:
+    """The error for a catalog whose optional package is not installed."""
+    return UnsupportedFeature(f"{what} needs the package {package}", hint=f"pip install 'lakebed[{extra}]'")
+
+
+def refuse_memory(catalog: str, table: RegisteredTable) -> None:
+    """Raise for a table that no other process sees."""
+    if table.location.startswith("memory://"):
+        raise UnsupportedFeature(
+            f"the table at {table.location} is in the memory of this process, where no reader of {catalog} finds it",
+            hint="Create it on a disk, HDFS or an object store.",
+            context={"uri": table.location},
+        )

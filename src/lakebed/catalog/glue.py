@@ -1,0 +1,204 @@
+"""The data catalog of AWS Glue."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Generator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from lakebed.catalog.base import EntryName, missing_package, unanswered
+from lakebed.catalog.metastore import EXTERNAL_TABLE, Column, Entry, Values, chunks
+from lakebed.config.settings import CatalogSettings
+
+# What Glue takes in one request.
+_READ, _CHANGED, _DELETED = 1000, 100, 25
+_ABSENT, _EXISTS = "EntityNotFoundException", "AlreadyExistsException"
+# Parts of a table that Glue gives and takes.
+_TAKEN = (
+    *("Description", "Owner", "Retention", "ViewOriginalText", "ViewExpandedText", "TargetTable"),
+    *("LastAccessTime", "LastAnalyzedTime", "PartitionKeys", "TableType"),
+)
+
+
+class GlueCatalog:
+    """The catalog of the account whose credentials the environment has, in `region`, or that of the environment. Needs
+    the package boto3."""
+
+    def __init__(self, region: str, endpoint: str, settings: CatalogSettings) -> None:
+        try:
+            boto3: Any = import_module("boto3")
+            config: Any = import_module("botocore.config").Config
+            self._errors: Any = import_module("botocore.exceptions")
+        except ImportError as error:
+            raise missing_package("AWS Glue as catalog", "boto3", "glue") from error
+        self._skip_archive = settings.skip_archive
+        self._uri = f"glue://{region}"
+        limits = config(
+            connect_timeout=settings.seconds, read_timeout=settings.seconds, retries={"total_max_attempts": 2}
+        )
+        named = {"region_name": region or None, "endpoint_url": endpoint or None}
+        with self._asking("connect"):
+            self._glue: Any = boto3.client("glue", config=limits, **named)
+
+    @property
+    def uri(self) -> str:
+        """See `Metastore`."""
+        return self._uri
+
+    def close(self) -> None:
+        """See `Metastore`."""
+        with contextlib.suppress(Exception):
+            self._glue.close()
+
+    def has_database(self, database: str) -> bool:
+        """See `Metastore`."""
+        with self._asking(f"look up the database {database}"):
+            return self._found(lambda: self._glue.get_database(Name=database)) is not None
+
+    def create_database(self, database: str) -> None:
+        """See `Metastore`."""
+        with self._asking(f"create the database {database}", ignored=_EXISTS):
+            self._glue.create_database(DatabaseInput={"Name": database, "Description": "created by lakebed"})
+
+    def find(self, name: EntryName) -> Entry | None:
+        """See `Metastore`."""
+        with self._asking(f"look up {name}"):
+            answer = self._found(lambda: self._glue.get_table(DatabaseName=name.database, Name=name.table))
+        return None if answer is None else _entry(name, answer["Table"])
+
+    def create(self, entry: Entry) -> None:
+        """See `Metastore`."""
+        table = {"TableType": EXTERNAL_TABLE, "PartitionKeys": _described(entry.partition_columns)}
+        with self._asking(f"create {entry.name}", ignored=_EXISTS):
+            self._glue.create_table(DatabaseName=entry.name.database, TableInput=_filled(table, entry))
+
+    def update(self, entry: Entry, *, cascade: bool) -> None:
+        """See `Metastore`. Partitions are changed first: while the entry has its former columns, the next sync does it
+        again."""
+        if cascade:
+            self.move_partitions(entry, self.partitions(entry))
+        kept = {key: value for key, value in entry.stored.items() if key in _TAKEN}
+        with self._asking(f"change {entry.name}"):
+            self._glue.update_table(
+                DatabaseName=entry.name.database,
+                TableInput=_filled({**kept, "StorageDescriptor": entry.stored["StorageDescriptor"]}, entry),
+                SkipArchive=self._skip_archive,
+            )
+
+    def partitions(self, entry: Entry, values: Collection[Values] | None = None) -> Mapping[Values, str]:
+        """See `Metastore`."""
+        found: list[Any] = []
+        with self._asking(f"list the partitions of {entry.name}"):
+            if values is None:
+                pages = self._glue.get_paginator("get_partitions")
+                for page in pages.paginate(**_named(entry), ExcludeColumnSchema=True):
+                    found += page["Partitions"]
+            else:
+                for chunk in chunks(values, _READ):
+                    listed = [{"Values": list(one)} for one in chunk]
+                    answer = self._glue.batch_get_partition(**_named(entry), PartitionsToGet=listed)
+                    found += answer["Partitions"]
+        return {tuple(one["Values"]): one["StorageDescriptor"].get("Location", "") for one in found}
+
+    def add_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
+        """See `Metastore`."""
+        for chunk in chunks(locations, _CHANGED):
+            with self._asking(f"add partitions to {entry.name}"):
+                listed = [_partition(entry, one, locations[one]) for one in chunk]
+                self._check(self._glue.batch_create_partition(**_named(entry), PartitionInputList=listed), _EXISTS)
+
+    def move_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
+        """See `Metastore`."""
+        for chunk in chunks(locations, _CHANGED):
+            entries = [
+                {"PartitionValueList": list(one), "PartitionInput": _partition(entry, one, locations[one])}
+                for one in chunk
+            ]
+            with self._asking(f"change partitions of {entry.name}"):
+                self._check(self._glue.batch_update_partition(**_named(entry), Entries=entries), _ABSENT)
+
+    def drop_partitions(self, entry: Entry, values: Sequence[Values]) -> None:
+        """See `Metastore`."""
+        for chunk in chunks(values, _DELETED):
+            listed = [{"Values": list(one)} for one in chunk]
+            with self._asking(f"drop partitions of {entry.name}"):
+                self._check(self._glue.batch_delete_partition(**_named(entry), PartitionsToDelete=listed), _ABSENT)
+
+    def _check(self, answer: Mapping[str, Any], ignored: str) -> None:
+        """Raise for what a request with several parts could not do."""
+        failed = [one["ErrorDetail"] for one in answer.get("Errors", ())]
+        for detail in failed:
+            if detail["ErrorCode"] != ignored:
+                raise self._errors.ClientError(
+                    {"Error": {"Code": detail["ErrorCode"], "Message": detail.get("ErrorMessage", "")}}, "batch"
+                )
+
+    def _found(self, ask: Any) -> Any:
+        """The answer, None where Glue does not have what it is asked for."""
+        try:
+            return ask()
+        except self._errors.ClientError as error:
+            if error.response["Error"]["Code"] == _ABSENT:
+                return None
+            raise
+
+    @contextlib.contextmanager
+    def _asking(self, doing: str, ignored: str = "") -> Generator[None]:
+        """Errors of Glue as lakebed's."""
+        try:
+            yield
+        except self._errors.ClientError as error:
+            if error.response["Error"]["Code"] != ignored:
+                passes = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400) >= 500
+                raise unanswered(self.uri, doing, error, retryable=passes) from error
+        except self._errors.BotoCoreError as error:
+            raise unanswered(self.uri, doing, error) from error
+
+
+def _named(entry: Entry) -> dict[str, str]:
+    return {"DatabaseName": entry.name.database, "TableName": entry.name.table}
+
+
+def _described(columns: Sequence[Column]) -> list[dict[str, str]]:
+    return [{"Name": c.name.lower(), "Type": c.type, "Comment": c.comment} for c in columns]
+
+
+def _descriptor(before: Mapping[str, Any], entry: Entry, location: str) -> dict[str, Any]:
+    serde = {"SerializationLibrary": entry.serde, "Parameters": dict(entry.serde_properties)}
+    return {
+        **before,
+        "Columns": _described(entry.columns),
+        # Glue's readers know S3 by this scheme alone
+        "Location": location.replace("s3a://", "s3://", 1) if location.startswith("s3a://") else location,
+        "InputFormat": entry.input_format,
+        "OutputFormat": entry.output_format,
+        "SerdeInfo": {**before.get("SerdeInfo", {}), **serde},
+    }
+
+
+def _filled(table: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+    descriptor = _descriptor(table.get("StorageDescriptor", {}), entry, entry.location)
+    return {**table, "Name": entry.name.table, "StorageDescriptor": descriptor, "Parameters": dict(entry.properties)}
+
+
+def _partition(entry: Entry, values: Values, location: str) -> dict[str, Any]:
+    return {"Values": list(values), "StorageDescriptor": _descriptor({}, entry, location)}
+
+
+def _entry(name: EntryName, table: Mapping[str, Any]) -> Entry:
+    sd = table.get("StorageDescriptor", {})
+    serde = sd.get("SerdeInfo", {})
+    return Entry(
+        name,
+        sd.get("Location", ""),
+        tuple(Column(c["Name"], c.get("Type", ""), c.get("Comment", "")) for c in sd.get("Columns", ())),
+        tuple(Column(c["Name"], c.get("Type", ""), c.get("Comment", "")) for c in table.get("PartitionKeys", ())),
+        sd.get("InputFormat", ""),
+        sd.get("OutputFormat", ""),
+        serde.get("SerializationLibrary", ""),
+        dict(serde.get("Parameters", {})),
+        dict(table.get("Parameters", {})),
+        table.get("TableType", ""),
+        {**table, "StorageDescriptor": sd},
+    )

@@ -1,0 +1,210 @@
+"""The Hive metastore, 2.3 to 4, over its own Thrift protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Collection, Generator, Mapping, Sequence
+from typing import Any
+
+from lakebed.catalog.base import EntryName, unanswered
+from lakebed.catalog.metastore import EXTERNAL_TABLE, Column, Entry, Values
+from lakebed.concurrency.hive import MetastoreClient
+
+# Characters that names of partitions have escaped in a metastore.
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+# So many names of partitions go into one question.
+_NAMES_A_REQUEST = 1000
+_CASCADE = {"CASCADE": "true"}
+_INCOMPATIBLE = (
+    "The metastore compares columns by their positions: set hive.metastore.disallow.incompatible.col.type.changes=false"
+    " there, or drop the entry and register the table again."
+)
+
+
+class HiveMetastore:
+    """The metastore at `uris` (`thrift://host:port,...`, of which the first that answers is taken). Needs the package
+    pymetastore. A request takes at most `seconds`."""
+
+    def __init__(self, uris: str, seconds: float) -> None:
+        self._client = MetastoreClient(uris, seconds, "a Hive metastore as catalog")
+        self._uri = "hive://" + ",".join(f"{host}:{port}" for host, port in self._client.addresses)
+
+    @property
+    def uri(self) -> str:
+        """See `Metastore`."""
+        return self._uri
+
+    def close(self) -> None:
+        """See `Metastore`."""
+        self._client.close()
+
+    def has_database(self, database: str) -> bool:
+        """See `Metastore`."""
+        found: list[Any] = []
+        with self._asking(f"look up the database {database}", self._client.types.NoSuchObjectException) as client:
+            found.append(client.get_database(database))
+        return bool(found)
+
+    def create_database(self, database: str) -> None:
+        """See `Metastore`."""
+        types = self._client.types
+        described = types.Database(name=database, description="created by lakebed", parameters={})
+        with self._asking(f"create the database {database}", types.AlreadyExistsException) as client:
+            client.create_database(described)
+
+    def find(self, name: EntryName) -> Entry | None:
+        """See `Metastore`."""
+        found: list[Entry] = []
+        with self._asking(f"look up {name}", self._client.types.NoSuchObjectException) as client:
+            request = self._client.types.GetTableRequest(dbName=name.database, tblName=name.table)
+            found.append(_entry(name, client.get_table_req(request).table))
+        return found[0] if found else None
+
+    def create(self, entry: Entry) -> None:
+        """See `Metastore`."""
+        types = self._client.types
+        table = types.Table(
+            tableName=entry.name.table,
+            dbName=entry.name.database,
+            owner="lakebed",
+            createTime=int(time.time()),
+            tableType=EXTERNAL_TABLE,
+            partitionKeys=self._fields(entry.partition_columns),
+        )
+        with self._asking(f"create {entry.name}", types.AlreadyExistsException) as client:
+            client.create_table(self._filled(table, entry))
+
+    def update(self, entry: Entry, *, cascade: bool) -> None:
+        """See `Metastore`."""
+        context = self._client.types.EnvironmentContext(properties=_CASCADE if cascade else {})
+        table = self._filled(entry.stored, entry)
+        with self._asking(f"change {entry.name}") as client:
+            client.alter_table_with_environment_context(entry.name.database, entry.name.table, table, context)
+
+    def partitions(self, entry: Entry, values: Collection[Values] | None = None) -> Mapping[Values, str]:
+        """See `Metastore`."""
+        where = (entry.name.database, entry.name.table)
+        found: list[Any] = []
+        with self._asking(f"list the partitions of {entry.name}") as client:
+            if values is None:
+                found = client.get_partitions(*where, -1)
+            else:
+                names = [_partition_name(entry, one) for one in values]
+                for start in range(0, len(names), _NAMES_A_REQUEST):
+                    found += client.get_partitions_by_names(*where, names[start : start + _NAMES_A_REQUEST])
+        return {tuple(one.values): one.sd.location or "" for one in found}
+
+    def add_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
+        """See `Metastore`."""
+        request = self._client.types.AddPartitionsRequest(
+            dbName=entry.name.database,
+            tblName=entry.name.table,
+            parts=self._described(entry, locations),
+            ifNotExists=True,
+            needResult=False,
+        )
+        with self._asking(f"add partitions to {entry.name}") as client:
+            client.add_partitions_req(request)
+
+    def move_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
+        """See `Metastore`."""
+        with self._asking(f"change partitions of {entry.name}") as client:
+            client.alter_partitions(entry.name.database, entry.name.table, self._described(entry, locations))
+
+    def drop_partitions(self, entry: Entry, values: Sequence[Values]) -> None:
+        """See `Metastore`."""
+        types = self._client.types
+        request = types.DropPartitionsRequest(
+            dbName=entry.name.database,
+            tblName=entry.name.table,
+            parts=types.RequestPartsSpec(names=[_partition_name(entry, one) for one in values]),
+            deleteData=False,
+            ifExists=True,
+            needResult=False,
+        )
+        with self._asking(f"drop partitions of {entry.name}") as client:
+            client.drop_partitions_req(request)
+
+    def _described(self, entry: Entry, locations: Mapping[Values, str]) -> list[Any]:
+        types = self._client.types
+        return [
+            types.Partition(
+                values=list(values),
+                dbName=entry.name.database,
+                tableName=entry.name.table,
+                createTime=0,
+                lastAccessTime=0,
+                sd=self._descriptor(types.StorageDescriptor(), entry, location),
+                parameters={},
+            )
+            for values, location in locations.items()
+        ]
+
+    def _filled(self, table: Any, entry: Entry) -> Any:
+        """The metastore's object with what the entry has."""
+        sd = table.sd or self._client.types.StorageDescriptor()
+        table.sd = self._descriptor(sd, entry, entry.location)
+        table.parameters = dict(entry.properties)
+        return table
+
+    def _descriptor(self, sd: Any, entry: Entry, location: str) -> Any:
+        sd.cols = self._fields(entry.columns)
+        sd.location = location
+        sd.inputFormat, sd.outputFormat = entry.input_format, entry.output_format
+        sd.serdeInfo = sd.serdeInfo or self._client.types.SerDeInfo()
+        sd.serdeInfo.serializationLib = entry.serde
+        sd.serdeInfo.parameters = dict(entry.serde_properties)
+        sd.compressed, sd.numBuckets = bool(sd.compressed), sd.numBuckets or 0
+        sd.bucketCols, sd.sortCols, sd.parameters = sd.bucketCols or [], sd.sortCols or [], sd.parameters or {}
+        return sd
+
+    def _fields(self, columns: Sequence[Column]) -> list[Any]:
+        return [self._client.types.FieldSchema(name=c.name, type=c.type, comment=c.comment) for c in columns]
+
+    @contextlib.contextmanager
+    def _asking(self, doing: str, *ignored: type[Exception]) -> Generator[Any]:
+        """A connected client; an error of the metastore as lakebed's, after which the next request connects again. An
+        error of a class of `ignored` ends the block."""
+        try:
+            yield self._client.connected()
+        except ignored:
+            return
+        except (self._client.errors, OSError) as error:
+            self._client.close()
+            types = self._client.types
+            refused = isinstance(error, types.MetaException | types.InvalidOperationException)
+            hint = _INCOMPATIBLE if "incompatible with the existing columns" in str(error) else ""
+            raise unanswered(self.uri, doing, error, retryable=not refused, hint=hint) from error
+
+
+def _entry(name: EntryName, table: Any) -> Entry:
+    sd, serde = table.sd, table.sd.serdeInfo
+    return Entry(
+        name,
+        sd.location or "",
+        _columns(sd.cols),
+        _columns(table.partitionKeys),
+        sd.inputFormat or "",
+        sd.outputFormat or "",
+        (serde and serde.serializationLib) or "",
+        dict((serde and serde.parameters) or {}),
+        dict(table.parameters or {}),
+        table.tableType or "",
+        table,
+    )
+
+
+def _columns(fields: Sequence[Any] | None) -> tuple[Column, ...]:
+    return tuple(Column(one.name, one.type, one.comment or "") for one in fields or ())
+
+
+def _partition_name(entry: Entry, values: Values) -> str:
+    """The name of a partition in the metastore: `city=a%2Fb/day=1`."""
+    pairs = zip(entry.partition_columns, values, strict=True)
+    return "/".join(f"{_escape(column.name.lower())}={_escape(value)}" for column, value in pairs)
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)

@@ -1,0 +1,45 @@
+"""`lakebed catalog`: tables under names in catalogs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import lakebed
+from lakebed.catalog.base import SyncResult
+from lakebed.cli.command import table_command
+from lakebed.cli.output import Form, Output, StorageOptions, pairs, show_facts
+
+app = typer.Typer(help="Tables under names in catalogs: a Hive metastore, AWS Glue.", no_args_is_help=True)
+CatalogOption = Annotated[
+    str, typer.Option(help="The catalog, or an entry in it: hive://host:9083 or hive://host:9083/db/table.")
+]
+TableName = Annotated[
+    str | None, typer.Option("--table", metavar="DB.TABLE", help="The entry, where --catalog does not name it.")
+]
+
+
+@app.command()
+@table_command("registering")
+def sync(
+    table: lakebed.Table,
+    options: dict[str, str],
+    catalog: CatalogOption,
+    name: TableName = None,
+    full: Annotated[bool, typer.Option("--full", help="Compare every partition, not only touched ones.")] = False,
+) -> SyncResult:
+    """Create or update the table's entries in a catalog."""
+    return table.register(catalog, name, full=full, options=options)
+
+
+@app.command()
+def find(
+    catalog: CatalogOption, name: TableName = None, output: Output = Form.TABLE, storage_option: StorageOptions = None
+) -> None:
+    """Where the table of an entry is."""
+    table = lakebed.open(catalog=catalog, name=name, storage_options=pairs(storage_option, "--storage-option"))
+    if output.is_for_programs:
+        show_facts({"uri": table.uri}, output)
+    else:
+        typer.echo(table.uri)

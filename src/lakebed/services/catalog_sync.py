@@ -1,0 +1,182 @@
+"""Registration of a table in catalogs: on request, and after each commit where the table or the job asks for it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.catalog.base import RegisteredTable, SyncedCommit, SyncResult
+from lakebed.catalog.registry import CatalogUri
+from lakebed.config.options import resolve_options, service_settings
+from lakebed.config.settings import CatalogSettings
+from lakebed.errors import LakebedError
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.model import META_COLUMNS, has_completion_times
+from lakebed.properties.file import load_table_config
+from lakebed.read.plan import data_columns
+from lakebed.services.driver import Service, ServiceState
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+from lakebed.timeline.schema_versions import comments_of
+from lakebed.timeline.timeline import completed_at
+from lakebed.wording import Printed
+
+_log = logging.getLogger("lakebed")
+# Entries that this process has registered, each with the table's commit; and those whose last registration failed.
+_registered: dict[tuple[str, str], SyncedCommit] = {}
+_failed: set[tuple[str, str]] = set()
+
+
+@dataclass(frozen=True, repr=False)
+class Synced(Printed):
+    """The registrations of a table, one for each catalog; `failures` are the errors of the others."""
+
+    results: tuple[SyncResult, ...] = ()
+    failures: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.results), *self.failures])
+
+
+class CatalogSync(Service[Synced]):
+    """Registers the table as the entries that its settings name."""
+
+    name = "catalog-sync"
+    title = "registration in catalogs"
+    after_write = ("catalog.targets", "catalog.hive", "catalog.meta")
+
+    def due(self, state: ServiceState) -> str | None:
+        commit = _newest(state.commits)
+        uri = state.context.storage.spec.uri
+        for entry in entries_of(state.settings.catalog, state.context.config.name):
+            if _registered.get((uri, entry)) != commit:
+                return f"{entry} may show an older commit"
+        return None
+
+    def serve(self, state: ServiceState) -> Synced:
+        return sync_all(state.context.storage, state.settings.catalog)
+
+    def has_changed(self, outcome: Synced) -> bool:
+        return any(result.has_changed for result in outcome.results)
+
+
+def entries_of(settings: CatalogSettings, table: str) -> tuple[str, ...]:
+    """The entries that a commit registers, as URIs: those of `lakebed.catalogs`, then those of Hudi's own options.
+
+    >>> entries_of(CatalogSettings(hive=True, uris="thrift://ms:9083", database="shop"), "orders")
+    ('hive://ms:9083/shop/orders',)
+    """
+    found = list(settings.targets)
+    tools = {
+        *(settings.tools if settings.meta else ()),
+        *(["HiveSyncTool"] if settings.hive else ()),
+    }
+    name = settings.table or table
+    if "HiveSyncTool" in tools:
+        hosts = ",".join(one.strip().removeprefix("thrift://") for one in settings.uris.split(","))
+        found.append(f"hive://{hosts}/{settings.database}/{name}")
+    if "AwsGlueCatalogSyncTool" in tools:
+        database, entry = settings.glue_database or settings.database, settings.glue_table or name
+        found.append(f"glue://{settings.glue_region}/{database}/{entry}")
+    return tuple(dict.fromkeys(found))
+
+
+def register_table(
+    storage: Storage, catalog: str, name: str | None, options: Mapping[str, Any] | None, *, full: bool = False
+) -> SyncResult:
+    """Register the table as it is now in a catalog; the options of the table and of the call say how.
+
+    Raises `InvalidOption` for a URI that is no catalog's, and what `Catalog.register` raises.
+    """
+    config = load_table_config(storage)
+    settings = service_settings(resolve_options(options).explicit, config.properties)
+    return _register(storage, catalog, name, settings.catalog, full=full)
+
+
+def sync_all(storage: Storage, settings: CatalogSettings) -> Synced:
+    """Register the table as each entry that its settings name. One that fails does not keep the others back; its error
+    is logged, as a warning the first time, with what to run."""
+    config = load_table_config(storage)
+    results: list[SyncResult] = []
+    failures: list[str] = []
+    for entry in entries_of(settings, config.name):
+        key = (storage.spec.uri, entry)
+        try:
+            results.append(_register(storage, entry, None, settings))
+            _failed.discard(key)
+        except Exception as error:
+            command = f"lakebed catalog sync {key[0]} --catalog {entry}"
+            again = f"The next commit registers it again, and so does `{command}`."
+            reason = str(error) if isinstance(error, LakebedError) else f"{type(error).__name__}: {error}."
+            failures.append(f"{entry}: {reason} {again}")
+            level = logging.INFO if key in _failed else logging.WARNING
+            _log.log(level, "the commit is valid; its registration in a catalog failed: %s", failures[-1])
+            _failed.add(key)
+    return Synced(tuple(results), tuple(failures))
+
+
+def _register(
+    storage: Storage,
+    catalog: str,
+    name: str | None,
+    settings: CatalogSettings,
+    *,
+    full: bool = False,
+) -> SyncResult:
+    started = time.monotonic()
+    parsed = CatalogUri.parse(catalog)
+    entry = parsed.entry_of(name)
+    snapshot = open_snapshot(storage, load_table_config(storage))
+    table = _described(snapshot)
+    opened = parsed.open(settings)
+    try:
+        entries = opened.register(table, entry, settings, full=full)
+    finally:
+        opened.close()
+    _registered[storage.spec.uri, catalog] = table.commit
+    return SyncResult(opened.uri, table.commit.instant, tuple(entries), seconds=time.monotonic() - started)
+
+
+def _newest(commits: Any) -> SyncedCommit:
+    if not commits:
+        return SyncedCommit()
+    return SyncedCommit(max(i.time for i in commits), max(map(completed_at, commits)))
+
+
+def _described(snapshot: Snapshot) -> RegisteredTable:
+    """The table as catalogs are told of it."""
+    config, timeline = snapshot.config, snapshot.timeline
+
+    def partitions() -> set[str]:
+        return {one.partition for one in snapshot.file_slices() if one.partition}
+
+    def touched_since(synced: SyncedCommit) -> set[str] | None:
+        """The partitions of later commits. Where the entry's commit was taken back, archived, or is of a table that
+        has no completion times, all are to be compared."""
+        if not has_completion_times(config.version) or synced.instant not in timeline.commit_times:
+            return None
+        if not any(completed_at(i) == synced.completed for i in timeline.commits):
+            return None
+        later = timeline.commits_metadata(timeline.commits_completed_after(synced.completed))
+        return {path for commit in later for path in (*commit.stats, *commit.replaced) if path}
+
+    kinds = dict(zip(config.partition_fields, config.partition_types, strict=False))
+    is_text = {f for f in config.partition_fields if config.key_generator == "TIMESTAMP" or kinds.get(f) == "TIMESTAMP"}
+    return RegisteredTable(
+        config.name,
+        snapshot.storage.url(),
+        config.table_type == "mor",
+        pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *data_columns(snapshot)]),
+        comments_of(snapshot.avro_schema),
+        config.partition_fields,
+        _newest(timeline.commits),
+        partitions,
+        touched_since,
+        frozenset(is_text),
+        config.slash_dates,
+    )
