@@ -52,7 +52,7 @@ from lakebed.services.clustering import ClusteringResult, cluster, merge_small_f
 from lakebed.services.compaction import CompactionResult, compact
 from lakebed.services.configure import Configured, configure
 from lakebed.services.driver import fitting_context
-from lakebed.services.due import SHOWN, run_due_services, show_after_service
+from lakebed.services.due import AFTER_SERVICE_SETTINGS, run_due_services, show_after_service
 from lakebed.services.erasure import Erasure
 from lakebed.services.erasure_report import ErasureReport
 from lakebed.services.log_compaction import compact_logs
@@ -1246,7 +1246,7 @@ class Table:
     ) -> T:
         """The same of a service that commits. Except for a preview, published lists and catalogs show it."""
         done = self._again(serve, progress=progress)
-        if not preview and SHOWN & {*self._config.properties, *(options or {})}:
+        if not preview and AFTER_SERVICE_SETTINGS & {*self._config.properties, *(options or {})}:
             show_after_service(self._storage, self._config.properties, options)
         return done
 

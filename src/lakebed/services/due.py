@@ -37,7 +37,7 @@ SERVICES: tuple[Service[Any], ...] = (
 )
 
 # The settings, of a table or a call, of which one must be there for `show_after_service` to do something.
-SHOWN = frozenset(
+AFTER_SERVICE_SETTINGS = frozenset(
     {
         *("lakebed.publish", "lakebed.catalogs"),
         *("lakebed.datasource.hive_sync.enable", "lakebed.datasource.meta.sync.enable"),
