@@ -34,8 +34,6 @@ TABLES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         },
         {SYNC + "support_timestamp": "true", SYNC + "sync_comment": "true"},
     ),
-    "plain": ({}, {SYNC + "sync_as_datasource": "false"}),
-    "long": ({}, {SYNC + "schema_string_length_thresh": "200", SYNC + "omit_metadata_fields": "true"}),
 }
 
 
