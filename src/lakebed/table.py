@@ -686,10 +686,9 @@ class Table:
         """The next batch of a named consumer, as a context manager. Its position is recorded in the table.
 
         The block gets the rows written since the last batch, as `changes` returns them, or with `cdc` the changes, as
-        `cdc` returns them; `.start` and `.end` are the batch's positions, and `once=batch.once()` of a write is done
-        once. The position moves when the block ends without an error. A new consumer begins at `start`: `earliest`,
-        `latest`, a checkpoint, an instant or a time. A batch has at most `max_commits` commits (None: all). The first
-        one from the beginning is the table as of its end.
+        `cdc` returns them; `.start` and `.end` are its positions; a write with `once=batch.once()` is done once. The
+        position moves when the block ends without an error. A new consumer begins at `start`: `earliest`, `latest`, a
+        checkpoint, an instant or a time. A batch has at most `max_commits` commits; from the beginning it is the table.
 
         Cleaning and archival retain what the consumer has not read, for at most `lakebed.consumers.max_lag` seconds.
         Raises `CheckpointBehind` where something of the batch was cleaned or archived after that; its message names the

@@ -272,6 +272,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "spark_source.partitions": "_TASK_BYTES _LEAST_TASK_BYTES _LEAST_TASKS _TASK_FILES",
     },
     "of a storage or a service with tests of its own": {
+        "catalog.glue": "_READ _CHANGED _DELETED",
+        "catalog.hive": "_NAMES_A_REQUEST",
         "index.hbase.native": "_SCANNED _WINDOW",
         "storage.hdfs": "_GAP_BYTES",
         "storage.object_store": "_PART_BYTES _GAP_BYTES _DELETE_AT_ONCE",
@@ -282,6 +284,7 @@ OTHERS: dict[str, dict[str, str]] = {
 # Comparisons with a number that has no name: the range of a type, a number of a format, what is shown, an estimate.
 # `lakebed.write.memory` crosses the quarter of a writer's memory, the tests of storages that of the blocks of a range.
 INLINE: dict[str, tuple[str, ...]] = {
+    "catalog.glue": ("error.response.get('ResponseMetadata', {}).get('HTTPStatusCode', 400) >= 500",),
     "concurrency.dynamodb": ("now - since > float(item.get(_LEASE, {}).get('S') or 0) / 1000",),
     "config.arguments": ("len(redacted) <= 60",),
     "filters.coercion": (

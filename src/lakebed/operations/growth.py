@@ -86,9 +86,9 @@ class Growth:
 
 
 def planned_growth(context: WriteContext, rows: Rows) -> Growth | None:
-    """The buckets that a write of these rows splits, None where it splits none."""
+    """The buckets that a write of these rows splits, where its settings let it, None where it splits none."""
     index, snapshot, engine = context.index, context.opened, context.engine
-    if not context.settings.grow_buckets or not _can_grow(index, snapshot) or context.is_non_blocking:
+    if not _can_grow(index, snapshot) or context.is_non_blocking:
         return None
     limit, paths = context.settings.bucket_bytes, None
     if snapshot.config.partition_fields:

@@ -195,7 +195,8 @@ class RowsVerb(Verb):
         return prepare(write.context, self.rows, write.schema)
 
     def growth(self, context: WriteContext) -> Growth | None:
-        return None if self.new_groups_only else planned_growth(context, self.rows)
+        allowed = context.settings.grow_buckets and not self.new_groups_only
+        return planned_growth(context, self.rows) if allowed else None
 
 
 def run(context: WriteContext, verb: Verb) -> WriteResult:

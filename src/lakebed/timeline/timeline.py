@@ -461,21 +461,15 @@ def remember_commit(storage: Storage, config: TableConfig, instant: Instant, bod
         _BODIES.put(key, CacheEntry(body, _MEMORY_OF_A_BYTE * size))
 
 
-def _forget_bodies(storage: Storage, config: TableConfig, before: TimelineFiles, now: TimelineFiles) -> None:
-    """Drop the cached bodies of what was archived or rolled back since the timeline was listed last: a process that
-    writes for long would fill the cache with them."""
-    for name in before.keys() - now.keys():
-        _BODIES.drop((storage.url(f"{config.timeline_path}/{name}"), before[name]))
-
-
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     """The active timeline, by one listing; by two where an upgrade left instants without completion time."""
     place = storage.url(config.timeline_path), config.version, config.timezone
     known = _LISTED.get(place)
     files = _files(storage, config, known.files if known else {})
     if known is None or known.files is not files:
-        if known is not None:
-            _forget_bodies(storage, config, known.files, files)
+        if known is not None:  # what was archived since would fill the cache of a process that writes for long
+            for name in known.files.keys() - files.keys():
+                _BODIES.drop((storage.url(f"{config.timeline_path}/{name}"), known.files[name]))
         known = Timeline.of_files(storage, config, files, known)
         _LISTED.put(place, known)
     # without what the cached one, or whoever has it, reads later
