@@ -215,6 +215,8 @@ def _check_reach(tree: Any, text: str, what: str) -> None:
 def _why(error: SqlglotError) -> str:
     """What does not parse and where, without the parser's own words."""
     errors: list[dict[str, Any]] = getattr(error, "errors", [])
+    if isinstance(error.__cause__, IndexError):
+        return "it ends within quotes"
     if not errors:
         plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error.__cause__ or error))
         return plain.strip().splitlines()[0].rstrip(". ")

@@ -34,6 +34,7 @@ def read_csv_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], deli
     """
     mark = _mark(name, delimiter)
     plain = _types_by_header(data[:_HEADER_BYTES], types, mark)
+    _refuse_open_quote(data, name, mark)
     try:
         table = pyarrow.csv.read_csv(pa.BufferReader(data), **_options(plain, mark))
         texts = _texts_with_nulls(table)
@@ -41,8 +42,8 @@ def read_csv_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], deli
             full = pyarrow.csv.read_csv(pa.BufferReader(data), **_options(plain, mark, texts))
             table = _with_texts(table, full)
     except pa.ArrowInvalid as error:
-        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", errors="replace", newline="")
-        raise _csv_error(text, name, mark, plain, str(error)) from error
+        _refuse_other_encodings(data, name)
+        raise _csv_error(_text(data), name, mark, plain, str(error)) from error
     if delimiter is None:
         _check_delimiter(name, table.column_names)
     return table
@@ -101,9 +102,43 @@ def _open_csv(files: ExitStack, opened: Opened, name: str, options: Mapping[str,
 
 def _types_by_header(head: bytes, types: Mapping[str, pa.DataType], mark: str) -> dict[str, pa.DataType]:
     """The types of the columns as the header names them, which may be in another case than the table."""
-    text = io.TextIOWrapper(io.BytesIO(head), encoding="utf-8-sig", errors="replace", newline="")
-    kinds = {name: type_of(name, types) for name in next(csv.reader(text, delimiter=mark), [])}
+    kinds = {name: type_of(name, types) for name in next(csv.reader(_text(head), delimiter=mark), [])}
     return {name: kind for name, kind in kinds.items() if kind is not None and not pa.types.is_nested(kind)}
+
+
+def _text(data: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", errors="replace", newline="")
+
+
+def _refuse_open_quote(data: bytes, name: str, mark: str) -> None:
+    """Raise `InvalidRecord` where a quote is opened and never closed: all lines after it would be one value."""
+    if data.count(b'"') % 2 == 0:
+        return
+    reader = csv.reader(_text(data), delimiter=mark, strict=True)
+    line = 1
+    try:
+        for _ in reader:
+            line = reader.line_num + 1
+    except csv.Error as error:
+        if "end of data" in str(error):
+            raise InvalidRecord(
+                f"{name}, line {line}: a quote is opened and never closed",
+                hint="close it; a quote within a value in quotes is written twice",
+                context={"line": line},
+            ) from None
+
+
+def _refuse_other_encodings(data: bytes, name: str) -> None:
+    """Raise `InvalidRecord` where the text is not UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidRecord(
+            f"{name}, line {line}: the byte 0x{data[error.start]:02x} is not UTF-8",
+            hint="save the file as UTF-8, for example with iconv -f latin1 -t utf-8",
+            context={"line": line},
+        ) from None
 
 
 def _texts_with_nulls(rows: pa.Table | pa.RecordBatch) -> list[str]:

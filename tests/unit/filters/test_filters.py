@@ -153,6 +153,7 @@ def test_constants_get_the_columns_type() -> None:
         ("id = 1 and", "is no SQL condition: something is missing at character 10, 'and'"),
         ("select 1", "is no SQL condition: invalid expression / Unexpected token at character 6, 'select'"),
         ("name = 'x", "is no SQL condition: Missing ' from"),
+        ("name'", "is no SQL condition: it ends within quotes"),
         ("id = 1; drop table x", "is no SQL condition"),
         ("id = 1 limit 3", "is no SQL condition"),
         ("price + 1", "not a condition"),

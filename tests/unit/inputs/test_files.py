@@ -300,6 +300,25 @@ def test_two_columns_of_one_name_in_a_file_are_named(tmp_path: Path, ending: str
     assert len(target.timeline) == 0
 
 
+def test_a_quote_that_is_never_closed_is_named_by_its_line(tmp_path: Path) -> None:
+    path, target = tmp_path / "rows.csv", table()
+    path.write_text('id,city,fare\n1,"two\nlines",1\n2,"open,2\n3,b,3\n')
+    with pytest.raises(InvalidRecord, match=r"rows\.csv, line 4: a quote is opened and never closed"):
+        target.upsert(str(path))
+    assert len(target.timeline) == 0
+    path.write_text('id,city,fare\n1,5" pipe,1\n2,"a ""b""",2\n')
+    target.upsert(str(path))
+    assert [row["city"] for row in stored(target)] == ['5" pipe', 'a "b"']
+
+
+def test_a_text_that_is_not_utf8_is_named_by_its_line(tmp_path: Path) -> None:
+    path, target = tmp_path / "rows.csv", table()
+    path.write_bytes("id,city,fare\n1,Rome,1\n2,caf\xe9,2\n".encode("latin-1"))
+    with pytest.raises(InvalidRecord, match=r"rows\.csv, line 3: the byte 0xe9 is not UTF-8"):
+        target.upsert(str(path))
+    assert len(target.timeline) == 0
+
+
 def test_a_long_array_of_json_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakebed.inputs.file_formats.TEXT_BYTES", 8)
     with pytest.raises(InvalidRecord, match="has no object a line"):
