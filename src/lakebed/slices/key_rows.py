@@ -148,6 +148,14 @@ def _from_row_groups(
     if reader.tally is not None:
         reader.tally.add("opened")
         reader.tally.add("bytes", column_bytes(metadata, [RECORD_KEY], [n for n in groups if n not in rows]))
+    is_large = any(metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP for number in groups)
+    if len(rows) == len(groups) and not is_large and not base.is_skeleton:
+        hits = {number: some for number, some in rows.items() if len(some)}
+        with naming_damage(base.path):
+            by_page = _by_pages(reader, base, footer, None, hits, columns)
+        if by_page is not None:
+            keys = pa.concat_arrays([groups[number] for number in hits])
+            return [_with_keys(batch, keys) for batch in by_page]
     with naming_damage(base.path), reader.storage.open_input(base.path, base.size) as source:
         parquet = pq.ParquetFile(source, **_options(source, metadata))
         for number, keys in groups.items():
@@ -199,7 +207,8 @@ def _by_pages(
     columns: Sequence[str],
 ) -> list[pa.RecordBatch] | None:
     """Rows of row groups (ascending numbers), of which only the pages that hold them are read; None where the file does
-    not show its pages, or not rightly: then its row groups are read, or show what is broken."""
+    not show its pages, or not rightly: then its row groups are read, or show what is broken. `parquet` is the opened
+    file (None: it is not), from which columns without pages are read."""
     found: list[pa.RecordBatch] = []
     try:
         paged = footer.pages
@@ -209,7 +218,7 @@ def _by_pages(
         pages = PageReader(reader.storage, base.path, base.size, paged)
         by_page = pages.readable(list(hits), stored)
         others = [name for name in stored if name not in by_page]
-        if not by_page:
+        if not by_page or (others and parquet is None):
             return None
         for groups, table in pages.take(hits, by_page):
             parts = [b for n in groups for b in _take(parquet, base, n, hits[n], others)] if others else []
