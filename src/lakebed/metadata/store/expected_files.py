@@ -234,7 +234,9 @@ def _written(timeline: Timeline, instants: Sequence[Instant]) -> list[_Written]:
     if new:
         bodies = timeline.commits_metadata([instant for instant, _ in new])
         made = {key: _Written.of(instant, body) for (instant, key), body in zip(new, bodies, strict=True)}
-        known = {key: of for key, of in known.items() if key[0] in timeline.files} | made
+        # the timeline of a task may list no files
+        wanted = set(keys)
+        known = {key: of for key, of in known.items() if key in wanted or key[0] in timeline.files} | made
         _WRITTEN.put(folder, CacheEntry(known, sum(of.nbytes for of in known.values())))
     return [known[key] for key in keys]
 
