@@ -42,7 +42,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return table
 
 
-@pytest.mark.one_case
+@pytest.mark.rest
 @pytest.mark.parametrize("query", ["incremental", "cdc"])
 @pytest.mark.parametrize("trigger", ["availableNow", "processingTime", "once"])
 @pytest.mark.parametrize("limit", LIMITS)

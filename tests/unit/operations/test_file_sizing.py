@@ -276,6 +276,7 @@ def test_copy_on_write_tables_fill_small_files_whatever_the_setting(make: Make) 
     assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == [0, 1, 2]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("serviced", [True, False])
 def test_fifty_upserts_leave_few_files(make: Make, serviced: bool) -> None:
     """With a service run now and then, and without any."""
