@@ -145,7 +145,7 @@ def same_time_overwrites(patch: pytest.MonkeyPatch) -> None:
     """The same, and instant files are written over those that are there."""
     no_order(patch)
 
-    def put(storage: Storage, path: str, data: bytes) -> bool:
+    def put(storage: Storage, path: str, data: bytes, *, durable: bool = True) -> bool:
         storage.write(path, data)
         return True
 
