@@ -91,7 +91,7 @@ class CheckpointBehind(InvalidOption):
     """A stream or consumer would go on from commits that are archived or cleaned. `context["checkpoint"]` is the first
     start from which every change can be read; empty where there is none.
 
-    Read the table once as a whole, then go on from that checkpoint: `t.consumers.reset(name, checkpoint)`, or a
+    Read the table once as a whole, then go on from that checkpoint: `t.consumers.move(name, checkpoint)`, or a
     stream with a new checkpoint folder and `start`. A named consumer (`t.consume`) avoids the error: cleaning retains
     what the consumer has not read. For other readers set `hoodie.clean.commits.retained` higher than the commits they
     may be late.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import threading
@@ -16,12 +15,12 @@ from typing import Any, Literal
 import pytest
 
 from conftest import unavailable
+from support.chromium import chromium
 from support.documented_examples import ROOT
 
 pytestmark = pytest.mark.rest
 
 # A sandbox of its own is not allowed in a container.
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 PAGES = ("index.html", "runbook.html", "indexes.html", "api/table.html", "errors.html", "concepts.html")
 
 
@@ -55,15 +54,8 @@ def address(folder: Path) -> Generator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Generator[Any]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        unavailable("Chromium is not installed (Debian: apt-get install --no-install-recommends chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=program, headless=True, args=FLAGS)
+    with chromium() as running:
         yield running
-        running.close()
 
 
 def test_a_page_of_docs_that_is_not_in_the_navigation_fails_the_build(folder: Path) -> None:

@@ -10,20 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
-from typing import Any
 
 import pytest
 
 import lakebed
-from fault.test_rescaling_crashes import _look  # pyright: ignore[reportPrivateUsage]
+from fault.test_rescaling_crashes import _look, prepared  # pyright: ignore[reportPrivateUsage]
 from fault.test_two_writers import meanwhile
 from lakebed.errors import CommitConflict
 from lakebed.properties.file import PROPERTIES_PATH
-from lakebed.storage import open_storage
-from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Killed, Mode, crash_at
-from support.crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
+from support.crash_tables import NEXT, OPTIONS, copied, leftovers, put, rows, state, strike_each
 from support.sampling import CRASH, whole
 
 KINDS = ((9, "mor"), (6, "cow"), (8, "mor"), (9, "cow"), (6, "mor"))
@@ -32,25 +28,6 @@ FAULTS: tuple[Mode, ...] = ("unacknowledged", "fail", "doubtful", "lost")
 BATCH = [(1, "c1", "split", 9), (1001, "c1", "split", 9)]
 SMALL = {**OPTIONS, "lakebed.index.bucket.advised.bytes": 2000}
 _ALL = whole(CRASH)
-
-
-@cache
-def prepared(version: int, kind: str) -> tuple[dict[str, bytes], Model]:
-    """The files of a table of two buckets, which may grow, in each of two partition paths, with log files; and its
-    rows."""
-    uri = f"memory://grown-{version}-{kind}/t"
-    words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "type": kind, "index": "bucket"}
-    some = {"hoodie.compact.inline": False, "lakebed.index.bucket.grow": True}
-    table = lakebed.create(
-        uri, rows((0, "c0", "", 0)).schema, buckets=2, table_version=version, properties=some, **words
-    )
-    first = [(n, f"c{n % 2}", f"v{n}", 3 - n % 3) for n in range(12)]
-    table.upsert(rows(*first), options=OPTIONS)
-    table.upsert(rows((1, "c1", "newer", 5)), options=OPTIONS)
-    storage = open_storage(uri)
-    files = {info.path: storage.read(info.path) for info in storage.list()}
-    MemoryStorage.drop(uri.split("/")[2])
-    return files, put(put({}, *first), (1, "c1", "newer", 5))
 
 
 def grow(uri: str) -> lakebed.WriteResult:
@@ -70,7 +47,7 @@ def test_a_split_happens_with_its_write_or_not_at_all(version: int, kind: str, m
 
 def _crash(version: int, kind: str, mode: Mode, at: int) -> int | None:
     """Strike one mutation and look at all that follows; where there is none, the number that there are."""
-    files, model = prepared(version, kind)
+    files, model = prepared(version, kind, grows=True)
     after = put(model, *BATCH)
     with copied("memory", files) as uri:
         with crash_at(at, mode) as crash, suppress(Killed, lakebed.LakebedError):
@@ -99,7 +76,7 @@ def _crash(version: int, kind: str, mode: Mode, at: int) -> int | None:
 
 @pytest.mark.parametrize(("version", "kind"), [(9, "cow"), (8, "mor"), (6, "cow")])
 def test_a_write_of_the_old_count_loses_against_a_split(version: int, kind: str) -> None:
-    files, model = prepared(version, kind)
+    files, model = prepared(version, kind, grows=True)
     for retries in (0, 1):
         with copied("memory", files) as uri:
             # a partition path of its own: no file group is touched by both
@@ -117,7 +94,7 @@ def test_a_write_of_the_old_count_loses_against_a_split(version: int, kind: str)
 @pytest.mark.parametrize(("version", "kind"), [(9, "cow"), (8, "mor"), (6, "cow")])
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_split_loses_against_a_write_that_came_first(version: int, kind: str, retries: int) -> None:
-    files, model = prepared(version, kind)
+    files, model = prepared(version, kind, grows=True)
     given = (3, "c1", "first", 9)
     with copied("memory", files) as uri:
         other = lakebed.open(uri)
@@ -138,7 +115,7 @@ def test_a_split_loses_against_a_write_that_came_first(version: int, kind: str, 
 
 
 def test_a_split_does_not_mind_writes_to_other_partition_paths() -> None:
-    files, model = prepared(9, "cow")
+    files, model = prepared(9, "cow", grows=True)
     with copied("memory", files) as uri:
         other, given = lakebed.open(uri), (0, "c0", "newest", 9)
         with meanwhile("create", lambda: other.upsert(rows(given), options=OPTIONS), "c1/00000003-"):

@@ -58,13 +58,13 @@ _ALL = whole(CRASH)
 
 
 @cache
-def prepared(version: int, kind: str, index: str = "bucket") -> tuple[dict[str, bytes], Model]:
-    """The files of a table of two buckets, or of another index, in each of two partition paths, log files among them,
-    and its rows."""
-    uri = f"memory://rescaled-{version}-{kind}-{index}/t"
+def prepared(version: int, kind: str, index: str = "bucket", *, grows: bool = False) -> tuple[dict[str, bytes], Model]:
+    """The files of a table of two buckets, which may grow, or of another index, in each of two partition paths, log
+    files among them, and its rows."""
+    uri = f"memory://rescaled-{version}-{kind}-{index}-{grows}/t"
     words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "type": kind, "index": index}
     words |= {"buckets": 2} if index == "bucket" else {}
-    some = {"hoodie.compact.inline": False}
+    some = {"hoodie.compact.inline": False, "lakebed.index.bucket.grow": grows}
     schema = rows((0, "c0", "", 0)).schema
     table = lakebed.create(uri, schema, table_version=version, properties=some, **words)
     first = [(n, f"c{n % 2}", f"v{n}", 3 - n % 3) for n in range(12)]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any
 
 from lakebed.catalog.base import EntryName, unanswered
-from lakebed.catalog.metastore import EXTERNAL_TABLE, Column, Entry, Values
+from lakebed.catalog.metastore import EXTERNAL_TABLE, Column, Entry, Values, chunks
 from lakebed.concurrency.hive import MetastoreClient
+from lakebed.expressions.base import escape
 
-# Characters that names of partitions have escaped in a metastore.
-_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 # So many names of partitions go into one question.
 _NAMES_A_REQUEST = 1000
 _CASCADE = {"CASCADE": "true"}
@@ -91,9 +89,9 @@ class HiveMetastore:
             if values is None:
                 found = client.get_partitions(*where, -1)
             else:
-                names = [_partition_name(entry, one) for one in values]
-                for start in range(0, len(names), _NAMES_A_REQUEST):
-                    found += client.get_partitions_by_names(*where, names[start : start + _NAMES_A_REQUEST])
+                for chunk in chunks(values, _NAMES_A_REQUEST):
+                    names = [_partition_name(entry, one) for one in chunk]
+                    found += client.get_partitions_by_names(*where, names)
         return {tuple(one.values): one.sd.location or "" for one in found}
 
     def add_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
@@ -203,8 +201,4 @@ def _columns(fields: Sequence[Any] | None) -> tuple[Column, ...]:
 def _partition_name(entry: Entry, values: Values) -> str:
     """The name of a partition in the metastore: `city=a%2Fb/day=1`."""
     pairs = zip(entry.partition_columns, values, strict=True)
-    return "/".join(f"{_escape(column.name.lower())}={_escape(value)}" for column, value in pairs)
-
-
-def _escape(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return "/".join(f"{escape(column.name.lower())}={escape(value)}" for column, value in pairs)

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from lakebed.catalog.base import (
     EntryChange,
     EntryName,
@@ -326,6 +328,8 @@ def desired_entries(table: RegisteredTable, name: EntryName, settings: CatalogSe
         )
     if settings.extractor == "NonPartitionedExtractor":
         fields = ()
+    if settings.omit_meta:
+        table = replace(table, schema=pa.schema([f for f in table.schema if not f.name.startswith("_hoodie_")]))
     columns, partition_columns = _columns(table, fields, settings)
     properties = {"EXTERNAL": "TRUE", **_pairs(settings.table_properties)}
     serde = {**_pairs(settings.serde_properties), "serialization.format": "1"}
@@ -353,7 +357,7 @@ def _columns(
 ) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
     types = {f.name: hive_type(f.type, f.name, timestamps=settings.timestamps) for f in table.schema}
     comments = table.comments if settings.comments else {}
-    shown = [n for n in types if n not in fields and not (settings.omit_meta and n.startswith("_hoodie_"))]
+    shown = [n for n in types if n not in fields]
     texts = {f for f, own in zip(fields, table.partition_fields, strict=False) if own in table.text_fields}
     partition_types = {f: "string" if f in texts else types.get(f, "string") for f in fields}
     return (
@@ -363,10 +367,7 @@ def _columns(
 
 
 def _spark_properties(table: RegisteredTable, fields: Sequence[str], settings: CatalogSettings) -> dict[str, str]:
-    schema = table.schema
-    if settings.omit_meta:
-        schema = schema.empty_table().select([n for n in schema.names if not n.startswith("_hoodie_")]).schema
-    text, length = spark_schema(schema, tuple(fields)), settings.part_length
+    text, length = spark_schema(table.schema, tuple(fields)), settings.part_length
     parts = [text[start : start + length] for start in range(0, len(text), length)]
     properties = {_PROVIDER: "hudi", "spark.sql.sources.schema.numParts": str(len(parts))}
     properties |= {f"{_PART}{number}": part for number, part in enumerate(parts)}

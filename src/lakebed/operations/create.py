@@ -40,8 +40,8 @@ from lakebed.timeline.schema_versions import document
 from lakebed.timeline.streams import ROLLING_KEYS, TAKEN_OVER
 
 _log = logging.getLogger("lakebed")
-# New merge-on-read tables compact as they are written, when that is due.
 SMALL_FILES = "lakebed.small_files"
+# New merge-on-read tables compact as they are written, when that is due.
 COMPACT_INLINE = "lakebed.compact.inline"
 # In new tables no pending clustering stops a writer.
 CLUSTERING_UPDATES = "lakebed.clustering.updates.strategy"

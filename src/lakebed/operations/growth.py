@@ -21,7 +21,7 @@ from lakebed.index.bucket_counts import ADVISED_BYTES, sizes_by_number
 from lakebed.index.registry import index_of
 from lakebed.model import PARTITION_PATH, Action, FileSlice
 from lakebed.operations.context import WriteContext
-from lakebed.operations.index_change import IndexChangeHooks, differ, groups_of_services, run_moves
+from lakebed.operations.index_change import IndexChangeHooks, differ, run_moves
 from lakebed.operations.transaction import WriteTransaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.rollback import encode_requested_replace
@@ -45,7 +45,7 @@ class Growth:
     def begun(self, tx: WriteTransaction) -> Growth | None:
         """Make the write one that changes the index, as it begins; the lock is held. None, with the write as it is,
         where a service is about to rewrite one of the buckets: a later write splits them."""
-        if any(path in self.splits for path, _ in groups_of_services(tx.timeline)):
+        if any(path in self.splits for path, _ in tx.timeline.groups_of_services()):
             return None
         tx.action = Action.REPLACECOMMIT
         tx.new_index, tx.hooks = self.index, IndexChangeHooks(self.index)

@@ -11,7 +11,7 @@ from lakebed.errors import CommitConflict
 from lakebed.handles.rebucket import BucketMover, Move
 from lakebed.index.base import Index, KeyHash, key_hash_of
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.model import CommitMetadata, FileGroupId, Instant
+from lakebed.model import CommitMetadata, FileGroupId
 from lakebed.operations.transaction import Transaction, TransactionHooks
 from lakebed.progress import progress
 from lakebed.slices.snapshot import Snapshot
@@ -52,15 +52,10 @@ def moving_paths(snapshot: Snapshot, old: Index, new: Index) -> frozenset[str]:
     return frozenset(p for p in snapshot.partitions() if differ(key_hash_of(old), key_hash_of(new), p))
 
 
-def groups_of_services(timeline: Timeline) -> dict[FileGroupId, Instant]:
-    """The file groups that a service is about to rewrite, with the instants of their plans."""
-    return {**timeline.pending_compaction(), **timeline.pending_clustering(), **timeline.pending_log_compaction()}
-
-
 def refuse_planned(timeline: Timeline, paths: frozenset[str]) -> None:
     """Raise `CommitConflict` where a service is about to rewrite file groups of these partition paths: they cannot be
     replaced under it."""
-    planned = groups_of_services(timeline)
+    planned = timeline.groups_of_services()
     met: list[FileGroupId] = sorted(group for group in planned if group[0] in paths)
     if met:
         instant = planned[met[0]]

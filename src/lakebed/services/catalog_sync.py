@@ -95,7 +95,7 @@ def register_table(
     """
     config = load_table_config(storage)
     settings = service_settings(resolve_options(options).explicit, config.properties)
-    return _register(storage, catalog, name, settings.catalog, full=full)
+    return _register(storage, _described(open_snapshot(storage, config)), catalog, name, settings.catalog, full=full)
 
 
 def sync_all(storage: Storage, settings: CatalogSettings) -> Synced:
@@ -104,10 +104,12 @@ def sync_all(storage: Storage, settings: CatalogSettings) -> Synced:
     config = load_table_config(storage)
     results: list[SyncResult] = []
     failures: list[str] = []
+    table: RegisteredTable | None = None
     for entry in entries_of(settings, config.name):
         key = (storage.spec.uri, entry)
         try:
-            results.append(_register(storage, entry, None, settings))
+            table = table or _described(open_snapshot(storage, config))
+            results.append(_register(storage, table, entry, None, settings))
             _failed.discard(key)
         except Exception as error:
             command = f"lakebed catalog sync {key[0]} --catalog {entry}"
@@ -122,6 +124,7 @@ def sync_all(storage: Storage, settings: CatalogSettings) -> Synced:
 
 def _register(
     storage: Storage,
+    table: RegisteredTable,
     catalog: str,
     name: str | None,
     settings: CatalogSettings,
@@ -131,8 +134,6 @@ def _register(
     started = time.monotonic()
     parsed = CatalogUri.parse(catalog)
     entry = parsed.entry_of(name)
-    snapshot = open_snapshot(storage, load_table_config(storage))
-    table = _described(snapshot)
     opened = parsed.open(settings)
     try:
         entries = opened.register(table, entry, settings, full=full)

@@ -29,7 +29,6 @@ from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_sin
 from lakebed.progress import progress
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.column_names import did_you_mean
-from lakebed.services.compaction import groups_in_plans
 from lakebed.services.driver import (
     NothingToDo,
     PlannedService,
@@ -225,7 +224,7 @@ def plan_clustering(
         single_file,
         context.settings.max_file_size,
     )
-    busy = {**groups_in_plans(snapshot.timeline), **snapshot.timeline.pending_log_compaction()}
+    busy = snapshot.timeline.groups_of_services()
     if single_file and not sorts:
         slices = [one for one in slices if one.log_files]
     groups, cut = sizes.groups(slices, busy)
@@ -473,7 +472,7 @@ def can_merge(context: WriteContext) -> bool:
 def partitions_with_small_files(context: WriteContext, snapshot: Snapshot, least: int) -> Mapping[str, int]:
     """The number of small files that are in no pending plan, of each partition path that has `least` or more."""
     limit = context.settings.small_file_limit
-    busy = {*groups_in_plans(snapshot.timeline), *snapshot.timeline.pending_log_compaction()}
+    busy = snapshot.timeline.groups_of_services()
     counts = Counter(one.partition for one in snapshot.file_slices() if _is_small(one, limit, busy))
     return {path: count for path, count in sorted(counts.items()) if count >= least}
 

@@ -23,7 +23,6 @@ from lakebed.operations.rollback import roll_back
 from lakebed.operations.transaction import WriteTransaction
 from lakebed.schema.avro import arrow_to_avro, check_avro_names
 from lakebed.schema.column_changes import ChangedSchema, ColumnChange, changed, field_at
-from lakebed.services.compaction import groups_in_plans
 from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.timeline.schema_files import begun, continued
@@ -227,7 +226,7 @@ def _is_field(snapshot: Snapshot, path: str) -> bool:
 
 def _refuse_pending(timeline: Timeline) -> None:
     """A service that runs later writes files of an earlier instant: by that they would be read under the old names."""
-    plans = {**groups_in_plans(timeline), **timeline.pending_log_compaction()}
+    plans = timeline.groups_of_services()
     for plan in plans.values():
         raise CommitConflict(
             f"{plan.action.value} {plan.time} is planned: its files would be read under the columns of its instant",

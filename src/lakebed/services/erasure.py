@@ -205,7 +205,7 @@ class Erasure:
     def _reasons(self, left: Mapping[str, TableFile]) -> list[Remainder]:
         snapshot = self.renew().opened
         timeline = snapshot.timeline
-        plans = {**groups_in_plans(timeline), **timeline.pending_log_compaction()}
+        plans = timeline.groups_of_services()
         planned = {group: plans[group] for group in planned_slices(timeline) if group in plans}
         saved = savepointed_files(timeline)
         recorded = {(one.partition, one.file_id) for one in snapshot.file_slices()} | timeline.replaced_files().keys()

@@ -19,7 +19,6 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.overwrite import DeletePartitions, replaced_file_ids
 from lakebed.operations.pipeline import admit, run
 from lakebed.operations.write import Write
-from lakebed.services.compaction import groups_in_plans
 from lakebed.services.driver import Service, ServiceState, next_instant
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot
@@ -165,7 +164,7 @@ def expired_partitions(
     since = instants
     if settings.strategy == "KEEP_BY_CREATION_TIME":
         since = _created(snapshot.storage, instants)
-    busy = {path for path, _ in (*groups_in_plans(snapshot.timeline), *snapshot.timeline.pending_log_compaction())}
+    busy = {path for path, _ in snapshot.timeline.groups_of_services()}
     policy = PartitionTtl(settings.days, settings.most)
     waiting = sorted(policy.expired({path: time for path, time in since.items() if path in busy}, now))
     free = {path: time for path, time in since.items() if path not in busy}

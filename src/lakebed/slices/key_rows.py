@@ -5,7 +5,7 @@ pages."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -150,12 +150,11 @@ def _from_row_groups(
         reader.tally.add("bytes", column_bytes(metadata, [RECORD_KEY], [n for n in groups if n not in rows]))
     is_large = any(metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP for number in groups)
     if len(rows) == len(groups) and not is_large and not base.is_skeleton:
-        hits = {number: some for number, some in rows.items() if len(some)}
+        hits = _hits(rows)
         with naming_damage(base.path):
             by_page = _by_pages(reader, base, footer, None, hits, columns)
         if by_page is not None:
-            keys = pa.concat_arrays([groups[number] for number in hits])
-            return [_with_keys(batch, keys) for batch in by_page]
+            return _of_groups(by_page, groups, hits)
     with naming_damage(base.path), reader.storage.open_input(base.path, base.size) as source:
         parquet = pq.ParquetFile(source, **_options(source, metadata))
         for number, keys in groups.items():
@@ -171,12 +170,23 @@ def _from_row_groups(
                 held = KeyPositions.of(plain_strings(stored))
                 POSITIONS.put((*place, number), held)
                 rows[number] = held.rows(keys)
-        hits = {number: some for number, some in rows.items() if len(some)}
+        hits = _hits(rows)
         by_page = _by_pages(reader, base, footer, parquet, hits, columns)
         if by_page is None:
             by_page = [batch for n, some in hits.items() for batch in _take(parquet, base, n, some, columns)]
-        keys = pa.concat_arrays([groups[number] for number in hits]) if hits else pa.array([], pa.string())
-        return batches + [_with_keys(batch, keys) for batch in by_page]
+        return batches + _of_groups(by_page, groups, hits)
+
+
+def _hits(rows: Mapping[int, npt.NDArray[np.int64]]) -> dict[int, npt.NDArray[np.int64]]:
+    return {number: some for number, some in rows.items() if len(some)}
+
+
+def _of_groups(
+    batches: Sequence[pa.RecordBatch], groups: Mapping[int, pa.Array], hits: Collection[int]
+) -> list[pa.RecordBatch]:
+    """The rows of the batches that have one of the keys which the row groups of `hits` may have."""
+    keys = pa.concat_arrays([groups[number] for number in hits]) if hits else pa.array([], pa.string())
+    return [_with_keys(batch, keys) for batch in batches]
 
 
 def _addressed(

@@ -378,6 +378,11 @@ class Timeline:
         """(partition, file id) of the file groups in a pending log compaction, which begins none."""
         return self._pending_log_compaction
 
+    def groups_of_services(self) -> dict[FileGroupId, Instant]:
+        """(partition, file id) of all file groups that a service is about to rewrite, with the instants of the
+        plans."""
+        return {**self._pending_compaction, **self._pending_clustering, **self._pending_log_compaction}
+
     def is_pending_clustering(self, instant: Instant) -> bool:
         """Whether a pending instant is a clustering; on version 6 only the plan of a replacecommit shows it."""
         if instant.is_completed or instant.action is Action.CLUSTERING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Generator
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -11,14 +10,12 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from conftest import unavailable
 from lakebed.inspector.server import InspectorServer
 from lakebed.storage.memory import MemoryStorage
+from support.chromium import chromium
 from support.inspected import inspector
 
 # Chromium is Debian's package; a sandbox of its own is not allowed in a container.
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND"]
-FLAGS[-1] += ", EXCLUDE 127.0.0.1"
 SERIOUS = ("serious", "critical")
 PATHS = {
     "timeline": "/t/0/timeline",
@@ -51,15 +48,8 @@ def server() -> Generator[InspectorServer]:
 
 @pytest.fixture(scope="module")
 def browser() -> Generator[Any]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        unavailable("Chromium is not installed (Debian: apt-get install --no-install-recommends chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=program, headless=True, args=FLAGS)
+    with chromium("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1") as running:
         yield running
-        running.close()
 
 
 @pytest.fixture
