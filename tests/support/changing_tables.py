@@ -37,6 +37,7 @@ QUIET: dict[str, Any] = {"hoodie.clean.automatic": False, "hoodie.archive.automa
 _AT_ONCE = {**OPTIONS, "hoodie.write.lock.wait_time_ms": 1}
 _CLEAN = {**_AT_ONCE, "hoodie.clean.commits.retained": 1}
 _ARCHIVE = {**_CLEAN, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+METADATA = ".hoodie/metadata"
 CLUSTERED, OTHER = "c1", "c0"
 COMMITS = 7
 
@@ -89,6 +90,8 @@ class Between:
         self.at, self.do = at, do
         self.calls = 0
         self.done = False
+        self.is_late = False
+        """Whether it was done after a commit of the data table was completed."""
         self.call = ""
         self._lock = threading.Lock()
 
@@ -98,6 +101,13 @@ class Between:
             if self.calls == self.at:
                 self.done, self.call = True, call
                 self.do()
+            elif not self.done:
+                self.is_late |= _completes(call)
+
+
+def _completes(call: str) -> bool:
+    verb, _, path = call.partition(" ")
+    return verb.startswith("put") and not path.startswith(METADATA) and path.endswith((".commit", ".deltacommit"))
 
 
 class _Counted:
@@ -184,7 +194,7 @@ def _made(index: str, version: int) -> tuple[Mapping[str, bytes], Model, tuple[s
 
 def _is_completion(mutation: Mutation) -> bool:
     name = mutation.path.rpartition("/")[2]
-    return not mutation.path.startswith(".hoodie/metadata") and name.endswith((".commit", ".deltacommit"))
+    return not mutation.path.startswith(METADATA) and name.endswith((".commit", ".deltacommit"))
 
 
 def take_plan_off(table: Table) -> None:

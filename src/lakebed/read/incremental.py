@@ -25,7 +25,7 @@ from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.parallel import once
+from lakebed.storage.parallel import once, parallel_map
 from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.instants import completes_as, format_time, time_zone, without_suffix
 from lakebed.timeline.timeline import COMMITS
@@ -270,6 +270,7 @@ class Changes(Scan):
         self._newest = snapshot
         self._start = start
         self._end = end
+        self._looked_again = False
 
     @once
     def range(self) -> CommitRange:
@@ -283,6 +284,7 @@ class Changes(Scan):
         if known is not None:
             self._end = known.end  # a checkpoint that was given stays
         self._newest = self._snapshot
+        self._looked_again = True
         self.__dict__.pop("_view", None)
         return True
 
@@ -300,7 +302,11 @@ class Changes(Scan):
     def _view(self) -> tuple[Snapshot, tuple[FileSlice, ...], bool]:
         """The view that the rows are read from, its file slices that can hold some, and whether it is that of the last
         commit."""
-        return slices_of_range(self._newest, self.range)
+        view, slices, is_whole = slices_of_range(self._newest, self.range)
+        # a cleaner that leaves the metadata table as it was deletes files that it still lists
+        if self._looked_again and is_whole and not _are_stored(slices, self._newest):
+            return self._newest, _written_since(self._newest, self.range.commits[0].time), False
+        return view, slices, is_whole
 
     @property
     def reader(self) -> SliceReader:
@@ -378,6 +384,13 @@ def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]
                 if instant_of.get(group, "") < instant.time:
                     return False
     return True
+
+
+def _are_stored(slices: Sequence[FileSlice], newest: Snapshot) -> bool:
+    """Whether storage has the files of these slices that the newest view does not show any more."""
+    shown = {file.path for one in newest.file_slices() for file in one.files}
+    older = {file.path for one in slices for file in one.files} - shown
+    return all(info is not None for info in parallel_map(newest.storage.head, sorted(older)))
 
 
 def _in_commits(predicate: Predicate | None, commits: CommitRange) -> Predicate | None:

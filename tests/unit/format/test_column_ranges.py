@@ -137,6 +137,15 @@ def test_a_dictionary_counts_only_the_values_that_occur() -> None:
     assert [found["min"][0].as_py(), found["max"][0].as_py()] == ["m", "o"]
 
 
+@pytest.mark.parametrize("groups", [[[0.0, 1.0], [-0.0, 2.0]], [[-0.0, -1.0], [0.0, -2.0]], [[-0.0], [0.0], [0.0]]])
+def test_a_zero_has_the_sign_that_keeps_both_zeros_within_in_any_order_of_row_groups(groups: list[list[float]]) -> None:
+    for order in (groups, groups[::-1]):
+        found = ranges_of(pa.float64(), order)
+        low, high = found["min"][0].as_py(), found["max"][0].as_py()
+        assert low < 0 or math.copysign(1, low) < 0
+        assert high > 0 or math.copysign(1, high) > 0
+
+
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
 def test_nan_is_the_greatest(kind: pa.DataType) -> None:
     found = ranges_of(kind, [[1.0, math.nan], [2.0]])

@@ -18,7 +18,7 @@ from support.sampling import HISTORIES, todays
 MERGES = ("event_time", "PartialUpdateAvroPayload")
 ROWS, WIDTH, LOGS = 60_000, 1_000, 4
 # Batches, keys and modules: less than the logs, so that a merge that holds them is found out.
-BOUND, BESIDES = 32 << 20, 160 << 20
+BOUND, BESIDES = 32 << 20, 176 << 20
 
 MERGE = """
 import re, sys, threading, time
