@@ -33,6 +33,8 @@ _FOLDERS_OF_ONE_CASE = (
     "fault",
     *(f"unit/{room}" for room in ("services", "operations", "index", "read", "metadata", "handles", "cli")),
     "unit/merge/test_deletes_and_late_rows.py",
+    "unit/merge/test_merge_modes.py",
+    "unit/merge/test_mergers.py",
     "unit/test_wrong_arguments.py",
 )
 _NO_PARAMETERS = SimpleNamespace(params={})
