@@ -1,0 +1,140 @@
+"""Requests to a store and how many of them wait for one another: `rounds_of` runs an action on a storage that is slow
+as an object store is, with what lakebed does side by side done one after the other on a clock of requests.
+
+A request takes one round. What begins side by side begins at the same round, and who waits for it goes on after the
+last of them. So the number of rounds is the same in each run, on any machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from lakebed.storage import parallel
+from lakebed.storage.base import Storage
+from lakebed.storage.folder import WrappedStorage
+from lakebed.storage.opening import wrapping
+from lakebed.storage.parallel import write_each
+
+T = TypeVar("T")
+R = TypeVar("R")
+# What one call takes on an object store, where it is more than one request.
+_ROUNDS = {"move": 2, "delete_folder": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: the method of the storage and the path, and the round that it belongs to (from 1)."""
+
+    verb: str
+    path: str
+    round: int
+    stack: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.round:3} {self.verb:15} {self.path}"
+
+
+@dataclass
+class RequestClock:
+    """The requests of an action in the order in which they were made, and the round that the action has come to."""
+
+    now: int = 0
+    requests: list[Request] = field(default_factory=list[Request])
+    with_stacks: bool = False
+
+    @property
+    def rounds(self) -> int:
+        """The requests of the longest chain of those that wait for one another."""
+        return self.now
+
+    def request(self, verb: str, path: str, count: int = 1) -> None:
+        stack = ""
+        if self.with_stacks:
+            frames = [f for f in traceback.extract_stack() if "/lakebed/" in f.filename]
+            stack = " < ".join(f"{f.filename.rpartition('/lakebed/')[2]}:{f.lineno} {f.name}" for f in frames[::-1])
+        for _ in range(count):
+            self.now += 1
+            self.requests.append(Request(verb, path, self.now, stack))
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, sorted(self.requests, key=lambda r: r.round)))
+
+    # what `lakebed.storage.parallel` does, on this clock
+
+    def parallel_map(self, work: Callable[[T], R], items: Sequence[T], threads: int = 8) -> list[R]:
+        begin = self.now
+        free = [begin] * max(1, min(threads, len(items)))
+        results: list[R] = []
+        for item in items:
+            at = free.index(min(free))
+            self.now = free[at]
+            results.append(work(item))
+            free[at] = self.now
+        self.now = max(free)
+        return results
+
+    def in_background(self, work: Callable[[], R]) -> Callable[[], R]:
+        begin = self.now
+        error: BaseException | None = None
+        result: Any = None
+        try:
+            result = work()
+        except BaseException as raised:
+            error = raised
+        end, self.now = self.now, begin
+
+        def wait() -> R:
+            self.now = max(self.now, end)
+            if error is not None:
+                raise error
+            return result
+
+        return wait
+
+
+class RemoteStorage(WrappedStorage):
+    """A storage that looks as far away as an object store. Each request takes a round of the clock."""
+
+    def __init__(self, inner: Storage, clock: RequestClock) -> None:
+        super().__init__(inner)
+        self._clock = clock
+
+    def _before(self, verb: str, path: str) -> None:
+        self._clock.request(verb, path, _ROUNDS.get(verb, 1))
+
+    def write_same(self, paths: Sequence[str], data: bytes) -> None:
+        write_each(self, paths, data)
+
+    def url(self, path: str = "") -> str:
+        return super().url(path).replace("memory://", "s3a://", 1)
+
+
+@contextlib.contextmanager
+def request_rounds(*, with_stacks: bool = False) -> Generator[RequestClock]:
+    """In the block each storage that is opened is far away; gives the clock of its requests."""
+    clock = RequestClock(with_stacks=with_stacks)
+    with wrapping(lambda inner: RemoteStorage(inner, clock)), _in_place_of_threads(clock):
+        yield clock
+
+
+@contextlib.contextmanager
+def _in_place_of_threads(clock: RequestClock) -> Generator[None]:
+    """Modules of lakebed have these functions under names of their own."""
+    replaced: list[tuple[Any, str, Any]] = []
+    try:
+        for name in ("parallel_map", "in_background"):
+            real = getattr(parallel, name)
+            stand_in = getattr(clock, name)
+            for module in [m for key, m in sys.modules.items() if key.partition(".")[0] == "lakebed"]:
+                if vars(module).get(name) is real:
+                    replaced.append((module, name, real))
+                    setattr(module, name, stand_in)
+        yield
+    finally:
+        for module, name, real in replaced:
+            setattr(module, name, real)
