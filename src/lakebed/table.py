@@ -20,7 +20,7 @@ from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
 from lakebed.inputs.files import Partitioning, data_of, is_path_of_files
-from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.lookups import open_again
 from lakebed.operations import hudi_job
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import Where, count_deletes, delete, rows_to_delete
@@ -1217,8 +1217,8 @@ class Table:
 
     def _snapshot(self, as_of: str | None = None) -> Snapshot:
         # what the metadata table has may have changed since: an index that was dropped must not be asked
-        self._config = load_table_config(self._storage)
-        fresh = open_snapshot(self._storage, self._config, as_of, use_metadata=self._reads.use_metadata)
+        fresh = open_again(self._storage, self._config, as_of, use_metadata=self._reads.use_metadata)
+        self._config = fresh.config
         known = self._views.pop(as_of, fresh)
         view = self._views[as_of] = known if known.shows_same(fresh) else fresh
         if len(self._views) > _VIEWS:
@@ -1263,19 +1263,19 @@ class Table:
         return fitting_context(self._context(None, options, verb), "files", self._spark)
 
     def _context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
-        self._config = load_table_config(self._storage)
+        opened = hudi_job.open_for_write(self._storage, self._config)
+        self._config = opened.config
         resolved = resolve_options(options)
         hudi_job.check_verb(resolved, verb)
-        tuning = self._worker_tuning and resolved.spark.worker_tuning
         engine = hudi_job.choose_engine(
             data,
             self._spark,
             resolved.write.tasks,
-            worker_tuning=tuning,
+            worker_tuning=self._worker_tuning and resolved.spark.worker_tuning,
             local_rows=resolved.spark.local_rows,
             table_bytes=lambda: hudi_job.bytes_of_files(self._snapshot()),
         )
-        return hudi_job.write_context(self._storage, self._config, engine, resolved)
+        return hudi_job.write_context(self._storage, self._config, engine, resolved, snapshot=opened)
 
     def __getstate__(self) -> dict[str, Any]:
         # what was read of the files stays here, and so does the session: neither is another process's

@@ -176,6 +176,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata.lookups._DENSE": (0, HUGE),
     "metadata.lookups._DECODED_TOGETHER": (0, HUGE),
     "metadata.lookups._FEW_KEYS": (0, HUGE),
+    "metadata.lookups._FEW_SLICES": (0, HUGE),
     "metadata.lookups._FEW_PARTITIONS": (0, HUGE),
     "metadata.lookups._CACHED_LISTINGS": (1, HUGE),
     "metadata.store.expected_files._CACHED_BYTES": (0, HUGE),
@@ -248,6 +249,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "timeline.plain_keys.LOOKS_BACK": (1, HUGE),
     "timeline.plain_keys.MOST_NAMES": (0, HUGE),
     "timeline.timeline._BODIES_BYTES": (0, HUGE),
+    "timeline.timeline._SETTINGS_BYTES": (0, HUGE),
     "timeline.timeline._FILES_AN_ANSWER": (0, HUGE),
     "timeline.timeline._LISTED_BYTES": (0, HUGE),
     "services.upgrade_timeline._ROWS_A_FILE": (1, HUGE),
@@ -276,6 +278,7 @@ MADE_OF = {
     "timeline.timeline._BODIES_BYTES": "timeline.timeline._BODIES._max_bytes",
     "publish.foreign._LISTS_BYTES": "publish.foreign._NEWEST._max_bytes",
     "timeline.timeline._LISTED_BYTES": "timeline.timeline._LISTED._max_bytes",
+    "timeline.timeline._SETTINGS_BYTES": "timeline.timeline._SETTINGS._max_bytes",
 }
 # Settings of a table at which its writes and reads take another way.
 OPTIONS: dict[str, tuple[int, int]] = {

@@ -199,7 +199,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "metadata.store.expected_files": "_BYTES_AN_INSTANT _BYTES_AN_EXTENT",
         "metadata.store.slices": "_MEMORY_OF_A_BASE _MEMORY_OF_A_BYTE _MEMORY_OF_A_FILE",
         "timeline.history": "_BYTES_OF_ONE",
-        "timeline.timeline": "_BYTES_A_FILE _MEMORY_OF_A_BYTE",
+        "timeline.timeline": "_BYTES_A_FILE _BYTES_A_PROPERTY _MEMORY_OF_A_BYTE",
     },
     "the size of a buffer": {
         "inputs.csv_rows": "_BLOCK_BYTES _HEADER_BYTES",

@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -39,7 +39,9 @@ from lakebed.concurrency.heartbeat import (
 from lakebed.errors import LakebedError, LockTimeout, StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
+from lakebed.storage.base import Versioned
 from lakebed.storage.clocks import monotonic_seconds
+from lakebed.storage.parallel import in_background, is_remote
 
 VALIDITY_SECONDS = 300.0
 DRIFT_SECONDS = 0.5
@@ -154,6 +156,10 @@ _waited: dict[str, float] = {}
 _released: dict[str, float] = {}
 
 
+# By URL: the file as it was read ahead of the wish for it.
+_looked_at: dict[str, Versioned] = {}
+
+
 # A forked child must not queue behind threads that it does not have.
 os.register_at_fork(after_in_child=_queues.clear)
 
@@ -181,6 +187,14 @@ class Lock(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
+
+
+def look_at_lock(storage: Storage) -> None:
+    """Read the lock that needs no service but the storage, for the next one in this process who wants it: where nobody
+    has it then, the wish is one request. It is taken only if the file is still the same."""
+    path = HDFS_LOCK_FILE if storage.spec.uri.startswith("hdfs://") else LOCK_FILE
+    with contextlib.suppress(StorageError, FileNotFoundError):
+        _looked_at[storage.url(path)] = storage.read_versioned(path)
 
 
 def default_lock(storage: Storage, *, wait_seconds: float = 60.0) -> Lock:
@@ -221,6 +235,7 @@ class FileLock:
         self._owner = ""
         self._valid_until = 0.0
         self._periodic: PeriodicTask | None = None
+        self._mine: Callable[[], tuple[Holder, str] | None] | None = None
         self._changing = threading.Lock()
 
     def acquire(self, timeout: float) -> None:
@@ -237,6 +252,8 @@ class FileLock:
             # `lock_is_held` tells when no renewal got through in time
             self._periodic = PeriodicTask(self._renew_every, self.renew, "table-lock")
             self._periodic.start()
+            # the version that the file has now is known when the lock is given back
+            self._mine = in_background(self._read) if is_remote(self._storage) else None
         except BaseException:
             self._forget()
             raise
@@ -265,6 +282,11 @@ class FileLock:
             time.sleep(min(_pause(now - started, now - tried_at), deadline - now))
 
     def _try(self) -> bool:
+        known = _looked_at.pop(self._storage.url(self._path), None)
+        if known is not None:
+            holder = read_lock_body(known.data, self._path)
+            if holder.expired and self._put(known.version):
+                return True
         seen = self._read()
         if seen is None:
             return self._put(None)
@@ -299,6 +321,7 @@ class FileLock:
 
     def renew(self) -> bool:
         with self._changing:
+            self._mine = None
             for _ in range(2):  # a put that was thought lost may come through late
                 seen = self._read() if self._owner else None
                 if seen is None or seen[0].owner != self._owner or seen[0].expired:
@@ -328,8 +351,9 @@ class FileLock:
 
     def _gave_back(self) -> bool:
         """False: storage did not do it now, but may the next time."""
+        read, self._mine = self._mine or self._read, None
         try:
-            seen = self._read()
+            seen = read()
             if seen is None or seen[0].owner != self._owner:
                 return True
             if not self._release_deletes:
@@ -407,6 +431,7 @@ class LeasedLock(ABC):
         self._held = False
         self._valid_until = 0.0
         self._periodic: PeriodicTask | None = None
+        self._mine: Callable[[], tuple[Holder, str] | None] | None = None
         self._changing = threading.Lock()
 
     @property

@@ -21,7 +21,7 @@ from lakebed.expressions.key_generators import KeyGenerator
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash, plain_strings
 from lakebed.index.base import KeyHash, Resizing
-from lakebed.model import FileSlice
+from lakebed.model import HOODIE, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 
@@ -117,6 +117,8 @@ class PartitionCounts:
 
 def read_counts(snapshot: Snapshot) -> PartitionCounts | None:
     """The newest rules of this view: of an instant that has completed. None where the table has no such file."""
+    if BUCKET_FOLDER.removeprefix(f"{HOODIE}/") not in snapshot.hoodie_folders:
+        return None
     names = snapshot.storage.list_names(CONFIGS)
     instants = sorted((n.removesuffix(_SUFFIX) for n in names if n.endswith(_SUFFIX)), reverse=True)
     for instant in instants:

@@ -25,6 +25,7 @@ from lakebed.format.hashes import plain_strings
 from lakebed.format.hfile.entries import Entries
 from lakebed.format.hfile.reader import HFileReader
 from lakebed.format.log_file import BlockType
+from lakebed.format.sources import SMALL_FILE_BYTES
 from lakebed.metadata.definitions import index_version
 from lakebed.metadata.layout import (
     ALL_PARTITIONS,
@@ -56,7 +57,7 @@ from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.timeline.instants import without_suffix
-from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.timeline import Timeline, load_table, load_timeline
 
 # A file with so many entries a key that is asked for is read whole: sorting keys costs more.
 _DENSE = 4
@@ -114,6 +115,7 @@ def _layers(
             schema = pa.DictionaryArray.from_arrays(np.zeros(len(entries), np.int32), pa.array([file.schema_json]))
             found.append(Layer(pa.table({"key": entries.strings(), "value": entries.values, "schema": schema})))
 
+    view.open_files(file_slice)
     base = view.base_file(file_slice)
     if base is not None and not behind:
         add(base)
@@ -162,6 +164,8 @@ _DECODED_TOGETHER = 1 << 18
 _FEW_PARTITIONS = 16
 # So many keys are looked up by one thread where storage answers at once.
 _FEW_KEYS = 1_000
+# So many small file slices are opened ahead of a lookup.
+_FEW_SLICES = 8
 _READERS = 8
 # Answers for different partition paths that are kept.
 _CACHED_LISTINGS = 16
@@ -178,6 +182,15 @@ class MetadataTable:
 
     slices: MetadataSlices
     _listed: dict[frozenset[str], pa.Table] = field(default_factory=dict[frozenset[str], pa.Table], repr=False)
+
+    def open_ahead(self, partitions: Sequence[str]) -> None:
+        """Where answers of storage are slow: list these partitions side by side, and open the files of the small ones,
+        which a lookup asks one after the other."""
+        if not is_remote(self.slices.storage):
+            return
+        listed = parallel_map(self.slices.file_slices, partitions)
+        small = [one for found in listed if len(found) <= _FEW_SLICES for one in found if one.size <= SMALL_FILE_BYTES]
+        parallel_map(self.slices.open_files, small)
 
     def has(self, partition: str) -> bool:
         """Whether the metadata table has this partition, complete."""
@@ -491,13 +504,27 @@ def open_snapshot(
 ) -> Snapshot:
     """Read properties and timeline, and give the view of all completed instants (up to `as_of`)."""
     config = config or load_table_config(storage)
+    _check_format(config)
+    return snapshot_of(storage, config, load_timeline(storage, config), as_of, use_metadata=use_metadata)
+
+
+def _check_format(config: TableConfig) -> None:
     if config.base_format.upper() != "PARQUET":
         raise UnsupportedFeature(
             f"table {config.name!r} keeps its base files as {config.base_format}",
             hint="lakebed reads and writes Parquet base files; rewrite the table as Parquet with Hudi",
             context={"feature": "base file format", "format": config.base_format},
         )
-    return snapshot_of(storage, config, load_timeline(storage, config), as_of, use_metadata=use_metadata)
+
+
+def open_again(
+    storage: Storage, known: TableConfig, as_of: str | None = None, *, use_metadata: bool = True
+) -> Snapshot:
+    """The view of a table as it is now whose properties were read before: where these are the same, properties and
+    timeline take one request's time."""
+    config, timeline = load_table(storage, known)
+    _check_format(config)
+    return snapshot_of(storage, config, timeline, as_of, use_metadata=use_metadata)
 
 
 def to_be_sent(metadata: MetadataTable, partition: str) -> MetadataTable:

@@ -55,7 +55,7 @@ from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT, cre
 from lakebed.metadata.store.group_files import FileGroup, WrittenLog, write_log
 from lakebed.metadata.store.rollback import remove_instant
 from lakebed.metadata.store.services import run_services
-from lakebed.metadata.store.store import MetadataSettings, MetadataStore
+from lakebed.metadata.store.store import MetadataSettings, MetadataStore, StoredState
 from lakebed.model import CommitMetadata, FileSlice
 from lakebed.properties.file import update_table_config
 from lakebed.properties.table_config import INDEX_REPEATED, TableConfig
@@ -212,7 +212,8 @@ METADATA_OPTION = "hoodie.metadata.enable"
 @dataclass(frozen=True)
 class MetadataUpkeep:
     """The metadata table of one table, as a write keeps it; `config` and `timeline` were read under the lock. `engine`
-    runs jobs for many keys at a time. `lock_is_held` says whether the lock is held yet."""
+    runs jobs for many keys at a time. `lock_is_held` says whether the lock is held yet, `stored` is what `read_stored`
+    gave under it."""
 
     storage: Storage
     config: TableConfig
@@ -220,12 +221,18 @@ class MetadataUpkeep:
     settings: WriteSettings
     engine: Engine | None = None
     lock_is_held: Callable[[], bool] = lambda: True
+    stored: StoredState | None = None
 
     @cached_property
     def store(self) -> MetadataStore:
         """The metadata table, for those who write to it."""
         return MetadataStore(
-            self.storage, self.config, self.timeline, metadata_settings(self.settings), self.lock_is_held
+            self.storage,
+            self.config,
+            self.timeline,
+            metadata_settings(self.settings),
+            self.lock_is_held,
+            self.stored,
         )
 
     def prepare(self) -> Snapshot:

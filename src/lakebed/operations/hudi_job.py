@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow.types import is_time
 
 from lakebed import telemetry
+from lakebed.concurrency.lock import look_at_lock
 from lakebed.config.options import (
     Options,
     conflicts_with_table,
@@ -36,8 +37,8 @@ from lakebed.engine.spark_session import (
 )
 from lakebed.errors import CommitConflict, InvalidOption, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.index.registry import job_index, recorded_index_properties
-from lakebed.metadata.lookups import open_snapshot
-from lakebed.model import RECORD_KEY, TABLE_OF_ROWS
+from lakebed.metadata.lookups import open_again, open_snapshot
+from lakebed.model import HOODIE, RECORD_KEY, TABLE_OF_ROWS
 from lakebed.operations.context import WriteContext, incoming_rows
 from lakebed.operations.create import create, profile_of
 from lakebed.operations.delete import delete, is_condition
@@ -53,6 +54,7 @@ from lakebed.schema.arrow import leaf_paths
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
+from lakebed.storage.parallel import at_once, is_remote
 from lakebed.wording import count_text
 
 RETRIES = "hoodie.write.num.retries.on.conflict.failures"
@@ -262,6 +264,20 @@ def check_verb(options: Options, verb: str) -> None:
         )
 
 
+def open_for_write(storage: Storage, known: TableConfig) -> Snapshot:
+    """The view of `open_again`, with what every write asks before it takes the table lock: which features the table
+    has, and who holds the lock."""
+    if not is_remote(storage):
+        return open_again(storage, known)
+    snapshot, folders, _ = at_once(
+        storage,
+        lambda: open_again(storage, known),
+        lambda: frozenset(storage.list_folders(HOODIE)),
+        lambda: look_at_lock(storage),
+    )
+    return snapshot.with_folders(folders)
+
+
 def write_context(
     storage: Storage,
     config: TableConfig,
@@ -269,12 +285,13 @@ def write_context(
     options: Options,
     *,
     defaults: Mapping[str, str] | None = None,
+    snapshot: Snapshot | None = None,
 ) -> WriteContext:
-    """Everything a write of this table needs; `defaults` are options for what neither the job nor the table sets.
-    Raises `InvalidOption` where options contradict the table."""
+    """Everything a write of this table needs; `defaults` are options for what neither the job nor the table sets,
+    `snapshot` is the table where it was just read. Raises `InvalidOption` where options contradict the table."""
     if engine.is_distributed and storage.spec.in_this_process:
         engine = LocalEngine(options.write.tasks, note=_IN_MEMORY)
-    snapshot = open_snapshot(storage, config)
+    snapshot = snapshot or open_snapshot(storage, config)
     conflicts_with_table(options, {**config.properties, **recorded_index_properties(snapshot)})
     settled = with_table_settings(options, config.properties, defaults=defaults)
     return WriteContext(snapshot, engine, settled)

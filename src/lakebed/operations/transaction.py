@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self
 
 from lakebed.concurrency.conflicts import (
@@ -20,8 +21,8 @@ from lakebed.concurrency.conflicts import (
     reason_to_take_back,
 )
 from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, heartbeat_path, is_dead, writer_of
-from lakebed.concurrency.lock import Lock
-from lakebed.concurrency.markers import TEMP_FOLDER, delete_markers, list_markers
+from lakebed.concurrency.lock import Lock, look_at_lock
+from lakebed.concurrency.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
 from lakebed.concurrency.providers import table_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import (
@@ -34,9 +35,11 @@ from lakebed.errors import (
 from lakebed.format.file_names import parse_log_file
 from lakebed.index.base import Index, key_hash_of, pending_resizes
 from lakebed.index.registry import recorded_index
+from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.store.rollback import remove_instant
+from lakebed.metadata.store.store import StoredState, read_stored
 from lakebed.model import (
     WRITER_ID,
     Action,
@@ -63,7 +66,8 @@ from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.bodies.commit import encode_commit
+from lakebed.storage.parallel import at_once, begun, is_remote
+from lakebed.timeline.bodies.commit import decode_commit, encode_commit
 from lakebed.timeline.index_changes import (
     COMMITTED_CHANGE,
     IndexChange,
@@ -78,7 +82,7 @@ from lakebed.timeline.plain_keys import note_keys
 from lakebed.timeline.schema_files import continued, write_history
 from lakebed.timeline.schema_versions import Version
 from lakebed.timeline.streams import metadata_taken_over, records_of_batch
-from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.timeline import Timeline, load_table, load_timeline, remember_commit
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.write_status import WriteStatus
 
@@ -135,6 +139,7 @@ class Transaction:
     _heartbeat: Heartbeat | None = field(default=None, init=False)
     _newest_heartbeat: str = field(default="", init=False)
     _copied_as: frozenset[str] = field(default=frozenset(), init=False)
+    _stored: StoredState | None = field(default=None, init=False)
     _lock: Lock = field(init=False)
 
     def __post_init__(self) -> None:
@@ -195,12 +200,13 @@ class Transaction:
 
     def clean_up(self) -> None:
         """Read the table's settings and timeline, and roll back what dead writers left. The lock is held."""
-        self.read_config_again()
-        self.timeline = self.load()
+        self.timeline, left = at_once(self.storage, self._read_again, self._leftovers)
         self.rolled_back = self._roll_back_dead() if self.timeline.pending else []
         self._settle_index()
+        if self.rolled_back:
+            left = self._leftovers()
         with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
-            marked, heartbeats = self.storage.list_folders(TEMP_FOLDER), self.storage.list_names(HEARTBEAT_FOLDER)
+            marked, heartbeats = left
             if marked or heartbeats or self.rolled_back:
                 self._newest_heartbeat = remove_leftovers(
                     self.storage,
@@ -211,8 +217,30 @@ class Transaction:
                     roll_back_again=self._roll_back_late,
                 )
 
+    def _read_again(self) -> Timeline:
+        """Read the table's settings, and what is stored of its metadata table; gives the timeline. The lock is held."""
+        before = self.config
+        (config, timeline), self._stored = at_once(
+            self.storage, lambda: load_table(self.storage, before), lambda: read_stored(self.storage, before)
+        )
+        self._take(config)
+        return self._checked(timeline)
+
+    def _leftovers(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The instants that have markers, and the files in the folder of heartbeats."""
+        try:
+            marked, heartbeats = at_once(
+                self.storage,
+                lambda: self.storage.list_folders(TEMP_FOLDER),
+                lambda: self.storage.list_names(HEARTBEAT_FOLDER),
+            )
+        except (StorageError, FileNotFoundError):
+            return (), ()
+        return marked, heartbeats
+
     def _roll_back_dead(self) -> list[str]:
         """Roll back what dead writers left, and load the timeline again; gives the instants."""
+        self._stored = None
         self.timeline = without_refused_rollbacks(self.storage, self.config, self.timeline)
         self.timeline = without_dead_savepoints(self.storage, self.config, self.timeline)
         done = roll_back_dead_writers(
@@ -224,6 +252,7 @@ class Transaction:
 
     def _roll_back_late(self, instant: str) -> None:
         """Undo what a writer wrote after it was rolled back."""
+        self._stored = None
         late = Instant(instant, self.action, State.INFLIGHT)
         roll_back_late(self.storage, self.config, self.load(), late, self.clock, self.lock_is_held)
         self.timeline = self.load()
@@ -232,6 +261,7 @@ class Transaction:
         """Make the properties name the index that the timeline has, after a change of it that was cut off."""
         if not snapshot_of(self.storage, self.config, self.timeline).may_have_changed_index:
             return
+        self._stored = None
         forgotten = abandoned_changes(self.config, self.timeline)
         for change in forgotten:
             index = recorded_index(change.after, missing_ok=True)
@@ -270,7 +300,11 @@ class Transaction:
 
     def inflight(self, profile: bytes = b"") -> None:
         """Show the write as inflight; `profile` is the encoded plan, empty where file groups are known at run time."""
-        TimelineWriter(self.storage, self.config).inflight(self.action, self.instant, profile)
+        show = partial(TimelineWriter(self.storage, self.config).inflight, self.action, self.instant, profile)
+        if is_remote(self.storage):
+            at_once(self.storage, show, lambda: look_at_lock(self.storage))  # for `commit`
+        else:
+            show()
 
     def publish(self, timeline: Timeline, body: bytes) -> Instant:
         """Create the completed instant. The lock is held; `timeline` was checked under it."""
@@ -283,7 +317,11 @@ class Transaction:
         if once is not None:
             records |= records_of_batch(records, timeline, once.stream, once.batch, once.identifier)
         self.published = metadata = replace(metadata, extra={**records, **metadata.extra})
-        return self.publish(timeline, encode_commit(metadata, self.config.version, self.action))
+        body = encode_commit(metadata, self.config.version, self.action)
+        done = self.publish(timeline, body)
+        written = decode_commit(body, f"{self.config.timeline_path}/{done.file_name}")
+        remember_commit(self.storage, self.config, done, written, len(body))
+        return done
 
     def resolve_late(
         self, reason_of: Callable[[Timeline], str | None], take_back: Callable[[Timeline], object]
@@ -362,7 +400,9 @@ class Transaction:
     def read_config_again(self) -> None:
         """Read the table's settings again: indexes may have been created or dropped since. Files and instants of
         another version are laid out in another way."""
-        config = load_table_config(self.storage)
+        self._take(load_table_config(self.storage))
+
+    def _take(self, config: TableConfig) -> None:
         if config.version != self.config.version:
             raise CommitConflict(
                 f"table {config.name!r} was of version {self.config.version} when this began, and is of version"
@@ -373,8 +413,9 @@ class Transaction:
         self.config = config
 
     def metadata_upkeep(self, timeline: Timeline) -> MetadataUpkeep:
+        stored, self._stored = self._stored, None  # it holds until the first change
         return MetadataUpkeep(
-            self.storage, self.config, timeline, self.settings, self.context.engine, self.lock_is_held
+            self.storage, self.config, timeline, self.settings, self.context.engine, self.lock_is_held, stored
         )
 
     def refuse_lost(self, what: str) -> None:
@@ -386,7 +427,9 @@ class Transaction:
 
     def load(self) -> Timeline:
         """The timeline as it is now."""
-        timeline = load_timeline(self.storage, self.config)
+        return self._checked(load_timeline(self.storage, self.config))
+
+    def _checked(self, timeline: Timeline) -> Timeline:
         for pending in () if self.during_restore else timeline.pending:
             if pending.action is Action.RESTORE:
                 raise UnsupportedFeature(
@@ -396,19 +439,25 @@ class Transaction:
                 )
         return timeline
 
-    def unnamed(self, metadata: CommitMetadata) -> list[str]:
+    def unnamed(self, metadata: CommitMetadata, markers: Sequence[Marker] | None = None) -> list[str]:
         """What lost task attempts wrote, or may still write: files with a marker that no write stat names."""
         named = set(metadata.paths)
-        return [m.path for m in list_markers(self.storage, self.instant) if m.path not in named]
+        found = list_markers(self.storage, self.instant) if markers is None else markers
+        return [m.path for m in found if m.path not in named]
 
     def tidy(self, metadata: CommitMetadata) -> None:
         """The commit is valid: what fails from here on leaves only leftovers, which later writers remove."""
+        at_once(self.storage, lambda: self._tidy_markers(metadata), self._tidy_heartbeat)
+
+    def _tidy_markers(self, metadata: CommitMetadata) -> None:
         with suppress(Exception):
             lost = self.unnamed(metadata)
             delete_markers(self.storage, self.instant)
             # an attempt that ended up to now; one that ends later finds its marker missing and removes its file itself
             if lost:
                 delete_data_files(self.storage, lost, self.instant, self._copied_as)
+
+    def _tidy_heartbeat(self) -> None:
         with suppress(Exception):
             self.stop_heartbeat()
             self.remove_heartbeat()
@@ -442,6 +491,7 @@ class WriteTransaction(Transaction):
         self._refuse_other_index(self.timeline)
         self.instant = instant or self.clock.next(after=self.greatest_time())
         self._started = StartedAt.of(self.timeline)
+        opened = begun(self.storage, self._open_files_ahead)
         self.start_heartbeat()
         self.refuse_lost("begin")
         writer = TimelineWriter(self.storage, self.config)
@@ -451,10 +501,18 @@ class WriteTransaction(Transaction):
         except CommitConflict:
             self._may_be_shown = False
             raise
+        opened()
         if not self.lock_is_held():
             writer.remove_pending(requested)
             self._may_be_shown = False
             self.refuse_lost("begin")
+
+    def _open_files_ahead(self) -> None:
+        """Open the list of files, which tells how large file groups are."""
+        metadata = self.snapshot.metadata if self.config.metadata_partitions else None
+        if metadata is not None and is_remote(self.storage):
+            with suppress(LakebedError, OSError):  # who needs it opens it again, and reports what is wrong
+                metadata.open_ahead([FILES])
 
     def _refuse_other_index(self, timeline: Timeline) -> None:
         now = snapshot_of(self.storage, self.config, timeline).index_settings
@@ -500,7 +558,9 @@ class WriteTransaction(Transaction):
         resizes = pending_resizes(self.index, self.snapshot).without(replaced)
         touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
         with self.locked():
-            timeline = self.load()
+            timeline, markers = at_once(
+                self.storage, self._read_again, lambda: list_markers(self.storage, self.instant)
+            )
             self._check_still_pending(timeline)
             once = self.context.stream_batch
             if once is not None:
@@ -528,9 +588,8 @@ class WriteTransaction(Transaction):
             check_unique(self.snapshot.reader, statuses, others, self.unique)
             if has_completion_times(self.config.version):  # before, log files of lost attempts stay
                 self._copied_as = frozenset(resizes.children.values())
-            if lost := self.unnamed(metadata):
+            if lost := self.unnamed(metadata, markers):
                 delete_data_files(self.storage, lost, self.instant, self._copied_as)
-            self.read_config_again()
             self._refuse_other_index(timeline)
             self.index.update(statuses, self.instant, snapshot_of(self.storage, self.config, timeline), replaced)
             self.duplicates = self.metadata_upkeep(timeline).record_action(

@@ -20,7 +20,7 @@ from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal, Predicate
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.index.registry import recorded_index, recorded_settings
-from lakebed.metadata.layout import METADATA_FOLDER
+from lakebed.metadata.layout import FILES, METADATA_FOLDER
 from lakebed.metadata.lookups import MetadataTable, keys_by_group
 from lakebed.metadata.partitions import record_index
 from lakebed.metadata.partitions.key_changes import KeyIndexes
@@ -218,6 +218,7 @@ def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
     if metadata is None or not metadata.has(RECORD_INDEX) or not snapshot.is_latest:
         return None
     try:
+        metadata.open_ahead([RECORD_INDEX, FILES])
         return metadata if metadata.slices.file_slices(RECORD_INDEX) and not snapshot.repeats_keys else None
     except CorruptFile:
         # a writer of another engine may be taking the index away just now, and the folder goes first

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lakebed.errors import CorruptFile, LakebedError, StorageError
-from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.lookups import open_again, open_snapshot
 from lakebed.slices.snapshot import CleanedView, Snapshot
 from lakebed.storage.base import Storage
 
@@ -25,7 +25,7 @@ _HINT = "Restore it from a copy."
 
 def reopened(snapshot: Snapshot) -> Snapshot | None:
     """The same view of the table as it is now; None where it shows nothing new."""
-    fresh = open_snapshot(snapshot.storage, None, snapshot.as_of, use_metadata=snapshot.use_metadata)
+    fresh = open_again(snapshot.storage, snapshot.config, snapshot.as_of, use_metadata=snapshot.use_metadata)
     return None if snapshot.shows_same(fresh) else replace(fresh, base_below_logs=snapshot.base_below_logs)
 
 

@@ -18,12 +18,11 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 from lakebed import telemetry
 from lakebed.config.options import Options
 from lakebed.errors import CommitConflict, LakebedError
-from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata.lookups import open_again
 from lakebed.model import Action, Instant, State
 from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import IN_PROCESS_BYTES, session_engine
 from lakebed.operations.result import WriteResult
-from lakebed.properties.file import load_table_config
 from lakebed.read.reopening import read_again, reopened
 from lakebed.services.service import PlanBody, ServiceTransaction, can_be_run
 from lakebed.slices.snapshot import Snapshot
@@ -113,8 +112,7 @@ class ServiceState:
     def reload(self) -> None:
         """Read the table again, with the write."""
         if self._written is not None:
-            storage = self.context.storage
-            self.context = replace(self.context, opened=open_snapshot(storage, load_table_config(storage)))
+            self.context = replace(self.context, opened=open_again(self.context.storage, self.context.config))
             self._written = None
 
     @property

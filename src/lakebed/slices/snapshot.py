@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -125,6 +125,7 @@ class _SnapshotCache:
     listings: dict[frozenset[str] | None, Listing] = field(default_factory=dict[frozenset[str] | None, Listing])
     metadata: MetadataTable | None = None
     metadata_is_open: bool = False
+    folders: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,18 @@ class Snapshot:
         """The table's columns without meta columns; empty on a table that has none yet."""
         where = f"{self.config.timeline_path}, the newest commit that names a schema"
         return _arrow_schema(self.avro_schema, where) if self.avro_schema else pa.schema([])
+
+    @property
+    def hoodie_folders(self) -> frozenset[str]:
+        """The names of the folders in `.hoodie`: which features a table may have."""
+        kept = self._cache
+        if kept.folders is None:
+            kept.folders = frozenset(self.storage.list_folders(HOODIE))
+        return kept.folders
+
+    def with_folders(self, names: frozenset[str]) -> Snapshot:
+        """This view, which does not list the folders in `.hoodie` any more."""
+        return replace(self, _cache=_SnapshotCache(folders=names))
 
     def at(self, instant: str) -> Snapshot:
         """The same table as of an instant; what one of the two views lists, the other does not list again."""
@@ -473,7 +486,7 @@ def _stored_prefix(snapshot: Snapshot, field: str) -> bool:
 def table_features(snapshot: Snapshot) -> TableFacts:
     """Look at the folders that show a feature, and at the timeline for an unfinished restore."""
     storage = snapshot.storage
-    folders = set(storage.list_folders(HOODIE))
+    folders = snapshot.hoodie_folders
     seen = TableFacts.from_paths(_paths(storage, folders))
     restore = next((i.time for i in snapshot.timeline.pending if i.action is Action.RESTORE), "")
     return TableFacts(
@@ -485,6 +498,6 @@ def table_features(snapshot: Snapshot) -> TableFacts:
     )
 
 
-def _paths(storage: Storage, folders: set[str]) -> list[str]:
+def _paths(storage: Storage, folders: Set[str]) -> list[str]:
     present = [f for f in (SCHEMA_FOLDER, BUCKET_FOLDER) if f.removeprefix(HOODIE + "/") in folders]
     return [info.path for folder in present for info in storage.list(folder)]

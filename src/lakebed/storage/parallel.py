@@ -108,6 +108,25 @@ def in_background(work: Callable[[], R]) -> Callable[[], R]:
     return result
 
 
+def at_once(storage: Storage, *work: Callable[[], object]) -> list[Any]:
+    """Do several things of which none needs another: at the same time where answers are slow, elsewhere one after the
+    other. Gives their results; the error of the first one that had one is raised."""
+    return parallel_map(_call, work, _AT_A_TIME if is_remote(storage) else 1)
+
+
+def begun(storage: Storage, work: Callable[[], R]) -> Callable[[], R]:
+    """Begin something whose result is needed later; the call that this gives waits for it, and raises what it raised.
+    Where answers are quick it is done when this is called."""
+    if is_remote(storage):
+        return in_background(work)
+    result = work()
+    return lambda: result
+
+
+def _call(work: Callable[[], R]) -> R:
+    return work()
+
+
 def _threads() -> ThreadPoolExecutor:
     global _pool
     if _pool is None:

@@ -14,9 +14,10 @@ from typing import Any
 from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, State, has_completion_times
+from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import FileInfo, Storage, refused
-from lakebed.storage.parallel import parallel_map
+from lakebed.storage.parallel import at_once, parallel_map
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.bodies.commit import decode_commit
 from lakebed.timeline.bodies.rollback import clustering_groups, compaction_groups, decode_action
@@ -113,6 +114,8 @@ PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.RE
 _FIRST_TIME, _NO_TIMES_FROM = "1", "9999"
 _LISTED_BYTES = 64 << 20
 _BODIES_BYTES = 32 << 20
+_SETTINGS_BYTES = 4 << 20
+_BYTES_A_PROPERTY = 200
 # A body that is decoded takes several times its size.
 _MEMORY_OF_A_BYTE = 6
 
@@ -481,6 +484,33 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     return replace(known, storage=storage, config=config)
 
 
+def load_table(
+    storage: Storage, expected: TableConfig | None = None, *, alike: TableConfig | None = None
+) -> tuple[TableConfig, Timeline]:
+    """A table's settings and its active timeline as they are now. Where the settings are still the `expected` ones (or
+    those that this process read last), both are asked for at once. `alike`: where nothing is known of the table, the
+    settings of one whose timeline has the same folder and form."""
+    place = storage.url()
+    if expected is None and (known := _SETTINGS.get(place)) is not None:
+        expected = known.content
+    guess = expected or alike
+    if guess is None:
+        config = load_table_config(storage)
+        timeline = load_timeline(storage, config)
+    else:
+        config, timeline = at_once(storage, lambda: load_table_config(storage), lambda: load_timeline(storage, guess))
+        if config != guess:
+            # times in names are the same in every time zone
+            is_same = expected is None and _form(config) == _form(guess) and not any(timeline.files.values())
+            timeline = replace(timeline, config=config) if is_same else load_timeline(storage, config)
+    _SETTINGS.put(place, CacheEntry(config, _BYTES_A_PROPERTY * len(config.properties)))
+    return config, timeline
+
+
+def _form(config: TableConfig) -> tuple[object, ...]:
+    return config.version, config.timeline_path
+
+
 def _files(storage: Storage, config: TableConfig, known: TimelineFiles) -> TimelineFiles:
     """The files of the timeline's folder: by name alone if a name has all (the size of a file is a request of its
     own on a local disk), else with size and time, which then distinguish files of one name and tables at one path."""
@@ -518,6 +548,9 @@ def _at_one_moment(look: Callable[[], TimelineFiles], known: TimelineFiles, url:
 
 _BODIES = BoundedCache[CacheEntry[CommitMetadata]](_BODIES_BYTES, "commit metadata")
 """Decoded commit bodies."""
+
+_SETTINGS = BoundedCache[CacheEntry[TableConfig]](_SETTINGS_BYTES)
+"""The settings of each table as they were read last."""
 
 _LISTED = BoundedCache[Timeline](_LISTED_BYTES, "timelines")
 """What a timeline's folder showed last."""

@@ -25,7 +25,7 @@ from lakebed.metadata.store.rollback import finish_rollbacks, roll_back
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, State
-from lakebed.storage.parallel import in_background
+from lakebed.storage.parallel import in_background, is_remote
 from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
 
 OPERATION = "UPSERT_PREPPED"
@@ -83,6 +83,8 @@ def apply_delta(
         _check_current(store, instant, written)
     else:
         _take_back(store, instant)
+    if is_remote(store.storage):  # listed side by side, and kept
+        store.parallel_map(store.slices.file_slices, list(records))
     new_groups = [group for part, given in records.items() for group in _missing_groups(store, part, given)]
     logs = [log for part, given in records.items() for log in _logs(store, part, given, new_groups)]
     touched = [(log.group, log.count) for log in logs]

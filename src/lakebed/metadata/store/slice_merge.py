@@ -136,6 +136,7 @@ class SliceMerge:
 
 def open_slice(view: MetadataSlices, file_slice: FileSlice) -> SliceMerge:
     """The slice with its base file and its visible log blocks opened."""
+    view.open_files(file_slice)
     base = view.base_file(file_slice)
     layers: list[tuple[HFileReader | None, pa.Array | None]] = []
     for block in view.log_blocks(file_slice):

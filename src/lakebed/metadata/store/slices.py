@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, Generic, TypeVar
 
 from lakebed.errors import CorruptFile, TableNotFound
@@ -27,10 +27,10 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import REPAIR_HINT
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
-from lakebed.storage.parallel import in_background, is_remote
+from lakebed.storage.parallel import at_once, in_background, is_remote
 from lakebed.timeline.file_slices import latest_slices
 from lakebed.timeline.history import rolled_back
-from lakebed.timeline.timeline import Timeline, completed_at, load_timeline
+from lakebed.timeline.timeline import Timeline, completed_at, load_table, load_timeline
 
 T = TypeVar("T")
 _CACHED_BYTES: Final = 32 << 20
@@ -156,6 +156,15 @@ class MetadataSlices:
             self._slices[partition] = found
         return self._slices[partition]
 
+    def open_files(self, file_slice: FileSlice) -> None:
+        """Open the slice's base file and its log files side by side, where answers of storage are slow."""
+        if not is_remote(self.storage):
+            return
+        base = file_slice.base_file
+        bases = frozenset[str]() if base is None else frozenset((base.instant,))
+        heads = [partial(self._heads, log, bases) for log in file_slice.log_files]
+        at_once(self.storage, lambda: self.base_file(file_slice), *heads)
+
     def base_file(self, file_slice: FileSlice) -> HFileReader | None:
         """The slice's base file, opened; None where it has none."""
         base = file_slice.base_file
@@ -271,12 +280,11 @@ def open_slices(storage: Storage, config: TableConfig, timeline: Timeline) -> Me
         return None
     store = FolderStorage(storage, METADATA_FOLDER)
     try:
-        store_config = load_table_config(store)
+        store_config, store_timeline = load_table(store, alike=config)
     except TableNotFound as cause:
         raise CorruptFile(
             f"the metadata table of {storage.url()} is missing, its properties name it",
             hint=REPAIR_HINT,
             context={"path": METADATA_FOLDER},
         ) from cause
-    store_timeline = load_timeline(store, store_config)
     return MetadataSlices(store, store_config, store_timeline, storage, config, timeline)

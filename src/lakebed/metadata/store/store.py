@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, StorageError, TableNotFound
+from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, LakebedError, StorageError, TableNotFound
 from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, is_of_data, parse_files
 from lakebed.metadata.records import RecordForm, record_form, record_schema
 from lakebed.metadata.store.group_files import FileGroup
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
-from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import REPAIR_HINT
 from lakebed.storage.base import Storage
@@ -25,7 +24,7 @@ from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.commit import commit_from_record, encode_commit
 from lakebed.timeline.instants import InstantClock, without_suffix
-from lakebed.timeline.timeline import Timeline, load_timeline, remember_commit
+from lakebed.timeline.timeline import Timeline, load_table, remember_commit
 from lakebed.timeline.transitions import TimelineWriter
 
 
@@ -76,11 +75,26 @@ class MetadataSettings:
     threads: int = 8
 
 
+StoredState = tuple[TableConfig, Timeline]
+"""The metadata table's own settings and timeline."""
+
+
+def read_stored(storage: Storage, config: TableConfig) -> StoredState | None:
+    """The settings and the timeline of a table's metadata table; None where the table has none, or it is damaged."""
+    if not config.metadata_partitions:
+        return None
+    try:
+        return load_table(FolderStorage(storage, METADATA_FOLDER))
+    except (LakebedError, FileNotFoundError):
+        return None  # who needs it reads it, and reports what is wrong
+
+
 class MetadataStore:
     """Reads the metadata table when first used, and again after `changed`. The caller holds the data table's lock.
 
     `data_storage`, `data_config` and `data_timeline` are the data table's, `storage` the metadata table's own.
     `lock_is_held` tells whether that lock is still held: a process may be suspended for longer than it is valid.
+    `stored` is what `read_stored` gave under that lock, where it was called.
     """
 
     def __init__(
@@ -90,8 +104,10 @@ class MetadataStore:
         timeline: Timeline,
         settings: MetadataSettings | None = None,
         lock_is_held: Callable[[], bool] = lambda: True,
+        stored: StoredState | None = None,
     ) -> None:
         self.lock_is_held = lock_is_held
+        self._stored = stored
         self.data_storage = storage
         self.data_config = config
         self.data_timeline = timeline
@@ -145,7 +161,7 @@ class MetadataStore:
     def changed(self, data_config: TableConfig | None = None) -> None:
         """Forget what was read: storage was changed."""
         self.data_config = data_config or self.data_config
-        self._slices = None
+        self._slices = self._stored = None
 
     def new_time(self) -> str:
         """An instant time greater than all on the two timelines."""
@@ -280,6 +296,5 @@ class MetadataStore:
             ) from cause
 
     def _read(self) -> MetadataSlices:
-        config = load_table_config(self.storage)
-        timeline = load_timeline(self.storage, config)
+        (config, timeline), self._stored = self._stored or load_table(self.storage), None
         return MetadataSlices(self.storage, config, timeline, self.data_storage, self.data_config, self.data_timeline)

@@ -1,0 +1,104 @@
+"""How many requests of an action wait for one another on a store whose answers are slow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.metadata.store import expected_files
+from lakebed.metadata.store.slices import HFILES, LOGS
+from lakebed.storage.memory import MemoryStorage
+from lakebed.table import Table
+from lakebed.timeline import timeline
+from support.request_rounds import RemoteStorage, RequestClock, request_rounds
+
+
+def rows(first: int, count: int, version: int) -> pa.Table:
+    numbers = range(first, first + count)
+    return pa.table(
+        {"id": [f"k{n}" for n in numbers], "ts": [version] * count, "v": [f"{n}-{version}" for n in numbers]}
+    )
+
+
+@pytest.fixture
+def uri() -> Generator[str]:
+    yield "memory://request-rounds/t"
+    MemoryStorage.drop("request-rounds")
+
+
+def table(uri: str, kind: str, index: str) -> Table:
+    """A table of 100 rows with the metadata table, in one file group, of which ten were updated."""
+    words = {"buckets": 1} if index == "bucket" else {}
+    t = lakebed.create(uri, rows(0, 100, 1), key="id", ordering="ts", type=kind, index=index, **words)  # pyright: ignore[reportArgumentType]
+    t.upsert(rows(0, 100, 1))
+    t.upsert(rows(0, 10, 2))
+    return t
+
+
+def forget() -> None:
+    """What this process has read, as in one that has just begun."""
+    for cache in (timeline._BODIES, timeline._LISTED, timeline._SETTINGS, expected_files._WRITTEN, HFILES, LOGS):  # pyright: ignore[reportPrivateUsage]
+        cache.clear()
+
+
+def begin(clock: RequestClock) -> None:
+    clock.now = 0
+    clock.requests.clear()
+
+
+def test_the_schema_of_a_table_takes_three_rounds(uri: str) -> None:
+    table(uri, "mor", "record_index")
+    forget()
+    with request_rounds() as clock:
+        assert lakebed.open(uri).schema.names == ["id", "ts", "v"]
+    assert clock.rounds == 3, clock
+    assert len(clock.requests) == 4, clock
+
+
+@pytest.mark.parametrize(("kind", "rounds"), [("mor", 27), ("cow", 29)])
+def test_an_upsert_of_one_file_group_waits_for_no_more_answers(uri: str, kind: str, rounds: int) -> None:
+    table(uri, kind, "bucket")
+    with request_rounds() as clock:
+        t = lakebed.open(uri)
+        t.upsert(rows(0, 10, 3))
+        begin(clock)
+        t.upsert(rows(20, 10, 4))
+        assert clock.rounds <= rounds, clock
+        read = Counter(r.path for r in clock.requests if r.verb in ("read", "read_ranges") and ".deltacommit" in r.path)
+        assert not read, "a commit reads no body that this process has written"
+    found = {row["id"]: row["v"] for row in lakebed.open(uri).scan().to_arrow().to_pylist()}
+    expected = {f"k{n}": f"{n}-{3 if n < 10 else 4 if 20 <= n < 30 else 1}" for n in range(100)}
+    assert found == expected
+
+
+def test_the_first_get_by_a_record_index_takes_eleven_rounds_and_the_next_five(uri: str) -> None:
+    table(uri, "mor", "record_index")
+    forget()
+    with request_rounds() as clock:
+        t = lakebed.open(uri)
+        assert t.get(["k5"]).to_pylist() == [{"id": "k5", "ts": 2, "v": "5-2"}]
+        assert clock.rounds <= 11, clock
+        begin(clock)
+        assert t.get(["k6"]).to_pylist() == [{"id": "k6", "ts": 2, "v": "6-2"}]
+        assert clock.rounds <= 5, clock
+
+
+def test_threads_give_what_requests_one_after_the_other_give(uri: str) -> None:
+    """The same without the clock in the place of threads."""
+    from lakebed.storage.opening import wrapping
+
+    table(uri, "mor", "record_index")
+    forget()
+    with wrapping(lambda inner: RemoteStorage(inner, RequestClock())):
+        t = lakebed.open(uri)
+        for version in range(3, 6):
+            t.upsert(rows(version, 10, version))
+        assert t.get(["k4", "k13"]).sort_by("id").to_pylist() == [
+            {"id": "k13", "ts": 5, "v": "13-5"},
+            {"id": "k4", "ts": 4, "v": "4-4"},
+        ]
+    assert lakebed.open(uri).indexes.verify().ok
