@@ -319,8 +319,9 @@ class Transaction:
         self.published = metadata = replace(metadata, extra={**records, **metadata.extra})
         body = encode_commit(metadata, self.config.version, self.action)
         done = self.publish(timeline, body)
-        written = decode_commit(body, f"{self.config.timeline_path}/{done.file_name}")
-        remember_commit(self.storage, self.config, done, written, len(body))
+        if is_remote(self.storage):  # elsewhere it is read at once, and what happened to it since is seen
+            written = decode_commit(body, f"{self.config.timeline_path}/{done.file_name}")
+            remember_commit(self.storage, self.config, done, written, len(body))
         return done
 
     def resolve_late(

@@ -14,7 +14,7 @@ import pytest
 
 from lakebed.format.file_names import base_file_name, new_file_id
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.model import META_COLUMNS, BaseFile, FileSlice
+from lakebed.model import HOODIE, META_COLUMNS, BaseFile, FileSlice
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import FileGroups
 from lakebed.slices.reader import SliceReader
@@ -42,6 +42,10 @@ class StoredTable:
     @property
     def index_settings(self) -> Mapping[str, str]:
         return self.config.index_settings
+
+    @property
+    def hoodie_folders(self) -> frozenset[str]:
+        return frozenset(self.storage.list_folders(HOODIE))
 
     def partitions(self) -> tuple[str, ...]:
         return tuple(sorted({f.partition for f in self.files}))
