@@ -431,7 +431,6 @@ class LeasedLock(ABC):
         self._held = False
         self._valid_until = 0.0
         self._periodic: PeriodicTask | None = None
-        self._mine: Callable[[], tuple[Holder, str] | None] | None = None
         self._changing = threading.Lock()
 
     @property
