@@ -236,6 +236,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "cli.rows": "NOT_THERE",
         "index.bucket": "_PREVIEWED",
         "index.inference": "_PREVIEWED",
+        "read.origin": "_SAMPLE_ROWS _CHANGED_COLUMNS",
+        "operations.hudi_job": "_COMPARED_ROWS",
         "operations.foreign_files": "_DISPLAYED _DEEPEST",
         "operations.merge_on_spark": "_EXAMPLES",
         "operations.recreate": "_DISPLAYED",

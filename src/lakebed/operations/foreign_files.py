@@ -9,6 +9,7 @@ from lakebed.model import HOODIE
 from lakebed.storage.base import Storage
 
 _DATA_FILES = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro", "csv": "CSV", "tsv": "TSV", "json": "JSON"}
+_FILES = frozenset(f"{kind} files" for kind in _DATA_FILES.values())
 _READABLE = ("Parquet", "CSV", "TSV", "JSON")
 # A folder of partitions is looked into so deep.
 _DEEPEST = 4
@@ -44,11 +45,11 @@ def _kind_of_files(storage: Storage) -> str:
     return ""
 
 
-def refuse_foreign_files(storage: Storage, *, only_tables: bool = False) -> None:
-    """Raise `TableExists` where a new table's folder holds something else; with `only_tables` a table of another
-    format."""
+def refuse_foreign_files(storage: Storage, *, only_data: bool = False) -> None:
+    """Raise `TableExists` where a new table's folder holds something else; with `only_data` a table of another format
+    or data files."""
     kind = kind_of_folder(storage)
-    if not kind or (only_tables and kind not in (DELTA, ICEBERG)):
+    if not kind or (only_data and kind not in (DELTA, ICEBERG) and kind not in _FILES):
         return
     raise TableExists(
         f"the folder {storage.url()} is not empty: it holds {kind}",

@@ -32,13 +32,12 @@ from lakebed.engine.spark_session import (
     is_in_one_process,
     optimizer_bytes,
     optimizer_rows,
-    reads_table,
     session_of,
 )
 from lakebed.errors import CommitConflict, InvalidOption, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.index.registry import job_index, recorded_index_properties
 from lakebed.metadata.lookups import open_again, open_snapshot
-from lakebed.model import HOODIE, RECORD_KEY, TABLE_OF_ROWS
+from lakebed.model import HOODIE, RECORD_KEY
 from lakebed.operations.context import WriteContext, incoming_rows
 from lakebed.operations.create import create, profile_of
 from lakebed.operations.delete import delete, is_condition
@@ -49,7 +48,9 @@ from lakebed.operations.recreate import load_settled, recreate
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import bulk_insert, insert, upsert
 from lakebed.properties.table_config import TableConfig
+from lakebed.read.origin import is_noted, look_read, may_be_read
 from lakebed.read.reopening import MISSING, MOST_LOOKS, as_damage, is_of_table, path_of, reopened
+from lakebed.read.scan import Scan
 from lakebed.schema.arrow import leaf_paths
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
@@ -171,6 +172,8 @@ LOCAL_ROWS = 20_000
 LOCAL_BYTES, LOCAL_TABLE_BYTES = 512 << 20, 1 << 30
 # Arrow data up to this size is written in this process even where there is a Spark session.
 IN_PROCESS_BYTES = 128 << 20
+# So many stored rows are compared with rows that may have been read from a table with generated keys.
+_COMPARED_ROWS = 1_000_000
 _IN_MEMORY = "the table is in the memory of this process, which Spark's workers cannot see: everything is done here"
 
 
@@ -206,7 +209,7 @@ def choose_engine(
 
 
 def _has_times(data: Any) -> bool:
-    schema: Any = getattr(data, "schema", None)
+    schema: Any = None if hasattr(data, "collect_schema") else getattr(data, "schema", None)
     return isinstance(schema, pa.Schema) and any(is_time(kind) for _, kind in leaf_paths(schema))
 
 
@@ -349,7 +352,7 @@ def write(
         table_bytes=lambda: 0 if config is None else bytes_of_files(open_snapshot(storage, config)),
     )
     if config is None:
-        refuse_foreign_files(storage, only_tables=mode != "errorifexists")
+        refuse_foreign_files(storage, only_data=mode != "errorifexists")
         result = _write_new(storage, engine, df, job, once)
         return after(write_context(storage, load_settled(storage), engine, job), result)
     if mode == "overwrite" and operation != "insert_overwrite_table":
@@ -358,9 +361,8 @@ def write(
         return after(write_context(storage, load_settled(storage), engine, named), result)
     verb = operation or _default_operation(config)
     if not operation and not config.key_fields:
-        is_read = _is_read_of(df, storage.spec.uri)
-        df = _repeatable(engine, df)
-        _refuse_generated_keys(engine, df, config, is_read=is_read)
+        data, df = df, _repeatable(engine, df)
+        _refuse_generated_keys(engine, df, config, is_read=_is_read(data, df, open_snapshot(storage, config)))
 
     def opened() -> WriteContext:
         return write_context(storage, load_settled(storage), engine, job, defaults=_HUDI_DEFAULTS)
@@ -405,16 +407,14 @@ def _repeatable(engine: Engine, df: Any) -> Any:
     return df if engine.is_distributed else engine.rows(df).table
 
 
-def _is_read_of(df: Any, uri: str) -> bool:
-    """Whether the data are rows of the table at `uri`: a DataFrame's plan, or the note in an Arrow schema or in pandas'
-    `attrs` has it."""
-    if session_of(df) is not None:
-        return reads_table(df, uri)
-    notes: Any = getattr(df, "attrs", None)
-    if isinstance(notes, dict) and notes.get(TABLE_OF_ROWS.decode()) == uri:
+def _is_read(data: Any, rows: Any, snapshot: Snapshot) -> bool:
+    """Whether the data, whose rows are `rows`, were read from the table."""
+    uri = snapshot.storage.spec.uri
+    if is_noted(data, uri) or is_noted(rows, uri):
         return True
-    schema: Any = getattr(df, "schema", None)
-    return isinstance(schema, pa.Schema) and (schema.metadata or {}).get(TABLE_OF_ROWS) == uri.encode()
+    if not may_be_read(data, uri):
+        return False
+    return look_read(arrow_rows(rows, {}), Scan(snapshot).limit(_COMPARED_ROWS).to_batches())
 
 
 def _refuse_generated_keys(engine: Engine, df: Any, config: TableConfig, *, is_read: bool) -> None:

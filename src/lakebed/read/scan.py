@@ -18,9 +18,10 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.predicates import Node, Predicate, combine
 from lakebed.filters.sql import parse_filter
 from lakebed.filters.text import resolve_column
-from lakebed.model import META_COLUMNS, TABLE_OF_ROWS, Action, BaseFile
+from lakebed.model import META_COLUMNS, Action, BaseFile
 from lakebed.read.batches import scan_batches
 from lakebed.read.counts import RecordedRows, count_rows, summarized_rows
+from lakebed.read.origin import note_of
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.reopening import read_again, reopened, stream_again
 from lakebed.slices.reader import Query, SliceReader
@@ -61,7 +62,9 @@ class Results:
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""
-        return stream_again(self._storage(), self._read, self._renew)
+        storage = self._storage()
+        note = note_of(storage.spec.uri)
+        return (batch.replace_schema_metadata(note) for batch in stream_again(storage, self._read, self._renew))
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         """The rows, by one look at the table."""
@@ -130,7 +133,8 @@ class Results:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as a stream that any Arrow library takes."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+        schema = self.schema.with_metadata(note_of(self._storage().spec.uri))
+        return pa.RecordBatchReader.from_batches(schema, self.to_batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -141,7 +145,7 @@ class Results:
         rows = read_again(storage, lambda: pa.Table.from_batches(list(self._read()), self.schema), self._renew)
         # a job that appends them to a table with generated keys would add them once more
         # Arrow forgets the number of rows of a table without columns
-        return rows.replace_schema_metadata({TABLE_OF_ROWS: storage.spec.uri.encode()}) if rows.num_columns else rows
+        return rows.replace_schema_metadata(note_of(storage.spec.uri)) if rows.num_columns else rows
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""

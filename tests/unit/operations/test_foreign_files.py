@@ -90,17 +90,29 @@ def test_a_table_in_such_a_folder_leaves_its_files_alone(tmp_path: Path, make: M
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "ignore"])
-def test_a_hudi_job_makes_no_table_in_one_of_another_format(tmp_path: Path, mode: str) -> None:
-    for name in ("Delta", "Iceberg"):
+def test_a_hudi_job_makes_no_table_next_to_other_data(tmp_path: Path, mode: str) -> None:
+    for name in ("Delta", "Iceberg", "Parquet"):
         make, kind = FOLDERS[name]
         make(tmp_path / name)
         before = files(str(tmp_path / name))
-        with pytest.raises(TableExists, match=kind):
+        with pytest.raises(TableExists, match=kind) as raised:
             lakebed.write(ROWS, str(tmp_path / name), OPTIONS, mode=mode)
+        assert "allow_existing=True" in raised.value.hint
         assert files(str(tmp_path / name)) == before
-    _notes(tmp_path / "notes")  # as real Hudi
+    _notes(tmp_path / "notes")  # no data: as real Hudi
     assert lakebed.write(ROWS, str(tmp_path / "notes"), OPTIONS, mode=mode) is not None
     assert (tmp_path / "notes" / "notes.txt").read_text() == "mine"
+
+
+def test_a_hudi_job_appends_to_a_table_that_was_made_next_to_other_data(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    _hive(folder)
+    before = files(str(folder))
+    lakebed.create(str(folder), ROWS, key="id", allow_existing=True)
+    for mode in ("append", "overwrite"):
+        lakebed.write(ROWS, str(folder), OPTIONS if mode == "overwrite" else {}, mode=mode)
+        assert lakebed.open(str(folder)).to_arrow().sort_by("id") == ROWS
+    assert before.items() <= files(str(folder)).items()
 
 
 @EVERY_FOLDER

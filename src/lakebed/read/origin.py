@@ -1,0 +1,120 @@
+"""Whether rows were read from a table: by a note that Arrow tables, pandas and Spark DataFrames take along, else by
+their values.
+
+A job that appends rows of a table with generated keys to it stores them once more. Data of other libraries carry no
+note. They are compared with stored rows, where this process has read the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.engine.spark_session import reads_table, session_of
+from lakebed.model import TABLE_OF_ROWS
+
+# Their frames and relations keep neither the metadata of a schema nor other attributes.
+_WITHOUT_NOTE = frozenset({"polars", "duckdb", "_duckdb", "lakebed"})
+# So many of the rows are looked for.
+_SAMPLE_ROWS = 32
+_CHANGED_COLUMNS = 1
+_read_here: set[str] = set()
+
+
+def note_of(uri: str) -> dict[bytes, bytes]:
+    """The metadata of an Arrow schema for rows of the table at `uri`; notes that this process reads them."""
+    _read_here.add(uri)
+    return {TABLE_OF_ROWS: uri.encode()}
+
+
+def is_noted(data: Any, uri: str) -> bool:
+    """Whether the data are rows of the table at `uri`: a DataFrame's plan, or the note in an Arrow schema or in pandas'
+    `attrs` has it."""
+    if session_of(data) is not None:
+        return reads_table(data, uri)
+    if _module(data) == "polars":  # looking up the schema of a LazyFrame may run it
+        return False
+    notes: Any = getattr(data, "attrs", None)
+    if isinstance(notes, dict) and notes.get(TABLE_OF_ROWS.decode()) == uri:
+        return True
+    schema: Any = getattr(data, "schema", None)
+    return isinstance(schema, pa.Schema) and (schema.metadata or {}).get(TABLE_OF_ROWS) == uri.encode()
+
+
+def may_be_read(data: Any, uri: str) -> bool:
+    """Whether the data are of a library that takes no note along, and this process has read the table."""
+    return uri in _read_here and _module(data) in _WITHOUT_NOTE
+
+
+def look_read(rows: pa.Table, stored: Iterable[pa.RecordBatch]) -> bool:
+    """Whether most of a sample of the rows equal a stored row in all columns but at most one, and a value of theirs
+    names this stored row alone. Rows with other columns than the stored ones are no such rows.
+
+    >>> stored = pa.record_batch({"id": [1, 2], "city": ["x", "x"], "fare": [1.0, 2.0]})
+    >>> look_read(pa.table({"id": [2], "city": ["x"], "fare": [20.0]}), [stored])
+    True
+    >>> look_read(pa.table({"id": [3], "city": ["x"], "fare": [2.5]}), [stored])
+    False
+    """
+    sample: pa.Table | None = None
+    values: dict[str, pa.Array] = {}
+    equal: dict[str, list[pa.RecordBatch]] = {}
+    for batch in stored:
+        if sample is None:
+            sample = _sample(rows, batch.schema)
+            if sample is None:
+                return False
+            values = {name: sample[name].combine_chunks() for name in sample.column_names if _names_rows(sample[name])}
+            equal = {name: [] for name in values}
+        for name in list(equal):
+            hits = batch.filter(pc.is_in(batch[name], value_set=values[name]))
+            equal[name].append(hits)
+            if sum(part.num_rows for part in equal[name]) > len(values[name]):
+                del equal[name]  # a value of several stored rows names none of them
+        if not equal:
+            return False
+    if sample is None:
+        return False
+    return any(2 * _matches(sample, name, pa.Table.from_batches(found)) > len(sample) for name, found in equal.items())
+
+
+def _module(data: Any) -> str:
+    return type(data).__module__.partition(".")[0]
+
+
+def _sample(rows: pa.Table, schema: pa.Schema) -> pa.Table | None:
+    """Some of the rows, from first to last, with the columns and types of the stored ones; None where there are none or
+    their columns are others."""
+    if not rows.num_rows or sorted(rows.column_names) != sorted(schema.names):
+        return None
+    at = np.unique(np.linspace(0, rows.num_rows - 1, _SAMPLE_ROWS).astype(np.int64))
+    try:
+        return rows.select(schema.names).take(pa.array(at)).cast(schema.remove_metadata())
+    except (pa.ArrowException, ValueError):
+        return None
+
+
+def _names_rows(column: pa.ChunkedArray) -> bool:
+    """Whether the values of the sample differ, so that each may be of one stored row."""
+    if pa.types.is_nested(column.type) or column.null_count:
+        return False
+    return pc.count_distinct(column).as_py() == len(column)
+
+
+def _matches(sample: pa.Table, name: str, stored: pa.Table) -> int:
+    """How many rows of the sample equal the only stored row that has their value of this column."""
+    at = pc.index_in(stored[name], value_set=sample[name].combine_chunks()).to_numpy()
+    if len(np.unique(at)) < len(at):
+        return 0
+    pairs = zip(sample.take(pa.array(at)).to_pylist(), stored.to_pylist(), strict=True)
+    return sum(_changed(row, other) <= _CHANGED_COLUMNS for row, other in pairs)
+
+
+def _changed(row: dict[str, Any], other: dict[str, Any]) -> int:
+    """In how many columns two rows differ. NaN equals itself."""
+    values = ((value, other[name]) for name, value in row.items())
+    return sum(a != b and not (a != a and b != b) for a, b in values)
