@@ -43,3 +43,18 @@ def test_late_rows_stay_deleted(index: str, tmp_path: Path, spark: Any) -> None:
     late = [] if index == "bucket" else [(0, "late"), (1, "late"), (2, "late")]
     found = sorted((row["id"], row["text"]) for row in table.scan().to_spark().collect())
     assert found == [*late, (3, "new"), *((n, "old") for n in range(4, 8))]
+
+
+@pytest.mark.parametrize("index", ["bucket", "bloom", "record"])
+def test_keys_of_a_dataframe_that_the_table_lacks_are_unchanged(index: str, tmp_path: Path, spark: Any) -> None:
+    buckets = 2 if index == "bucket" else None
+    kind: dict[str, Any] = {"key": "id", "partition_by": "city", "index": index, "buckets": buckets}
+    table = lakebed.create(str(tmp_path / "t"), SCHEMA, **kind, spark=spark)
+    table.upsert(frame(spark, *((n, 10, "old") for n in range(4))))
+    jobs = {"lakebed.local.rows": 0}
+    keys = spark.createDataFrame([(1,), (1,), (7,), (9,)], "id bigint")
+    result = table.delete(keys, options=jobs)
+    assert (result.rows, result.combined, result.deleted, result.unchanged) == (4, 1, 1, 2)
+    result = table.delete(frame(spark, (2, 10, "old"), (8, 10, "old")), options=jobs)
+    assert (result.rows, result.deleted, result.unchanged) == (2, 1, 1)
+    assert sorted(row["id"] for row in table.scan().to_spark().collect()) == [0, 3]

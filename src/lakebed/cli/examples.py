@@ -9,7 +9,9 @@ import typer
 from typer.core import TyperCommand
 from typer.models import CommandInfo
 
-# The table of the examples is the folder `trips`.
+# The table of the examples is the folder `trips`: key id, partition column city, merge-on-read, with a record index.
+# `riders` has a record index for each partition path, `visits` the key id, day and a bucket index.
+# `tests/unit/cli/test_examples.py` runs them.
 EXAMPLES = {
     "table create": (
         "table create trips --schema-from rows.parquet --key id --partition-by city,day --ordering ts",
@@ -27,18 +29,19 @@ EXAMPLES = {
         "index create trips by_day --column ts --function date_format --option format=yyyy-MM-dd",
     ),
     "index build": ("index build trips",),
-    "index drop": ("index drop trips record_index",),
-    "index use": ("index use trips bucket --buckets 16 --field id,city",),
+    "index drop": ("index drop trips column_stats",),
+    "index use": ("index use trips bucket --buckets 16 --field id",),
+    "index adopt": ("index adopt visits bucket --buckets 2 --field id,day",),
     "index reshard": (
         "index reshard trips record_index --file-groups 8",
-        "index reshard trips record_index --partition oslo=4",
+        "index reshard riders record_index --partition oslo=4",
     ),
     "index skew": ("index skew trips record_index --shards",),
     "index verify": ("index verify trips",),
     "index repair": ("index repair trips --index record_index",),
     "inspect": ("inspect trips", "inspect trips s3://lake/riders --port 0 --open"),
     "columns list": ("columns list trips", "columns list trips --output json"),
-    "columns add": ("columns add trips tip 'decimal(8,2)' --after fare --comment 'in euro'",),
+    "columns add": ("columns add trips discount 'decimal(8,2)' --after fare --comment 'in euro'",),
     "columns drop": ("columns drop trips tip",),
     "columns rename": ("columns rename trips fare price",),
     "columns widen": ("columns widen trips stops bigint",),
@@ -55,11 +58,11 @@ EXAMPLES = {
     "options show": ("options show hoodie.index.type",),
     "options check": ("options check job.properties", "options check job.properties --ignore-sync"),
     "scan": (
-        "scan trips --filter \"city = 'Oslo' and fare > 10\" --columns id,fare",
+        "scan trips --filter \"city = 'oslo' and fare > 10\" --columns id,fare",
         "scan trips --as-of 2026-01-31 --output ndjson",
     ),
-    "count": ("count trips --filter \"city = 'Oslo'\"",),
-    "get": ("get trips t1 t2", "get trips id:42,day:7"),
+    "count": ("count trips --filter \"city = 'oslo'\"",),
+    "get": ("get trips t1 t2", "get visits id:t2,day:2026-01-01"),
     "locate": ("locate trips t1",),
     "changes": (
         "changes trips --start 20260131120000000 --output ndjson",
@@ -72,23 +75,23 @@ EXAMPLES = {
     ),
     "convert": ("convert s3://lake/delta/trips trips --key id", "convert folder/ trips --key id --partition-by city"),
     "ingest": ("ingest rides.toml", "ingest rides.toml --once --output json", "ingest jobs.toml --job rides"),
-    "upsert": ("upsert trips rows.csv --delimiter ';'", "upsert trips rows.json --partial"),
+    "upsert": ("upsert trips new.csv --delimiter ';'", "upsert trips rows.json --partial"),
     "insert": ("insert trips rows.json",),
     "bulk-insert": ("bulk-insert trips rows.parquet",),
     "insert-overwrite": ("insert-overwrite trips rows.parquet", "insert-overwrite trips rows.parquet --table"),
-    "delete": ("delete trips t1 t2", "delete trips --where \"city = 'Oslo'\" --dry-run"),
-    "delete-partitions": ("delete-partitions trips '2025-*' --dry-run",),
+    "delete": ("delete trips t1 t2", "delete trips --where \"city = 'oslo'\" --dry-run"),
+    "delete-partitions": ("delete-partitions trips 'os*' --dry-run",),
     "erase": ("erase trips --key t1 --key t2 --dry-run", "erase trips --keys-from keys.txt --yes"),
-    "explain": ("explain trips rows.parquet", "explain trips --filter \"city = 'Oslo'\""),
+    "explain": ("explain trips rows.parquet", "explain trips --filter \"city = 'oslo'\""),
     "sql": (
         'sql "select city, count(*) from trips group by city" --table trips=s3://lake/trips',
         "sql \"select * from './trips' where id = :id\" --arg id=t1 --output json",
     ),
     "merge": (
-        "merge trips rows.parquet",
+        "merge riders rows.parquet",
         "merge trips rows.csv --on id --when 'MATCHED AND s.fare IS NULL THEN DELETE'",
     ),
-    "update": ("update trips --set 'fare=fare * 1.1' --where \"city = 'Oslo'\"",),
+    "update": ("update trips --set 'fare=fare * 1.1' --where \"city = 'oslo'\"",),
     "compact": ("compact trips --when-due", "compact trips --plan-only"),
     "cluster": ("cluster trips --sort city,fare --layout hilbert",),
     "merge-small-files": ("merge-small-files trips --least 4",),
@@ -106,7 +109,7 @@ EXAMPLES = {
     "repair": ("repair trips --dry-run", "repair trips --part orphans,metadata"),
     "upgrade": ("upgrade trips --to 9 --dry-run",),
     "downgrade": ("downgrade trips --to 6 --dry-run",),
-    "rescale": ("rescale trips --buckets 16 --dry-run",),
+    "rescale": ("rescale visits --buckets 16 --dry-run",),
     "advise": ("advise trips --batch rows.parquet", "advise rows.parquet --key id --partition-by city,day"),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from typing import Any
 
 import typer.main
@@ -14,8 +15,44 @@ _CALL = re.compile(r"\bt\.\w+(?:\.\w+)?\([^()]*\)")
 _GROUPS = {"indexes": "index"}
 _FIRST_ARGUMENT = {"repair": "--part", "delete_savepoint": "--delete"}
 _COMMANDS = {"delete_savepoint": "savepoint", "consumers.move": "consumers.reset"}
+# Options with another name than the argument of the call.
+_OPTIONS = {"--fields": "--field", "--partition-buckets": "--rules"}
+
+
+def _renaming(call: re.Match[str]) -> str:
+    """A query that gives columns of a CSV file other names, of the names as a dict that Python prints."""
+    names: dict[str, str] = ast.literal_eval(call[1])
+    renamed = ", ".join(f'"{old}" as {new}' for old, new in names.items())
+    query = f"select * rename ({renamed}) from read_csv('FILE')"
+    for letter in '\\"$`':  # which mean something between a shell's quotes
+        query = query.replace(letter, f"\\{letter}")
+    return f'`lakebed sql "{query}" --output csv > RENAMED.csv`.'
+
+
 # Calls with arguments that stand for what the caller has, and names without a call.
-_PHRASES = (
+_PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"\blakebed\.convert\(source, new_uri, key=\.\.\.\)", "`lakebed convert SOURCE NEW_URI --key ...`"),
+    (
+        r"\blakebed\.convert\(source, new_uri, key=\.\.\., in_place=True\)",
+        "`lakebed convert SOURCE NEW_URI --key ... --in-place`",
+    ),
+    (r"\blakebed\.load\(uri, rows, key=\.\.\.\)", "`lakebed load URI FILE --key ...`"),
+    (r"\blakebed\.drop\(uri\)", "`lakebed table drop URI`"),
+    (r"\blakebed\.open\(uri, options=\{'([\w.]+)': (\w+)\}\)", r"a Python program that opens the table with \1=\2"),
+    (r"\blakebed\.KeyText\(\[\.\.\.\]\)", "their text (`lakebed get URI id:42,day:7`)"),
+    (r"\binsert_overwrite\(rows, 'table'\)", "`lakebed insert-overwrite URI FILE --table`"),
+    (r"\bt\.register\(catalog, name\)", "`lakebed catalog sync URI --catalog CATALOG --table NAME`"),
+    (r"open the table with spark=\.\.\., (?:or )?", ""),
+    (r", or give a pyarrow\.compute expression", ""),
+    (
+        r"rows\.rename_columns\((\{[^}]*\})\) in Arrow;.* for the same dict\.",
+        _renaming,
+    ),
+    (r"\bcreate\(\.\.\., (\w+)='([\w.]+)'\)", r"`lakebed table create URI --schema-from FILE --\1 \2`"),
+    (
+        r"(?<![\w.({,-])(type|merge|index|ordering|partitioning|kind)=(['\"])(\w+)\2",
+        r"--\1 \3",
+    ),
     (r"\blakebed\.convert\('([^']*)', new_uri, key=\.\.\.\)", r"`lakebed convert \1 NEW_URI --key ...`"),
     (r"\blakebed\.load\(new_uri, '([^']*)', key=\.\.\.\)", r"`lakebed load NEW_URI \1 --key ...`"),
     (r"\blakebed\.exists\(uri\)", "`lakebed table describe URI`"),
@@ -64,6 +101,7 @@ def _command(call: str, program: Any) -> str | None:
     known = {option for parameter in command.params for option in parameter.opts}
     for given in tree.keywords:
         option = f"--{str(given.arg).replace('_', '-')}"
+        option = _OPTIONS.get(option, option)
         text = _text(given.value)
         if option not in known or text is None:
             return None

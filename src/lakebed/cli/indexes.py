@@ -137,6 +137,24 @@ def use(
 
 
 @app.command()
+def adopt(
+    uri: Uri,
+    name: Annotated[str, typer.Argument(help="bucket, record, bloom, simple, global_simple, ...")],
+    buckets: Annotated[int | None, typer.Option(help="Buckets of a bucket index.")] = None,
+    field: Annotated[
+        list[str] | None, typer.Option(metavar="A,B", help="Hash fields of a bucket index, separated by commas.")
+    ] = None,
+    rules: Annotated[str, typer.Option(help="Bucket counts by partition path: 'regex,count;...'.")] = "",
+    storage_option: StorageOptions = None,
+) -> None:
+    """Record the index of a table that another writer made; its stored keys are checked first."""
+    indexes = open_table(uri, storage_option).indexes
+    with working("checking stored keys"):
+        index = indexes.adopt(name, buckets=buckets, fields=names(field) or (), partition_buckets=rules)
+    typer.echo(f"writes go by the index {index.name} from now on")
+
+
+@app.command()
 def reshard(
     uri: Uri,
     name: Annotated[str, typer.Argument(help="record_index, a column with a secondary index, or as list shows it.")],

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import pyarrow.compute as pc
@@ -33,7 +34,7 @@ from lakebed.cli.output import (
     working,
 )
 from lakebed.config.options import stored_merge_mode
-from lakebed.errors import LakebedError
+from lakebed.errors import InvalidOption, LakebedError
 from lakebed.services.upgrade import VersionChange
 from lakebed.wording import count_text
 
@@ -334,6 +335,14 @@ def show_files(
     """The latest file slices: file group, base file, size, log files."""
     files = open_table(uri, storage_option).files.to_arrow()
     if partition is not None:
+        paths = pc.unique(files.column("partition")).to_pylist()
+        if partition not in paths:
+            near = get_close_matches(partition, paths, n=1)
+            raise InvalidOption(
+                f"the table has no files in the partition path {partition!r}",
+                hint=f"did you mean {near[0]!r}?" if near else "`lakebed files show URI` shows those of all",
+                context={"partition": partition},
+            )
         files = files.filter(pc.equal(files.column("partition"), partition))
     most = row_limit(limit, output)
     show_rows(files.slice(0, most) if most else files, output)

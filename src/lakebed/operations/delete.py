@@ -83,7 +83,11 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
     """
     admit(context, "delete")
     verb = _verb(context, what)
-    return verb.counted(run(context, verb))
+    if not isinstance(verb, DeleteKeys) or verb.texts is not None:
+        return verb.counted(run(context, verb))
+    with persisted(context.engine, verb.keys) as keys:  # they are looked up, and counted
+        verb = replace(verb, keys=keys)
+        return verb.counted(run(context, verb))
 
 
 def count_deletes(context: WriteContext, what: Any) -> WriteResult:
@@ -269,7 +273,7 @@ class DeleteKeys(_DeleteLocated):
 
     keys: Rows
     texts: pa.Array | pa.ChunkedArray | None = None
-    # keys given, distinct ones, and those found; of keys in a DataFrame none is counted
+    # keys given, distinct ones, and those found
     _counts: list[int] = field(default_factory=list[int], init=False, compare=False)
 
     def counted(self, result: WriteResult) -> WriteResult:
@@ -281,12 +285,10 @@ class DeleteKeys(_DeleteLocated):
 
     def count_keys(self, rows: Rows, engine: Engine) -> None:
         """Count the keys, and those of them that stored rows have."""
-        texts = self.texts
-        if texts is None and not engine.is_distributed:
-            texts = engine.collect(self.keys).column(RECORD_KEY)
-        if texts is not None:
-            held = engine.collect(engine.distinct(engine.derive(rows, {}, keep=[RECORD_KEY])))
-            self._counts[:] = [len(texts), len(pc.unique(texts)), held.num_rows]
+        keys = engine.derive(self.keys, {}, keep=[RECORD_KEY])
+        held = engine.derive(rows, {}, keep=[RECORD_KEY])
+        counted = [engine.aggregate(part, []) for part in (keys, engine.distinct(keys), engine.distinct(held))]
+        self._counts[:] = [sum(table.column("rows").to_pylist()) for table in counted]
 
     def prepare(self, write: Write) -> Rows:
         """Every place of these keys over all partition paths: from the index, or from the key column of all base files

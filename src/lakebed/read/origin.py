@@ -68,7 +68,7 @@ def look_read(rows: pa.Table, stored: Iterable[pa.RecordBatch]) -> bool:
             sample = _sample(rows, batch.schema)
             if sample is None:
                 return False
-            values = {name: sample[name].combine_chunks() for name in sample.column_names if _names_rows(sample[name])}
+            values = _distinct_columns(sample)
             equal = {name: [] for name in values}
         for name in list(equal):
             hits = batch.filter(pc.is_in(batch[name], value_set=values[name]))
@@ -98,23 +98,25 @@ def _sample(rows: pa.Table, schema: pa.Schema) -> pa.Table | None:
         return None
 
 
-def _names_rows(column: pa.ChunkedArray) -> bool:
-    """Whether the values of the sample differ, so that each may be of one stored row."""
-    if pa.types.is_nested(column.type) or column.null_count:
-        return False
-    return pc.count_distinct(column).as_py() == len(column)
+def _distinct_columns(sample: pa.Table) -> dict[str, pa.Array]:
+    """The columns whose values differ, so that each may be of one stored row."""
+    columns = dict[str, pa.Array]()
+    for name in sample.column_names:
+        column = sample[name].combine_chunks()
+        if pa.types.is_nested(column.type) or column.null_count:
+            continue
+        if pc.count_distinct(column).as_py() == len(column):
+            columns[name] = column
+    return columns
 
 
 def _matches(sample: pa.Table, name: str, stored: pa.Table) -> int:
     """How many rows of the sample equal the only stored row that has their value of this column."""
     at = pc.index_in(stored[name], value_set=sample[name].combine_chunks()).to_numpy()
-    if len(np.unique(at)) < len(at):
+    if not len(at) or len(np.unique(at)) < len(at):
         return 0
-    pairs = zip(sample.take(pa.array(at)).to_pylist(), stored.to_pylist(), strict=True)
-    return sum(_changed(row, other) <= _CHANGED_COLUMNS for row, other in pairs)
-
-
-def _changed(row: dict[str, Any], other: dict[str, Any]) -> int:
-    """In how many columns two rows differ. NaN equals itself."""
-    values = ((value, other[name]) for name, value in row.items())
-    return sum(a != b and not (a != a and b != b) for a, b in values)
+    differing = np.zeros(len(at), np.int64)
+    for column in sample.column_names:
+        pairs = zip(sample[column].take(pa.array(at)).to_pylist(), stored[column].to_pylist(), strict=True)
+        differing += [a != b and not (a != a and b != b) for a, b in pairs]  # NaN equals itself
+    return int((differing <= _CHANGED_COLUMNS).sum())

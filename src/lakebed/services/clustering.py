@@ -23,6 +23,7 @@ from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
+from lakebed.operations.overwrite import match_partitions
 from lakebed.operations.rollback import files_named, roll_back
 from lakebed.operations.transaction import Transaction, TransactionHooks
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
@@ -154,7 +155,11 @@ class Clustering(PlannedService[ClusteringPlan, ClusteringRun, ClusteringResult]
 def cluster(
     context: WriteContext, *, plan_only: bool = False, dry_run: bool = False, when_due: bool = False
 ) -> ClusteringResult:
-    """Cluster what the table's settings choose, see `run_service`."""
+    """Cluster what the table's settings choose, see `run_service`. Raises `InvalidOption` for partition paths that the
+    table lacks, where a plan is asked for in any case."""
+    selected = context.services.clustering.partitions
+    if selected and not when_due:
+        match_partitions(tuple(selected), context.opened.partitions())
     return run_service(context, Clustering(), plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
 

@@ -15,7 +15,7 @@ from lakebed.filters.sql import parse_filter
 from lakebed.filters.text import quote_name
 from lakebed.operations.result import WriteResult
 from lakebed.properties.table_config import TableConfig, key_generator_spec
-from lakebed.schema.column_names import in_any_case
+from lakebed.schema.column_names import did_you_mean, in_any_case
 from lakebed.schema.spark import spark_type
 from lakebed.statements.commands import paths_with_values, text_of
 from lakebed.statements.parts import Cursor
@@ -37,7 +37,8 @@ def partition_values(cursor: Cursor, table: Table) -> tuple[dict[str, pa.Scalar]
         cursor.at = first
         name = in_any_case(cursor.name(), schema.names)
         if name not in fields:
-            raise cursor.wrong(first, f"the table has no partition column {name!r}")
+            near = did_you_mean(name, fields, "it has")
+            raise cursor.wrong(first, f"the table has no partition column {name!r} ({near})")
         if name in constants or name in others:
             raise cursor.wrong(first, f"{name!r} is given twice")
         if cursor.takes("="):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 import pytest
 import typer
 
@@ -34,11 +37,88 @@ def test_every_command_has_examples_that_name_it() -> None:
 
 def test_every_example_is_a_command_line_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("rows.parquet", "rows.csv", "rows.json", "job.properties", "keys.txt", "rides.toml", "jobs.toml"):
+    for name in (
+        "rows.parquet",
+        "rows.csv",
+        "new.csv",
+        "rows.json",
+        "job.properties",
+        "keys.txt",
+        "rides.toml",
+        "jobs.toml",
+    ):
         (tmp_path / name).touch()
     for name, command in commands():
         for line in EXAMPLES[name]:
             command.make_context(name, shlex.split(line)[len(name.split()) :])
+
+
+# They go on until they are stopped, or need a catalog's server.
+_APART = ("inspect ", " --follow", " --interval ", "hive://", "glue://")
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A folder with the tables and files of the examples, and the first and the last commit of `trips`."""
+    folder = tmp_path_factory.mktemp("examples")
+    rows = pa.table(
+        {
+            "id": ["t1", "t2", "t3", "t4"],
+            "city": ["oslo", "oslo", "rome", "rome"],
+            "day": ["2025-12-01", "2026-01-01", "2025-12-01", "2026-01-01"],
+            "ts": pa.array([1, 2, 3, 4], pa.timestamp("us", "UTC")),
+            "fare": [5.0, 15.0, 25.0, None],
+            "stops": pa.array([1, 2, 3, 4], pa.int32()),
+            "tip": [0.5, 1.0, 1.5, 2.0],
+        }
+    )
+    kinds: dict[str, dict[str, Any]] = {
+        "trips": {"key": "id", "ordering": "ts", "type": "mor", "index": "record"},
+        "riders": {"key": "id", "index": "record_level_index"},
+        "visits": {"key": ["id", "day"], "index": "bucket", "buckets": 2},
+    }
+    logged = {"hoodie.table.cdc.enabled": "true"}
+    made: dict[str, lakebed.Table] = {}
+    for name, kind in kinds.items():
+        uri = str(folder / name)
+        made[name] = lakebed.create(uri, rows, partition_by="city", properties=logged, **kind)
+    first, *_ = [table.upsert(rows).instant for table in made.values()]
+    last = made["trips"].upsert(rows.slice(0, 2)).instant
+    made["trips"].consumers.start("daily", "earliest")
+    for name in ("trips", "riders", "people"):
+        shutil.copytree(folder / "trips", folder / "lake" / name)
+    pq.write_table(rows, folder / "rows.parquet")
+    pacsv.write_csv(rows, folder / "rows.csv")
+    pacsv.write_csv(rows, folder / "new.csv", pacsv.WriteOptions(delimiter=";"))
+    (folder / "rows.json").write_text(json.dumps({**rows.slice(0, 1).to_pylist()[0], "ts": "2026-01-01T00:00:00Z"}))
+    (folder / "keys.txt").write_text("t1\n")
+    (folder / "job.properties").write_text("hoodie.table.name=trips\n")
+    (folder / "folder").mkdir()
+    pq.write_table(rows, folder / "folder" / "rows.parquet")
+    job = '[source]\nkind = "files"\npath = "folder"\n[target]\nuri = "rides"\ncreate = { key = "id" }\n'
+    (folder / "rides.toml").write_text(job)
+    (folder / "jobs.toml").write_text(job.replace("[", "[jobs.rides."))
+    return folder, first, last
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_runs_on_the_tables_of_the_examples(
+    name: str, tables: tuple[Path, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, first, last = tables
+    for number, line in enumerate(EXAMPLES[name]):
+        if any(part in line for part in _APART) or (name == "ingest" and "--once" not in line):
+            continue
+        shutil.copytree(folder, tmp_path / str(number))
+        monkeypatch.chdir(tmp_path / str(number))
+        words = shlex.split(line.replace("s3://lake/delta/trips", "folder").replace("s3://", ""))
+        instant = last if name in ("rollback", "consumers reset") else first
+        moment = f"{last[:4]}-{last[4:6]}-{last[6:8]} {last[8:10]}:{last[10:12]}:{last[12:14]}.{last[14:]}"
+        places = {"20260131120000000": instant, "2026-01-31": moment}
+        if name in ("load", "table create", "convert"):
+            places["trips"] = "new"
+        assert invoke([places.get(word, word) for word in words]) == 0, line
 
 
 def test_help_shows_examples_and_no_types_of_python(capsys: pytest.CaptureFixture[str]) -> None:

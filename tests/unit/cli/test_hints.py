@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import lakebed
 from lakebed.cli.hints import as_commands
 from lakebed.cli.main import app, invoke
+from lakebed.errors import InvalidOption
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,19 @@ from lakebed.cli.main import app, invoke
         ("give t.delete(where=condition)",) * 2,
         ("Check it, or make it with lakebed.create.", "Check it, or make it with `lakebed table create`."),
         ("t.configure({'a.b': True})", "`lakebed configure URI a.b=true`"),
+        (
+            "t.indexes.adopt('bucket', buckets=..., fields=['id', 'day'])",
+            "`lakebed index adopt URI bucket --buckets ... --field id,day`",
+        ),
+        (
+            "make a full copy: lakebed.convert(source, new_uri, key=...)",
+            "make a full copy: `lakebed convert SOURCE NEW_URI --key ...`",
+        ),
+        ("lakebed.load(uri, rows, key=...)", "`lakebed load URI FILE --key ...`"),
+        ('create it with type="mor", or take another index', "create it with --type mor, or take another index"),
+        ("name it: create(..., ordering='at')", "name it: `lakebed table create URI --schema-from FILE --ordering at`"),
+        ("by lakebed.open(uri, options={'a.b': False}).", "by a Python program that opens the table with a.b=False."),
+        ("open the table with spark=..., or write it in simpler SQL", "write it in simpler SQL"),
         ("give options={'lakebed.write.evolution': 'add'}", "give `--option lakebed.write.evolution=add`"),
     ],
 )
@@ -66,3 +81,37 @@ def test_hints_of_tables_and_columns_name_commands_that_are_there(
     capsys.readouterr()
     assert invoke(["cdc", uri, "--output", "json"]) == 5
     assert "`lakebed configure URI hoodie.table.cdc.enabled=true`" in capsys.readouterr().err
+
+
+def test_names_that_no_table_can_hold_come_with_a_query_that_renames_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = str(tmp_path / "t")
+    (tmp_path / "rows.csv").write_text("Sample Number,it's\n1,a\n")
+    assert invoke(["load", uri, str(tmp_path / "rows.csv"), "--key", "Sample Number"]) == 7
+    said = capsys.readouterr().err
+    command = shlex.split(said.rpartition("Rename them: `")[2].partition(" > RENAMED")[0])
+    assert command[:2] == ["lakebed", "sql"]
+    assert invoke([word.replace("FILE", str(tmp_path / "rows.csv")) for word in command[1:]]) == 0
+    (tmp_path / "renamed.csv").write_text(capsys.readouterr().out)
+    assert invoke(["load", uri, str(tmp_path / "renamed.csv"), "--key", "Sample__Number"]) == 0
+    assert lakebed.open(uri).to_arrow().to_pylist() == [{"Sample__Number": 1, "it__s": "a"}]
+
+
+def test_the_index_of_another_writer_is_adopted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = str(tmp_path / "t")
+    lakebed.load(uri, {"id": [1, 2], "day": [1, 2]}, key=["id", "day"], index="bucket", buckets=2)
+    assert invoke(["index", "adopt", uri, "bucket", "--buckets", "3", "--field", "id,day"]) == 13
+    assert invoke(["index", "adopt", uri, "bucket", "--buckets", "2", "--field", "id,day"]) == 0
+    assert capsys.readouterr().out.strip() == "writes go by the index bucket from now on"
+
+
+def test_a_partition_path_with_a_typo_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = str(tmp_path / "t")
+    table = lakebed.load(uri, {"id": [1], "city": ["oslo"]}, key="id", partition_by="city")
+    assert invoke(["files", "show", uri, "--partition", "olso"]) == 5
+    assert "Did you mean 'oslo'?" in capsys.readouterr().err
+    with pytest.raises(InvalidOption, match=r"no partition 'olso'\. Did you mean 'oslo'"):
+        table.cluster(partitions=["olso"])
+    with pytest.raises(InvalidOption, match="did you mean 'city'"):
+        lakebed.sql("insert overwrite t partition (ctiy = 'oslo') select 1", tables={"t": table})
