@@ -174,7 +174,7 @@ def whole_number(method: str, name: str, value: Any, *, least: int = 0) -> int:
 
 def refused(method: str, name: str, value: Any, takes: str) -> InvalidOption:
     """What is raised for a value that a method does not take."""
-    redacted = repr(value).partition("\n")[0]
+    redacted = " ".join(repr(value).split())  # trees of other libraries print over several lines
     return InvalidOption(
         f"{method}() takes {takes} as {name}, not {redacted if len(redacted) <= 60 else redacted[:57] + '...'}",
         context={"method": method, "argument": name},

@@ -154,8 +154,10 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
     try:
         return pa.array(values, type_)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        given = ", ".join(dict.fromkeys(type(value).__name__ for value in values))
+        why = f"they are of type {given}" if "<class" in str(error) else error  # Arrow's words for classes of Python
         raise InvalidOption(
-            f"these keys do not fit the key column {field!r} of type {type_}: {error}",
+            f"these keys do not fit the key column {field!r} of type {type_}: {why}",
             hint="give values of the column's type, or stored keys as lakebed.KeyText([...])",
         ) from None
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import sqlglot
 
 import lakebed
 from lakebed.errors import InvalidOption
@@ -51,6 +52,7 @@ def test_a_text_in_the_place_of_keys_is_refused_with_both_ways_to_say_it(text: s
         (lambda t: t.delete(), "neither keys nor a condition", "t.delete(where=condition)"),
         (lambda t: t.delete(["b"], where="v = 1"), "both keys and a condition", "t.delete([key, ...])"),
         (lambda t: t.delete(where=["b"]), "takes a SQL condition or an Arrow expression as where", ""),
+        (lambda t: t.count(where=sqlglot.condition("id = 1")), "as where, not EQ( this=Column(", ""),
         (lambda t: t.count(where=7), "takes a SQL condition or an Arrow expression as where", ""),
     ],
 )

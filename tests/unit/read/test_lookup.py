@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.metadata.lookups import open_snapshot
@@ -141,3 +143,11 @@ def test_huge_row_groups_are_read_by_batches(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("lakebed.slices.key_rows._LARGE_ROW_GROUP", 0)
     assert get(snapshot, [key]).equals(expected)
     assert exists(snapshot, [key, "nobody"]).to_pylist() == [True, False]
+
+
+def test_keys_of_another_type_are_named_by_their_type() -> None:
+    moments = {"at": [datetime(2026, 1, 1, tzinfo=UTC)]}
+    t = lakebed.load("memory://lookup/moments", moments, key="at")
+    with pytest.raises(InvalidOption, match=r"of type timestamp\[us, tz=UTC\]: they are of type str\."):
+        t.get(["2026-01-01"])
+    assert t.get([datetime(2027, 1, 1, tzinfo=UTC)]).num_rows == 0
