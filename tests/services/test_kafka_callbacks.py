@@ -5,32 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lakebed
-from conftest import unavailable
 from lakebed.operations import callbacks
 
-from .kafka_broker import Kafka
-from .service import ServiceError, free_ports
+from .service import free_ports
 
 kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 CALLBACK = "hoodie.write.commit.callback."
 KIND = "org.apache.hudi.utilities.callback.kafka.HoodieWriteCommitKafkaCallback"
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Generator[str]:
-    try:
-        broker = Kafka().start()
-    except ServiceError as error:
-        unavailable(str(error))
-    yield broker.info["bootstrap"]
-    broker.stop()
 
 
 def messages(bootstrap: str, topic: str, count: int) -> list[tuple[int, str, dict[str, Any]]]:

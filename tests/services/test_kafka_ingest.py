@@ -10,33 +10,19 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lakebed
-from conftest import unavailable
 from lakebed.errors import InvalidOption, InvalidRecord, SourceError
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline
 from support.protobuf_types import classes, describe
 
-from .kafka_broker import Kafka
-from .service import ServiceError
-
 kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Generator[str]:
-    try:
-        broker = Kafka().start()
-    except ServiceError as error:
-        unavailable(str(error))
-    yield broker.info["bootstrap"]
-    broker.stop()
 
 
 Create = Callable[..., str]

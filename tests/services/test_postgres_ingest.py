@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -11,23 +10,11 @@ from typing import Any
 import pytest
 
 import lakebed
-from conftest import unavailable
 from lakebed.errors import SourceError
 
 from .postgres_server import Postgres
-from .service import ServiceError
 
 adbc = pytest.importorskip("adbc_driver_postgresql.dbapi", reason="adbc-driver-postgresql is not installed")
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Postgres]:
-    try:
-        started = Postgres().start()
-    except ServiceError as error:
-        unavailable(str(error))
-    yield started
-    started.stop()
 
 
 def execute(server: Postgres, *statements: str) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakebed.config.settings import CatalogSettings
 from lakebed.errors import CatalogError, InvalidOption, UnsupportedFeature
+from lakebed.storage.base import Location, parse_uri
 from lakebed.wording import Printed, count_text
 
 
@@ -55,7 +56,8 @@ class RegisteredTable:
 
     `partitions` are the partition paths with rows. `touched_since` gives the paths that commits after an entry's have
     written or replaced, and None where the timeline does not tell. `text_fields` are the partition columns whose paths
-    have another text than the column's value.
+    have another text than the column's value. `published` gives the partition columns of the list that the table has in
+    a format ("delta"), and None where there is no list.
     """
 
     name: str
@@ -67,6 +69,7 @@ class RegisteredTable:
     commit: SyncedCommit
     partitions: Callable[[], Collection[str]]
     touched_since: Callable[[SyncedCommit], Collection[str] | None]
+    published: Callable[[str], Sequence[str] | None] = field(default=lambda _: None)
     text_fields: frozenset[str] = frozenset()
     slash_dates: bool = False
 
@@ -141,21 +144,36 @@ class Catalog(Protocol):
 
 
 def same_location(one: str, other: str) -> bool:
-    """Whether two locations are one, as engines write it with different schemes.
+    """Whether two locations are one, as engines write it with different schemes of one store.
 
     >>> same_location("s3a://lake/t", "s3://lake/t/"), same_location("file:/lake/t", "/lake/t")
     (True, True)
+    >>> same_location("gs://lake/t", "s3://lake/t")
+    False
     """
-    return _plain_location(one) == _plain_location(other)
+    return one.rstrip("/") == other.rstrip("/") or (_parsed(one) is not None and _parsed(one) == _parsed(other))
 
 
-def _plain_location(location: str) -> str:
-    scheme, colon, rest = location.partition(":")
-    path = rest if colon and "/" not in scheme else location
-    local = not colon or "/" in scheme or scheme == "file"
-    if local and path.startswith("///"):
-        path = path[2:]
-    return path.rstrip("/")
+def is_below(location: str, root: str) -> bool:
+    """Whether a location is inside the folder `root`.
+
+    >>> is_below("s3a://lake/t/day=1", "s3://lake/t"), is_below("gs://lake/t/day=1", "s3://lake/t")
+    (True, False)
+    """
+    inner, outer = _parsed(location), _parsed(root)
+    if inner is None or outer is None:
+        return False
+    same = (inner.scheme, inner.authority) == (outer.scheme, outer.authority)
+    return same and (inner.path.startswith(f"{outer.path.rstrip('/')}/") or not outer.path)
+
+
+def _parsed(location: str) -> Location | None:
+    """A location in parts; None for one that no storage of lakebed has. `abfs` and `abfss` are one store."""
+    try:
+        place = parse_uri(location)
+    except InvalidOption:
+        return None
+    return Location("abfss", place.authority, place.path) if place.scheme == "abfs" else place
 
 
 def as_uri(location: str) -> str:
@@ -164,7 +182,7 @@ def as_uri(location: str) -> str:
     >>> as_uri("file:/lake/a b"), as_uri("s3a://lake/t")
     ('/lake/a b', 's3a://lake/t')
     """
-    return _plain_location(location) if location.startswith("file:") else location
+    return parse_uri(location).path if location.startswith("file:") else location
 
 
 def elsewhere(catalog: str, name: object, location: str, table: RegisteredTable) -> CatalogError:

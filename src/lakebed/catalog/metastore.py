@@ -20,6 +20,7 @@ from lakebed.catalog.base import (
     SyncedCommit,
     as_uri,
     elsewhere,
+    is_below,
     no_hudi_table,
     refuse_memory,
     same_location,
@@ -232,7 +233,8 @@ class MetastoreCatalog:
         existing = ((one, registered[one], location) for one, location in wanted.items() if one in registered)
         moved = {one: location for one, former, location in existing if not same_location(former, location)}
         # those of other locations are not the table's
-        dropped = [one for one, location in registered.items() if one not in wanted and paths.is_below(location)]
+        root = paths.table.location
+        dropped = [one for one, location in registered.items() if one not in wanted and is_below(location, root)]
         for chunk in chunks(added, settings.batch):
             self._store.add_partitions(entry, {one: added[one] for one in chunk})
         for chunk in chunks(moved, settings.batch):
@@ -267,10 +269,6 @@ class _Paths:
     def touched_since(self, commit: SyncedCommit) -> Mapping[Values, str] | None:
         paths = self.table.touched_since(commit)
         return None if paths is None else self._by_values(paths)
-
-    def is_below(self, location: str) -> bool:
-        root, path = as_uri(self.table.location), as_uri(location)
-        return path.partition(":")[2].startswith(f"{root.partition(':')[2]}/") or path.startswith(f"{root}/")
 
     def _by_values(self, paths: Iterable[str]) -> dict[Values, str]:
         fields = self.table.partition_fields

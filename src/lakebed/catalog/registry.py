@@ -1,4 +1,5 @@
-"""The kinds of catalogs, by the scheme of their URIs: `hive://host:9083/db/table`, `glue://region/db/table`.
+"""The kinds of catalogs, by the scheme of their URIs: `hive://host:9083/db/table`, `glue://region/db/table`,
+`unity://host/catalog/schema/table`, `polaris://host/catalog/namespace/table`.
 
 A package of others adds a kind by an entry point in the group `lakebed.catalogs`: a function that takes the part of
 the URI between scheme and first slash, and the settings.
@@ -35,7 +36,27 @@ def _glue(authority: str, settings: CatalogSettings) -> Catalog:
     return MetastoreCatalog(GlueCatalog(authority or settings.glue_region, endpoint, settings))
 
 
-_KINDS: dict[str, _Factory] = {"hive": _hive, "glue": _glue}
+def _unity(authority: str, settings: CatalogSettings) -> Catalog:
+    from lakebed.catalog.rest import RestCatalog, server_root
+    from lakebed.catalog.unity import UnityCatalog
+
+    variable = "LAKEBED_UNITY_URL"
+    uri, root = server_root("unity", authority, variable, os.environ.get(variable, ""), 8080)
+    token = os.environ.get("LAKEBED_UNITY_TOKEN", "")
+    return RestCatalog(UnityCatalog(uri, root, token, settings.seconds))
+
+
+def _polaris(authority: str, settings: CatalogSettings) -> Catalog:
+    from lakebed.catalog.polaris import PolarisCatalog
+    from lakebed.catalog.rest import RestCatalog, server_root
+
+    variable = "LAKEBED_POLARIS_URL"
+    uri, root = server_root("polaris", authority, variable, os.environ.get(variable, ""), 8181)
+    secrets = {part: os.environ.get(f"LAKEBED_POLARIS_{part.upper()}", "") for part in ("credential", "token", "realm")}
+    return RestCatalog(PolarisCatalog(uri, root, secrets, settings.seconds))
+
+
+_KINDS: dict[str, _Factory] = {"hive": _hive, "glue": _glue, "unity": _unity, "polaris": _polaris}
 
 
 @dataclass(frozen=True, slots=True)

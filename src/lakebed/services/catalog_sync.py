@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from lakebed.model import META_COLUMNS, has_completion_times
 from lakebed.properties.file import load_table_config
 from lakebed.read.plan import data_columns
 from lakebed.services.driver import Service, ServiceState
+from lakebed.services.publishing import published_columns
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.schema_versions import comments_of
@@ -178,6 +180,7 @@ def _described(snapshot: Snapshot) -> RegisteredTable:
         _newest(timeline.commits),
         partitions,
         touched_since,
+        partial(published_columns, snapshot.storage),
         frozenset(is_text),
         config.slash_dates,
     )

@@ -94,6 +94,12 @@ def publish_table(storage: Storage, form: str) -> PublishResult:
     return result
 
 
+def published_columns(storage: Storage, form: str) -> tuple[str, ...] | None:
+    """The partition columns of the table's list in a format; None where it has none."""
+    listed = _FORMATS[form].newest(storage)
+    return None if listed is None else listed.partition_columns
+
+
 def publish_all(storage: Storage, formats: tuple[str, ...]) -> Published:
     """Publish in each format. One that fails does not keep the others back: the first error is raised at the end, with
     what to run."""
