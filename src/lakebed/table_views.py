@@ -9,6 +9,7 @@ from typing import Any, overload
 
 import pyarrow as pa
 
+from lakebed.concurrency.heartbeat import LastHeartbeat, last_heartbeat
 from lakebed.config.options import resolve_options, with_table_settings
 from lakebed.errors import InvalidOption
 from lakebed.format.base_file import read_footer
@@ -142,6 +143,15 @@ class TimelineView(View):
         'deltacommit'
         """
         return self._timeline.last_completed
+
+    def heartbeat(self, instant: Instant) -> LastHeartbeat | None:
+        """The last heartbeat of a pending instant's writer: which process, how many seconds ago, and whether it has
+        ended. None without a heartbeat, as of a plan that waits for its run, or of real Hudi's single writer.
+
+        >>> t.timeline.heartbeat(t.timeline.last) is None
+        True
+        """
+        return last_heartbeat(self._timeline.storage, instant.time)
 
     @property
     def pending(self) -> TimelineView:

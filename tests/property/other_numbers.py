@@ -12,6 +12,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "dlt_destination.destination": "_COMPLETE _LONGEST_NAME",
         "ingestion.protobuf_messages": "_FIRST_SECOND _END_SECOND _NANOS _DEEPEST",
         "ingestion.schema_registry": "_SERVER_ERRORS _TOO_MANY _NOT_FOUND",
+        "catalog.rest": "_SERVER_ERRORS _TOO_MANY _REASON_CHARACTERS",
         "inputs.partition_columns": "_INT_BITS _LONG_BITS",
         "concurrency.zookeeper": "_DIGITS",
         "config.settings": "MIB",

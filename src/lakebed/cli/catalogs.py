@@ -11,7 +11,9 @@ from lakebed.catalog.base import SyncResult
 from lakebed.cli.command import table_command
 from lakebed.cli.output import Form, Output, StorageOptions, pairs, show_facts
 
-app = typer.Typer(help="Tables under names in catalogs: a Hive metastore, AWS Glue, Unity Catalog, Apache Polaris.", no_args_is_help=True)
+app = typer.Typer(
+    help="Tables under names in catalogs: Hive metastore, AWS Glue, Unity Catalog, Polaris.", no_args_is_help=True
+)
 CatalogOption = Annotated[
     str, typer.Option(help="The catalog, or an entry in it: hive://host:9083 or hive://host:9083/db/table.")
 ]

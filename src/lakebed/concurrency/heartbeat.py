@@ -19,6 +19,7 @@ import math
 import os
 import socket
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
@@ -340,6 +341,36 @@ def newest_heartbeat(storage: Storage) -> str:
     return max((name for name in storage.list_names(HEARTBEAT_FOLDER) if name.isdigit()), default="")
 
 
+@dataclass(frozen=True, slots=True)
+class LastHeartbeat:
+    """The last beat of a pending instant's writer: the process that wrote it, empty for one of real Hudi; how many
+    seconds ago by this machine's clock; after how many the writer is dead; and whether its process has ended, None
+    where that cannot be seen from here."""
+
+    process: str
+    seconds: float
+    limit: float
+    has_ended: bool | None
+
+
+def last_heartbeat(storage: Storage, instant: str) -> LastHeartbeat | None:
+    """The last beat of an instant's writer, None without one. Reads alone: `is_dead` decides, and may take longer."""
+    path = heartbeat_path(instant)
+    body = _read_body(storage, path)
+    info = storage.head(path)
+    if info is None:
+        return None
+    writer = ProcessIdentity.from_json(body)
+    ended: bool | None = None
+    if writer is not None and is_this_process(writer):
+        ended = (instant, str(body.get("writerId", ""))) not in _beating
+    elif writer is not None and has_ended(writer):
+        ended = True
+    limit = _interval(body, INTERVAL_SECONDS) * TOLERABLE_MISSES
+    seconds = max(0.0, time.time() - info.modified / 1000)
+    return LastHeartbeat("" if writer is None else str(writer), seconds, limit, ended)
+
+
 def is_dead(
     storage: Storage,
     instant: str,
@@ -367,14 +398,19 @@ def is_dead(
                 return (instant, str(body.get("writerId", ""))) not in _beating
             if has_ended(writer):
                 return True
-        own = body.get("intervalSeconds")
-        if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):
-            interval = float(own)
-        patience = interval * tolerable_misses
+        patience = _interval(body, interval) * tolerable_misses
         content = (info.modified, info.size, repr(body))
         return unchanged_for(storage, path, content, patience, modified=info.modified) > patience
     newest = max(_traces(storage, instant, timeline_folder), default=None)
     return newest is None or unchanged_for(storage, path, newest, grace, modified=newest) > grace
+
+
+def _interval(body: Mapping[str, object], otherwise: float) -> float:
+    """The seconds between the beats of a heartbeat, as its body has them."""
+    own = body.get("intervalSeconds")
+    if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):
+        return float(own)
+    return otherwise
 
 
 def _read_body(storage: Storage, path: str) -> dict[str, object]:

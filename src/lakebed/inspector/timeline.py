@@ -37,7 +37,10 @@ def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
         if part:
             return pages.show(table, "part_instants.html", values, request)
         plot = section(lambda: (timeline if view is None else view).plot(_PAGE))
-        pending = section(lambda: _rows(timeline.pending[-_PAGE:]))
+        waiting = timeline.pending[-_PAGE:]
+        pending = section(
+            lambda: [{**row, "writer": _writer(waiting, i)} for row, i in zip(_rows(waiting), waiting, strict=True)]
+        )
     return pages.show(table, "timeline.html", {**values, "plot": plot, "pending": pending}, request)
 
 
@@ -56,6 +59,20 @@ def _page(view: TimelineView | None, before: str | None) -> Mapping[str, Any]:
     rows = _rows(view[start:end])[::-1] if view is not None else []
     longest = max((row["seconds"] or 0.0 for row in rows), default=0.0)
     return {"rows": rows, "next": start or None, "longest": longest}
+
+
+def _writer(view: TimelineView, instant: Instant) -> str:
+    """Whether the writer of a pending instant lives, as far as its heartbeat tells; empty without one."""
+    beat = view.heartbeat(instant)
+    if beat is None:
+        return ""
+    age = f"Last heartbeat {beat.seconds:,.0f} seconds ago" + (f", of {beat.process}" if beat.process else "")
+    if beat.has_ended:
+        return f"{age}. The process has ended: the next write takes this back."
+    if beat.seconds > beat.limit:
+        limit = f"That is more than {beat.limit:,.0f} seconds"
+        return f"{age}. {limit}: the writer is dead, and the next write takes this back."
+    return f"{age}. The writer runs; it counts as dead {beat.limit:,.0f} seconds after its last heartbeat."
 
 
 def _rows(view: TimelineView) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Generator
 from html import escape, unescape
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.inspector.server import LOOPBACK, InspectorServer
 from lakebed.inspector.tables import InspectedTable
 from lakebed.storage.memory import MemoryStorage
@@ -355,3 +357,24 @@ def test_every_page_of_a_table_of_real_hudi_is_there(name: str) -> None:
         text = page(server, f"/t/0/record?key={quote(key)}")
     assert "Not in the table" not in text
     assert expected["_hoodie_partition_path"][0].as_py() in {row[0] for row in rows_of(text)}
+
+
+def test_a_pending_write_says_whether_its_process_lives(tmp_path: Path) -> None:
+    table = lakebed.load(str(tmp_path / "t"), {"id": [1]}, key="id")
+    for time in ("20300101000000000", "20300101000000001", "20300101000000002"):
+        for state in ("requested", "inflight"):
+            suffix = "commit.requested" if state == "requested" else "inflight"
+            (tmp_path / f"t/.hoodie/timeline/{time}.{suffix}").write_bytes(b"")
+    storage = open_storage(table.uri)
+    folder = tmp_path / "t/.hoodie/.heartbeat"
+    with Heartbeat(storage, "20300101000000000"):
+        Heartbeat(storage, "20300101000000001")._beat()  # of this process, in which no such write runs
+        folder.joinpath("20300101000000002").write_bytes(b"")  # of real Hudi
+        os.utime(folder / "20300101000000002", (1, 1))
+        with inspector(table.uri) as running:
+            text = plain(page(running, "/t/0/timeline"))
+    pending = text[text.index("Not completed") :]
+    assert "The writer runs; it counts as dead 120 seconds after its last heartbeat." in pending
+    assert "The process has ended: the next write takes this back." in pending
+    assert "That is more than 120 seconds: the writer is dead, and the next write takes this back." in pending
+    assert f"process {os.getpid()}" in pending or str(os.getpid()) in pending
