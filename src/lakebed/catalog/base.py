@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import pyarrow as pa
 
 from lakebed.config.settings import CatalogSettings
-from lakebed.errors import CatalogError, InvalidOption, UnsupportedFeature
+from lakebed.errors import CatalogError, InvalidOption, TableNotFound, UnsupportedFeature
 from lakebed.storage.base import Location, parse_uri
 from lakebed.wording import Printed, count_text
 
@@ -192,6 +192,15 @@ def elsewhere(catalog: str, name: object, location: str, table: RegisteredTable)
         hint="Register the table under another name, or drop the entry there first: no entry of another table is"
         " changed.",
         context={"catalog": catalog, "name": str(name), "location": location},
+    )
+
+
+def no_entry(catalog: str, name: object) -> TableNotFound:
+    """The error for a name that a catalog does not have."""
+    return TableNotFound(
+        f"{catalog} has no table {name}",
+        hint="t.register(catalog, name) registers one.",
+        context={"catalog": catalog, "name": str(name)},
     )
 
 

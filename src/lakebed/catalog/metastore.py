@@ -21,13 +21,14 @@ from lakebed.catalog.base import (
     as_uri,
     elsewhere,
     is_below,
+    no_entry,
     no_hudi_table,
     refuse_memory,
     same_location,
 )
 from lakebed.catalog.columns import hive_type, spark_schema
 from lakebed.config.settings import CatalogSettings
-from lakebed.errors import CatalogError, InvalidOption, TableNotFound, UnsupportedFeature
+from lakebed.errors import CatalogError, InvalidOption, UnsupportedFeature
 
 EXTERNAL_TABLE = "EXTERNAL_TABLE"
 _INPUT = "org.apache.hudi.hadoop.HoodieParquetInputFormat"
@@ -142,11 +143,7 @@ class MetastoreCatalog:
         """See `Catalog`."""
         entry = self._store.find(name)
         if entry is None:
-            raise TableNotFound(
-                f"{self.uri} has no table {name}",
-                hint="t.register(catalog, name) registers one.",
-                context={"catalog": self.uri, "name": str(name)},
-            )
+            raise no_entry(self.uri, name)
         if not entry.is_of_hudi:
             raise no_hudi_table(self.uri, name, entry.input_format or entry.kind)
         return as_uri(entry.location)

@@ -22,13 +22,14 @@ from lakebed.catalog.base import (
     RegisteredTable,
     as_uri,
     elsewhere,
+    no_entry,
     no_hudi_table,
     refuse_memory,
     same_location,
     unanswered,
 )
 from lakebed.config.settings import CatalogSettings
-from lakebed.errors import CatalogError, InvalidOption, TableNotFound
+from lakebed.errors import CatalogError, InvalidOption
 from lakebed.storage.base import parse_uri
 
 # The property by which an entry is known as one of a Hudi table: it has the table's name.
@@ -230,11 +231,7 @@ class RestCatalog:
         self._store.check_name(name)
         entry = self._store.find(name)
         if entry is None:
-            raise TableNotFound(
-                f"{self.uri} has no table {name}",
-                hint="t.register(catalog, name) registers one.",
-                context={"catalog": self.uri, "name": str(name)},
-            )
+            raise no_entry(self.uri, name)
         self._check_kind(entry)
         return as_uri(entry.location)
 
