@@ -119,9 +119,15 @@ api: $(INSTALLED) ## the public surface as a text, tests/unit/public_api/surface
 released: api ## note the public surface as that of a release
 	cp tests/unit/public_api/surface.txt tests/unit/public_api/released.txt
 
-bench: $(INSTALLED) ## paired runs against real Hudi
+.venvs/%/.packages: locks/%.txt
+	@python=$${PYTHON:-$$(tools/find-python)} && test -n "$$python" && "$$python" -m venv --clear .venvs/$*
+	.venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check -r locks/$*.txt
+	@touch $@
+
+bench: $(INSTALLED) .venvs/bench/.packages .venvs/bench-paimon/.packages ## lakebed beside Hudi, Delta, Iceberg, Lance and Paimon: docs/benchmarks.md; some sides: ARGS='--only lance'
 	@tools/find-java
-	$(PY) bench/upsert.py
+	$(PY) bench/page.py --peers .venvs/bench/bin/python --paimon .venvs/bench-paimon/bin/python $(ARGS)
+	$(PY) bench/benchmarks_page.py
 
 wheel: $(INSTALLED) ## dist/lakebed-*.whl and dist/lakebed-*.tar.gz; two builds of one commit have the same bytes
 	rm -rf dist

@@ -1,9 +1,10 @@
-"""What a process tree costs: CPU seconds, by kind of process, and bytes read, from /proc."""
+"""What a process tree costs: CPU seconds, by kind of process, bytes read, and the most memory, from /proc."""
 
 from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +15,13 @@ _EVERY_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Cpu:
-    """User and system CPU seconds; `read`: bytes that the Python processes asked of files and pipes."""
+    """User and system CPU seconds; `read`: bytes that the Python processes asked of files and pipes; `memory`: the sum
+    of the most resident bytes that each process had meanwhile, those that it had before among them."""
 
     jvm: float = 0.0
     python: float = 0.0
     read: int = 0
+    memory: int = 0
 
     @property
     def total(self) -> float:
@@ -38,6 +41,9 @@ class TreeMeter:
         self._root = root
         self._done = threading.Event()
         self._before = _below(root)
+        for _, pid in self._before:
+            _forget_peak(pid)
+        self._memory: dict[int, int] = {}
         self._latest = dict(self._before)
 
     def __enter__(self) -> TreeMeter:
@@ -48,7 +54,7 @@ class TreeMeter:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._looking.join()
-        self._latest.update(_below(self._root))
+        self._see()
         jvm = python = 0.0
         read = 0
         for who, (seconds, size) in self._latest.items():
@@ -58,11 +64,17 @@ class TreeMeter:
             else:
                 python += seconds - seconds_before
                 read += size - size_before
-        self.spent = Cpu(jvm, python, read)
+        self.spent = Cpu(jvm, python, read, sum(self._memory.values()))
 
     def _look(self) -> None:
         while not self._done.wait(_EVERY_SECONDS):
-            self._latest.update(_below(self._root))
+            self._see()
+
+    def _see(self) -> None:
+        found = _below(self._root)
+        self._latest.update(found)
+        for _, pid in found:
+            self._memory[pid] = max(self._memory.get(pid, 0), _peak(pid))
 
 
 def _below(root: int) -> dict[tuple[str, int], tuple[float, int]]:
@@ -102,3 +114,18 @@ def _bytes_read(pid: int) -> int:
     except OSError:
         return 0
     return int(dict(line.split(": ") for line in lines)["rchar"])
+
+
+def _forget_peak(pid: int) -> None:
+    """From now on a process's peak is that of the time after this."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _peak(pid: int) -> int:
+    """The most resident bytes of a process; 0 when it has just ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM")), 0)

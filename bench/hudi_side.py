@@ -13,25 +13,30 @@ _METADATA = os.environ.get("BENCH_METADATA") == "1"
 _WRITE = "hoodie.datasource.write."
 
 
+def hudi_session() -> Any:
+    """A Spark session with the bundle that the environment names."""
+    opens = " ".join(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED)
+    opens += " --add-opens=java.base/sun.nio.ch=ALL-UNNAMED"
+    settings = {
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        "spark.driver.extraJavaOptions": opens,
+    }
+    if os.environ.get("BENCH_HUDI_JAR"):
+        settings["spark.jars"] = os.environ["BENCH_HUDI_JAR"]
+    else:
+        settings["spark.jars.packages"] = os.environ["BENCH_HUDI_PACKAGE"]
+        settings["spark.jars.ivy"] = os.environ["BENCH_HUDI_IVY"]
+    return local_session(settings)
+
+
 class HudiSide:
     """Bucket index of 8 buckets, zstd, the metadata table as asked: the work that lakebed does."""
 
     def __init__(self) -> None:
-        opens = " ".join(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED)
-        opens += " --add-opens=java.base/sun.nio.ch=ALL-UNNAMED"
-        settings = {
-            "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
-            "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
-            "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-            "spark.driver.extraJavaOptions": opens,
-        }
-        if os.environ.get("BENCH_HUDI_JAR"):
-            settings["spark.jars"] = os.environ["BENCH_HUDI_JAR"]
-        else:
-            settings["spark.jars.packages"] = os.environ["BENCH_HUDI_PACKAGE"]
-            settings["spark.jars.ivy"] = os.environ["BENCH_HUDI_IVY"]
-        self.spark = local_session(settings)
+        self.spark = hudi_session()
         self._frames: dict[str, Any] = {}
 
     def frame(self, data: str) -> None:

@@ -56,7 +56,7 @@ class LakebedSide:
         """The DataFrame that the next upsert of this data takes."""
         self._frames = {data: self.spark.read.parquet(data)}
 
-    def load(self, table: str, data: str, buckets: int) -> dict[str, float]:
+    def load(self, table: str, data: str, buckets: int, sort: Any = _SORT, addresses: bool = False) -> dict[str, float]:
         shutil.rmtree(table, ignore_errors=True)
         rows = self.spark.read.parquet(data)
         made = lakebed.create(
@@ -67,9 +67,9 @@ class LakebedSide:
             index="bucket",
             buckets=buckets,
             indexes="record_index" if _METADATA else None,
-            sort=_SORT,
+            sort=sort,
             spark=self.spark,
-            properties={"hoodie.metadata.enable": _METADATA},
+            properties={"hoodie.metadata.enable": _METADATA, "lakebed.row.addresses": addresses},
         )
         return dict(made.bulk_insert(rows).seconds)
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 from bars import Bar
 from mor_peers import beside
 from mor_sides import lines, run
-from rows import KEY, ORDERING, _keys, _trips
+from rows import KEY, ORDERING, random_keys, trips_of
 
 import lakebed
 
@@ -50,13 +50,13 @@ class Tables:
         self._rng = np.random.default_rng(_SEED)
         self._folder = folder
         self._options = {_FORMAT: logs, "hoodie.compact.inline": "false"}
-        self._keys = _keys(self._rng, rows)
+        self._keys = random_keys(self._rng, rows)
         self._number = 0
 
     def loaded(self, kind: Literal["cow", "mor"] = "mor") -> lakebed.Table:
         """A table of all rows, one base file a bucket."""
         self._number += 1
-        rows = _trips(self._rng, self._keys, 1, COLUMNS)
+        rows = trips_of(self._rng, self._keys, 1, COLUMNS)
         uri = str(self._folder / f"table-{self._number}")
         table = lakebed.create(
             uri, rows, key=KEY, ordering=ORDERING, type=kind, index="bucket", buckets=BUCKETS,
@@ -74,7 +74,7 @@ class Tables:
     def some(self, count: int, version: int) -> pa.Table:
         """Newer rows of known keys."""
         at = self._rng.choice(len(self._keys), min(count, len(self._keys)), replace=False)
-        return _trips(self._rng, self._keys.take(pa.array(at)), version, COLUMNS)
+        return trips_of(self._rng, self._keys.take(pa.array(at)), version, COLUMNS)
 
     def upsert(self, table: lakebed.Table, rows: pa.Table) -> None:
         table.upsert(rows, options=self._options)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from rows import KEY, _keys, _trips
+from rows import KEY, random_keys, trips_of
 
 COLUMNS = 9
 _SEED = 7
@@ -100,7 +100,7 @@ def beside(folder: Path, rows: int, python: str) -> None:
 def measure(peer: str, folder: Path, rows: int) -> dict[str, float]:
     """CPU seconds of each step, threads and all."""
     rng = np.random.default_rng(_SEED)
-    keys = _keys(rng, rows)
+    keys = random_keys(rng, rows)
     found: dict[str, float] = {}
 
     def timed(step: str, work: Callable[[], Any]) -> Any:
@@ -109,14 +109,14 @@ def measure(peer: str, folder: Path, rows: int) -> dict[str, float]:
         found[step] = min(found.get(step, float("inf")), time.process_time() - started)
         return answer
 
-    loaded = _trips(rng, keys, 1, COLUMNS)
+    loaded = trips_of(rng, keys, 1, COLUMNS)
     table = timed("load", lambda: _KINDS[peer](folder, loaded))
     for size in SIZES:
         if size > _MOST.get(peer, size):
             continue
         for version in (2, 3):
             some = keys.take(pa.array(rng.choice(rows, min(size, rows), replace=False)))
-            newer = _trips(rng, some, version, COLUMNS)
+            newer = trips_of(rng, some, version, COLUMNS)
             timed(f"upsert of {size:,}", lambda newer=newer: table.upsert(newer))
     for _ in range(2):
         if timed("scan", table.scan) != rows:

@@ -13,7 +13,7 @@ from statistics import median
 import numpy as np
 import pyarrow.compute as pc
 from bars import Bar, figures
-from rows import ORDERING, Inputs, _keys, _trips, _write, make_inputs
+from rows import ORDERING, Inputs, make_inputs, random_keys, trips_of, write_folder
 from sides import Cost, Side, hudi_side, lakebed_side
 
 COLUMNS = 7
@@ -115,14 +115,14 @@ class Spark:
 def log_inputs(folder: Path, rows: int) -> list[Path]:
     """Newer rows of a thirtieth of the loaded keys, for each log version."""
     # the keys of `make_inputs`, of which the first are loaded
-    keys = _keys(np.random.default_rng(_SEED), rows + rows // 10 // 15 + 50 * max(_SMALL.values())).slice(0, rows)
+    keys = random_keys(np.random.default_rng(_SEED), rows + rows // 10 // 15 + 50 * max(_SMALL.values())).slice(0, rows)
     rng = np.random.default_rng(_SEED + 1)
     found: list[Path] = []
     for n in range(LOGS):
         some = keys.take(rng.choice(rows, rows // 30, replace=False))
-        trips = _trips(rng, some, 1, COLUMNS)
+        trips = trips_of(rng, some, 1, COLUMNS)
         newer = pc.add(trips[ORDERING], 10**9 * (n + 1))
-        found.append(_write(folder / f"log-{n}", trips.set_column(1, ORDERING, newer), 1))
+        found.append(write_folder(folder / f"log-{n}", trips.set_column(1, ORDERING, newer), 1))
     return found
 
 

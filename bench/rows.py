@@ -35,21 +35,21 @@ def make_inputs(folder: Path, rows: int, columns: int, small: int, upsert_rows: 
     rng = np.random.default_rng(_SEED)
     upserted = rows // 10 if upsert_rows is None else upsert_rows
     new = upserted // 15
-    keys = _keys(rng, rows + new + 50 * small)
+    keys = random_keys(rng, rows + new + 50 * small)
     base, fresh = keys.slice(0, rows), keys.slice(rows, new)
-    load = _write(folder / "load", _trips(rng, base, 1, columns), 8)
+    load = write_folder(folder / "load", trips_of(rng, base, 1, columns), 8)
     known = base.take(pa.array(rng.choice(rows, upserted - new, replace=False)))
     mixed = pa.concat_arrays([known, fresh]).take(pa.array(rng.permutation(upserted)))
-    upsert = _write(folder / "upsert", _trips(rng, mixed, 2, columns), 2)
+    upsert = write_folder(folder / "upsert", trips_of(rng, mixed, 2, columns), 2)
     smalls = []
     for n in range(small):
         some = base.take(pa.array(rng.choice(rows, min(950, rows), replace=False)))
         more = pa.concat_arrays([some, keys.slice(rows + new + 50 * n, 50)])
-        smalls.append(_write(folder / f"small-{n}", _trips(rng, more, 3 + n, columns), 1))
-    return Inputs(load, upsert, tuple(smalls), rows, upserted, tuple(_trips(rng, base[:1], 1, columns).column_names))
+        smalls.append(write_folder(folder / f"small-{n}", trips_of(rng, more, 3 + n, columns), 1))
+    return Inputs(load, upsert, tuple(smalls), rows, upserted, tuple(trips_of(rng, base[:1], 1, columns).column_names))
 
 
-def _write(folder: Path, table: pa.Table, files: int) -> Path:
+def write_folder(folder: Path, table: pa.Table, files: int) -> Path:
     folder.mkdir(parents=True)
     each = -(-table.num_rows // files)
     for n in range(files):
@@ -58,7 +58,7 @@ def _write(folder: Path, table: pa.Table, files: int) -> Path:
     return folder
 
 
-def _trips(rng: np.random.Generator, keys: pa.Array, version: int, columns: int) -> pa.Table:
+def trips_of(rng: np.random.Generator, keys: pa.Array, version: int, columns: int) -> pa.Table:
     n = len(keys)
     table = pa.table(
         {
@@ -79,7 +79,7 @@ def _trips(rng: np.random.Generator, keys: pa.Array, version: int, columns: int)
     return table.select(table.column_names[:columns])
 
 
-def _keys(rng: np.random.Generator, n: int) -> pa.Array:
+def random_keys(rng: np.random.Generator, n: int) -> pa.Array:
     """Random texts in the form of UUIDs, made column by column."""
     digits = rng.integers(0, 16, (n, 32), dtype=np.uint8)
     text = np.full((n, 36), ord("-"), dtype=np.uint8)

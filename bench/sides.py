@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,14 @@ _HERE = Path(__file__).parent
 @dataclass(frozen=True)
 class Cost:
     """One step: seconds on the clock, CPU seconds of the JVM and of all Python processes, what the step answered, bytes
-    that the Python processes read."""
+    that the Python processes read, and the most memory of the tree."""
 
     wall: float
     jvm: float
     python: float
     answer: Any = None
     read: int = 0
+    memory: int = 0
 
     @property
     def cpu(self) -> float:
@@ -36,12 +37,14 @@ class Cost:
 class Side:
     """A process that answers requests and whose tree is measured meanwhile."""
 
-    def __init__(self, name: str, script: str, log: Path, python: str = sys.executable, **env: str) -> None:
+    def __init__(
+        self, name: str, script: str, log: Path, python: str = sys.executable, words: Sequence[str] = (), **env: str
+    ) -> None:
         self.name = name
         self._log = log
         with log.open("w") as noise:
             self._process = subprocess.Popen(
-                [python, str(_HERE / script)],
+                [python, str(_HERE / script), *words],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=noise,
@@ -60,7 +63,7 @@ class Side:
             pipe.flush()
             answer = self._answer()
             wall = time.perf_counter() - started
-        return Cost(wall, meter.spent.jvm, meter.spent.python, answer, meter.spent.read)
+        return Cost(wall, meter.spent.jvm, meter.spent.python, answer, meter.spent.read, meter.spent.memory)
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -101,12 +104,19 @@ def delta_side(logs: Path) -> Side:
 
 def hudi_side(logs: Path) -> Side:
     """Real Hudi in the environment that the interop tests use too; fetched where it is not there yet."""
+    python, place = hudi_place()
+    return Side("hudi", "hudi_side.py", logs / "hudi.log", python, **place)
+
+
+def hudi_place() -> tuple[str, dict[str, str]]:
+    """The interpreter of real Hudi, and the variables that say where its bundle is."""
     sys.path.insert(0, str(_HERE.parent / "tests"))
     from oracle.environment import BUNDLE, RELEASE, oracle_environment
 
     found = oracle_environment()
     if found.bundle is not None:
-        place = {"BENCH_HUDI_JAR": str(found.bundle.absolute())}
-    else:
-        place = {"BENCH_HUDI_PACKAGE": BUNDLE.format(release=RELEASE), "BENCH_HUDI_IVY": str(found.ivy)}
-    return Side("hudi", "hudi_side.py", logs / "hudi.log", str(found.python), **place)
+        return str(found.python), {"BENCH_HUDI_JAR": str(found.bundle.absolute())}
+    return str(found.python), {
+        "BENCH_HUDI_PACKAGE": BUNDLE.format(release=RELEASE),
+        "BENCH_HUDI_IVY": str(found.ivy),
+    }

@@ -63,3 +63,37 @@ def _up(axis: Axis, value: float) -> float:
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
+
+
+def dots(title: str, x: Axis, rows: Mapping[str, Mapping[str, float]]) -> str:
+    """A line for each name of `rows`, with a dot for each of its values; the names of the values are below."""
+    left, step, top = 200, 24, 40
+    names = list(dict.fromkeys(name for values in rows.values() for name in values))
+    colours = dict(zip(names, (*_COLOURS, "#c79a2b", "#4aa8a8"), strict=False))
+    width, bottom = 640, top + step * len(rows)
+    height = bottom + 30 + 20 * -(-len(names) // 3)
+
+    def across(value: float) -> float:
+        return left + x.at(value) * (width - left - 40)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'font-family="sans-serif" font-size="12" fill="{_GREY}">',
+        f"<title>{title}</title>",
+        f'<text x="8" y="18" font-size="13">{title}</text>',
+    ]
+    for tick in x.ticks:
+        parts.append(f'<path d="M{across(tick):.1f} {top - 8}V{bottom - 8}" stroke="{_GREY}" stroke-opacity="0.3"/>')
+        parts.append(_text(across(tick), bottom + 8, f"{tick:,g}", "middle"))
+    for number, (row, values) in enumerate(rows.items()):
+        y = top + step * number + 4
+        parts.append(_text(left - 14, y + 4, row, "end"))
+        for name, value in values.items():
+            parts.append(
+                f'<circle cx="{across(value):.1f}" cy="{y}" r="5" fill="{colours[name]}" fill-opacity="0.85"/>'
+            )
+    for number, name in enumerate(names):
+        a, y = 20 + 205 * (number % 3), bottom + 30 + 20 * (number // 3)
+        parts.append(f'<circle cx="{a}" cy="{y}" r="5" fill="{colours[name]}"/>')
+        parts.append(f'<text x="{a + 10}" y="{y + 4}">{name}</text>')
+    return "\n".join([*parts, "</svg>", ""])

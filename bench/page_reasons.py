@@ -1,0 +1,53 @@
+"""The sentences of the benchmark page, and why another format takes less CPU than lakebed in a task."""
+
+from __future__ import annotations
+
+INTRODUCTION = (
+    "`make bench` runs lakebed beside other table formats and makes this page. All sides get the same rows and tasks,",
+    "each in a process of its own. After each task the rows of the table, or of the answer, are compared: where a side",
+    "has other rows, nothing is written. Figures are CPU seconds of the whole process tree, medians of the runs; take",
+    "them as ratios, since another machine has other ones.",
+)
+ORDER = (
+    "Tasks run in this order on one table: load, upsert of 1 %, incremental read, upserts of 10 rows, lookups, range",
+    "query, scan, delete, upsert of 10 %, MERGE. So reads are of a table that has been written to, as each format",
+    "leaves it by its defaults. 14 of 15 rows of an upsert have known keys. Keys are random. Small commits are",
+    "upserts of ten rows into a table of 1,000 rows.",
+)
+ON_SPARK = (
+    "`local[2]`, 4 GB of heap, a warm session for each side. Rows come as a DataFrame of Parquet files; reads are"
+    " consumed and not collected, but for lookups. Hudi runs on the newest Spark that it supports."
+)
+_LOGS = "After small upserts a merge-on-read table has log files, which a read merges until they are compacted."
+_COMMIT = (
+    "Most of lakebed's CPU is the commit: the actions on the timeline and the files of the metadata table, in Hudi's"
+    " format."
+)
+_KEYS = "An index on the key (Lance has a B-tree) names the row; lakebed's bucket index names the file."
+PROCESS_REASONS = {
+    "load": "lakebed places each row in its bucket by a hash of the key, and writes the five columns of Hudi's format.",
+    "upsert_percent": f"lakebed writes log files of Avro records in Hudi's format. {_COMMIT}",
+    "upsert_ten": _COMMIT,
+    "upsert_tenth": "lakebed writes log files of Avro records in Hudi's format, and compacts them when that is due.",
+    "delete": _COMMIT,
+    "merge": "lakebed reads the stored rows out of base files and logs, since the new values depend on them.",
+    "lookup": f"{_KEYS} {_LOGS}",
+    "lookup_many": "Nearly every page holds one of 1,000 random keys, so lakebed decodes nearly all of them. Lance's"
+    " B-tree names the rows; the others filter while they scan.",
+    "range": "Days are random, so no file can be left out by its statistics. Engines that decode the filter's column"
+    " first decode less of the others.",
+    "scan": f"{_LOGS} Of both kinds of tables lakebed gives plain text columns; deltalake gives views of what it"
+    " decoded.",
+    "incremental": "A format that has an upsert's rows in files of their own, or in a feed of changes that writes pay"
+    " for, reads these files alone.",
+    "commits": "lakebed writes a timeline and a metadata table in Hudi's format, syncs each file, and cleans, compacts"
+    " and archives as it goes.",
+}
+SPARK_REASONS = {
+    **PROCESS_REASONS,
+    "load": "lakebed shuffles rows to their buckets, hands them to Python once, and writes five columns more.",
+    "upsert_percent": "lakebed hands the rows to Python once and writes log files of Avro records in Hudi's format.",
+    "lookup": "lakebed looks the key up in the driver's process, without a job of Spark.",
+    "scan": f"{_LOGS} Rows that a log touches go through Python.",
+    "range": f"{_LOGS} Rows that a log touches go through Python.",
+}

@@ -1,0 +1,104 @@
+"""The sides and tasks of the benchmark page, and the rows that all sides work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from rows import random_keys, trips_of, write_folder
+
+COLUMNS = 9
+COMMITS, COMMIT_ROWS, SMALL_ROWS = 1_000, 10, 1_000
+_SEED = 11
+
+
+@dataclass(frozen=True)
+class SideKind:
+    """A side: where its class is, whether it runs on Spark, and which environment has its packages."""
+
+    title: str
+    peer: str
+    spark: bool = False
+    environment: str = "lakebed"
+
+
+SIDES = {
+    "lakebed": SideKind("lakebed", "lakebed_table:Lakebed"),
+    "lakebed-cow": SideKind("lakebed, copy-on-write", "lakebed_table:CopyOnWrite"),
+    "deltalake": SideKind("Delta (deltalake)", "delta_rs:DeltaRs", environment="bench"),
+    "pyiceberg": SideKind("Iceberg (pyiceberg)", "iceberg_python:PyIceberg", environment="bench"),
+    "lance": SideKind("Lance (pylance)", "lance_dataset:Lance", environment="bench"),
+    "pypaimon": SideKind("Paimon (pypaimon)", "paimon:Paimon", environment="bench-paimon"),
+    "spark-lakebed": SideKind("lakebed", "spark_lakebed:SparkLakebed", spark=True),
+    "spark-hudi": SideKind("Hudi", "spark_hudi:SparkHudi", spark=True, environment="oracle"),
+    "spark-delta": SideKind("Delta (delta-spark)", "spark_delta:SparkDelta", spark=True),
+    "spark-iceberg": SideKind("Iceberg (Spark runtime)", "spark_iceberg:SparkIceberg", spark=True),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A step that is measured, once for each of its inputs. `check` says whose digest must be equal on all sides."""
+
+    name: str
+    title: str
+    command: str
+    inputs: tuple[str, ...]
+    check: str = "table"
+
+
+TASKS = (
+    Task("load", "load", "load", ("load",)),
+    Task("upsert_percent", "upsert of 1 %", "upsert", ("percent",)),
+    Task("incremental", "incremental read of these changes", "incremental", ("percent",), "result"),
+    Task("upsert_ten", "upsert of 10 rows", "upsert", ("ten-0", "ten-1", "ten-2")),
+    Task("lookup", "lookup of 1 key", "lookup", tuple(f"key-{n}" for n in range(5)), "result"),
+    Task("lookup_many", "lookup of 1,000 keys", "lookup", tuple(f"keys-{n}" for n in range(3)), "result"),
+    Task("range", "range query of 1 %", "range", ("",) * 3, "result"),
+    Task("scan", "full scan", "scan", ("",) * 3, "result"),
+    Task("delete", "delete of 1,000 keys", "delete", ("gone",)),
+    Task("upsert_tenth", "upsert of 10 %", "upsert", ("tenth",)),
+    Task("merge", "MERGE of 1 % with sums", "merge", ("merge",)),
+    Task("commits", "small commits", "commits", ("commits",)),
+)
+
+
+def make_inputs(folder: Path, count: int) -> None:
+    """Write the rows of every step, the same each time, as folders of Parquet files. `count` rows are loaded; 14 of 15
+    keys of an upsert are known; the ordering value grows from step to step."""
+    rng = np.random.default_rng(_SEED)
+    keys = random_keys(rng, count + count // 5 + 100)
+    fresh = iter(range(count, len(keys)))
+
+    def known(size: int, among: range = range(count)) -> pa.Array:
+        return keys.take(pa.array(among.start + rng.choice(len(among), min(size, len(among)), replace=False)))
+
+    def mixed(size: int, among: range = range(count)) -> pa.Array:
+        new = keys.take(pa.array([next(fresh) for _ in range(-(-size // 15))]))
+        return pa.concat_arrays([known(size - len(new), among), new])
+
+    def put(name: str, some: pa.Array, version: int, files: int = 1) -> None:
+        write_folder(folder / name, trips_of(rng, some, version, COLUMNS), files)
+
+    put("load", keys.slice(0, count), 1, 8)
+    put("percent", mixed(count // 100), 2)
+    for n in range(3):
+        put(f"ten-{n}", mixed(10), 3 + n)
+    for n in range(5):
+        put(f"key-{n}", known(1), 1)
+    for n in range(3):
+        put(f"keys-{n}", known(1_000), 1)
+    half = count // 2
+    put("gone", known(1_000, range(half)), 6)
+    put("tenth", mixed(count // 10, range(half, count)), 7)
+    put("merge", mixed(count // 100, range(half, count)), 8)
+    small = random_keys(rng, SMALL_ROWS)
+    put("small", small, 1)
+    changes = [trips_of(rng, _ten(rng, small), 2 + n, COLUMNS) for n in range(COMMITS)]
+    write_folder(folder / "commits", pa.concat_tables(changes), 1)
+
+
+def _ten(rng: np.random.Generator, keys: pa.Array) -> pa.Array:
+    return keys.take(pa.array(rng.choice(len(keys), COMMIT_ROWS, replace=False)))

@@ -1,0 +1,110 @@
+"""The benchmark page is what its results give, and the sides of a small run have equal answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "bench"
+MADE = ("docs/benchmarks.md", "docs/images/benchmarks_process.svg", "docs/images/benchmarks_spark.svg")
+
+
+def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A script of bench/; it gets no tracing from the tests."""
+    return subprocess.run(
+        [sys.executable, str(BENCH / script), *words], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+
+
+def results_of(cpu: float, *, lance: float) -> dict[str, object]:
+    """Results of a few sides: every task of lakebed takes so many CPU seconds."""
+
+    def side(rows: int, seconds: float, **missing: str) -> dict[str, object]:
+        runs = [{"cpu": seconds * share, "wall": 1.0, "memory": 5_000_000} for share in (1.0, 3.0, 2.0)]
+        names = {"load", "upsert_ten", "upsert_percent", "upsert_tenth", "scan", "merge"} - set(missing)
+        return {
+            "versions": {"made": "1.2"}, "settings": "as they are", "missing": missing, "rows": rows,
+            "when": "2026-11-01", "tasks": {name: {"runs": runs, "digest": [1]} for name in names},
+        }  # fmt: skip
+
+    machine = dict.fromkeys(("processor", "cores", "memory", "system", "python", "java"), "two")
+    sides = {
+        "lakebed": side(1_000, cpu), "lance": side(1_000, lance, merge="it has none"),
+        "spark-lakebed": side(3_000, cpu), "spark-hudi": side(3_000, 40.0),
+    }  # fmt: skip
+    return {"machine": machine, "sides": sides}
+
+
+def test_the_page_the_plots_and_readme_are_what_the_results_give():
+    found = run("benchmarks_page.py", "--check")
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_page_has_medians_missing_tasks_and_what_others_do_better(tmp_path: Path):
+    results = tmp_path / "results.json"
+    results.write_text(json.dumps(results_of(0.2, lance=0.1)))
+    readme = "| | lakebed |\n|---|---|\n| an upsert finds stored rows by | an index |\n| old | 1 |\n\nMore.\n"
+    (tmp_path / "README.md").write_text(readme)
+    assert run("benchmarks_page.py", "--check", "--results", str(results), "--root", str(tmp_path)).returncode == 1
+    assert (tmp_path / "README.md").read_text() == readme
+    assert run("benchmarks_page.py", "--results", str(results), "--root", str(tmp_path)).returncode == 0
+    page, *plots = [(tmp_path / name).read_text() for name in MADE]
+    assert "| CPU seconds | lakebed | Lance |" in page
+    assert "| upsert of 1 % | 0.40 | **0.20** |" in page
+    assert "| MERGE of 1 %, sums with stored values | **0.40** | - |" in page
+    assert "- Lance, MERGE of 1 %, sums with stored values: it has none." in page
+    assert re.search(r"- \*\*upsert of 10 rows\*\*: Lance 2\.00 times less\. \S", page)
+    assert "| upsert of 1 % | **0.40** | 80.0 |" in page
+    assert [plot.count("<circle") for plot in plots] == [5 + 6 + 2, 6 + 6 + 2]
+    lines = (tmp_path / "README.md").read_text().splitlines()
+    assert lines[:3] + lines[7:] == [*readme.splitlines()[:3], "", "More."]
+    assert lines[3] == "| 10 rows upserted into 1,000, CPU seconds in one process | 0.40 | - | - | - | 0.20 |"
+    assert lines[5] == "| 300 rows upserted into 3,000 on Spark, CPU seconds | 0.40 | 80.0 | - | - | - |"
+
+
+def small_run(results: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return run(
+        "page.py", "--rows", "4000", "--rounds", "1", "--commit-seconds", "0.2", "--results", str(results), *words
+    )
+
+
+@pytest.mark.rest
+def test_sides_of_a_small_run_have_equal_answers(tmp_path: Path):
+    results = tmp_path / "results.json"
+    done = small_run(results, "--only", "lakebed", "lakebed-cow", "deltalake", "pyiceberg")
+    assert done.returncode == 0, done.stderr
+    sides = json.loads(results.read_text())["sides"]
+    assert list(sides) == ["lakebed", "lakebed-cow", "deltalake", "pyiceberg"]
+    ours = {name: task["digest"] for name, task in sides["lakebed"]["tasks"].items() if task["digest"]}
+    assert ours["load"][:2] == [4_000, 4_000]
+    assert ours["incremental"][0] == 40
+    assert ours["lookup"][::5] == [1] * 5
+    assert ours["lookup_many"][::5] == [1_000] * 3
+    for side in sides.values():
+        for name, task in side["tasks"].items():
+            assert task["digest"] in (ours.get(name), None), name
+            assert all(run["cpu"] > 0 and run["memory"] > 1_000_000 for run in task["runs"])
+        assert set(ours) - set(side["tasks"]) == set(side["missing"])
+
+
+@pytest.mark.rest
+def test_a_run_replaces_the_tasks_of_its_sides_and_refuses_wrong_answers(tmp_path: Path):
+    results = tmp_path / "results.json"
+    assert small_run(results, "--only", "deltalake").returncode == 0
+    first = json.loads(results.read_text())
+    assert small_run(results, "--only", "lakebed", "--tasks", "load", "scan").returncode == 0
+    second = json.loads(results.read_text())
+    assert second["sides"]["deltalake"] == first["sides"]["deltalake"]
+    assert sorted(second["sides"]["lakebed"]["tasks"]) == ["load", "scan"]
+    first["sides"]["deltalake"]["tasks"]["scan"]["digest"][0] += 1
+    results.write_text(json.dumps(first))
+    wrong = small_run(results, "--only", "lakebed", "--tasks", "scan")
+    assert wrong.returncode == 1
+    assert "the sides' answers differ, nothing is written" in wrong.stderr
+    assert json.loads(results.read_text()) == first
