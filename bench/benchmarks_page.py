@@ -150,7 +150,7 @@ def picture(group: Group, title: str) -> str:
     values = [share for row in shares.values() for share in row.values()]
     low = math.floor(math.log10(min(values, default=1)))
     high = max(math.ceil(math.log10(max(values, default=10))), low + 1)
-    short = {label.split(",")[0]: row for label, row in shares.items() if row}
+    short = {label.split(", ")[0]: row for label, row in shares.items() if row}
     return dots(title, Axis("", [10.0**power for power in range(low, high + 1)], log=True), short)
 
 

@@ -248,7 +248,9 @@ def main() -> int:
     sides = merged(old, new)
     wrong = differing(sides)
     if wrong:
-        print("the sides' answers differ, nothing is written:", *wrong, sep="\n", file=sys.stderr)
+        aside = given.results.with_suffix(".differing.json")
+        aside.write_text(json.dumps(sides, indent=1))
+        print(f"the sides' answers differ, the results are only in {aside}:", *wrong, sep="\n", file=sys.stderr)
         return 1
     given.results.write_text(json.dumps({"machine": machine(), "sides": sides}, indent=1) + "\n")
     return int(bool(failed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 INTRODUCTION = (
     "`make bench` runs lakebed beside other table formats and makes this page. All sides get the same rows and tasks,",
     "each in a process of its own. After each task the rows of the table, or of the answer, are compared: where a side",
-    "has other rows, nothing is written. Figures are CPU seconds of the whole process tree, medians of the runs; take",
+    "has other rows, no page is made. Figures are CPU seconds of the whole process tree, medians of the runs; take",
     "them as ratios, since another machine has other ones.",
 )
 ORDER = (

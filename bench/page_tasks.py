@@ -18,23 +18,22 @@ _SEED = 11
 class SideKind:
     """A side: where its class is, whether it runs on Spark, and which environment has its packages."""
 
-    title: str
     peer: str
     spark: bool = False
     environment: str = "lakebed"
 
 
 SIDES = {
-    "lakebed": SideKind("lakebed", "lakebed_table:Lakebed"),
-    "lakebed-cow": SideKind("lakebed, copy-on-write", "lakebed_table:CopyOnWrite"),
-    "deltalake": SideKind("Delta (deltalake)", "delta_rs:DeltaRs", environment="bench"),
-    "pyiceberg": SideKind("Iceberg (pyiceberg)", "iceberg_python:PyIceberg", environment="bench"),
-    "lance": SideKind("Lance (pylance)", "lance_dataset:Lance", environment="bench"),
-    "pypaimon": SideKind("Paimon (pypaimon)", "paimon:Paimon", environment="bench-paimon"),
-    "spark-lakebed": SideKind("lakebed", "spark_lakebed:SparkLakebed", spark=True),
-    "spark-hudi": SideKind("Hudi", "spark_hudi:SparkHudi", spark=True, environment="oracle"),
-    "spark-delta": SideKind("Delta (delta-spark)", "spark_delta:SparkDelta", spark=True),
-    "spark-iceberg": SideKind("Iceberg (Spark runtime)", "spark_iceberg:SparkIceberg", spark=True),
+    "lakebed": SideKind("lakebed_table:Lakebed"),
+    "lakebed-cow": SideKind("lakebed_table:CopyOnWrite"),
+    "deltalake": SideKind("delta_rs:DeltaRs", environment="bench"),
+    "pyiceberg": SideKind("iceberg_python:PyIceberg", environment="bench"),
+    "lance": SideKind("lance_dataset:Lance", environment="bench"),
+    "pypaimon": SideKind("paimon:Paimon", environment="bench-paimon"),
+    "spark-lakebed": SideKind("spark_lakebed:SparkLakebed", spark=True),
+    "spark-hudi": SideKind("spark_hudi:SparkHudi", spark=True, environment="oracle"),
+    "spark-delta": SideKind("spark_delta:SparkDelta", spark=True),
+    "spark-iceberg": SideKind("spark_iceberg:SparkIceberg", spark=True),
 }
 
 
@@ -43,25 +42,24 @@ class Task:
     """A step that is measured, once for each of its inputs. `check` says whose digest must be equal on all sides."""
 
     name: str
-    title: str
     command: str
     inputs: tuple[str, ...]
     check: str = "table"
 
 
 TASKS = (
-    Task("load", "load", "load", ("load",)),
-    Task("upsert_percent", "upsert of 1 %", "upsert", ("percent",)),
-    Task("incremental", "incremental read of these changes", "incremental", ("percent",), "result"),
-    Task("upsert_ten", "upsert of 10 rows", "upsert", ("ten-0", "ten-1", "ten-2")),
-    Task("lookup", "lookup of 1 key", "lookup", tuple(f"key-{n}" for n in range(5)), "result"),
-    Task("lookup_many", "lookup of 1,000 keys", "lookup", tuple(f"keys-{n}" for n in range(3)), "result"),
-    Task("range", "range query of 1 %", "range", ("",) * 3, "result"),
-    Task("scan", "full scan", "scan", ("",) * 3, "result"),
-    Task("delete", "delete of 1,000 keys", "delete", ("gone",)),
-    Task("upsert_tenth", "upsert of 10 %", "upsert", ("tenth",)),
-    Task("merge", "MERGE of 1 % with sums", "merge", ("merge",)),
-    Task("commits", "small commits", "commits", ("commits",)),
+    Task("load", "load", ("load",)),
+    Task("upsert_percent", "upsert", ("percent",)),
+    Task("incremental", "incremental", ("percent",), "result"),
+    Task("upsert_ten", "upsert", ("ten-0", "ten-1", "ten-2")),
+    Task("lookup", "lookup", tuple(f"key-{n}" for n in range(5)), "result"),
+    Task("lookup_many", "lookup", tuple(f"keys-{n}" for n in range(3)), "result"),
+    Task("range", "range", ("",) * 3, "result"),
+    Task("scan", "scan", ("",) * 3, "result"),
+    Task("delete", "delete", ("gone",)),
+    Task("upsert_tenth", "upsert", ("tenth",)),
+    Task("merge", "merge", ("merge",)),
+    Task("commits", "commits", ("commits",)),
 )
 
 

@@ -67,10 +67,10 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 def dots(title: str, x: Axis, rows: Mapping[str, Mapping[str, float]]) -> str:
     """A line for each name of `rows`, with a dot for each of its values; the names of the values are below."""
-    left, step, top = 200, 24, 40
+    left, step, top = 245, 24, 40
     names = list(dict.fromkeys(name for values in rows.values() for name in values))
     colours = dict(zip(names, (*_COLOURS, "#c79a2b", "#4aa8a8"), strict=False))
-    width, bottom = 640, top + step * len(rows)
+    width, bottom = 690, top + step * len(rows)
     height = bottom + 30 + 20 * -(-len(names) // 3)
 
     def across(value: float) -> float:

@@ -7,18 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-Rows = TypeVar("Rows")
 KEY, ORDERING = "id", "ts"
 DAYS = ("2022-03-01", "2022-03-04")
 """The range query takes the rows of these days: 4 of 365."""
-SMALL_ROWS = 1_000
-"""Rows of the table that the small commits change."""
 
 
 class Peer(ABC):

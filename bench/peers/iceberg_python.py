@@ -17,7 +17,6 @@ class PyIceberg(ProcessPeer):
     missing = {
         "incremental": "it reads what appends added, not what an upsert changed",
         "merge": "it has no MERGE",
-        "upsert_tenth": "its filter names every key, which takes many minutes",
     }
     table: Table
 

@@ -106,5 +106,8 @@ def test_a_run_replaces_the_tasks_of_its_sides_and_refuses_wrong_answers(tmp_pat
     results.write_text(json.dumps(first))
     wrong = small_run(results, "--only", "lakebed", "--tasks", "scan")
     assert wrong.returncode == 1
-    assert "the sides' answers differ, nothing is written" in wrong.stderr
+    assert "the sides' answers differ" in wrong.stderr
+    assert "scan of 4,000 rows" in wrong.stderr
+    aside = json.loads((tmp_path / "results.differing.json").read_text())
+    assert list(aside) == ["lakebed", "deltalake"]
     assert json.loads(results.read_text()) == first
