@@ -103,6 +103,8 @@ STATUS_SCHEMA = pa.schema(
     [(field.name, _ARROW_TYPES[str(field.type).removesuffix(" | None")]) for field in fields(WriteStatus)]
 )
 """The columns of a `WriteStatus` row, in the order of its fields."""
+# So many rows are dictionaries at a time; one takes 2 KB.
+_DECODED_ROWS = 1024
 _NAMES, _ROW = STATUS_SCHEMA.names, pa.struct(STATUS_SCHEMA)
 _STAT_FIELDS = [field.name for field in fields(WriteStat) if field.name in _NAMES]
 
@@ -135,9 +137,10 @@ def to_batch(statuses: list[WriteStatus]) -> pa.RecordBatch:
 
 
 def from_table(table: pa.Table) -> Iterator[WriteStatus]:
-    """The statuses a job gave back, one a file group."""
-    for row in table.select(STATUS_SCHEMA.names).to_pylist():
-        yield WriteStatus(**row)
+    """The statuses a job gave back, one a file group; few of them at a time take more memory than they keep."""
+    for batch in table.select(STATUS_SCHEMA.names).to_batches(max_chunksize=_DECODED_ROWS):
+        for row in batch.to_pylist():
+            yield WriteStatus(**row)
 
 
 def checked_statuses(collected: pa.Table) -> list[WriteStatus]:

@@ -253,6 +253,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "timeline.timeline._FILES_AN_ANSWER": (0, HUGE),
     "timeline.timeline._LISTED_BYTES": (0, HUGE),
     "services.upgrade_timeline._ROWS_A_FILE": (1, HUGE),
+    "write_status._DECODED_ROWS": (1, HUGE),
 }
 # Where an engine that is distributed does the same in tasks; no rows of a DataFrame are there.
 IN_TASKS = (

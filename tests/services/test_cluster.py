@@ -1,4 +1,4 @@
-"""Writes on a Spark cluster of two worker processes, the table on S3: what lost executors, tasks and stages leave."""
+"""Writes on a Spark cluster of three workers, the table on S3: what lost workers, executors, tasks and stages leave."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ import pytest
 
 import lakebed
 from conftest import unavailable
+from lakebed.engine.spark import SparkEngine
+from lakebed.format.column_ranges import as_stream
 from lakebed.read import spark as spark_module
+from lakebed.schema.spark import arrow_to_spark_ddl
 from lakebed.storage import Storage, open_storage
+from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses, to_batch
 
 from .s3_server import S3
 from .service import HOST, ServiceError
@@ -53,7 +57,7 @@ def cluster() -> Generator[str]:
     if loopback(1) == HOST:
         unavailable("one loopback address only: Spark makes second attempts on another host")
     try:
-        server = SparkCluster(workers=2, cores=1, memory="600m").start()
+        server = SparkCluster(workers=3, cores=1, memory="600m").start()
     except ServiceError as error:
         unavailable(str(error))
     yield server.info["master"]
@@ -214,18 +218,46 @@ def test_a_killed_executor_and_the_stage_it_held_the_input_of(
     table = make(s3, spark, f"executor-{index}", index)
     table.upsert(arrow(0, 100, 10))
     struck = strike("kill executor")
-    context = spark.sparkContext
-    context.setJobGroup(f"executor-{index}", "a write that loses an executor")
-    result = table.upsert(frame(spark, 50, 200, 20))
+    result = with_a_second_attempt(spark, f"executor-{index}", table)
     assert struck() not in result.files
+    check(table, s3, result, batch(0, 100, 10)[1] | batch(50, 200, 20)[1])
+
+
+@pytest.mark.rest
+def test_lost_shuffle_files_are_made_again_and_a_clean_leaves_no_orphan(
+    spark: Any, s3: dict[str, Any], strike: Any
+) -> None:
+    table = make(s3, spark, "shuffle", "bucket")
+    first = table.upsert(arrow(0, 100, 10))
+    strike("lose shuffle")
+    second = with_a_second_attempt(spark, "shuffle", table)
+    check_after_clean(table, s3, [first, second], batch(0, 100, 10)[1] | batch(50, 200, 20)[1])
+
+
+def with_a_second_attempt(spark: Any, group: str, table: lakebed.Table) -> lakebed.WriteResult:
+    """An upsert of which Spark tries a stage again."""
+    context = spark.sparkContext
+    context.setJobGroup(group, "a write whose stages are tried again")
+    result = table.upsert(frame(spark, 50, 200, 20))
     tracker = context.statusTracker()
     stages = [
         tracker.getStageInfo(stage)
-        for job in tracker.getJobIdsForGroup(f"executor-{index}")
+        for job in tracker.getJobIdsForGroup(group)
         for stage in tracker.getJobInfo(job).stageIds
     ]
     assert any(stage is not None and stage.currentAttemptId > 0 for stage in stages), "no stage was tried again"
-    check(table, s3, result, batch(0, 100, 10)[1] | batch(50, 200, 20)[1])
+    return result
+
+
+def check_after_clean(
+    table: lakebed.Table, s3: dict[str, Any], results: list[lakebed.WriteResult], model: Model
+) -> None:
+    """`check` after a clean that retains one commit: no data file is left that no commit names."""
+    table.clean(options={"hoodie.clean.commits.retained": 1})
+    check(table, s3, results[-1], model)
+    paths = [item.path for item in open_storage(table.uri, s3["options"]).list()]
+    stored = {path for path in paths if path.endswith(".parquet") and not path.startswith(".hoodie")}
+    assert stored <= {path for result in results for path in result.files}
 
 
 @pytest.mark.rest
@@ -250,3 +282,65 @@ def test_an_attempt_that_ends_after_the_commit(spark: Any, s3: dict[str, Any], s
     while data_files(storage, result.instant) != sorted(result.files) and time.monotonic() < end:
         time.sleep(0.1)
     check(table, s3, result, batch(0, 150, 10)[1])
+
+
+@pytest.mark.rest
+def test_half_of_all_rows_in_one_bucket_are_written_by_executors_of_512_mib(spark: Any, s3: dict[str, Any]) -> None:
+    """The bucket is of the city, and half of all rows are in one city: one task writes half of the table."""
+    rows, cities = 400_000, 64
+    table = lakebed.create(
+        "s3://lake/skew",
+        SCHEMA,
+        key=["city", "id"],
+        ordering="ts",
+        index="bucket",
+        buckets=8,
+        spark=spark,
+        hash_fields="city",
+        storage_options=s3["options"],
+    )
+    city = f"case when id % 2 = 0 then 'c0' else concat('c', id % {cities}) end as city"
+    for ts in (10, 20):
+        many = spark.range(0, rows, 1, MAP_TASKS).selectExpr("id", city, f"concat('v', id + {ts}) as v", f"{ts} as ts")
+        result = table.upsert(many.selectExpr("id", "city", "v", "cast(ts as bigint) as ts"))
+        assert result.rows == rows
+    found_rows = table.scan().to_arrow().sort_by("id")
+    ids = list(range(rows))
+    assert found_rows["id"].to_pylist() == ids
+    assert found_rows["v"].to_pylist() == [f"v{i + 20}" for i in ids]
+    assert found_rows["city"].to_pylist() == ["c0" if i % 2 == 0 else f"c{i % cities}" for i in ids]
+    largest = max(table.scan().files, key=lambda file: file.size)
+    assert table.scan(filter="city = 'c0'").files == (largest,)
+
+
+@pytest.mark.rest
+def test_a_driver_of_600_mib_collects_100_000_statuses_with_statistics_of_14_columns(spark: Any) -> None:
+    """Uncompressed the statistics alone would take 960 MB."""
+    count = 100_000
+    values = {"min": 1, "max": 2, "null_count": 0, "value_count": 3, "total_size": 4, "total_uncompressed": 5}
+    ranges = as_stream(pa.RecordBatch.from_pylist([{f"column_{n}": values for n in range(14)}]))
+
+    def statuses(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for some in batches:
+            numbers = some.column(0).to_pylist()
+            yield to_batch([WriteStatus("p", str(n), path=f"p/{n}", num_writes=n, ranges=ranges) for n in numbers])
+
+    engine = SparkEngine(spark)
+    written = spark.range(0, count, 1, 8).mapInArrow(statuses, arrow_to_spark_ddl(STATUS_SCHEMA))
+    collected = checked_statuses(engine.collect(written))
+    assert [int(status.file_id) for status in collected] == list(range(count))
+    assert sum(status.num_writes for status in collected) == count * (count - 1) // 2
+    assert {status.ranges for status in collected} == {ranges}
+
+
+@pytest.mark.rest
+def test_a_killed_worker_leaves_the_right_rows_and_a_clean_no_orphan(
+    spark: Any, s3: dict[str, Any], strike: Any
+) -> None:
+    """The last test of the cluster: it has one worker less."""
+    table = make(s3, spark, "worker", "bucket")
+    first = table.upsert(arrow(0, 100, 10))
+    struck = strike("kill worker")
+    second = table.upsert(frame(spark, 50, 200, 20))
+    assert struck() not in second.files
+    check_after_clean(table, s3, [first, second], batch(0, 100, 10)[1] | batch(50, 200, 20)[1])

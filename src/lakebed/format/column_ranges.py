@@ -25,6 +25,7 @@ from lakebed.schema.arrow import leaf_paths
 # Longest value that Parquet's writer keeps in its statistics, with some room.
 _LONG = 4000
 _EXACT = Context(prec=76)
+_CODEC = "zstd"
 COUNTS = ("null_count", "value_count", "total_size", "total_uncompressed")
 
 
@@ -140,15 +141,17 @@ class ColumnRanges:
 
 
 def as_stream(row: pa.RecordBatch) -> bytes:
-    """A file's row as bytes that include their schema; `from_stream` reads them."""
+    """A file's row as compressed bytes that include their schema; `from_stream` reads them. Most of them is the
+    schema, and a write has one for each file: compressed they take a sixth of the driver's memory."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, row.schema) as stream:
+    with pa.CompressedOutputStream(sink, _CODEC) as packed, pa.ipc.new_stream(packed, row.schema) as stream:
         stream.write_batch(row)
     return sink.getvalue().to_pybytes()
 
 
 def from_stream(data: bytes) -> pa.RecordBatch:
-    return pa.ipc.open_stream(data).read_next_batch()
+    with pa.CompressedInputStream(pa.BufferReader(data), _CODEC) as packed, pa.ipc.open_stream(packed) as stream:
+        return stream.read_next_batch()
 
 
 def _occurring(values: pa.Array) -> pa.Array:

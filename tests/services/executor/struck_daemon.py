@@ -17,6 +17,7 @@ from lakebed.storage import opening
 from lakebed.testing import FaultyStorage
 
 DEEDS = Path(os.environ.get("LAKEBED_TEST_DEEDS", "deeds"))
+DEED_NAMES = ("kill before", "kill", "kill executor", "kill worker", "lose shuffle", "hang", "outlive")
 
 
 class StruckStorage(FaultyStorage):
@@ -33,6 +34,11 @@ class StruckStorage(FaultyStorage):
         if deed == "kill executor":
             os.kill(parent(parent(os.getpid())), signal.SIGKILL)
             wait_until(lambda: False)
+        if deed == "kill worker":
+            os.kill(parent(parent(parent(os.getpid()))), signal.SIGKILL)
+            wait_until(lambda: False)
+        if deed == "lose shuffle":
+            lose_shuffle_files()
         if deed == "hang":
             wait_until(lambda: False)
         if deed == "outlive":
@@ -41,7 +47,7 @@ class StruckStorage(FaultyStorage):
 
 def taken(path: str) -> str | None:
     """The deed that waits, if this process is the first to see it; `<deed>.taken` then names the file."""
-    for deed in ("kill before", "kill", "kill executor", "hang", "outlive"):
+    for deed in DEED_NAMES:
         try:
             (DEEDS / deed).rename(DEEDS / f"{deed}.taken")
         except OSError:
@@ -49,6 +55,14 @@ def taken(path: str) -> str | None:
         (DEEDS / f"{deed}.taken").write_text(path)
         return deed
     return None
+
+
+def lose_shuffle_files() -> None:
+    """Delete all that the executor of this process has written for shuffles."""
+    lost = [f for root in os.environ["SPARK_EXECUTOR_DIRS"].split(":") for f in Path(root).rglob("shuffle_*")]
+    assert lost, "the executor has written no shuffle file"
+    for file in lost:
+        file.unlink()
 
 
 def parent(process: int) -> int:
