@@ -23,8 +23,8 @@ class WriteStatus:
     Of a log file `base_file` and `log_files` name the files of its slice, the log file among them, `log_version` and
     `log_offset` are its version and where its blocks begin; None for a base file.
 
-    `ranges` is the file's row of `column_ranges.ColumnRanges` as an Arrow stream, None if not requested.
-    `changes` are its `key_changes` likewise, empty for none, None if not requested; where they are large the file
+    `ranges` is the file's row of `column_ranges.ColumnRanges` as a compressed Arrow stream, None if not requested.
+    `changes` are its `key_changes` as one, empty for none, None if not requested; where they are large the file
     `changes_file` holds them. `changed_keys` counts them. `cdc_stats` are the change logs that were written with the
     file: paths and sizes. `plain_keys` is whether no key in the file can be misread, None if not requested.
     `lookup` has the `LOOKUP_COUNTS` of a task that looked keys up itself. Of the updates and deletes `num_blind_rows`

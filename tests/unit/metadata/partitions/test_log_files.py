@@ -10,7 +10,7 @@ import pytest
 
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CorruptFile
-from lakebed.format.column_ranges import COUNTS
+from lakebed.format.column_ranges import COUNTS, as_stream
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.partitions import stats_codec
@@ -81,11 +81,8 @@ def test_reported_ranges_widen_those_of_the_partition_path(make: Make) -> None:
     bounds = {"min": pa.array([15]), "max": pa.array([70])}
     counts = {name: pa.array([1 if name == "value_count" else 0]) for name in COUNTS}
     struct = pa.StructArray.from_arrays([*bounds.values(), *counts.values()], names=[*bounds, *counts])
-    sink = pa.BufferOutputStream()
     batch = pa.RecordBatch.from_arrays([struct], names=["ts"])
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    action = action_of(make(), ranges=sink.getvalue().to_pybytes())
+    action = action_of(make(), ranges=as_stream(batch))
     found = column_ranges(action, COLUMN_STATS)["ts"]
     assert (found["min"], found["max"]) == (15, 70)
     of_path = column_ranges(action, PARTITION_STATS)["ts"]
