@@ -133,7 +133,9 @@ class ColumnRanges:
         # a single range is taken unchanged
         low, high = (values.slice(0, 1), values.slice(1)) if len(values) == 2 else _least_and_greatest(values)
         if pt.is_floating(kind) and len(values) > 2:
-            low, high = _with_both_zeros(low, high)
+            # which of two zeros Arrow takes depends on their order: the sign is that of Parquet's writers
+            ends = ((low, -0.0), (high, 0.0))
+            low, high = (pa.array([zero], kind) if end[0].as_py() == 0 else end for end, zero in ends)
         if name in self._nan:
             high = pa.array([float("nan")], kind)
             low = low if low.null_count == 0 else high
@@ -166,14 +168,6 @@ def _number_range(values: pa.Array) -> pa.StructScalar:
     low, high = found["min"].as_py(), found["max"].as_py()
     ends = {"min": -0.0 if low == 0 else low, "max": 0.0 if high == 0 else high}
     return pa.scalar(ends, found.type)
-
-
-def _with_both_zeros(low: pa.Array, high: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The bounds with the sign of a zero that Parquet's writers give it: which of the two zeros Arrow takes hangs on
-    their order."""
-    ends = ((low, -0.0), (high, 0.0))
-    low, high = (pa.array([zero], end.type) if end[0].as_py() == 0 else end for end, zero in ends)
-    return low, high
 
 
 def _is_all_null(statistics: Any) -> bool:

@@ -362,7 +362,7 @@ def write(
     verb = operation or _default_operation(config)
     if not operation and not config.key_fields:
         data, df = df, _repeatable(engine, df)
-        _refuse_generated_keys(engine, df, config, is_read=_is_read(data, df, open_snapshot(storage, config)))
+        _refuse_generated_keys(engine, data, df, open_snapshot(storage, config))
 
     def opened() -> WriteContext:
         return write_context(storage, load_settled(storage), engine, job, defaults=_HUDI_DEFAULTS)
@@ -407,29 +407,23 @@ def _repeatable(engine: Engine, df: Any) -> Any:
     return df if engine.is_distributed else engine.rows(df).table
 
 
-def _is_read(data: Any, rows: Any, snapshot: Snapshot) -> bool:
-    """Whether the data, whose rows are `rows`, were read from the table."""
-    uri = snapshot.storage.spec.uri
-    if is_noted(data, uri) or is_noted(rows, uri):
-        return True
-    if not may_be_read(data, uri):
-        return False
-    return look_read(arrow_rows(rows, {}), Scan(snapshot).limit(_COMPARED_ROWS).to_batches())
-
-
-def _refuse_generated_keys(engine: Engine, df: Any, config: TableConfig, *, is_read: bool) -> None:
-    """Raise for rows that were read from the table (`is_read`), or bring its generated keys: real Hudi reads rows with
-    their keys and updates by these, and here each would be stored in the table a second time."""
-    has_keys = RECORD_KEY in engine.schema(engine.rows(df)).names
-    if not has_keys and not is_read:
+def _refuse_generated_keys(engine: Engine, data: Any, rows: Any, snapshot: Snapshot) -> None:
+    """Raise for data, whose rows are `rows`, that were read from the table or bring its generated keys: real Hudi reads
+    rows with their keys and updates by these, and here each would be stored in the table a second time."""
+    uri, name = snapshot.storage.spec.uri, snapshot.config.name
+    has_keys = RECORD_KEY in engine.schema(engine.rows(rows)).names
+    is_read = has_keys or is_noted(data, uri) or is_noted(rows, uri)
+    if not is_read and may_be_read(data, uri):
+        is_read = look_read(arrow_rows(rows, {}), Scan(snapshot).limit(_COMPARED_ROWS).to_batches())
+    if not is_read:
         return
     what = f"the rows bring record keys ({RECORD_KEY})" if has_keys else "the rows were read from this table"
     raise UnsupportedFeature(
-        f"{what}, but table {config.name!r} generates its keys, so that the rows would not be updated but added once"
+        f"{what}, but table {name!r} generates its keys, so that the rows would not be updated but added once"
         " more",
         hint="To update rows, make the table with a key (hoodie.datasource.write.recordkey.field). To add these rows"
         f" once more, set {OPERATION}=bulk_insert.",
-        context={"column": RECORD_KEY} if has_keys else {"table": config.name},
+        context={"column": RECORD_KEY} if has_keys else {"table": name},
     )
 
 
