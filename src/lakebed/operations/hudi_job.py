@@ -419,8 +419,7 @@ def _refuse_generated_keys(engine: Engine, data: Any, rows: Any, snapshot: Snaps
         return
     what = f"the rows bring record keys ({RECORD_KEY})" if has_keys else "the rows were read from this table"
     raise UnsupportedFeature(
-        f"{what}, but table {name!r} generates its keys, so that the rows would not be updated but added once"
-        " more",
+        f"{what}, but table {name!r} generates its keys, so that the rows would not be updated but added once more",
         hint="To update rows, make the table with a key (hoodie.datasource.write.recordkey.field). To add these rows"
         f" once more, set {OPERATION}=bulk_insert.",
         context={"column": RECORD_KEY} if has_keys else {"table": name},

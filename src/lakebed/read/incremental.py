@@ -303,9 +303,12 @@ class Changes(Scan):
         """The view that the rows are read from, its file slices that can hold some, and whether it is that of the last
         commit."""
         view, slices, is_whole = slices_of_range(self._newest, self.range)
-        # a cleaner that leaves the metadata table as it was deletes files that it still lists
-        if self._looked_again and is_whole and not _are_stored(slices, self._newest):
-            return self._newest, _written_since(self._newest, self.range.commits[0].time), False
+        if self._looked_again and is_whole and self.range.commits:
+            shown = {file.path for one in self._newest.file_slices() for file in one.files}
+            older = {file.path for one in slices for file in one.files} - shown
+            # a cleaner that leaves the metadata table as it was deletes files that it still lists
+            if None in parallel_map(view.storage.head, sorted(older)):
+                return self._newest, _written_since(self._newest, self.range.commits[0].time), False
         return view, slices, is_whole
 
     @property
@@ -384,13 +387,6 @@ def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]
                 if instant_of.get(group, "") < instant.time:
                     return False
     return True
-
-
-def _are_stored(slices: Sequence[FileSlice], newest: Snapshot) -> bool:
-    """Whether storage has the files of these slices that the newest view does not show any more."""
-    shown = {file.path for one in newest.file_slices() for file in one.files}
-    older = {file.path for one in slices for file in one.files} - shown
-    return all(info is not None for info in parallel_map(newest.storage.head, sorted(older)))
 
 
 def _in_commits(predicate: Predicate | None, commits: CommitRange) -> Predicate | None:
