@@ -122,7 +122,10 @@ def test_rows_are_not_replaced_in_a_table_that_generates_its_keys() -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("INSERT INTO t PARTITION (fare = 1) VALUES (1)", "no partition column 'fare' .it has city, day. in the INSERT near 'fare = 1"),
+        (
+            "INSERT INTO t PARTITION (fare = 1) VALUES (1)",
+            "no partition column 'fare' .it has city, day. in the INSERT near 'fare = 1",
+        ),
         ("INSERT INTO t PARTITION (day = 'x', city) VALUES (1)", "'x' is no INT in the INSERT near \"day = 'x'"),
         ("INSERT INTO t PARTITION (day = 1.5) (id) VALUES (1)", "1.5 is no INT in the INSERT near 'day = 1.5"),
         ("INSERT INTO t PARTITION (day = 1, DAY = 2) VALUES (1)", "'day' is given twice in the INSERT near 'DAY = 2"),
