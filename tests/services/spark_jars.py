@@ -1,4 +1,4 @@
-"""The jars that Spark needs to open s3a:// paths, by PySpark version."""
+"""The jars that Spark needs to open s3a:// paths, by PySpark version, and Delta Lake's and Iceberg's tables."""
 
 from __future__ import annotations
 
@@ -48,3 +48,10 @@ def s3a_jars(version: str | None = None) -> list[str]:
     hadoop, sdk = _LINES[".".join(version.split(".")[:2])]
     coordinates = [f"org.apache.hadoop:hadoop-aws:{hadoop}", *(f"software.amazon.awssdk:{m}:{sdk}" for m in _SDK)]
     return maven_jars("spark-s3a", coordinates, exclude=_IN_SPARK)
+
+
+def list_jars() -> list[str]:
+    """Paths for `spark.jars` of PySpark 4.1: Delta Lake and Iceberg."""
+    delta = maven_jars("spark-delta", ["io.delta:delta-spark_4.1_2.13:4.4.0!", "io.delta:delta-storage:4.4.0!"])
+    iceberg = maven_jars("spark-iceberg", ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0!"])
+    return [*delta, *iceberg]
