@@ -190,8 +190,10 @@ class Lock(Protocol):
 
 
 def look_at_lock(storage: Storage) -> None:
-    """Read the lock that needs no service but the storage, for the next one in this process who wants it: where nobody
-    has it then, the wish is one request. It is taken only if the file is still the same."""
+    """Read the file of the default lock ahead, where answers of storage are slow: the next one in this process who
+    wants a lock that nobody has then takes it by one request, if the file is still the same."""
+    if not is_remote(storage):
+        return
     path = HDFS_LOCK_FILE if storage.spec.uri.startswith("hdfs://") else LOCK_FILE
     with contextlib.suppress(StorageError, FileNotFoundError):
         _looked_at[storage.url(path)] = storage.read_versioned(path)

@@ -9,12 +9,12 @@ from lakebed.model import HOODIE
 from lakebed.storage.base import Storage
 
 _DATA_FILES = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro", "csv": "CSV", "tsv": "TSV", "json": "JSON"}
-_FILES = frozenset(f"{kind} files" for kind in _DATA_FILES.values())
 _READABLE = ("Parquet", "CSV", "TSV", "JSON")
 # A folder of partitions is looked into so deep.
 _DEEPEST = 4
 _DISPLAYED = 3
 DELTA, ICEBERG = "a Delta Lake table", "an Iceberg table"
+_DATA = frozenset((DELTA, ICEBERG, *(f"{kind} files" for kind in _DATA_FILES.values())))
 
 
 def kind_of_folder(storage: Storage) -> str:
@@ -49,7 +49,7 @@ def refuse_foreign_files(storage: Storage, *, only_data: bool = False) -> None:
     """Raise `TableExists` where a new table's folder holds something else; with `only_data` a table of another format
     or data files."""
     kind = kind_of_folder(storage)
-    if not kind or (only_data and kind not in (DELTA, ICEBERG) and kind not in _FILES):
+    if not kind or (only_data and kind not in _DATA):
         return
     raise TableExists(
         f"the folder {storage.url()} is not empty: it holds {kind}",

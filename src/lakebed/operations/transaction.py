@@ -301,10 +301,7 @@ class Transaction:
     def inflight(self, profile: bytes = b"") -> None:
         """Show the write as inflight; `profile` is the encoded plan, empty where file groups are known at run time."""
         show = partial(TimelineWriter(self.storage, self.config).inflight, self.action, self.instant, profile)
-        if is_remote(self.storage):
-            at_once(self.storage, show, lambda: look_at_lock(self.storage))  # for `commit`
-        else:
-            show()
+        at_once(self.storage, show, lambda: look_at_lock(self.storage))  # for `commit`
 
     def publish(self, timeline: Timeline, body: bytes) -> Instant:
         """Create the completed instant. The lock is held; `timeline` was checked under it."""
