@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import pyarrow.compute as pc
@@ -34,7 +35,6 @@ from lakebed.cli.output import (
 )
 from lakebed.config.options import stored_merge_mode
 from lakebed.errors import InvalidOption, LakebedError
-from lakebed.schema.column_names import nearest_name
 from lakebed.services.upgrade import VersionChange
 from lakebed.wording import count_text
 
@@ -337,10 +337,10 @@ def show_files(
     if partition is not None:
         paths = pc.unique(files.column("partition")).to_pylist()
         if partition not in paths:
-            near = nearest_name(partition, paths)
+            near = get_close_matches(partition, paths, n=1)
             raise InvalidOption(
                 f"the table has no files in the partition path {partition!r}",
-                hint=f"did you mean {near!r}?" if near is not None else "`lakebed files show URI` shows those of all",
+                hint=f"did you mean {near[0]!r}?" if near else "`lakebed files show URI` shows those of all",
                 context={"partition": partition},
             )
         files = files.filter(pc.equal(files.column("partition"), partition))
