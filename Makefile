@@ -53,7 +53,7 @@ test: $(INSTALLED) ## each feature once, in every layer, some ten minutes; one o
 	@tools/find-java
 	@LAKEBED_TESTS=small $(LAYERS) $(LAYER)
 
-test-rest: $(INSTALLED) ## the other cases of these tests; CI runs both
+test-rest: $(INSTALLED) ## the other cases of these tests; CI runs those of the layer plain
 	@tools/find-java
 	@LAKEBED_TESTS=rest $(LAYERS) $(LAYER)
 

@@ -3,7 +3,7 @@
 | `LAKEBED_TESTS` | run | what it takes |
 |---|---|---|
 | `small`, or unset | `make test` | each feature once: the same tests on every day and every machine |
-| `rest` | `make test-rest` | the other cases of these tests; CI runs both |
+| `rest` | `make test-rest` | the other cases of these tests; CI runs those of the layer `plain` |
 | `day` | `make test-day` | all tests, and of large sets a larger part, another one each day |
 | `full` | `make test-full` | all tests, and large sets as a whole |
 
