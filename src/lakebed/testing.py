@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from lakebed.storage.base import Storage, Upload, refused
+from lakebed.storage.base import Durable, Storage, Upload, refused
 from lakebed.storage.folder import WrappedStorage
 from lakebed.storage.opening import open_storage_spec, wrapping
 from lakebed.storage.parallel import write_each
@@ -147,13 +147,13 @@ class FaultyStorage(WrappedStorage):
         if data is not None and leave_torn is not None:
             leave_torn(path, data)
 
-    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+    def write(self, path: str, data: bytes, *, durable: Durable = True) -> None:
         self._mutate("write", path, lambda: self._inner.write(path, data, durable=durable), data)
 
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         write_each(self, paths, data)
 
-    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         return self._mutate("put_if_absent", path, lambda: self._inner.put_if_absent(path, data, durable=durable), data)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:

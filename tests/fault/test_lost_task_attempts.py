@@ -11,7 +11,7 @@ import lakebed
 from lakebed.concurrency.markers import delete_markers, write_marker
 from lakebed.errors import CommitConflict
 from lakebed.storage import open_storage
-from lakebed.storage.base import Storage
+from lakebed.storage.base import Durable, Storage
 from lakebed.storage.opening import wrapping
 from lakebed.testing import FaultyStorage
 from support.write_tables import SCHEMA, content, files, last_commit, rows
@@ -35,7 +35,7 @@ class TwoAttempts(FaultyStorage):
         if self.when == "before the commit":
             self._end()
 
-    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         done = super().put_if_absent(path, data, durable=durable)
         if self.when == "during it" and self.late is not None and path.endswith(".commit"):
             self._end()
@@ -104,7 +104,7 @@ class TwoLogs(FaultyStorage):
 
     made = 0
 
-    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         done = super().put_if_absent(path, data, durable=durable)
         if ".log." in path and not path.startswith(".hoodie") and done:
             other = f"{path}7"  # the same version with another token

@@ -51,13 +51,14 @@ def marker_path(instant: str, partition: str, file_name: str, kind: MarkerKind) 
 
 
 def write_marker(storage: Storage, instant: str, partition: str, file_name: str, kind: MarkerKind) -> None:
-    """Write the marker of a data file. Do it before the file itself: a rollback deletes what markers name, no more."""
-    storage.write(marker_path(instant, partition, file_name, kind), b"")
+    """Write the marker of a data file. Do it before the file itself, in the same process: a rollback deletes what
+    markers name, no more."""
+    storage.write(marker_path(instant, partition, file_name, kind), b"", durable="later")
 
 
 def write_markers(storage: Storage, instant: str, files: Sequence[tuple[str, str]], kind: MarkerKind) -> None:
     """Write the markers of several data files, given by partition path and name, before the first of those is begun:
-    they are made to last together."""
+    they are made to last together, before the name of any of those."""
     by_partition: dict[str, list[str]] = {}
     for partition, name in files:
         by_partition.setdefault(partition, []).append(name)

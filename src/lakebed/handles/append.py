@@ -463,6 +463,7 @@ class AppendHandle:
             file_id=group.target.file_id,
             task=group.task,
             next_version=version,
+            durable=group.job.durable,
         )
 
     def _append_rows(self, log: LogWriter, incoming: Incoming, absent: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from lakebed.merge.row_merge import OnMatch
 from lakebed.merge.rules import MergeRules
 from lakebed.model import FileGroupId, FileSlice
 from lakebed.slices.reader import SliceReader
-from lakebed.storage.base import Storage
+from lakebed.storage.base import Durable, Storage
 from lakebed.write_status import WriteStatus
 
 if TYPE_CHECKING:
@@ -158,7 +158,8 @@ class GroupJob:
     `on_match` is what happens to a stored row of the same key, `located` whether the keys of rows for existing file
     groups were looked up: a stored row is there for each. With `delete_lookup` deletes without an ordering value take
     that of the stored row. With `merge` the rows are those of a merge's source, and its clauses say what is written;
-    with `stored` they are stored rows, so that each delete counts.
+    with `stored` they are stored rows, so that each delete counts. `durable` is "later" where the process that writes
+    the files also completes the write.
     """
 
     reader: SliceReader
@@ -172,6 +173,7 @@ class GroupJob:
     delete_lookup: bool = False
     merge: KeyMerge | None = None
     stored: bool = False
+    durable: Durable = True
 
     @property
     def storage(self) -> Storage:

@@ -17,7 +17,7 @@ from lakebed.format.file_names import log_file_name
 from lakebed.format.log_file import LogBlock, block_bytes
 from lakebed.handles.file_writer import FileFormat
 from lakebed.model import has_completion_times, path_in
-from lakebed.storage.base import Storage, Upload
+from lakebed.storage.base import Durable, Storage, Upload
 from lakebed.storage.exactly_once import create_exactly_once
 
 # Bytes of a file that are buffered and then written in one go; a larger one is written as its blocks come.
@@ -62,7 +62,7 @@ class LogWriter:
 
     `log_instant` is the instant in their names: from table version 8 on that of the write, before it that of the file
     slice. No file is written over: where a name is taken the next version is, and no byte is added to a file that is
-    there. A file's marker is there before the file.
+    there. A file's marker is there before the file. `durable` is when a closed one outlasts a power cut.
     """
 
     storage: Storage
@@ -74,6 +74,7 @@ class LogWriter:
     file_id: str
     task: Task
     next_version: int
+    durable: Durable = True
     done: list[WrittenLogFile] = field(default_factory=list[WrittenLogFile])
     _file: WrittenLogFile | None = None
     _buffered: list[bytes] = field(default_factory=list[bytes])
@@ -146,7 +147,7 @@ class LogWriter:
             self._upload = None
         else:
             data = b"".join(self._buffered)
-            while not create_exactly_once(self.storage, self._path, data):
+            while not create_exactly_once(self.storage, self._path, data, durable=self.durable):
                 self._take_next_version()
             self._buffered.clear()
         self._check_marker()

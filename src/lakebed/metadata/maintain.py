@@ -290,7 +290,7 @@ class MetadataUpkeep:
                 hint="Run the write again: it then comes last.",
                 context={"instant": instant, "metadata_partition": wrong},
             )
-        apply_delta(store, instant, records, written)
+        apply_delta(store, instant, records, written, durable="later")
         return None if repeats is None else repeats.rows
 
     def _note_repeated_keys(self) -> None:
@@ -314,7 +314,7 @@ class MetadataUpkeep:
             found = upkeep.records_of_clean(partition, removal) if upkeep is not None else None
             if found is not None:
                 records[partition] = found
-        apply_delta(store, instant, records)
+        apply_delta(store, instant, records, durable="later")
 
     def _key_logs(self, store: MetadataStore, action: TableAction, repeats: RepeatedKeys) -> list[WrittenLog]:
         """Record whether an action repeats a key, and return the log files that jobs have written for it."""

@@ -300,7 +300,13 @@ class Transaction:
 
     def inflight(self, profile: bytes = b"") -> None:
         """Show the write as inflight; `profile` is the encoded plan, empty where file groups are known at run time."""
-        show = partial(TimelineWriter(self.storage, self.config).inflight, self.action, self.instant, profile)
+        show = partial(
+            TimelineWriter(self.storage, self.config).inflight,
+            self.action,
+            self.instant,
+            profile,
+            durable=self.context.engine.is_distributed or "later",  # tasks of other processes write files after it
+        )
         at_once(self.storage, show, lambda: look_at_lock(self.storage))  # for `commit`
 
     def publish(self, timeline: Timeline, body: bytes) -> Instant:

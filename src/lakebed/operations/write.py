@@ -143,6 +143,7 @@ class Write:
             delete_lookup=settings.delete_lookup and not context.is_non_blocking,
             merge=self.merge,
             stored=self.stored,
+            durable=context.engine.is_distributed or "later",
         )
 
     def group_writer(self, targets: Targets, existing_partitions: frozenset[str] = frozenset()) -> GroupWriter:

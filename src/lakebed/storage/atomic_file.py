@@ -10,12 +10,13 @@ import contextlib
 import errno
 import fcntl
 import os
+import threading
 import uuid
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from lakebed.model import path_in
-from lakebed.storage.base import in_doubt
+from lakebed.storage.base import Durable, in_doubt
 
 if TYPE_CHECKING:
     from lakebed.storage.base import Storage
@@ -58,17 +59,55 @@ def _close(fd: int) -> None:
         os.close(fd)
 
 
-def make_folder(folder: str) -> None:
-    """Create a folder and what is missing above it, durably."""
+class UnsyncedFolders:
+    """Folders of one table that got names which a power cut may still take back, but not alone: no file with bytes gets
+    its name, and no file is deleted, before they are synced.
+
+    A file system commits with a sync all that was done before it, so that a change which syncs them with its own bytes
+    waits once, where each of them by itself would have waited once.
+    """
+
+    def __init__(self) -> None:
+        self._folders: dict[str, int] = {}  # the number of the first of its names that is not durable
+        self._names = 0
+        self._lock = threading.Lock()
+
+    def add(self, folder: str) -> None:
+        with self._lock:
+            self._names += 1
+            self._folders.setdefault(folder, self._names)
+
+    @property
+    def names(self) -> int:
+        """How many names there have been; a change comes after those that there are when it begins."""
+        return self._names
+
+    def sync(self, names: int | None = None) -> None:
+        """Make so many of the names durable (None: all). Who comes meanwhile waits: what another thread is syncing is
+        not durable yet."""
+        if not self._folders:
+            return
+        with self._lock:
+            for folder in [f for f, first in self._folders.items() if names is None or first <= names]:
+                with contextlib.suppress(FileNotFoundError):  # it was deleted since, with the names in it
+                    sync_folder(folder)
+                del self._folders[folder]
+
+
+def make_folder(folder: str, later: UnsyncedFolders | None = None) -> None:
+    """Create a folder and what is missing above it, durably; where `later` is given, it syncs the folders above."""
     try:
         os.mkdir(folder)
     except FileExistsError:
         return
     except FileNotFoundError:
-        make_folder(os.path.dirname(folder))
+        make_folder(os.path.dirname(folder), later)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
-    sync_folder(os.path.dirname(folder))
+    if later is None:
+        sync_folder(os.path.dirname(folder))
+    else:
+        later.add(os.path.dirname(folder))
 
 
 def remove_tree(folder: str) -> None:
@@ -127,14 +166,24 @@ class AtomicFile:
     """An open file that gets its name last, by `publish` or `publish_new`. `discard` removes it.
 
     `unlinked=False` asks for the hidden neighbour; `shared` for a neighbour whose name no other writer of the same path
-    uses; without `durable` a power cut may take the file back or leave it empty.
+    uses. `unsynced` are the folders that are synced before the file gets its name; "later" adds its own to them.
     """
 
     def __init__(
-        self, folder: str, name: str, *, unlinked: bool = True, shared: bool = True, durable: bool = True
+        self,
+        folder: str,
+        name: str,
+        unsynced: UnsyncedFolders,
+        *,
+        unlinked: bool = True,
+        shared: bool = True,
+        durable: Durable = True,
     ) -> None:
         self._name = name
+        self._path = folder
         self._durable = durable
+        self._unsynced = unsynced
+        self._after = unsynced.names if shared else None  # one that is open for long comes after all
         self._folder = self._open_folder(folder)
         self._aside: str | None = None
         self.size = 0
@@ -144,13 +193,12 @@ class AtomicFile:
             os.close(self._folder)
             raise
 
-    @staticmethod
-    def _open_folder(folder: str) -> int:
+    def _open_folder(self, folder: str) -> int:
         for _ in range(3):
             try:
                 return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             except FileNotFoundError:
-                make_folder(folder)
+                make_folder(folder, self._unsynced if self._durable == "later" else None)
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
     def _open(self, folder: str, unlinked: bool, shared: bool) -> int:
@@ -161,6 +209,8 @@ class AtomicFile:
                 if error.errno not in _NO_TMPFILE:
                     raise
         self._aside = aside_name(f"{self._name}.{uuid.uuid4().hex[:8]}" if shared else self._name)
+        if self._durable is True:
+            self._unsynced.sync()
         if not shared:
             self._unlink(self._aside)
         return os.open(self._aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._folder)
@@ -209,8 +259,11 @@ class AtomicFile:
         """Make the names durable that the file got, and that it lost its aside one."""
         with contextlib.suppress(OSError):
             self._drop_aside()
-        with in_doubt():
-            self._sync_name()
+        if self._durable == "later":
+            self._unsynced.add(self._path)
+        elif self._durable:
+            with in_doubt():
+                os.fsync(self._folder)
 
     def _take_free_name(self, name: str, *, copy: bool) -> bool:
         """Give the file a name unless another file has it; by a copy where the file system has no links."""
@@ -277,11 +330,9 @@ class AtomicFile:
     def _sync(self) -> None:
         # an empty file has no bytes to lose: syncing the folder brings its inode along
         if self._durable and self.size:
-            os.fsync(self._fd)
-
-    def _sync_name(self) -> None:
-        if self._durable:
-            os.fsync(self._folder)
+            os.fsync(self._fd)  # first: on most file systems it brings along the names that folders got before
+        if self._durable is True or (self._durable and self.size):
+            self._unsynced.sync(self._after)
 
     def discard(self) -> None:
         """Close; a file that has no name by now is removed."""

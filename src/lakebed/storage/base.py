@@ -10,11 +10,16 @@ import os
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from lakebed.errors import CorruptFile, InvalidOption, StorageError
+
+Durable = bool | Literal["later"]
+"""What a power cut may do to a file that was written. True: nothing, once the call returned. "later": it may take the
+file back, but then also what this process changes in the table after it, empty files that are "later" too apart. False:
+it may take it back, or leave it empty. Storages without that difference make it durable at once."""
 
 
 class FileInfo(NamedTuple):
@@ -55,8 +60,8 @@ class Upload(BinaryIO):
 
 class Storage(Protocol):
     """One table's files. Paths are relative, with `/`; a missing file raises `FileNotFoundError`; anything the
-    store refuses raises `StorageError`. A mutation that returned is durable, but where the caller does without
-    (`durable=False`): a power cut may take that back, or leave a written file empty."""
+    store refuses raises `StorageError`. A mutation that returned is durable, but where the caller asks for less: see
+    `Durable`."""
 
     @property
     def spec(self) -> StorageSpec: ...
@@ -88,17 +93,17 @@ class Storage(Protocol):
 
     def read_versioned(self, path: str) -> Versioned: ...
 
-    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+    def write(self, path: str, data: bytes, *, durable: Durable = True) -> None:
         """Write or replace a whole small file, atomically. It may be there although this raises: when the answer was
         lost, or it could not be made to last."""
         ...
 
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         """Write the same bytes to several files of one folder; none of them may be needed before all are there. Cut
-        short, some are."""
+        short, some are. They are durable "later"."""
         ...
 
-    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         """Create a file. False if one exists already. An answer in doubt raises `StorageError` with context
         `{"doubtful": True}`: the caller reads back."""
         ...

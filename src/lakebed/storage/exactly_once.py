@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 from lakebed.errors import StorageError
-from lakebed.storage.base import Storage
+from lakebed.storage.base import Durable, Storage
 
 _ATTEMPTS = 3
 _log = logging.getLogger("lakebed")
 
 
-def create_exactly_once(storage: Storage, path: str, data: bytes, *, durable: bool = True) -> bool:
+def create_exactly_once(storage: Storage, path: str, data: bytes, *, durable: Durable = True) -> bool:
     """Create a file that must not exist. True if it now holds our bytes by our doing, False if it is someone else's.
 
     An answer in doubt is resolved by reading back and comparing bytes, and by asking again while nothing is there.

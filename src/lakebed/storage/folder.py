@@ -9,7 +9,16 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from lakebed.storage.base import FileInfo, Storage, StorageSpec, Upload, Versioned, check_prefix, check_relative
+from lakebed.storage.base import (
+    Durable,
+    FileInfo,
+    Storage,
+    StorageSpec,
+    Upload,
+    Versioned,
+    check_prefix,
+    check_relative,
+)
 
 
 class WrappedStorage:
@@ -63,13 +72,13 @@ class WrappedStorage:
     def read_versioned(self, path: str) -> Versioned:
         return self._inner.read_versioned(self._file("read_versioned", path))
 
-    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+    def write(self, path: str, data: bytes, *, durable: Durable = True) -> None:
         self._inner.write(self._file("write", path), data, durable=durable)
 
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         self._inner.write_same([self._file("write", path) for path in paths], data)
 
-    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         return self._inner.put_if_absent(self._file("put_if_absent", path), data, durable=durable)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakebed.errors import InvalidOption, StorageError, UnsupportedFeature
 from lakebed.storage.atomic_file import aside_name
 from lakebed.storage.base import (
+    Durable,
     FileInfo,
     Location,
     StorageSpec,
@@ -230,13 +231,13 @@ class HdfsStorage:
                 retryable=not isinstance(error, PermissionError),
             ) from error
 
-    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+    def write(self, path: str, data: bytes, *, durable: Durable = True) -> None:
         self.replace(path, self._write_aside(path, data))
 
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         write_each(self, paths, data)
 
-    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         return self._rename(path, self._write_aside(path, data), overwrite=False)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:

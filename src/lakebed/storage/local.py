@@ -12,16 +12,27 @@ import hashlib
 import os
 import random
 import stat
+import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
 from lakebed.model import path_in
-from lakebed.storage.atomic_file import AtomicFile, checksum_name, make_folder, remove_aside, remove_tree, sync_folder
+from lakebed.storage.atomic_file import (
+    AtomicFile,
+    UnsyncedFolders,
+    checksum_name,
+    make_folder,
+    remove_aside,
+    remove_tree,
+    sync_folder,
+)
 from lakebed.storage.base import (
+    Durable,
     FileInfo,
     StorageSpec,
     Versioned,
@@ -63,12 +74,15 @@ _GAP_BYTES = 16 << 10
 _WRITE_BUFFER_BYTES = 1 << 20
 _SECTOR_BYTES = 512
 _GUARD_SECONDS = 1.0
+# By the path of the table: all storages of one table in this process share them.
+_unsynced: WeakValueDictionary[str, UnsyncedFolders] = WeakValueDictionary()
+_unsynced_lock = threading.Lock()
 
 
 class LocalStorage:
-    """Files under one folder. Every mutation is synced to disk, the file as well as its name, before it returns; only
-    the change of a file of less than a sector by `put_if_match` (a lock changing hands) a power cut may take back, as
-    it ends all holders.
+    """Files under one folder. Every mutation is synced to disk, the file as well as its name, before it returns, or
+    ("later") its name before the next one is visible; only the change of a file of less than a sector by `put_if_match`
+    (a lock changing hands) a power cut may take back, as it ends all holders.
 
     Files appear whole: but for that one, they are written aside and linked or renamed into place. A file's Hadoop
     checksum neighbour (`.<name>.crc`, which the JVM leaves and checks) goes whenever the file changes.
@@ -78,6 +92,8 @@ class LocalStorage:
         self._root = os.path.abspath(root)
         self._spec = StorageSpec(self._root, dict(options or {}))
         self._unlinked = unlinked
+        with _unsynced_lock:
+            self._unsynced = _unsynced.setdefault(self._root, UnsyncedFolders())
 
     def __repr__(self) -> str:
         return f"LocalStorage({self._root!r})"
@@ -209,7 +225,7 @@ class LocalStorage:
 
     # writing
 
-    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+    def write(self, path: str, data: bytes, *, durable: Durable = True) -> None:
         with self._translated("write", path):
             self._aside(path, data, durable=durable).publish()
 
@@ -217,11 +233,11 @@ class LocalStorage:
         """One file under several names that no file has."""
         names = [self._split(path)[1] for path in paths]
         with self._translated("write", paths[0]):
-            done = self._aside(paths[0], data).publish_as(names)
+            done = self._aside(paths[0], data, durable="later").publish_as(names)
         if not done:
             write_each(self, paths, data)
 
-    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         with self._translated("write", path):
             return self._aside(path, data, durable=durable).publish_new()
 
@@ -312,9 +328,9 @@ class LocalStorage:
         error.context["busy"] = True
         raise error
 
-    def _aside(self, path: str, data: bytes, *, durable: bool = True) -> AtomicFile:
+    def _aside(self, path: str, data: bytes, *, durable: Durable = True) -> AtomicFile:
         folder, name = self._split(path)
-        file = AtomicFile(folder, name, unlinked=self._unlinked, durable=durable)
+        file = AtomicFile(folder, name, self._unsynced, unlinked=self._unlinked, durable=durable)
         try:
             file.write(memoryview(data))
         except BaseException:
@@ -328,6 +344,7 @@ class LocalStorage:
             if not os.path.lexists(os.path.join(old_folder, old)):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             make_folder(folder)
+            self._unsynced.sync()
             for checksum in (os.path.join(old_folder, checksum_name(old)), os.path.join(folder, checksum_name(name))):
                 _unlink(checksum)
             os.replace(os.path.join(old_folder, old), os.path.join(folder, name))
@@ -337,12 +354,13 @@ class LocalStorage:
     def create(self, path: str) -> LocalUpload:
         folder, name = self._split(path)
         with self._translated("create", path):
-            return LocalUpload(self, path, AtomicFile(folder, name, unlinked=self._unlinked, shared=False))
+            file = AtomicFile(folder, name, self._unsynced, unlinked=self._unlinked, shared=False)
+            return LocalUpload(self, path, file)
 
     def leave_torn(self, path: str, data: bytes) -> None:
         """What a power cut in the middle of writing `data` to `path` leaves here. For fault tests."""
         folder, name = self._split(path)
-        file = AtomicFile(folder, name, unlinked=self._unlinked, shared=False)
+        file = AtomicFile(folder, name, self._unsynced, unlinked=self._unlinked, shared=False)
         file.write(memoryview(data)[: len(data) // 2])
         file.leave()
 
@@ -352,6 +370,7 @@ class LocalStorage:
         """Also removes what an unfinished upload of this path left aside."""
         folder, name = self._split(path)
         with self._translated("delete", path):
+            self._unsynced.sync()
             gone = [_unlink(f"{folder}/{n}") for n in (name, checksum_name(name))]
             gone.append(remove_aside(folder, name))
             if durable and any(gone):
@@ -367,6 +386,7 @@ class LocalStorage:
             os.unlink(top)
             return
         with self._translated("delete", prefix), contextlib.suppress(FileNotFoundError):
+            self._unsynced.sync()
             remove_tree(top)
             if durable:
                 sync_folder(os.path.dirname(top))

@@ -12,7 +12,16 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.model import path_in
-from lakebed.storage.base import FileInfo, StorageSpec, Versioned, check_prefix, check_relative, ends_early, not_found
+from lakebed.storage.base import (
+    Durable,
+    FileInfo,
+    StorageSpec,
+    Versioned,
+    check_prefix,
+    check_relative,
+    ends_early,
+    not_found,
+)
 from lakebed.storage.parallel import write_each
 from lakebed.storage.streams import StreamUpload
 
@@ -133,14 +142,14 @@ class MemoryStorage:
         self._bucket.versions += 1
         self._bucket.objects[key] = _Object(data, self._bucket.versions, time.time_ns() // 1_000_000)
 
-    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+    def write(self, path: str, data: bytes, *, durable: Durable = True) -> None:
         with self._bucket.lock:
             self._put(self._key(path), bytes(data))
 
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         write_each(self, paths, data)
 
-    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         return self.put_if_match(path, data, None)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:

@@ -22,6 +22,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from lakebed.errors import InvalidOption, StorageError
 from lakebed.storage.base import (
+    Durable,
     FileInfo,
     Location,
     StorageSpec,
@@ -288,14 +289,14 @@ class ObjectStorage:
 
     # writing
 
-    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+    def write(self, path: str, data: bytes, *, durable: Durable = True) -> None:
         check_relative(path)
         self._do("write", path, lambda: obstore.put(self._store, path, data, use_multipart=False))
 
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         write_each(self, paths, data)
 
-    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         return self._put_once(path, data, "create", lambda: self.head(path) is None)
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:

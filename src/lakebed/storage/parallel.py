@@ -84,10 +84,10 @@ def delete_files(
 
 def write_each(storage: Storage, paths: Sequence[str], data: bytes) -> None:
     """`Storage.write_same` where a file has one name: several at a time where that is quicker. They are made to last
-    with the last of them."""
+    together with the last of them."""
 
     def write(path: str) -> None:
-        storage.write(path, data, durable=path == paths[-1])
+        storage.write(path, data, durable="later" if path == paths[-1] else False)
 
     _one_last(storage, write, paths)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError
 from lakebed.model import Action, Instant, State, has_completion_times
 from lakebed.properties.table_config import TableConfig
-from lakebed.storage.base import Storage
+from lakebed.storage.base import Durable, Storage
 from lakebed.storage.exactly_once import create_exactly_once
 from lakebed.timeline.instants import completed_name, completes_as, inflight_name, requested_name
 
@@ -29,13 +29,16 @@ class TimelineWriter:
         self._create(name, body, time, durable=bool(body))
         return Instant(time, action, State.REQUESTED, None, name)
 
-    def inflight(self, action: Action, time: str, body: bytes = b"") -> Instant:
-        """Show that the action has begun."""
+    def inflight(self, action: Action, time: str, body: bytes = b"", *, durable: Durable = True) -> Instant:
+        """Show that the action has begun. "later" where the files of the action are written by this process alone: they
+        outlast a power cut only if this does."""
         name = inflight_name(action, time, self.config.version)
-        self._create(name, body, time)
+        self._create(name, body, time, durable=durable)
         return Instant(time, action, State.INFLIGHT, None, name)
 
-    def complete(self, action: Action, time: str, completion_time: str | None, body: bytes) -> Instant:
+    def complete(
+        self, action: Action, time: str, completion_time: str | None, body: bytes, *, durable: Durable = True
+    ) -> Instant:
         """Make the action visible; `completion_time` is left out of the name on version 6.
 
         The body must be this writer's alone (commits have a writer id), so that reading back shows whose file it is.
@@ -53,7 +56,7 @@ class TimelineWriter:
             )
         name = completed_name(action, time, completion_time, version)
         try:
-            self._create(name, body, time)
+            self._create(name, body, time, durable=durable)
         except StorageError as cause:
             if not cause.context.get("doubtful") or action is Action.ROLLBACK:
                 raise
@@ -92,7 +95,7 @@ class TimelineWriter:
         """Take an instant back to requested."""
         self.storage.delete(self._path(inflight_name(instant.action, instant.time, self.config.version)))
 
-    def _create(self, name: str, body: bytes, time: str, *, durable: bool = True) -> None:
+    def _create(self, name: str, body: bytes, time: str, *, durable: Durable = True) -> None:
         if not create_exactly_once(self.storage, self._path(name), body, durable=durable):
             raise CommitConflict(
                 f"another writer has created {name} already",

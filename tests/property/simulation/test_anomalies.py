@@ -17,7 +17,7 @@ from lakebed.concurrency.lock import FileLock
 from lakebed.operations import transaction
 from lakebed.services import service
 from lakebed.services.service import ServiceTransaction
-from lakebed.storage.base import Storage
+from lakebed.storage.base import Durable, Storage
 from lakebed.timeline import transitions
 from lakebed.timeline.instants import InstantClock
 from property.simulation.schedules import TABLES, History, Schedule, Table, tiny_rows
@@ -145,7 +145,7 @@ def same_time_overwrites(patch: pytest.MonkeyPatch) -> None:
     """The same, and instant files are written over those that are there."""
     no_order(patch)
 
-    def put(storage: Storage, path: str, data: bytes, *, durable: bool = True) -> bool:
+    def put(storage: Storage, path: str, data: bytes, *, durable: Durable = True) -> bool:
         storage.write(path, data)
         return True
 

@@ -28,7 +28,7 @@ from lakebed.concurrency.lock import FileLock
 from lakebed.operations import rollback
 from lakebed.properties import file
 from lakebed.storage import clocks, memory, parallel
-from lakebed.storage.base import FileInfo, Versioned, refused
+from lakebed.storage.base import Durable, FileInfo, Versioned, refused
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Killed
 from lakebed.timeline import instants, timeline
@@ -308,7 +308,7 @@ class SimulatedStorage(MemoryStorage):
             raise refused(f"no answer to {verb} {path}", url=path, retryable=True, doubtful=True)
         return done
 
-    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+    def write(self, path: str, data: bytes, *, durable: Durable = True) -> None:
         self._changes("write", path, lambda: self._put(self._root + path, data))
 
     def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:

@@ -30,6 +30,7 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths, with_meta
 from lakebed.schema.avro import arrow_to_avro, avro_with_meta
 from lakebed.slices.reader import SliceReader
+from lakebed.storage.base import Durable
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, from_table
@@ -200,11 +201,11 @@ def test_all_markers_are_there_before_the_first_log_file_and_none_is_written_alo
             self.seen.append(f"markers {len(paths)}")
             super().write_same(paths, data)
 
-        def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        def write(self, path: str, data: bytes, *, durable: Durable = True) -> None:
             self.seen.append(f"write {path}")
             super().write(path, data, durable=durable)
 
-        def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+        def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
             self.seen.append("log")
             return super().put_if_absent(path, data, durable=durable)
 

@@ -14,7 +14,7 @@ from lakebed import Once, Table
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.model import WRITER_ID
 from lakebed.storage import open_storage
-from lakebed.storage.base import Storage
+from lakebed.storage.base import Durable, Storage
 from lakebed.storage.opening import wrapping
 from lakebed.testing import Killed, crash_at
 from lakebed.timeline import timeline as timeline_module
@@ -216,7 +216,7 @@ class _Racing:
     def __getattr__(self, name: str) -> Any:
         if name == "put_if_absent" and self._other is not None:
 
-            def put_if_absent(path: str, data: bytes, *, durable: bool = True) -> bool:
+            def put_if_absent(path: str, data: bytes, *, durable: Durable = True) -> bool:
                 done = self._inner.put_if_absent(path, data, durable=durable)
                 if path.endswith(".inflight") and self._other is not None:
                     other, self._other = self._other, None

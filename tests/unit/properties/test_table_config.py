@@ -27,6 +27,7 @@ from lakebed.properties.file import (
     update_table_config,
 )
 from lakebed.properties.new_table import new_table_properties
+from lakebed.storage.base import Durable
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage, FaultPlan, FaultyStorage, Killed
 from lakebed.timeline.timeline import load_timeline
@@ -185,7 +186,7 @@ def test_two_updates_at_once_conflict(storage: MemoryStorage) -> None:
     class Meanwhile(FaultyStorage):
         """Another writer makes its backup between our reading and our backup."""
 
-        def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+        def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
             storage.write(BACKUP_PATH, storage.read(PROPERTIES_PATH))
             return super().put_if_absent(path, data, durable=durable)
 

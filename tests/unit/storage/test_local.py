@@ -6,7 +6,9 @@ import errno
 import os
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +193,78 @@ def test_each_verb_syncs_no_more_than_it_must(tmp_path: Path, monkeypatch: pytes
         "markers go": 0,
     }
     assert counts == lasting | passing
+
+
+def test_a_name_that_may_last_later_is_synced_before_the_next_file_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(str(tmp_path / "t"))
+    storage.write("a/x", b"1")
+    events: list[str] = []
+    fsync, link, unlink = os.fsync, os.link, os.unlink
+
+    def noted(fd: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{fd}").removeprefix(f"{tmp_path}/")
+        events.append("bytes" if "#" in path else f"sync {path}")
+        fsync(fd)
+
+    def linked(source: str, name: str, **given: Any) -> None:
+        events.append(f"name {name}")
+        link(source, name, **given)
+
+    def unlinked(path: str, **given: Any) -> None:
+        unlink(path, **given)
+        events.append(f"delete {os.path.basename(path)}")
+
+    monkeypatch.setattr(atomic_file.os, "fsync", noted)
+    monkeypatch.setattr(atomic_file.os, "link", linked)
+    monkeypatch.setattr(atomic_file.os, "unlink", unlinked)
+
+    def events_of(act: Callable[[], object]) -> list[str]:
+        events.clear()
+        act()
+        return [*events]
+
+    assert events_of(lambda: storage.put_if_absent("a/1.inflight", b"", durable="later")) == ["name 1.inflight"]
+    assert events_of(lambda: storage.write("m/1/marker", b"", durable="later")) == ["name marker"]
+    beside = LocalStorage(str(tmp_path / "t"))  # the same table, opened again
+    assert events_of(lambda: beside.put_if_absent("a/data", b"rows", durable="later")) == [
+        *("bytes", "sync t/a", "sync t", "sync t/m", "sync t/m/1", "name data"),
+    ]
+    assert events_of(lambda: storage.write("b", b"", durable=False)) == ["name b"]  # waits for nothing
+    assert events_of(lambda: storage.put_if_absent("a/1.done", b"body")) == [
+        "bytes",
+        "sync t/a",
+        "name 1.done",
+        "sync t/a",
+    ]
+    storage.write("a/2.inflight", b"", durable="later")
+    assert events_of(lambda: storage.delete("a/x")) == ["sync t/a", "delete x", "sync t/a"]
+    storage.write("m/2/marker", b"", durable="later")
+    storage.delete_folder("m", durable=False)
+    storage.write("a/3.inflight", b"", durable="later")
+    assert events_of(lambda: storage.put_if_absent("a/3.done", b"")) == ["sync t/a", "name 3.done", "sync t/a"]
+
+
+def test_a_folder_that_cannot_be_synced_keeps_the_next_file_from_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.write("a/inflight", b"", durable="later")
+    fsync = os.fsync
+
+    def full(fd: int) -> None:
+        if os.path.isdir(os.readlink(f"/proc/self/fd/{fd}")):
+            raise OSError(errno.EIO, "no")
+        fsync(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic_file.os, "fsync", full)
+        with pytest.raises(StorageError) as caught:
+            storage.put_if_absent("b/done", b"1")
+    assert "doubtful" not in caught.value.context, "it was not done"
+    assert storage.head("b/done") is None
+    assert storage.put_if_absent("b/done", b"1"), "what was not synced is synced then"
 
 
 def test_a_lock_of_another_users_changes_hands_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

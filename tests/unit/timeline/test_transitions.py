@@ -16,6 +16,7 @@ from lakebed.properties.file import create_table
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage import atomic_file
+from lakebed.storage.base import Durable
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import FaultPlan, FaultyStorage, Killed
@@ -145,7 +146,7 @@ class Unreachable(FaultyStorage):
     def _silence(self) -> StorageError:
         return StorageError("no answer", context={"doubtful": True})
 
-    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         if data and not self.gone:
             self.gone = True
             if self.worked:

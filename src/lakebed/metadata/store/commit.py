@@ -25,6 +25,7 @@ from lakebed.metadata.store.rollback import finish_rollbacks, roll_back
 from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, State
+from lakebed.storage.base import Durable
 from lakebed.storage.parallel import in_background, is_remote
 from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
 
@@ -62,14 +63,20 @@ def begin_delta(store: MetadataStore, instant: str, partitions: Sequence[str]) -
 
 
 def apply_delta(
-    store: MetadataStore, instant: str, records: Mapping[str, Records], written: Sequence[WrittenLog] = ()
+    store: MetadataStore,
+    instant: str,
+    records: Mapping[str, Records],
+    written: Sequence[WrittenLog] = (),
+    *,
+    durable: Durable = True,
 ) -> None:
     """Write a delta commit of the data table's instant: a log file for each file group that gets records, then the
     completed instant. Visible once the data table's instant is completed.
 
     If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks wrote
-    since `begin_delta`; they are taken into the same delta commit. Raises `InvalidOption` for a partition that the
-    table does not have, `CommitConflict` where `written` do not fit any more.
+    since `begin_delta`; they are taken into the same delta commit. `durable` is "later" where this process completes
+    the data table's instant after it. Raises `InvalidOption` for a partition that the table does not have,
+    `CommitConflict` where `written` do not fit any more.
     """
     _finish_rollbacks(store)
     unknown = sorted({*records, *(log.group.partition for log in written)} - {*store.partitions})
@@ -88,14 +95,15 @@ def apply_delta(
     new_groups = [group for part, given in records.items() for group in _missing_groups(store, part, given)]
     logs = [log for part, given in records.items() for log in _logs(store, part, given, new_groups)]
     touched = [(log.group, log.count) for log in logs]
-    begun = in_background(lambda: None if written else _start(store, instant, touched))
+    begun = in_background(lambda: None if written else _start(store, instant, touched, durable="later"))
     try:
         encoded = [encode_log(log.group, instant, log.keys, log.values, log.deleted) for log in logs]
     finally:
         begun()  # no file before it
     store.parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups)
-    put = store.parallel_map(lambda log: put_log(store.data_storage, log), encoded)
-    store.complete(Action.DELTACOMMIT, instant, OPERATION, [log.stat() for log in (*written, *put)])
+    put = store.parallel_map(lambda log: put_log(store.data_storage, log, durable="later"), encoded)
+    stats = [log.stat() for log in (*written, *put)]
+    store.complete(Action.DELTACOMMIT, instant, OPERATION, stats, durable=durable)
 
 
 def _finish_rollbacks(store: MetadataStore) -> None:
@@ -110,7 +118,9 @@ def _take_back(store: MetadataStore, instant: str) -> None:
         roll_back(store, instant, store.new_time() if store.version >= 8 else instant)
 
 
-def _start(store: MetadataStore, instant: str, groups: Sequence[tuple[FileGroup, int]]) -> None:
+def _start(
+    store: MetadataStore, instant: str, groups: Sequence[tuple[FileGroup, int]], *, durable: Durable = True
+) -> None:
     store.transitions.request(Action.DELTACOMMIT, instant)
     body = b""
     if store.version < 8:
@@ -120,7 +130,7 @@ def _start(store: MetadataStore, instant: str, groups: Sequence[tuple[FileGroup,
             updates.setdefault(group.partition, []).append((group.file_id, group.slice_instant, count))
         profile = [PartitionProfile(partition, 0, part) for partition, part in updates.items()]
         body = encode_inflight(OPERATION, profile, store.version)
-    store.transitions.inflight(Action.DELTACOMMIT, instant, body)
+    store.transitions.inflight(Action.DELTACOMMIT, instant, body, durable=durable)
 
 
 def _missing_groups(store: MetadataStore, partition: str, records: Records) -> list[FileGroup]:

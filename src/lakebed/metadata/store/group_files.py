@@ -20,7 +20,7 @@ from lakebed.format.log_file import LogBlock, block_bytes, delete_block, hfile_d
 from lakebed.metadata.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
 from lakebed.metadata.records import record_form, record_schema
 from lakebed.model import WriteStat
-from lakebed.storage.base import Storage
+from lakebed.storage.base import Durable, Storage
 from lakebed.timeline.bodies.commit import NEW_FILE, stat_record
 
 Entries = tuple[Any, Any]
@@ -161,10 +161,10 @@ def encode_log(
     return EncodedLog(group, instant, name, parts, len(keys), len(deleted))
 
 
-def put_log(storage: Storage, log: EncodedLog) -> WrittenLog:
-    """Write a log file, in the table with this storage."""
+def put_log(storage: Storage, log: EncodedLog, *, durable: Durable = True) -> WrittenLog:
+    """Write a log file, in the table with this storage; a large one is durable when this returns."""
     started = time.monotonic()
-    size = _put(storage, f"{METADATA_FOLDER}/{log.group.partition}/{log.name}", iter(log.parts))
+    size = _put(storage, f"{METADATA_FOLDER}/{log.group.partition}/{log.name}", iter(log.parts), durable)
     millis = int((time.monotonic() - started) * 1000)
     return WrittenLog(log.group, log.instant, log.name, size, log.writes, log.deletes, millis)
 
@@ -260,16 +260,16 @@ def _pieces(keys: pa.Array, values: pa.Array) -> Iterator[Entries]:
         first = last
 
 
-def _put(storage: Storage, path: str, parts: Iterator[bytes]) -> int:
+def _put(storage: Storage, path: str, parts: Iterator[bytes], durable: Durable) -> int:
     """Write a file of one part in one go, one of several as they come. Gives its size."""
     first = next(parts)
     second = next(parts, None)
     if second is None:
-        storage.write(path, first)
+        storage.write(path, first, durable=durable)
         return len(first)
     if len(first) + len(second) <= _BLOCK_BYTES:
         rest = [first, second, *parts]
-        storage.write(path, b"".join(rest))
+        storage.write(path, b"".join(rest), durable=durable)
         return sum(map(len, rest))
     with storage.create(path) as upload:
         size = upload.write(first) + upload.write(second)

@@ -19,7 +19,7 @@ from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import REPAIR_HINT
-from lakebed.storage.base import Storage
+from lakebed.storage.base import Durable, Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.commit import commit_from_record, encode_commit
@@ -221,6 +221,8 @@ class MetadataStore:
         operation: str,
         stats: Iterable[Mapping[str, Any]],
         replaced: Mapping[str, Sequence[str]] | None = None,
+        *,
+        durable: Durable = True,
     ) -> Instant:
         """Make a commit of any kind visible, with these write stats. A service that has lost the lock deletes what it
         wrote: another process may have completed the instant with files of its own."""
@@ -237,7 +239,7 @@ class MetadataStore:
         body = encode_commit(commit, self.version, action)
         config = self.slices.config
         try:
-            done = self.finish(action, instant, body)
+            done = self.finish(action, instant, body, durable=durable)
         except CommitConflict:
             if action is not Action.DELTACOMMIT:  # of those the data table's writer takes care
                 self.parallel_map(self.storage.delete, [stat["path"] for of in by_partition.values() for stat in of])
@@ -245,7 +247,7 @@ class MetadataStore:
         remember_commit(self.storage, config, done, commit, len(body))
         return done
 
-    def finish(self, action: Action, instant: str, body: bytes) -> Instant:
+    def finish(self, action: Action, instant: str, body: bytes, *, durable: Durable = True) -> Instant:
         """Complete an instant with this body.
 
         An answer in doubt is a `StorageError` here: the data table's instant is not completed yet, and rolling that
@@ -254,7 +256,7 @@ class MetadataStore:
         self.check_lock()
         completion = self._clock.next(after=max(without_suffix(instant), self.timeline.greatest_time))
         try:
-            done = self.transitions.complete(action, instant, completion, body)
+            done = self.transitions.complete(action, instant, completion, body, durable=durable)
             if not self.lock_is_held():
                 self.storage.delete(f"{self.slices.config.timeline_path}/{done.file_name}")
                 self.check_lock()
