@@ -242,8 +242,11 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "storage.local._WRITE_BUFFER_BYTES": (1, HUGE),
     "storage.streams.AHEAD_BLOCKS": (1, 64),
     # -- the timeline and its history
+    "timeline.archive._ROWS_AT_A_TIME": (1, HUGE),
     "timeline.archive_writer._ENTRIES_A_BLOCK": (1, HUGE),
     "timeline.archive_writer._FILES_A_LEVEL": (2, HUGE),
+    "timeline.archive_writer._GROUP_BYTES": (1, HUGE),
+    "timeline.archive_writer._MERGED_BYTES": (1, HUGE),
     "timeline.archive_writer._RETAINED_MANIFESTS": (1, HUGE),
     "timeline.history._CACHED_BYTES": (0, HUGE),
     "timeline.plain_keys.LOOKS_BACK": (1, HUGE),

@@ -327,7 +327,6 @@ INLINE: dict[str, tuple[str, ...]] = {
     "storage.object_options": ("len(v) >= 4",),
     "storage.object_store": ("code >= 500",),
     "storage.streams": ("length > self._block * (self._limit // 4)",),
-    "timeline.archive_writer": ("level < 9",),
     "wording": ("size < 1024",),
 }
 

@@ -115,7 +115,7 @@ def archive(context: WriteContext, *, dry_run: bool = False) -> ArchivalResult:
         tx.prepare_metadata()
         plan = planned_archival(tx.snapshot, settings)
         tx.refuse_lost("archive")
-        move(tx.timeline, plan.instants)
+        move(tx.timeline, plan.instants, tx.lock_is_held)
     done = _result(plan, settings, tx.timeline, seconds=time.monotonic() - started)
     if plan.instants:
         counts = {"instants_archived": len(plan.instants)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -30,6 +31,8 @@ _LOG_FILE = re.compile(r"^\.commits_\.archive\.([0-9]{1,18})")
 _VERSION = re.compile(r"[0-9]{1,18}")
 _MANIFEST = re.compile(r"manifest_[0-9]{1,18}")
 _MANIFEST_ATTEMPTS = 3
+# Rows of a file that are read together where it is read as a whole.
+_ROWS_AT_A_TIME = 64
 INITIAL_VERSION = "hoodie.table.initial.version"
 _BEFORE_HISTORY = ("6", "7")
 _TIME_COLUMNS = ["instantTime", "completionTime", "action"]
@@ -314,10 +317,23 @@ def _checked_entries(entries: list[dict[str, Any]], path: str) -> list[dict[str,
 
 def read_history(storage: Storage, path: str, size: int, columns: list[str] | None = None) -> pa.Table:
     """A file of the history. Raises what Arrow does, and `ValueError` for a file of another size."""
+    with _opened(storage, path, size) as source:
+        return pq.read_table(source, columns=columns)
+
+
+def history_parts(storage: Storage, path: str, size: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """The same, some rows at a time: bodies of commits may be large."""
+    with _opened(storage, path, size) as source:
+        for batch in pq.ParquetFile(source).iter_batches(_ROWS_AT_A_TIME, columns=[*columns]):
+            yield pa.Table.from_batches([batch])
+
+
+@contextmanager
+def _opened(storage: Storage, path: str, size: int) -> Generator[pa.NativeFile]:
     with storage.open_input(path, size) as source:
         if source.size() != size:
             raise ValueError(f"it has {source.size()} bytes, its manifest has {size}")
-        return pq.read_table(source, columns=columns)
+        yield source
 
 
 def manifest_files(body: bytes, path: str) -> tuple[LsmFile, ...]:

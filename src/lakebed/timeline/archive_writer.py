@@ -1,12 +1,16 @@
 """Moving instants from the active timeline to the archived one: the LSM history of version 8 and later, the log archive
-of version 6. The instants are in the archive before their files go."""
+of version 6. The instants are in the archive before their files go.
+
+A process that stood still for longer than its lock is valid finds that out before it changes what another one has
+archived meanwhile: it creates only files that must not exist, and replaces the version that it has read.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,15 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakebed.errors import CommitConflict, StorageError
 from lakebed.format.avro.encoder import encoder_of
 from lakebed.format.base_file import AVRO_SCHEMA_KEY, naming_parquet
 from lakebed.format.log_file import avro_data_block, block_bytes
 from lakebed.model import Action, Instant, State, path_in
 from lakebed.storage.atomic_file import remove_asides
-from lakebed.storage.base import Storage
-from lakebed.storage.exactly_once import write_settled
+from lakebed.storage.base import Storage, Versioned
+from lakebed.storage.exactly_once import create_exactly_once
 from lakebed.storage.parallel import delete_files, is_remote, parallel_map
-from lakebed.timeline.archive import ARCHIVE_HINT, LsmFile, LsmHistory, manifest_files, read_history
+from lakebed.timeline.archive import ARCHIVE_HINT, LsmFile, LsmHistory, history_parts, manifest_files
 from lakebed.timeline.bodies.encoding import pretty_json, schema_text
 from lakebed.timeline.bodies.rollback import decode_action
 from lakebed.timeline.instants import completes_as, inflight_name, parse_instant_file, without_suffix
@@ -31,6 +36,10 @@ from lakebed.timeline.timeline import Timeline
 # Files of a level that become one of the next; manifests that stay for readers that began with them.
 _FILES_A_LEVEL = 10
 _RETAINED_MANIFESTS = 3
+# Files of no more bytes than this become one.
+_MERGED_BYTES = 64 << 20
+# Bytes of bodies in a row group, which are in memory together.
+_GROUP_BYTES = 16 << 20
 # The level of files that are not the work of one archival.
 _COPIED_LEVEL = 1
 # Bodies that are read at a time from a storage that answers late.
@@ -61,8 +70,9 @@ ARCHIVE_FILE = re.compile(r"\d+_\d+_\d\.parquet|manifest_\d+|_version_")
 LOG_ARCHIVE = re.compile(r"\.commits_\.archive\.(\d+)")
 
 
-def archive(timeline: Timeline, instants: Sequence[Instant]) -> None:
-    """Archive these completed instants of the timeline. The caller holds the lock.
+def archive(timeline: Timeline, instants: Sequence[Instant], lock_is_held: Callable[[], bool] = lambda: True) -> None:
+    """Archive these completed instants of the timeline. The caller holds the lock. Raises `CommitConflict` where it was
+    lost, and another process may have archived them, too.
 
     What an archival that was cut off has left on both timelines only leaves the active one.
     """
@@ -73,11 +83,12 @@ def archive(timeline: Timeline, instants: Sequence[Instant]) -> None:
     new = [i for i in ordered if (i.time, i.action) not in known]
     files = _Files(timeline)
     if new:
+        _check_lock(timeline.storage, lock_is_held)
         remove_asides(timeline.storage, timeline.config.archive_folder)
     if new and timeline.config.layout == 2:
-        _append_to_history(timeline, new)
+        _append_to_history(timeline, new, lock_is_held)
     elif new:
-        _append_to_log(timeline, new, files)
+        _append_to_log(timeline, new, files, lock_is_held)
     _remove(timeline, [entry for instant in ordered for entry in files.of(instant)])
 
 
@@ -106,20 +117,31 @@ def _remove(timeline: Timeline, files: Sequence[tuple[State, str]]) -> None:
         timeline.storage.delete(path_in(folder, name), durable=name == names[True][-1])
 
 
+def _check_lock(storage: Storage, lock_is_held: Callable[[], bool]) -> None:
+    if not lock_is_held():
+        raise _overtaken(storage)
+
+
+def _overtaken(storage: Storage) -> CommitConflict:
+    return CommitConflict(
+        f"the lock of {storage.url()} was lost while its timeline was archived",
+        hint="Another process took it after it expired; the next archival does what is left to do.",
+    )
+
+
 # the history of version 8 and later
 
 
-def _append_to_history(timeline: Timeline, instants: Sequence[Instant]) -> None:
+def _append_to_history(timeline: Timeline, instants: Sequence[Instant], lock_is_held: Callable[[], bool]) -> None:
+    writer = _HistoryWriter(timeline.storage, timeline.config.archive_folder, lock_is_held)
+    files = list(LsmHistory(timeline.storage, timeline.config).files)
     at_once = _READERS if is_remote(timeline.storage) else 1
     rows = parallel_map(partial(_history_row, timeline), instants, at_once)
     name = f"{instants[0].time}_{instants[-1].time}_0.parquet"
-    history = LsmHistory(timeline.storage, timeline.config)
-    files = list(history.files)
     if all(file.name != name for file in files):
-        storage, folder = timeline.storage, timeline.config.archive_folder
-        files.append(_write_history(storage, folder, name, pa.Table.from_pylist(rows, HISTORY)))
-        _publish(storage, folder, files)
-    _merge_levels(timeline, files)
+        files.append(writer.write(name, [pa.Table.from_pylist(rows, HISTORY)]))
+        writer.publish(files)
+    _merge_levels(timeline, files, writer)
 
 
 def _history_row(timeline: Timeline, instant: Instant) -> dict[str, Any]:
@@ -145,16 +167,76 @@ def _history_row(timeline: Timeline, instant: Instant) -> dict[str, Any]:
 
 def write_history(storage: Storage, folder: str, tables: Iterable[pa.Table]) -> None:
     """Write a history of these instants, a file for each table, where there is none."""
-    files: list[LsmFile] = []
-    for rows in tables:
-        times = rows["instantTime"]
-        name = f"{pc.min(times).as_py()}_{pc.max(times).as_py()}_{_COPIED_LEVEL}.parquet"
-        files.append(_write_history(storage, folder, name, rows))
+    writer = _HistoryWriter(storage, folder)
+    files = [writer.write(_merged_name([rows["instantTime"]], _COPIED_LEVEL), [rows]) for rows in tables]
     if files:
-        _publish(storage, folder, files)
+        writer.publish(files)
 
 
-def _write_history(storage: Storage, folder: str, name: str, rows: pa.Table) -> LsmFile:
+def _merged_name(times: Sequence[pa.ChunkedArray], level: int) -> str:
+    ends = [pc.min_max(one).as_py() for one in times]
+    return f"{min(one['min'] for one in ends)}_{max(one['max'] for one in ends)}_{level}.parquet"
+
+
+class _HistoryWriter:
+    """Writes files of a history, and makes lists of them the history, each under the next version."""
+
+    def __init__(self, storage: Storage, folder: str, lock_is_held: Callable[[], bool] = lambda: True) -> None:
+        self._storage, self._folder, self._lock_is_held = storage, folder, lock_is_held
+        self._number = max(_manifests(storage, folder), default=0)
+        self._version = self._read_version()
+
+    def write(self, name: str, tables: Iterable[pa.Table]) -> LsmFile:
+        """Write a file with the rows of these tables."""
+        sink = io.BytesIO()
+        with pq.ParquetWriter(sink, HISTORY, compression="gzip", store_schema=False, use_dictionary=False) as writer:
+            for rows in tables:
+                writer.write_table(rows)
+            writer.add_key_value_metadata(_footer())
+        path, body = f"{self._folder}/{name}", sink.getvalue()
+        self.check_lock()
+        if not create_exactly_once(self._storage, path, body):  # it is no file of the history
+            self.check_lock()
+            self._storage.write(path, body)
+        first, last = name.split("_")[:2]
+        return LsmFile(name, len(body), first, last)
+
+    def publish(self, files: Sequence[LsmFile]) -> None:
+        """Make these files the history. Raises `CommitConflict` where another process has done so since this one has
+        looked at it: its files would be lost."""
+        seen = self._read_version()
+        if (seen and seen.data) != (self._version and self._version.data):
+            raise _overtaken(self._storage)
+        number = self._number + 1
+        body = _manifest([{"fileName": file.name, "fileLen": file.size} for file in files])
+        self.check_lock()
+        if not create_exactly_once(self._storage, f"{self._folder}/manifest_{number}", body):
+            raise _overtaken(self._storage)
+        if not self._is_put(str(number).encode(), seen.version if seen else None):
+            raise _overtaken(self._storage)
+        self._number, self._version = number, self._read_version()
+
+    def check_lock(self) -> None:
+        _check_lock(self._storage, self._lock_is_held)
+
+    def _read_version(self) -> Versioned | None:
+        try:
+            return self._storage.read_versioned(f"{self._folder}/_version_")
+        except FileNotFoundError:
+            return None
+
+    def _is_put(self, body: bytes, version: str | None) -> bool:
+        """Whether the version file has this body by our doing; a lost answer is looked up."""
+        try:
+            return self._storage.put_if_match(f"{self._folder}/_version_", body, version)
+        except StorageError as cause:
+            now = self._read_version() if cause.context.get("doubtful") else None
+            if now is None or now.data != body:
+                raise
+            return True
+
+
+def _footer() -> dict[str, str]:
     fields: list[dict[str, Any]] = [
         {"name": field, "type": ["null", {"type": "string", "avro.java.string": "String"}], "default": None}
         for field in ("instantTime", "completionTime", "action")
@@ -167,22 +249,7 @@ def _write_history(storage: Storage, folder: str, name: str, rows: pa.Table) -> 
         "namespace": "org.apache.hudi.avro.model",
         "fields": fields,
     }
-    footer = {AVRO_SCHEMA_KEY: json.dumps(record, separators=(",", ":")), "writer.model.name": "avro"}
-    sink = io.BytesIO()
-    with pq.ParquetWriter(sink, HISTORY, compression="gzip", store_schema=False, use_dictionary=False) as writer:
-        writer.write_table(rows)
-        writer.add_key_value_metadata(footer)
-    storage.write(f"{folder}/{name}", sink.getvalue())
-    first, last = name.split("_")[:2]
-    return LsmFile(name, sink.tell(), first, last)
-
-
-def _publish(storage: Storage, folder: str, files: Sequence[LsmFile]) -> None:
-    """Make these files the history, under the next version; what no kept manifest names goes."""
-    number = max(_manifests(storage, folder), default=0) + 1
-    entries = [{"fileName": file.name, "fileLen": file.size} for file in files]
-    write_settled(storage, f"{folder}/manifest_{number}", _manifest(entries))
-    write_settled(storage, f"{folder}/_version_", str(number).encode())
+    return {AVRO_SCHEMA_KEY: json.dumps(record, separators=(",", ":")), "writer.model.name": "avro"}
 
 
 def _manifest(entries: Sequence[dict[str, Any]]) -> bytes:
@@ -195,42 +262,69 @@ def _manifests(storage: Storage, folder: str) -> list[int]:
     return sorted(int(found[1]) for name in storage.list_names(folder) if (found := _MANIFEST.fullmatch(name)))
 
 
-def _merge_levels(timeline: Timeline, files: list[LsmFile]) -> None:
+def _merge_levels(timeline: Timeline, files: list[LsmFile], writer: _HistoryWriter) -> None:
     """Files of a level that are many become one of the next, then what readers cannot need any more is deleted."""
-    level = 0
-    while level < 9:
+    for level in range(9):
         own = [file for file in files if (found := _LEVEL.search(file.name)) and int(found[1]) == level]
-        if len(own) >= _FILES_A_LEVEL:
-            merged = sorted(own, key=lambda file: (file.first, file.last))[:_FILES_A_LEVEL]
-            tables = [_read_history(timeline, file) for file in merged]
-            rows = pa.concat_tables(tables).sort_by([("instantTime", "ascending"), ("action", "ascending")])
-            times = rows["instantTime"]
-            name = f"{pc.min(times).as_py()}_{pc.max(times).as_py()}_{level + 1}.parquet"
-            storage, folder = timeline.storage, timeline.config.archive_folder
-            files = [file for file in files if file not in merged] + [_write_history(storage, folder, name, rows)]
-            _publish(storage, folder, files)
-        level += 1
-    _drop_old(timeline)
+        if len(own) < _FILES_A_LEVEL or len(merged := _oldest_that_fit(own)) < 2:
+            continue
+        times = [rows["instantTime"] for file in merged for rows in _parts(timeline, file, ["instantTime"])]
+        name = _merged_name(times, level + 1)
+        rows = (part for file in merged for part in _parts(timeline, file))
+        files = [file for file in files if file not in merged] + [writer.write(name, _row_groups(rows))]
+        writer.publish(files)
+    _drop_old(timeline.storage, timeline.config.archive_folder, writer)
 
 
-def _read_history(timeline: Timeline, file: LsmFile) -> pa.Table:
+def _oldest_that_fit(files: Sequence[LsmFile]) -> list[LsmFile]:
+    """The oldest files of a level, as many as become one file of the next. One that is too large for another beside it
+    stays as it is."""
+    found: list[LsmFile] = []
+    for file in sorted(files, key=lambda file: (file.first, file.last)):
+        if sum(one.size for one in found) + file.size > _MERGED_BYTES:
+            if len(found) > 1:
+                break
+            found = []
+        found.append(file)
+        if len(found) == _FILES_A_LEVEL:
+            break
+    return found
+
+
+def _parts(timeline: Timeline, file: LsmFile, columns: Sequence[str] = HISTORY.names) -> Iterator[pa.Table]:
+    """The rows of a file, some at a time: bodies of commits may be large."""
     path = f"{timeline.config.archive_folder}/{file.name}"
     with naming_parquet(path, ARCHIVE_HINT, "history file"):
-        return read_history(timeline.storage, path, file.size).cast(HISTORY)
+        for part in history_parts(timeline.storage, path, file.size, columns):
+            yield part.cast(pa.schema([HISTORY.field(name) for name in columns]))
 
 
-def _drop_old(timeline: Timeline) -> None:
-    folder, storage = timeline.config.archive_folder, timeline.storage
-    numbers = _manifests(storage, folder)
+def _row_groups(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The parts together, as far as they are small."""
+    held: list[pa.Table] = []
+    for part in parts:
+        held.append(part)
+        if sum(one.nbytes for one in held) >= _GROUP_BYTES:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _drop_old(storage: Storage, folder: str, writer: _HistoryWriter) -> None:
+    """Delete the manifests that readers cannot need any more, and files that are in no other manifest."""
+    names = storage.list_names(folder)  # while the lock is held: none of another process's that it has not published
+    numbers = sorted(int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name)))
     if len(numbers) <= _RETAINED_MANIFESTS:
         return
     named: set[str] = set()
     for number in numbers[-_RETAINED_MANIFESTS:]:
         path = f"{folder}/manifest_{number}"
         named |= {file.name for file in manifest_files(storage.read(path), path)}
+    writer.check_lock()
     for number in numbers[:-_RETAINED_MANIFESTS]:
         storage.delete(f"{folder}/manifest_{number}")
-    for name in storage.list_names(folder):
+    for name in names:
         if _LEVEL.search(name) and name not in named:
             storage.delete(f"{folder}/{name}")
 
@@ -238,23 +332,35 @@ def _drop_old(timeline: Timeline) -> None:
 # the log archive of version 6
 
 
-def _append_to_log(timeline: Timeline, instants: Sequence[Instant], files: _Files) -> None:
+def _append_to_log(
+    timeline: Timeline, instants: Sequence[Instant], files: _Files, lock_is_held: Callable[[], bool]
+) -> None:
     folder = timeline.config.archive_folder
     names = timeline.storage.list_names(folder)
     number = max((int(found[1]) for name in names if (found := LOG_ARCHIVE.match(name))), default=0) + 1
     entries = [_log_entry(timeline, instant, state, name) for instant in instants for state, name in files.of(instant)]
-    write_log_archive(timeline.storage, folder, number, entries)
+    _check_lock(timeline.storage, lock_is_held)
+    if not create_exactly_once(timeline.storage, f"{folder}/{_log_archive_name(number)}", _log_archive(entries)):
+        raise _overtaken(timeline.storage)
 
 
 def write_log_archive(storage: Storage, folder: str, number: int, entries: Sequence[dict[str, Any]]) -> None:
     """Write the file of this number of a version 6 archive."""
+    storage.write(f"{folder}/{_log_archive_name(number)}", _log_archive(entries))
+
+
+def _log_archive_name(number: int) -> str:
+    return f".commits_.archive.{number}_1-0-1"
+
+
+def _log_archive(entries: Sequence[dict[str, Any]]) -> bytes:
     schema = schema_text("HoodieArchivedMetaEntry")
     encoded = [*map(encoder_of(schema), entries)]
     blocks = [
         block_bytes(avro_data_block(schema, encoded[first : first + _ENTRIES_A_BLOCK]))
         for first in range(0, len(encoded), _ENTRIES_A_BLOCK)
     ]
-    storage.write(f"{folder}/.commits_.archive.{number}_1-0-1", b"".join(blocks))
+    return b"".join(blocks)
 
 
 def _log_entry(timeline: Timeline, archived: Instant, state: State, name: str) -> dict[str, Any]:

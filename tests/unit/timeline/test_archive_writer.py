@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import random
 import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from time import sleep
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from lakebed.errors import CommitConflict
 from lakebed.format.avro.encoder import write_avro_file
 from lakebed.format.log_file import avro_records, read_blocks
 from lakebed.model import Action, CommitMetadata, FileSlice, Instant
@@ -20,6 +24,7 @@ from lakebed.storage.base import Storage
 from lakebed.storage.folder import WrappedStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.timeline import archive_writer
+from lakebed.timeline.archive import LsmHistory
 from lakebed.timeline.archive_writer import archive
 from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.bodies.encoding import schema_text
@@ -67,6 +72,21 @@ class Table:
         steps.inflight(action, time, inflight)
         body = completed or encode_commit(CommitMetadata("UPSERT", extra={"n": time}), self.config.version, action)
         return steps.complete(action, time, str(int(time) + 1000), body)
+
+
+class Interrupted(WrappedStorage):
+    """A storage whose process stands still before its `at`-th change (from 1), while `meanwhile` happens."""
+
+    def __init__(self, inner: Storage, at: int, meanwhile: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self.changes: list[str] = []
+        self._at, self._meanwhile = at, meanwhile
+
+    def _before(self, verb: str, path: str) -> None:
+        if verb in ("write", "put_if_absent", "put_if_match", "delete"):
+            self.changes.append(f"{verb} {path}")
+            if len(self.changes) == self._at:
+                self._meanwhile()
 
 
 class Remote(WrappedStorage):
@@ -156,6 +176,100 @@ def test_an_archival_that_was_cut_off(version: int) -> None:
     archive(table.timeline, added[:3])
     assert [i.time for i in table.timeline.instants] == [added[3].time]
     assert [i.time for i in table.timeline.archived().instants] == [i.time for i in added[:3]]
+
+
+def check_archive(table: Table, added: Sequence[Instant]) -> None:
+    """Every instant is on one of the timelines, with its body."""
+    timeline = table.timeline
+    archived = timeline.archived()
+    assert {i.time for i in (*timeline.completed, *archived.instants)} == {i.time for i in added}
+    for instant in archived.instants:
+        assert archived.commit_metadata(instant.time).extra["n"] == instant.time
+
+
+def archived_in_part(version: int) -> tuple[Mapping[str, bytes], list[Instant]]:
+    """The files of a table whose first instants are archived, as many as one fewer than become one file; and all its
+    instants."""
+    table = Table(version)
+    added = [table.add(Action.DELTACOMMIT) for _ in range(18)]
+    for instant in added[:9]:
+        archive(table.timeline, [instant])
+    return {info.path: table.storage.read(info.path) for info in table.storage.list()}, added
+
+
+def copy_of(files: Mapping[str, bytes], version: int) -> Table:
+    table = Table(version)
+    for path, data in files.items():
+        table.storage.write(path, data)
+    return table
+
+
+def points(changes: Sequence[str]) -> list[int]:
+    """The changes of storage (from 1) with the first and last deletion of each folder for all of them."""
+    deletions: dict[str, list[int]] = {}
+    for at, change in enumerate(changes, 1):
+        if change.startswith("delete"):
+            deletions.setdefault(change.rpartition("/")[0], []).append(at)
+    ends = {at for found in deletions.values() for at in (found[0], found[-1])}
+    return [at for at, change in enumerate(changes, 1) if at in ends or not change.startswith("delete")]
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_archival_that_another_process_overtakes_loses_no_instant(version: int, is_noticed: bool) -> None:
+    """It stands still before a change of storage for longer than its lock is valid, and another process archives more;
+    not noticed: it asked for its lock right before."""
+    files, added = archived_in_part(version)
+
+    def overtaken(at: int) -> tuple[Table, list[str], bool]:
+        table, is_held = copy_of(files, version), [True]
+        inner = table.storage
+
+        def meanwhile() -> None:
+            table.storage, is_held[0] = inner, not is_noticed
+            for last in (14, 16):
+                archive(table.timeline, [i for i in table.timeline.completed if i.time <= added[last].time])
+
+        table.storage = interrupted = Interrupted(inner, at, meanwhile)
+        try:
+            archive(table.timeline, added[9:12], lambda: is_held[0])
+        except CommitConflict:
+            return table, interrupted.changes, False
+        return table, interrupted.changes, True
+
+    ends = set[bool]()
+    for at in points(overtaken(0)[1]):
+        table, changes, is_done = overtaken(at)
+        ends.add(is_done)
+        try:
+            check_archive(table, added)
+            archive(table.timeline, table.timeline.completed)
+            check_archive(table, added)
+        except Exception as error:
+            error.add_note(f"overtaken before {changes[at - 1]}")
+            raise
+    assert ends == {True, False}
+
+
+@pytest.mark.parametrize("limit", [1, 200_000, 1 << 30])
+def test_files_of_the_history_become_one_up_to_a_number_of_bytes(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are larger stay, and do not keep smaller ones apart."""
+    monkeypatch.setattr(archive_writer, "_MERGED_BYTES", limit)
+    monkeypatch.setattr(archive_writer, "_GROUP_BYTES", 40_000)
+    table = Table(9)
+    added: list[Instant] = []
+    for number in range(24):
+        noise = random.Random(number).randbytes(200_000 if number in (0, 5) else 100).hex()
+        body = CommitMetadata("UPSERT", extra={"n": "", "noise": noise})
+        added.append(table.add(Action.COMMIT, completed=encode_commit(body, 9, Action.COMMIT)))
+        archive(table.timeline, added[-1:])
+    archived = table.timeline.archived()
+    assert [i.time for i in archived.instants] == [i.time for i in added]
+    sizes = [len(archived.commit_metadata(i.time).extra["noise"]) for i in added]
+    assert sizes == [400_000 if n in (0, 5) else 200 for n in range(24)]
+    files = LsmHistory(table.storage, table.config).files
+    levels = Counter(file.name[-9] for file in files)
+    assert levels == {1: {"0": 24}, 200_000: {"0": 4, "1": 3}, 1 << 30: {"0": 4, "1": 2}}[limit]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -147,7 +147,7 @@ def _archive_builds(store: MetadataStore) -> None:
     if len(builds) == len(timeline.commits):
         return
     if builds and any(not instant.time.startswith(INITIAL_INSTANT) for instant in timeline.archived().instants):
-        archive(timeline, builds)
+        archive(timeline, builds, store.lock_is_held)
         store.changed()
 
 

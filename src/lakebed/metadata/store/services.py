@@ -392,7 +392,7 @@ def run_archival(store: MetadataStore) -> list[str]:
     plan = plan_archival(commits, store.timeline.completed, bounds, _limits(store))
     if not plan.commits:
         return []
-    archive(store.timeline, plan.instants)
+    archive(store.timeline, plan.instants, store.lock_is_held)
     store.changed()
     return [f"archival of {count_text(len(plan.commits), 'commit')} up to {plan.commits[-1].time}"]
 
