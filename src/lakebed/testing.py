@@ -156,8 +156,11 @@ class FaultyStorage(WrappedStorage):
     def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         return self._mutate("put_if_absent", path, lambda: self._inner.put_if_absent(path, data, durable=durable), data)
 
-    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
-        return self._mutate("put_if_match", path, lambda: self._inner.put_if_match(path, data, version), data)
+    def put_if_match(self, path: str, data: bytes, version: str | None, *, durable: bool = True) -> bool:
+        def put() -> bool:
+            return self._inner.put_if_match(path, data, version, durable=durable)
+
+        return self._mutate("put_if_match", path, put, data)
 
     def move(self, path: str, to: str) -> None:
         self._mutate("move", to, lambda: self._inner.move(path, to))

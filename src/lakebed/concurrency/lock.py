@@ -311,7 +311,7 @@ class FileLock:
         until = int((time.time() + self._validity) * 1000) / 1000
         try:
             body = lock_body(self._owner, until, self._validity, expired=expired)
-            done = self._storage.put_if_match(self._path, body, version)
+            done = self._storage.put_if_match(self._path, body, version, durable=False)  # a power cut ends all holders
         except StorageError as error:
             if not error.context.get("doubtful"):
                 raise

@@ -108,9 +108,10 @@ class Storage(Protocol):
         `{"doubtful": True}`: the caller reads back."""
         ...
 
-    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
+    def put_if_match(self, path: str, data: bytes, version: str | None, *, durable: bool = True) -> bool:
         """Replace the file if it still is that version (None: absent). False if it is not. Doubt is as above; context
-        `{"busy": True}` means that another process is in the middle of a replacement, here and in `read_versioned`."""
+        `{"busy": True}` means that another process is in the middle of a replacement, here and in `read_versioned`.
+        Without `durable`, `read_versioned` alone never sees half of a replacement."""
         ...
 
     def move(self, path: str, to: str) -> None:

@@ -81,8 +81,8 @@ class WrappedStorage:
     def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         return self._inner.put_if_absent(self._file("put_if_absent", path), data, durable=durable)
 
-    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
-        return self._inner.put_if_match(self._file("put_if_match", path), data, version)
+    def put_if_match(self, path: str, data: bytes, version: str | None, *, durable: bool = True) -> bool:
+        return self._inner.put_if_match(self._file("put_if_match", path), data, version, durable=durable)
 
     def move(self, path: str, to: str) -> None:
         self._inner.move(self._inner_path(check_relative(path)), self._file("move", to))

@@ -240,7 +240,7 @@ class HdfsStorage:
     def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         return self._rename(path, self._write_aside(path, data), overwrite=False)
 
-    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
+    def put_if_match(self, path: str, data: bytes, version: str | None, *, durable: bool = True) -> bool:
         if version is None:
             return self.put_if_absent(path, data)
         with self._guarded(path) as still_ours:

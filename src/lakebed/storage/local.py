@@ -81,11 +81,11 @@ _unsynced_lock = threading.Lock()
 
 class LocalStorage:
     """Files under one folder. Every mutation is synced to disk, the file as well as its name, before it returns, or
-    ("later") its name before the next one is visible; only the change of a file of less than a sector by `put_if_match`
-    (a lock changing hands) a power cut may take back, as it ends all holders.
+    ("later") its name before the next one is visible, unless the caller does without.
 
-    Files appear whole: but for that one, they are written aside and linked or renamed into place. A file's Hadoop
-    checksum neighbour (`.<name>.crc`, which the JVM leaves and checks) goes whenever the file changes.
+    Files appear whole: but for a file of less than a sector that `put_if_match` changes without `durable` (a lock that
+    changes hands), they are written aside and linked or renamed into place. A file's Hadoop checksum neighbour
+    (`.<name>.crc`, which the JVM leaves and checks) goes whenever the file changes.
     """
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None, *, unlinked: bool = True) -> None:
@@ -241,7 +241,7 @@ class LocalStorage:
         with self._translated("write", path):
             return self._aside(path, data, durable=durable).publish_new()
 
-    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
+    def put_if_match(self, path: str, data: bytes, version: str | None, *, durable: bool = True) -> bool:
         with self._translated("write", path), self._guarded(path):
             if version is None:
                 return self.put_if_absent(path, data)
@@ -251,7 +251,7 @@ class LocalStorage:
                 return False
             if _version(current) != version:
                 return False
-            if len(data) == len(current) <= _SECTOR_BYTES:
+            if not durable and len(data) == len(current) <= _SECTOR_BYTES:
                 self._overwrite(path, data, current)
             else:
                 self._aside(path, data).publish()

@@ -152,7 +152,7 @@ class MemoryStorage:
     def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         return self.put_if_match(path, data, None)
 
-    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
+    def put_if_match(self, path: str, data: bytes, version: str | None, *, durable: bool = True) -> bool:
         key = self._key(path)
         with self._bucket.lock:
             current = self._bucket.objects.get(key)

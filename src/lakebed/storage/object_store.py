@@ -299,7 +299,7 @@ class ObjectStorage:
     def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
         return self._put_once(path, data, "create", lambda: self.head(path) is None)
 
-    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
+    def put_if_match(self, path: str, data: bytes, version: str | None, *, durable: bool = True) -> bool:
         if version is None:
             return self.put_if_absent(path, data)
         return self._put_once(path, data, json.loads(version), lambda: self._still(path, version))

@@ -311,7 +311,7 @@ class SimulatedStorage(MemoryStorage):
     def write(self, path: str, data: bytes, *, durable: Durable = True) -> None:
         self._changes("write", path, lambda: self._put(self._root + path, data))
 
-    def put_if_match(self, path: str, data: bytes, version: str | None) -> bool:
+    def put_if_match(self, path: str, data: bytes, version: str | None, *, durable: bool = True) -> bool:
         def put() -> bool:
             found = self._objects.get(self._root + path)
             if version != (None if found is None else str(found.version)):

@@ -163,6 +163,9 @@ def test_each_verb_syncs_no_more_than_it_must(tmp_path: Path, monkeypatch: pytes
         synced.append(fd)
         fsync(fd)
 
+    def changed(data: bytes, *, durable: bool = True) -> bool:
+        return storage.put_if_match("f/lock", data, storage.read_versioned("f/lock").version, durable=durable)
+
     monkeypatch.setattr(atomic_file.os, "fsync", counted)
     counts: dict[str, int] = {}
     for name, act in {
@@ -175,14 +178,15 @@ def test_each_verb_syncs_no_more_than_it_must(tmp_path: Path, monkeypatch: pytes
         "heartbeat": lambda: storage.write("f/beat", b"1", durable=False),
         "its end": lambda: storage.delete("f/beat", durable=False),
         "lock": lambda: storage.put_if_match("f/lock", b"mine", None),
-        "lock changes hands": lambda: storage.put_if_match("f/lock", b"ours", storage.read_versioned("f/lock").version),
-        "lock grows": lambda: storage.put_if_match("f/lock", b"theirs", storage.read_versioned("f/lock").version),
+        "record": lambda: changed(b"ours"),
+        "lock changes hands": lambda: changed(b"hers", durable=False),
+        "lock grows": lambda: changed(b"theirs"),
         "markers go": lambda: storage.delete_folder("f", durable=False),
     }.items():
         synced.clear()
         act()
         counts[name] = len(synced)
-    lasting = {"put": 2, "marker": 1, "replace": 2, "delete": 1, "nothing to delete": 0}
+    lasting = {"put": 2, "marker": 1, "replace": 2, "delete": 1, "nothing to delete": 0, "record": 2}
     passing = {
         "requested": 0,
         "heartbeat": 0,
@@ -271,7 +275,7 @@ def test_a_lock_of_another_users_changes_hands_too(tmp_path: Path, monkeypatch: 
     storage = LocalStorage(str(tmp_path))
     storage.put_if_match("lock", b"mine", None)
     first = os.stat(tmp_path / "lock")
-    assert storage.put_if_match("lock", b"ours", storage.read_versioned("lock").version)
+    assert storage.put_if_match("lock", b"ours", storage.read_versioned("lock").version, durable=False)
     second = os.stat(tmp_path / "lock")
     assert second.st_ino == first.st_ino
     assert second.st_mtime_ns > first.st_mtime_ns
@@ -280,7 +284,7 @@ def test_a_lock_of_another_users_changes_hands_too(tmp_path: Path, monkeypatch: 
         raise PermissionError
 
     monkeypatch.setattr(atomic_file.os, "utime", refused)
-    assert storage.put_if_match("lock", b"hers", storage.read_versioned("lock").version)
+    assert storage.put_if_match("lock", b"hers", storage.read_versioned("lock").version, durable=False)
     assert storage.read("lock") == b"hers"
     assert os.stat(tmp_path / "lock").st_ino != first.st_ino
 
