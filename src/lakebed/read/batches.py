@@ -19,6 +19,7 @@ from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
 from lakebed.slices.base_rows import ColumnNames
+from lakebed.slices.changed_rows import changed_rows, holds_older_rows
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import is_remote
@@ -41,6 +42,7 @@ class RowReader:
     partition_values: Mapping[str, Mapping[str, Any]] | None = None
     page_checksums: bool = True
     names: ColumnNames | None = None
+    since: str = ""
 
     @property
     def stored(self) -> list[str]:
@@ -48,8 +50,14 @@ class RowReader:
         return list(dict.fromkeys(s.stored for s in self.sources if s.stored is not None))
 
     def read(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """The matching rows of the slice."""
+        """The matching rows of the slice; those of commits before `since` may be left out."""
         columns = self.stored or [RECORD_KEY]
+        if self.since and holds_older_rows(slices, file_slice, self.since):
+            for batch in changed_rows(
+                slices, file_slice, self.since, columns, schema=self.merged_schema, names=self.names
+            ):
+                yield from self.shaped(batch, file_slice.partition)
+            return
         schema = self.merged_schema if slices.is_composed(file_slice) else None
         for batch in slices.read(
             file_slice, columns, schema=schema, names=self.names, page_checksums=self.page_checksums
@@ -117,7 +125,9 @@ def row_readers(plan: ScanPlan, condition: pc.Expression | None) -> list[tuple[F
     """Every file slice of the plan with its reader."""
     checks = plan.page_checksums
     readers = [
-        RowReader(s.sources, plan.read_schema, plan.columns, condition, plan.partition_values, checks, plan.names)
+        RowReader(
+            s.sources, plan.read_schema, plan.columns, condition, plan.partition_values, checks, plan.names, plan.since
+        )
         for s in plan.sets
     ]
     return [(file_slice, r) for alike, r in zip(plan.sets, readers, strict=True) for file_slice in alike.slices]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, tzinfo
 from typing import TYPE_CHECKING
 
@@ -322,7 +322,8 @@ class Changes(Scan):
     def _plan(self) -> ScanPlan:
         view, slices, _ = self._view
         predicate = _in_commits(self.parsed_filter(), self.range)
-        return plan_scan(view, predicate, self._requested(), slices=slices, shown=self._newest, reads=self._reads)
+        plan = plan_scan(view, predicate, self._requested(), slices=slices, shown=self._newest, reads=self._reads)
+        return replace(plan, since=min((i.time for i in self.range.commits), default=""))
 
     @property
     def available(self) -> pa.Schema:

@@ -62,7 +62,7 @@ class SliceSet:
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
     """What a scan will do; prints itself. `read_schema` are the columns it reads, in the table's types (those of the
-    filter among them); `columns` those it gives back."""
+    filter among them); `columns` those it gives back. Rows of commits before `since` need not be read."""
 
     table: str
     query: Query
@@ -79,6 +79,7 @@ class ScanPlan:
     page_checksums: bool = True
     names: ColumnNames | None = None
     provenance: Provenance | None = None
+    since: str = ""
 
     @property
     def slices(self) -> tuple[FileSlice, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -229,6 +230,18 @@ def _any_between(keys: pa.Array, low: str, high: str) -> bool:
 Part = tuple[pa.RecordBatch, int, Flags | None]
 
 
+class OlderRows(Protocol):
+    """The rows of a base file, as far as they decide which log records win."""
+
+    def are_below(self, entries: LogEntries, rules: MergeRules) -> Flags:
+        """Which log records win against any of the rows, as far as that is known without them."""
+        ...
+
+    def of(self, keys: pa.Array, columns: Sequence[str]) -> BaseRows:
+        """These columns of the rows that have one of the keys; there may be more rows."""
+        ...
+
+
 @dataclass
 class MergedSlice:
     """The merged rows of one slice in the columns `schema` (its types are those of the result; texts may come as
@@ -274,6 +287,51 @@ class MergedSlice:
             else:
                 numbers = np.arange(first, first + (batch.num_rows if gone is None else len(gone)))
                 yield batch, numbers if gone is None else numbers[~gone]
+
+    def changed(self, since: str, older: OlderRows | None) -> Iterator[pa.RecordBatch]:
+        """The rows that log records of instants from `since` on give, where one record of a key stays as it is; base
+        rows, which are `older` (None: there are none), are not among them."""
+        rows = self._folded.take(self._since(self._folded, since))
+        if self.rules.ordering and older is not None:
+            compared = np.flatnonzero(~older.are_below(rows, self.rules))
+            if len(compared):
+                stays = np.ones(len(rows), np.bool_)
+                stays[compared] = self._wins(rows.take(compared), older)
+                rows = rows.take(np.flatnonzero(stays))
+        columns = LogRows(self.logs, rows, self.schema, self.names)
+        with Spill(self.memory) as spill:
+            if not self.logs.stays_open:
+                columns.spill(spill)
+            for batch in columns.batches(np.arange(len(rows))):
+                yield batch if self.columns is None else batch.select(list(self.columns))
+
+    def keys_since(self, since: str) -> pa.Array:
+        """The keys of log records of instants from `since` on that are no deletes, in ascending order."""
+        keys = self._entries.keys.take(pa.array(self._since(self._entries, since))).unique()
+        return keys.take(pc.sort_indices(keys))
+
+    def may_share_keys(self, since: str) -> bool:
+        """Whether some of these may be the key text of other key fields, too, so that stored rows tell."""
+        fields = self.rules.key_fields
+        return fields is not None and len(fields.may_share(self.keys_since(since))) > 0
+
+    def _since(self, entries: LogEntries, since: str) -> Positions:
+        """The entries of instants from `since` on that are no deletes."""
+        late = np.array([head.instant >= since for head in self.logs.blocks], np.bool_)
+        return np.flatnonzero(late[entries.block] & ~entries.deletes)
+
+    def _wins(self, entries: LogEntries, older: OlderRows) -> Flags:
+        """Which of the entries win against the base rows that they are for, or are for none."""
+        assert self.base is not None
+        matching = self._matching(entries, self.rules)
+        deciding = matching.columns(self.base.schema)
+        base = self.base if entries.positions is not None else older.of(entries.keys, deciding)
+        wins = np.zeros(len(entries), np.bool_)
+        for stretch in matching.stretches(base.read(deciding)):
+            targets = matching.targets(stretch)
+            wins[targets[targets >= 0]] = True
+        wins[matching.rest] = True
+        return wins
 
     def _parts(self) -> Iterator[Part]:
         with Spill(self.memory) as spill:

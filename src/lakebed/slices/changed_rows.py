@@ -1,0 +1,107 @@
+"""The rows of a slice with log files that commits from some instant on wrote, where its base file is older than that.
+
+No row of such a base file is among them, so its rows are read only as far as they decide which log records win: not at
+all where the later record always wins, else keys and ordering values, and these only where the file's statistics do
+not decide. Where records are merged with stored rows, the rows of the records' keys are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakebed.format.base_file import Footer
+from lakebed.format.footer_cache import FOOTERS
+from lakebed.merge.log_entries import Flags, LogEntries
+from lakebed.merge.rules import MergeRules
+from lakebed.model import BaseFile, FileSlice
+from lakebed.slices.base_rows import BaseFileRows, BaseRows, BufferedRows, ColumnNames, plain_rows
+from lakebed.slices.key_rows import rows_of_keys
+from lakebed.slices.reader import BATCH_ROWS, SliceReader
+
+# The rows of so few keys, one of so many rows of the base file, are found by a search: for more, reading the file costs
+# less.
+_SEARCHED = 1_000
+
+
+def holds_older_rows(reader: SliceReader, file_slice: FileSlice, since: str) -> bool:
+    """Whether log files of the slice are merged, and its base file (if it has one) is older than the instant `since`: a
+    row is in a file no older than the commit that wrote the row."""
+    base = file_slice.base_file
+    return reader.is_merged(file_slice) and (base is None or base.instant < since)
+
+
+def changed_rows(
+    reader: SliceReader,
+    file_slice: FileSlice,
+    since: str,
+    columns: Sequence[str],
+    *,
+    schema: pa.Schema,
+    names: ColumnNames | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice whose base file `holds_older_rows`, as `SliceReader.read` gives them, in another order: all
+    that commits from `since` on wrote, and others."""
+    base = file_slice.base_file if reader.blocks.within is None else None  # else nothing older is merged
+    older = None
+    if base is not None:
+        older = StoredRows(reader, file_slice, base, FOOTERS.read(reader.storage, base.path, base.size).footer)
+    every = None if older is None else older.every
+    merge = reader.open_merge(file_slice, schema, every, columns=columns, names=names)
+    if merge.picks_winners and not merge.may_share_keys(since):
+        yield from map(plain_rows, merge.changed(since, older))
+        return
+    if older is not None:
+        keys = merge.keys_since(since)
+        if len(keys) * _SEARCHED <= older.footer.rows:
+            yield from rows_of_keys(reader, file_slice, keys, columns, schema=schema, names=names)
+            return
+    yield from map(plain_rows, merge.batches())
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of a slice's base file, as far as they decide which log records win."""
+
+    reader: SliceReader
+    file_slice: FileSlice
+    base: BaseFile
+    footer: Footer
+
+    @property
+    def every(self) -> BaseFileRows:
+        """All rows."""
+        return BaseFileRows(self.reader.storage, self.base, BATCH_ROWS, cached_footer=self.footer, tally=self.reader.tally)
+
+    def of(self, keys: pa.Array, columns: Sequence[str]) -> BaseRows:
+        """Those of few keys, or all."""
+        if len(keys) * _SEARCHED > self.footer.rows:
+            return self.every
+        ordered = keys.take(pc.sort_indices(keys))
+        rows = rows_of_keys(replace(self.reader, history=None), self.file_slice.without_logs(), ordered, columns)
+        return BufferedRows(rows, self.footer.schema)
+
+    def are_below(self, entries: LogEntries, rules: MergeRules) -> Flags:
+        """Which log records win against any of the rows, by the greatest value that the file's statistics have."""
+        wins = entries.forced.copy()
+        greatest = self._greatest(rules.ordering[0], entries.ordering[0].type)
+        if greatest is not None and not rules.file_positions:
+            compare = pc.greater_equal if len(rules.ordering) == 1 else pc.greater
+            wins |= pc.fill_null(compare(entries.ordering[0], greatest), False).to_numpy(zero_copy_only=False)
+        return wins
+
+    def _greatest(self, name: str, kind: pa.DataType) -> pa.Scalar | None:
+        """The greatest value of a column of this type; None where statistics do not show it, or may be rounded."""
+        is_exact = pt.is_signed_integer(kind) or pt.is_date32(kind) or (pt.is_timestamp(kind) and kind.unit != "ns")
+        metadata, schema = self.footer.metadata, self.footer.schema
+        if not is_exact or self.base.is_skeleton or name not in schema.names or schema.field(name).type != kind:
+            return None
+        at = [metadata.schema.column(n).path for n in range(metadata.num_columns)].index(name)
+        found = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
+        if not found or not all(one is not None and one.has_min_max for one in found):
+            return None
+        return pa.scalar(max(one.max for one in found), kind)
