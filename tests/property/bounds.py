@@ -218,6 +218,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "read.skip._FEW_FILTERS": (1, HUGE),
     "read.skip._FEW_PARTITIONS": (0, HUGE),
     "read.skip._FEW_SLICES": (0, HUGE),
+    "slices.changed_rows._SEARCHED": (0, HUGE),
     "slices.key_rows._FEW_KEYS": (2, HUGE),
     "slices.key_rows._LARGE_ROW_GROUP": (0, HUGE),
     "slices.key_rows._TAKE_ROWS": (3, 1 << 20),

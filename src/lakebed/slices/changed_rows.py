@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from lakebed.model import BaseFile, FileSlice
 from lakebed.slices.base_rows import BaseFileRows, BaseRows, BufferedRows, ColumnNames, plain_rows
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
+from lakebed.storage.parallel import once
 
 # The rows of so few keys, one of so many rows of the base file, are found by a search: for more, reading the file costs
 # less.
@@ -47,17 +49,14 @@ def changed_rows(
     """The rows of a slice whose base file `holds_older_rows`, as `SliceReader.read` gives them, in another order: all
     that commits from `since` on wrote, and others."""
     base = file_slice.base_file if reader.blocks.within is None else None  # else nothing older is merged
-    older = None
-    if base is not None:
-        older = StoredRows(reader, file_slice, base, FOOTERS.read(reader.storage, base.path, base.size).footer)
-    every = None if older is None else older.every
-    merge = reader.open_merge(file_slice, schema, every, columns=columns, names=names)
+    older = None if base is None else StoredRows(reader, file_slice, base)
+    merge = reader.open_merge(file_slice, schema, older, columns=columns, names=names)
     if merge.picks_winners and not merge.may_share_keys(since):
         yield from map(plain_rows, merge.changed(since, older))
         return
     if older is not None:
         keys = merge.keys_since(since)
-        if len(keys) * _SEARCHED <= older.footer.rows:
+        if len(keys) * _SEARCHED <= older.rows:
             yield from rows_of_keys(reader, file_slice, keys, columns, schema=schema, names=names)
             return
     yield from map(plain_rows, merge.batches())
@@ -65,25 +64,37 @@ def changed_rows(
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The rows of a slice's base file, as far as they decide which log records win."""
+    """All rows of a slice's base file, and what is known of them without them. The file is opened when it is needed."""
 
     reader: SliceReader
     file_slice: FileSlice
     base: BaseFile
-    footer: Footer
+    is_complete: ClassVar[bool] = True
+
+    @once
+    def footer(self) -> Footer:
+        return FOOTERS.read(self.reader.storage, self.base.path, self.base.size).footer
 
     @property
-    def every(self) -> BaseFileRows:
-        """All rows."""
-        return BaseFileRows(self.reader.storage, self.base, BATCH_ROWS, cached_footer=self.footer, tally=self.reader.tally)
+    def schema(self) -> pa.Schema:
+        return self.footer.schema
+
+    @property
+    def rows(self) -> int:
+        return self.footer.rows
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        reader = self.reader
+        rows = BaseFileRows(reader.storage, self.base, BATCH_ROWS, cached_footer=self.footer, tally=reader.tally)
+        return rows.read(columns)
 
     def of(self, keys: pa.Array, columns: Sequence[str]) -> BaseRows:
         """Those of few keys, or all."""
-        if len(keys) * _SEARCHED > self.footer.rows:
-            return self.every
+        if len(keys) * _SEARCHED > self.rows:
+            return self
         ordered = keys.take(pc.sort_indices(keys))
         rows = rows_of_keys(replace(self.reader, history=None), self.file_slice.without_logs(), ordered, columns)
-        return BufferedRows(rows, self.footer.schema)
+        return BufferedRows(rows, self.schema)
 
     def are_below(self, entries: LogEntries, rules: MergeRules) -> Flags:
         """Which log records win against any of the rows, by the greatest value that the file's statistics have."""
@@ -97,7 +108,7 @@ class StoredRows:
     def _greatest(self, name: str, kind: pa.DataType) -> pa.Scalar | None:
         """The greatest value of a column of this type; None where statistics do not show it, or may be rounded."""
         is_exact = pt.is_signed_integer(kind) or pt.is_date32(kind) or (pt.is_timestamp(kind) and kind.unit != "ns")
-        metadata, schema = self.footer.metadata, self.footer.schema
+        metadata, schema = self.footer.metadata, self.schema
         if not is_exact or self.base.is_skeleton or name not in schema.names or schema.field(name).type != kind:
             return None
         at = [metadata.schema.column(n).path for n in range(metadata.num_columns)].index(name)

@@ -513,8 +513,10 @@ class MergedSlice:
 
     @once
     def _kinds(self) -> tuple[pa.DataType, ...]:
+        if not self.rules.ordering:
+            return ()
         schemas = [*self.logs.schemas(), *([] if self.base is None else [self.base.schema])]
-        return ordering_types(schemas, self.schema, self.rules) if self.rules.ordering else ()
+        return ordering_types(schemas, self.schema, self.rules)
 
     @once
     def _folded(self) -> LogEntries:
