@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from typing import Any, Literal
 
@@ -43,6 +43,9 @@ Positions = npt.NDArray[np.int64]
 
 # Rows of no more bytes are brought into the order of their groups as a whole, others group by group.
 _ORDERED_BYTES = 64 << 20
+# Where a group has so many rows of each batch, about, they are taken batch by batch as they are written: memory that is
+# used again costs less than fresh memory.
+_STREAMED_ROWS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +218,10 @@ class LocalEngine:
         if is_ordered and isinstance(fn, ManyGroupsFunction):
             function = fn.with_all(table, found)
 
+        batches_of = partial(_batches_of, table, None if is_ordered else order, table.to_batches(), len(found))
+
         def run(group: GroupOfRows) -> list[pa.RecordBatch]:
-            if is_ordered:
-                part = table.slice(group.start, group.rows)
-            else:
-                part = table.take(pa.array(order[group.start : group.stop]))
-            batches = iter(part.to_batches(max_chunksize=1 << 16))
+            batches = batches_of(group)
             done = list(function(group.partition, group.number, batches, group.task))
             advance(1)
             return done
@@ -348,6 +349,29 @@ def _grouped(table: pa.Table, attempt: int) -> tuple[Positions, list[GroupOfRows
     paths = partition.dictionary.take(pa.array(codes[firsts])).to_pylist()
     found = zip(paths, numbers[firsts].tolist(), edges[:-1], edges[1:], strict=True)
     return order, [GroupOfRows(*group, Task(at, 0, attempt)) for at, group in enumerate(found)]
+
+
+def _batches_of(
+    table: pa.Table, order: Positions | None, chunks: Sequence[pa.RecordBatch], groups: int, group: GroupOfRows
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one of so many groups, as they come in the table or in this order of its rows. `chunks` are the
+    table's batches."""
+    if order is None:
+        return iter(table.slice(group.start, group.rows).to_batches(max_chunksize=BATCH_ROWS))
+    rows = order[group.start : group.stop]
+    if table.num_rows < _STREAMED_ROWS * len(chunks) * groups:
+        return iter(table.take(pa.array(rows)).to_batches(max_chunksize=BATCH_ROWS))
+    return _taken(chunks, rows)
+
+
+def _taken(chunks: Sequence[pa.RecordBatch], rows: Positions) -> Iterator[pa.RecordBatch]:
+    """Rows of batches, by ascending numbers over all of them."""
+    start = at = 0
+    for chunk in chunks:
+        end = int(np.searchsorted(rows, start + chunk.num_rows))
+        for first in range(at, end, BATCH_ROWS):
+            yield chunk.take(pa.array(rows[first : min(first + BATCH_ROWS, end)] - start))
+        start, at = start + chunk.num_rows, end
 
 
 def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:

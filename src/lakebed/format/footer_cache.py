@@ -74,8 +74,13 @@ class KeyFooter:
 
 def key_ranges(metadata: Any) -> list[tuple[str, str] | None]:
     """Smallest and largest record key of each row group by Parquet's metadata; None if it does not have them."""
+    return column_ranges(metadata, RECORD_KEY)
+
+
+def column_ranges(metadata: Any, name: str) -> list[tuple[str, str] | None]:
+    """The same of any column of texts."""
     schema = metadata.schema
-    at = next((i for i in range(len(schema)) if schema.column(i).path == RECORD_KEY), None)
+    at = next((i for i in range(len(schema)) if schema.column(i).path == name), None)
     if at is None:
         return [None] * metadata.num_row_groups
     return [_range(metadata.row_group(number).column(at).statistics) for number in range(metadata.num_row_groups)]

@@ -19,7 +19,7 @@ from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
 from lakebed.slices.base_rows import ColumnNames
-from lakebed.slices.changed_rows import changed_rows, holds_older_rows
+from lakebed.slices.changed_rows import changed_rows, holds_older_rows, row_groups_since
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import is_remote
@@ -59,8 +59,17 @@ class RowReader:
                 yield from self.shaped(batch, file_slice.partition)
             return
         schema = self.merged_schema if slices.is_composed(file_slice) else None
+        footer = late = None
+        if self.since and schema is None and file_slice.base_file is not None:
+            footer, late = row_groups_since(slices, file_slice.base_file, self.since)
         for batch in slices.read(
-            file_slice, columns, schema=schema, names=self.names, page_checksums=self.page_checksums
+            file_slice,
+            columns,
+            schema=schema,
+            names=self.names,
+            row_groups=late,
+            footer=footer,
+            page_checksums=self.page_checksums,
         ):
             yield from self.shaped(batch, file_slice.partition)
 

@@ -1,8 +1,9 @@
-"""The rows of a slice with log files that commits from some instant on wrote, where its base file is older than that.
+"""The rows of a slice that commits from some instant on wrote, without reading all of its base file.
 
-No row of such a base file is among them, so its rows are read only as far as they decide which log records win: not at
-all where the later record always wins, else keys and ordering values, and these only where the file's statistics do
-not decide. Where records are merged with stored rows, the rows of the records' keys are read.
+Where the base file of a slice with log files is older than that, none of its rows is among them. They are read only as
+far as they decide which log records win: not at all where the later record always wins, else keys and ordering values,
+and these only where the file's statistics do not decide. Where records are merged with stored rows, the rows of the
+records' keys are read. Of a base file without log files, row groups whose rows are all older are left out.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.format.base_file import Footer
-from lakebed.format.footer_cache import FOOTERS
+from lakebed.format.footer_cache import FOOTERS, column_ranges
 from lakebed.merge.log_entries import Flags, LogEntries
 from lakebed.merge.rules import MergeRules
-from lakebed.model import BaseFile, FileSlice
+from lakebed.model import COMMIT_TIME, BaseFile, FileSlice
 from lakebed.slices.base_rows import BaseFileRows, BaseRows, BufferedRows, ColumnNames, plain_rows
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
@@ -54,12 +55,19 @@ def changed_rows(
     if merge.picks_winners and not merge.may_share_keys(since):
         yield from map(plain_rows, merge.changed(since, older))
         return
-    if older is not None:
-        keys = merge.keys_since(since)
-        if len(keys) * _SEARCHED <= older.rows:
-            yield from rows_of_keys(reader, file_slice, keys, columns, schema=schema, names=names)
-            return
+    keys = merge.keys_since(since)
+    if older is not None and len(keys) * _SEARCHED <= older.rows:
+        yield from rows_of_keys(reader, file_slice, keys, columns, schema=schema, names=names) if len(keys) else ()
+        return
     yield from map(plain_rows, merge.batches())
+
+
+def row_groups_since(reader: SliceReader, base: BaseFile, since: str) -> tuple[Footer, list[int]]:
+    """A base file's footer, and the row groups that may have rows of commits from `since` on, by the greatest commit
+    time that it shows."""
+    footer = FOOTERS.read(reader.storage, base.path, base.size).footer
+    ranges = column_ranges(footer.metadata, COMMIT_TIME)
+    return footer, [number for number, span in enumerate(ranges) if span is None or span[1] >= since]
 
 
 @dataclass(frozen=True)

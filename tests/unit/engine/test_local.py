@@ -12,8 +12,11 @@ import pytest
 
 import lakebed
 from lakebed.engine import local
+from lakebed.engine.base import GROUP, Task
+from lakebed.engine.local import LocalEngine, LocalRows
 from lakebed.engine.shuffle import Shuffle
 from lakebed.inputs import base
+from lakebed.model import PARTITION_PATH
 
 COUNT = 60
 ROWS = pa.table(
@@ -119,3 +122,28 @@ def test_a_bulk_insert_holds_a_part_of_the_rows(index: str, monkeypatch: pytest.
     data = pa.RecordBatchReader.from_batches(schema, batches())
     assert t.bulk_insert(data).inserted == count * (width // 250)
     assert most < 12 << 20
+
+
+@pytest.mark.parametrize("streamed", [0, 1 << 40], ids=["batch by batch", "at once"])
+@pytest.mark.parametrize("batch_rows", [1, 7, 1 << 16])
+def test_the_rows_of_a_group_come_in_their_order(
+    streamed: int, batch_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_STREAMED_ROWS", streamed)
+    monkeypatch.setattr(local, "_ORDERED_BYTES", 0)
+    monkeypatch.setattr(local, "BATCH_ROWS", batch_rows)
+    numbers = [(7 * n) % 4 for n in range(COUNT)]
+    numbers[:20] = [3] * 20  # the other groups have no row of the first batches
+    parts = [ROWS.slice(start, 9) for start in range(0, COUNT, 9)]
+    rows = pa.concat_tables(parts).append_column(GROUP, pa.array(numbers, pa.int32()))
+    rows = rows.append_column(PARTITION_PATH, pa.array([""] * COUNT))
+    seen: dict[int, list[int]] = {}
+
+    def write(_: str, number: int, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+        some = list(batches)
+        assert max(batch.num_rows for batch in some) <= batch_rows
+        seen[number] = [n for batch in some for n in batch["n"].to_pylist()]
+        return iter(())
+
+    LocalEngine().group_map(LocalRows(rows), write, pa.schema([]), groups=4, one_group_per_task=False)
+    assert seen == {group: [n for n in range(COUNT) if numbers[n] == group] for group in range(4)}

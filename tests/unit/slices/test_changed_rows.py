@@ -13,7 +13,9 @@ import pytest
 
 import lakebed
 from lakebed.format.footer_cache import FOOTERS
+from lakebed.handles import file_writer
 from lakebed.properties.file import load_table_config
+from lakebed.read import batches
 from lakebed.read.batches import scan_batches
 from lakebed.read.incremental import Changes
 from lakebed.slices import changed_rows
@@ -169,3 +171,21 @@ def test_a_key_text_of_two_meanings_is_refused_as_by_a_whole_merge(place: str) -
     start = table.bulk_insert(fields).checkpoint
     table.upsert(fields.set_column(2, "v", pa.array([2])))
     assert lakebed.open(place).changes(start).to_arrow().to_pylist() == [{"a": "x", "b": "y,b:z", "v": 2}]
+
+
+def test_of_a_base_file_only_row_groups_with_late_rows_are_read(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_writer, "SORTED_ROW_GROUP_ROWS", 10)
+    table, start = loaded(place, range(COUNT), type="cow", sort="key")
+    written(table, {3: 40, 4: 40, 90: 40})
+    read: list[list[int]] = []
+    original = batches.row_groups_since
+
+    def noted(*values: Any) -> Any:
+        footer, late = original(*values)
+        read.append([len(late), footer.row_groups])
+        return footer, late
+
+    monkeypatch.setattr(batches, "row_groups_since", noted)
+    assert changed(table, start) == dict.fromkeys([3, 4, 90], "new")
+    assert len(read) == 1
+    assert 0 < read[0][0] < read[0][1]
