@@ -118,14 +118,14 @@ def indexes(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding
     if metadata is None:
         yield Finding(INDEX, Severity.FINE, f"writes: {writes}; there is no metadata table, folders are listed")
         return
-    metadata.partitions()  # raises where the listing cannot be read
+    paths = metadata.partitions()  # raises where the listing cannot be read
     facts = list_indexes(snapshot)
     names = ", ".join(
         f"{one.name} ({count_text(one.file_groups, 'file group')}, {size_text(one.bytes)})" for one in facts
     )
     yield Finding(INDEX, Severity.FINE, f"writes: {writes}; metadata table: {names}")
     for one in facts:
-        if not one.file_groups:
+        if not one.file_groups and paths:  # an index by partition path has no file groups before the first path
             text = f"the index {one.name} is declared and has no file"
             yield Finding(INDEX, Severity.ERROR, text, command("index repair", uri, "--index", one.name))
     if config.metadata_partitions_inflight:

@@ -341,10 +341,11 @@ def _exist_with_fields(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArra
     fields = KeyFields.of(snapshot.config)
     assert fields is not None
     assert lookup.fields is not None
-    wanted, held = fields.identities(lookup.fields), [pa.array([], pa.string())]
-    for file_slice, rows in _Search(snapshot, lookup, ()).run():
+    wanted, held = _pair(lookup.texts, fields.identities(lookup.fields)), [pa.array([], pa.string())]
+    search = _Search(snapshot, lookup, ())
+    for file_slice, rows in search.run():
         path = pa.repeat(pa.scalar(file_slice.partition), rows.num_rows)
-        of_rows = fields.identities(rows)
+        of_rows = _pair(plain_texts(search.texts(rows)), fields.identities(rows))
         held.append(of_rows if lookup.partitions is None else _pair(path, of_rows))
     wanted = wanted if lookup.partitions is None else _pair(lookup.partitions, wanted)
     return pc.is_in(wanted, value_set=pa.concat_arrays(held))

@@ -233,6 +233,14 @@ def test_many_small_files_of_a_partition_path_are_a_warning_whose_command_ends_i
 
 
 @pytest.mark.rest
+def test_an_index_by_partition_path_lacks_nothing_before_the_first_path(tmp_path: Path) -> None:
+    table = lakebed.create(str(tmp_path / "new"), ROWS, key="id", partition_by="city", index="simple")
+    table.indexes.create("record_index")
+    assert bad(table.doctor(verify=True)) == []
+    table.upsert(ROWS)
+    assert bad(table.doctor(verify=True)) == []
+
+
 def test_keys_that_are_stored_twice_are_an_error_of_verify_whose_command_mends_it(trips: Callable[..., Table]) -> None:
     table = trips(index="simple", buckets=None)
     table.bulk_insert(ROWS.slice(0, 1))

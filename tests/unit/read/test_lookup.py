@@ -73,6 +73,21 @@ def test_composite_keys_are_found_in_every_form(tmp_path: Path) -> None:
         get(snapshot, [row["id"]])
 
 
+def test_composite_keys_that_differ_in_a_number_alone_are_different_keys(tmp_path: Path) -> None:
+    """An empty text in a key is written as another value is, too: such keys are compared by their fields."""
+    columns = pa.schema([("number", pa.int64()), ("code", pa.string()), ("city", pa.string())])
+    stored = [{"number": 0, "code": "", "city": "oslo"}, {"number": 1, "code": "a", "city": "rome"}]
+    table = lakebed.create(str(tmp_path / "t"), columns, key=["number", "code"], partition_by="city", index="simple")
+    table.upsert(pa.Table.from_pylist(stored, columns))
+    keys = [(2, ""), (0, ""), (0, "__empty__"), (1, "a"), (1, "")]
+    held = [False, True, False, True, False]
+    assert table.exists(keys).to_pylist() == held
+    assert [table.exists([key])[0].as_py() for key in keys] == held
+    somewhere = [{"number": number, "code": code, "city": "oslo"} for number, code in keys]
+    assert table.exists(pa.Table.from_pylist(somewhere, columns)).to_pylist() == [False, True, False, False, False]
+    assert table.locate(keys)["key"].to_pylist() == ["number:0,code:__empty__", "number:1,code:a"]
+
+
 def test_partition_columns_narrow_the_search(tmp_path: Path) -> None:
     snapshot, storage = opened(tmp_path, "v9_cow_simple")
     row = Scan(snapshot).to_arrow().slice(5, 1).to_pylist()[0]
