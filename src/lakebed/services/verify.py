@@ -23,6 +23,7 @@ from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.base import PartitionKind, StoredTable
 from lakebed.metadata.partitions.record_index import repeated_keys
 from lakebed.metadata.partitions.registry import find_kind, kind_of
+from lakebed.metadata.partitions.stats_values import stats_columns
 from lakebed.metadata.partitions.stored import COMPARED, DIFFERENCES, joined
 from lakebed.metadata.records import Records
 from lakebed.metadata.store.commit import apply_delta
@@ -238,7 +239,7 @@ def build_as_defined(
     held."""
     storage, config = snapshot.storage, snapshot.config
     names = _names(partitions, definitions)
-    settings = replace(settings, column_stats=False, stats_columns=_stats_columns(definitions))
+    settings = replace(settings, column_stats=False, stats_columns=_stats_columns(snapshot, definitions, settings))
     for name in [IndexName(FILES), *names] if FILES in partitions else names:
         upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, lock_is_held=lock_is_held)
         config = upkeep.add(name, sizing=sizings.get(name.partition))
@@ -297,9 +298,21 @@ def _check_rows(table: StoredTable, partitions: Sequence[str]) -> None:
             upkeep.expected(partition, table)
 
 
-def _stats_columns(definitions: Mapping[str, IndexDefinition]) -> tuple[str, ...]:
-    known = definitions.get(COLUMN_STATS)
-    return tuple(c for c in known.source_fields if c not in META_COLUMNS) if known is not None else ()
+def _stats_columns(
+    snapshot: Snapshot, definitions: Mapping[str, IndexDefinition], settings: WriteSettings
+) -> tuple[str, ...]:
+    """The columns that have statistics: those of the definition, and those that came to the table after it."""
+    known, config = definitions.get(COLUMN_STATS), snapshot.config
+    if known is None:
+        return ()
+    kinds = stats_columns(
+        snapshot.schema,
+        known,
+        version=config.version,
+        populate_meta=config.populate_meta_fields,
+        most=settings.stats_most_columns,
+    )
+    return tuple(column for column in kinds if column not in META_COLUMNS)
 
 
 def _sizing(snapshot: Snapshot, name: IndexName) -> GroupSizing | None:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lakebed
@@ -384,6 +385,21 @@ def test_a_table_without_rows_and_one_without_a_metadata_table(make: Make) -> No
     assert content(table) == [(1, "c1", "a", 1)]
     assert not table.properties.get("hoodie.table.metadata.partitions")
     assert [path for path in files(table.uri) if path.startswith(".hoodie/metadata/")] == []
+
+
+@pytest.mark.parametrize(("source", "to"), [(9, 8), (8, 9)])
+def test_statistics_of_columns_that_came_later_are_carried_over(make: Make, source: int, to: int) -> None:
+    """Real Hudi takes a file without a range for one of nulls where another file of the table has a range."""
+    table = made(make, source, index="simple", indexes=["column_stats"])
+    table.upsert(rows((1, "c0", "a", 1), (2, "c1", "b", 1)))
+    with_tip = rows((3, "c0", "c", 1)).append_column("tip", pa.array([5], pa.int32()))
+    table.upsert(with_tip, options={"hoodie.parquet.small.file.limit": 0})
+    change(table, to)
+    assert bool(lakebed.open(table.uri).indexes.verify())
+    changed = lakebed.open(table.uri)
+    changed.upsert(rows((4, "c0", "d", 1)).append_column("tip", pa.array([9], pa.int32())))
+    assert bool(changed.indexes.verify())
+    assert changed.scan(["id"], "tip < 6").to_arrow().to_pylist() == [{"id": 3}]
 
 
 def test_the_command_line_upgrades(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
