@@ -245,6 +245,7 @@ _REMEMBERED_WRITES = frozenset(
         "write.log_block_bytes",
         "write.record_positions",
         "write.delete_lookup",
+        "write.skip_unchanged",
         "write.copy_row_groups",
         "write.row_addresses",
         "write.evolution",

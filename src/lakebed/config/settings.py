@@ -85,9 +85,10 @@ class WriteSettings:
     Under `concurrency` "non_blocking" writers of a merge-on-read bucket table all commit; otherwise of two that
     touch a file group one does; with `early_conflicts` a write gives up before it writes a file group that another one
     is at, with `early_commit_check` before it writes at all where others have committed to one. The columns that the
-    rows of a `partial` upsert lack keep what is stored in them. With `null_ordering` "lowest" a null in an ordering
-    field is smaller than every value. With `grow_buckets` a write splits buckets of more than `bucket_bytes`; with
-    `small_files` "deferred" new rows of a merge-on-read table fill no small file. The `metadata_` numbers are delta
+    rows of a `partial` upsert lack keep what is stored in them. With `skip_unchanged` rows of an upsert that change
+    nothing are not written. With `null_ordering` "lowest" a null in an ordering field is smaller than every value. With
+    `grow_buckets` a write splits buckets of more than `bucket_bytes`; with `small_files` "deferred" new rows of a
+    merge-on-read table fill no small file. The `metadata_` numbers are delta
     commits and log blocks after which its own services run.
     """
 
@@ -115,6 +116,7 @@ class WriteSettings:
     evolution: Evolution = "add"
     null_ordering: NullOrdering = "refuse"
     partial: bool = False
+    skip_unchanged: bool = False
     merge_candidates: int = 1
     log_file_bytes: int = 1024 * MIB
     log_block_bytes: int = 256 * MIB

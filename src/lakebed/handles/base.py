@@ -158,8 +158,9 @@ class GroupJob:
     `on_match` is what happens to a stored row of the same key, `located` whether the keys of rows for existing file
     groups were looked up: a stored row is there for each. With `delete_lookup` deletes without an ordering value take
     that of the stored row. With `merge` the rows are those of a merge's source, and its clauses say what is written;
-    with `stored` they are stored rows, so that each delete counts. `durable` is "later" where the process that writes
-    the files also completes the write.
+    with `stored` they are stored rows, so that each delete counts. With `skip_unchanged` rows that would leave the
+    stored row of their key as it is are not written. `durable` is "later" where the process that writes the files also
+    completes the write.
     """
 
     reader: SliceReader
@@ -174,6 +175,7 @@ class GroupJob:
     merge: KeyMerge | None = None
     stored: bool = False
     durable: Durable = True
+    skip_unchanged: bool = False
 
     @property
     def storage(self) -> Storage:

@@ -18,15 +18,17 @@ from lakebed.engine.base import GroupOfRows, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
 from lakebed.handles.append import AppendHandle, are_small, ingest_groups, most_block_bytes
-from lakebed.handles.base import GroupJob, GroupWrite, HandleType, Target, Targets
+from lakebed.handles.base import GroupJob, GroupWrite, Handle, HandleType, Target, Targets
 from lakebed.handles.bucket_groups import BucketHandle
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.log_writer import mark_all
 from lakebed.handles.merge import MergeHandle
 from lakebed.handles.rebucket import SplitHandle
 from lakebed.merge.incoming import Incoming
+from lakebed.merge.unchanged import Comparison
 from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import POSITION, RECORD_KEY
+from lakebed.schema.conversion import project
 from lakebed.write_status import WriteStatus, to_batch
 
 
@@ -47,6 +49,39 @@ def check_stored_key_fields(group: GroupWrite, incoming: Incoming) -> None:
             texts = stored.column(RECORD_KEY)
             places = pc.index_in(texts, value_set=keys).to_numpy(zero_copy_only=False).astype(np.int64)
             fields.check_equal(texts, stored, incoming.take(at[places], names))
+
+
+def compare_with_stored(group: GroupWrite, incoming: Incoming) -> Comparison:
+    """The incoming rows compared with the stored rows of their keys, some of which are in memory at a time."""
+    compared = Comparison(group.job.rules, incoming)
+    table = group.job.intake.schema
+    columns = pa.schema([table.field(name).with_nullable(True) for name in incoming.columns if name in table.names])
+    wanted = pa.schema([pa.field(RECORD_KEY, pa.string()), *columns])
+    keys = incoming.keys.take(pc.sort_indices(incoming.keys))
+    for start in range(0, len(keys), incoming.batch_rows):
+        some = keys.slice(start, incoming.batch_rows)
+        for one in group.target.stored_in:
+            compared.see(project(stored_rows(group.job.reader, one, wanted.names, keys=some), wanted))
+    return compared
+
+
+def counted_as_looked_up(statuses: Sequence[WriteStatus], inserts: int, absent_deletes: int) -> list[WriteStatus]:
+    """The statuses of log files that rows went to without a lookup, once it is known how many of the rows are new and
+    how many deletes met no stored row."""
+    counted: list[WriteStatus] = []
+    for status in statuses:
+        if status.num_blind_rows:
+            new = min(inserts, status.num_updates)
+            inserts -= new
+            changed = {"num_inserts": status.num_inserts + new, "num_updates": status.num_updates - new}
+            status = replace(status, num_blind_rows=0, **changed)
+        if status.num_blind_deletes:
+            absent = min(absent_deletes, status.num_deletes)
+            absent_deletes -= absent
+            changed = {"num_deletes": status.num_deletes - absent, "num_unchanged": status.num_unchanged + absent}
+            status = replace(status, num_blind_deletes=0, **changed)
+        counted.append(status)
+    return counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +128,33 @@ class GroupWriter:
             if merge is not None:
                 incoming, counts = merge.apply(to, incoming, appends=appends)
             check_stored_key_fields(to, incoming)
-            first, *others = handle.write(incoming.by_key() if self.job.format.sort else incoming)
+            if self.job.skip_unchanged:
+                return self._write_changes(to, incoming, handle)
+            first, *others = self._handed_over(incoming, handle)
         return [replace(first, clauses=counts), *others]
+
+    def _handed_over(self, incoming: Incoming, handle: Handle) -> list[WriteStatus]:
+        return handle.write(incoming.by_key() if self.job.format.sort else incoming)
+
+    def _write_changes(self, to: GroupWrite, incoming: Incoming, handle: Handle) -> list[WriteStatus]:
+        """Write the rows that change something. The others count as unchanged, and no row was written blindly."""
+        compared = compare_with_stored(to, incoming)
+        kept = compared.to_write
+        skipped = int((~kept).sum())
+        rest = replace(incoming.where(kept), received=incoming.received - skipped)
+        if not rest.rows and to.target.split is None:
+            status = WriteStatus(to.partition, to.target.file_id, rows_in=rest.received, num_combined=rest.combined)
+            statuses = [status]
+        else:
+            statuses = self._handed_over(rest, handle)
+        new = kept & ~compared.stored
+        absent = new & incoming.deletes  # deletes that wait for a row that may follow
+        statuses = counted_as_looked_up(statuses, int((new & ~absent).sum()), int(absent.sum()))
+        first, *others = statuses
+        return [
+            replace(first, rows_in=first.rows_in + skipped, num_unchanged=first.num_unchanged + skipped),
+            *others,
+        ]
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupWriter:
         """The writer of these groups. Small ones of log files are taken in and begun together, which is quicker; what
@@ -136,6 +196,7 @@ class GroupWriter:
         in_one_block = rows.nbytes <= most_block_bytes(format_, intake.memory)
         whole = not intake.absent and intake.auto_keys is None and POSITION not in rows.column_names
         in_input_order = intake.picks_winners and self.job.on_match in ("keys", "none") and not format_.sort
+        whole = whole and not self.job.skip_unchanged
         return in_one_block and whole and in_input_order and format_.log_blocks == "avro"
 
     def _handle_type(self, target: Target) -> HandleType:

@@ -311,7 +311,7 @@ class MergeHandle:
             rows_in=incoming.received,
             num_updates=rows.counts.updates,
             num_deletes=rows.counts.deletes,
-            num_unchanged=rows.counts.unchanged,
+            num_unchanged=rows.counts.unchanged + rows.absent_deletes,
             num_combined=incoming.combined,
         )
         return [merged, *others]

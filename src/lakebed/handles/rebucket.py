@@ -162,7 +162,7 @@ class SplitHandle:
             "rows_in": incoming.received,
             "num_updates": rows.counts.updates,
             "num_deletes": rows.counts.deletes,
-            "num_unchanged": rows.counts.unchanged + (0 if move.sources else incoming.rows - incoming.alive),
+            "num_unchanged": rows.counts.unchanged + rows.absent_deletes,
             "num_combined": incoming.combined,
         }
         done = [replace(one, rows_in=0, num_inserts=inserts[bucket_of_file_id(one.file_id) or 0]) for one in files.done]

@@ -188,6 +188,11 @@ class RowMerge:
         """How many incoming rows have met no stored row and will be added, as far as stored rows were seen."""
         return int((~self._seen & ~self.incoming.deletes).sum())
 
+    @property
+    def absent_deletes(self) -> int:
+        """How many incoming deletes have met no stored row, as far as stored rows were seen."""
+        return int((~self._seen & self.incoming.deletes).sum())
+
     def refuse_stored(self) -> None:
         """Raise `InvalidRecord` where stored rows must not be met and some were."""
         self._refuse_stored(self._seen)

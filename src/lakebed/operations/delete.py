@@ -108,9 +108,11 @@ def count_deletes(context: WriteContext, what: Any) -> WriteResult:
     slices = context.opened.file_slices()
     stored = engine.read_columns(context.opened, slices, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
     stored = engine.derive(stored, {}, keep=[RECORD_KEY, PARTITION_PATH])
-    counted = [engine.aggregate(engine.join(stored, keys, names, "inner"), []), engine.aggregate(keys, [])]
-    deleted, given = (sum(table.column("rows").to_pylist()) for table in counted)
-    return WriteResult("", "", "delete", rows=given, deleted=deleted, unchanged=max(0, given - deleted), dry_run=True)
+    found = engine.join(stored, keys, names, "inner")
+    distinct = engine.distinct(engine.derive(found, {}, keep=names))  # a key may have several rows
+    counted = [engine.aggregate(rows, []) for rows in (found, distinct, keys)]
+    deleted, present, given = (sum(table.column("rows").to_pylist()) for table in counted)
+    return WriteResult("", "", "delete", rows=given, deleted=deleted, unchanged=given - present, dry_run=True)
 
 
 def selected_keys(context: WriteContext, what: Any) -> tuple[pa.Table, Scan | None]:
@@ -202,11 +204,8 @@ class _Delete(Verb):
         return table_schema(context, snapshot, snapshot.schema)
 
     def counted(self, result: WriteResult) -> WriteResult:
-        """The result, in which keys that the table lacks are unchanged rows."""
-        if result.deleted is None:
-            return result
-        absent = max(0, result.rows - result.combined - result.deleted)
-        return replace(result, unchanged=absent)
+        """The result with the counts that no task of the write has."""
+        return result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,10 +27,14 @@ class WriteResult(Printed):
     """The outcome of one committed write. Prints in a line.
 
     `instant` is its requested time, `checkpoint` the argument for the next `changes(start=...)`. Counts are rows.
-    `unchanged` are incoming rows that changed nothing (an older ordering value, a delete of a key that the table
-    lacks). `combined` are incoming rows that were merged into another incoming row of their key. `inserted`, `updated`
-    and `deleted` are None where the write did not look whether keys are stored: it appended to log files of existing
-    buckets. `rows` counts all incoming rows. A row that moves to another partition path is one updated row.
+    `rows` counts all incoming rows. `inserted` are rows of new keys, `updated` rows that were written for a stored key,
+    `deleted` the stored rows that went. `unchanged` are incoming rows that were not written, since they change nothing:
+    a delete of a key that the table lacks, a row with an older ordering value than the stored one. `combined` are
+    incoming rows that were merged into another incoming row of their key. `inserted`, `updated` and `deleted` are None
+    where the write did not look whether keys are stored: it appended to log files of existing buckets. A row that moves
+    to another partition path is one updated row. Log files take a row without a look at the values of the stored one:
+    there an older row is `updated`, unless `lakebed.write.skip.unchanged` makes an upsert look. With that option
+    `unchanged` counts the rows that equal the stored ones, too, and no count is None.
     `replaced_rows` are the rows of the file groups that overwrites and deletes of partitions replaced, None where one
     of their files cannot be read. `bytes` is the size of the files written.
 

@@ -144,6 +144,7 @@ class Write:
             merge=self.merge,
             stored=self.stored,
             durable=context.engine.is_distributed or "later",
+            skip_unchanged=settings.skip_unchanged and self._compares_rows,
         )
 
     def group_writer(self, targets: Targets, existing_partitions: frozenset[str] = frozenset()) -> GroupWriter:
@@ -151,6 +152,11 @@ class Write:
         return GroupWriter(
             self.group_job(), targets, existing_partitions, insert_handle=self._insert_handle, early=self.early
         )
+
+    @property
+    def _compares_rows(self) -> bool:
+        """Whether the rows are those of an upsert, and no clauses of a merge count them."""
+        return self.match.on_match == "keys" and not self.match.deletes and self.merge is None
 
     @property
     def _insert_handle(self) -> HandleType:
