@@ -14,6 +14,7 @@ from lakebed.expressions.key_text import CompositeKey, KeyText, SingleKey
 from lakebed.expressions.partition_paths import PartitionPath, PathPart, ValuePart
 from lakebed.expressions.timestamp import TimestampPart, TimestampSettings
 from lakebed.expressions.zones import java_zone
+from lakebed.schema.column_names import near_or_nothing
 
 SIMPLE, COMPLEX, NON_PARTITION = "SIMPLE", "COMPLEX", "NON_PARTITION"
 TIMESTAMP, CUSTOM, GLOBAL_DELETE = "TIMESTAMP", "CUSTOM", "GLOBAL_DELETE"
@@ -221,7 +222,7 @@ def _key_table(values: Any, key_fields: tuple[str, ...], schema: pa.Schema | Non
     if missing and not all(name.partition(".")[0] in values.column_names for name in missing):
         raise InvalidOption(
             f"key columns missing: {', '.join(missing)}",
-            hint=f"The key is made of {', '.join(key_fields)}",
+            hint=f"{near_or_nothing(missing[0], values.column_names)}The key is made of {', '.join(key_fields)}",
         )
     return values if schema is None else _cast(values, schema, key_fields)
 

@@ -10,6 +10,7 @@ well, were the size of what pyarrow writes not exponential in the depth of the e
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ from lakebed.filters.predicates import (
     Or,
     Predicate,
 )
+from lakebed.model import META_COLUMNS
+from lakebed.schema.column_names import near_or_nothing
 
 _MAGIC = b"ARROW1"
 # Places of the fields in the tables Footer, Schema and KeyValue of Arrow's flatbuffers.
@@ -170,6 +173,10 @@ _OPERATORS: dict[str, Operator] = {
 }
 
 
+# How Arrow names a column that is not there.
+_UNKNOWN_NAME = re.compile(r"FieldRef\.Name\((.*?)\)")
+
+
 class _Unknown(Exception):
     """A form that is not looked into."""
 
@@ -179,9 +186,12 @@ def predicate_of_expression(expression: pc.Expression, schema: pa.Schema) -> Pre
     try:
         pa.table({f.name: pa.array([], f.type) for f in schema}).filter(expression)
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        unknown = _UNKNOWN_NAME.search(reason)
+        near = near_or_nothing(unknown[1], schema.names) if unknown else ""
         raise InvalidOption(
-            f"the filter {expression} does not fit the table: {str(error).splitlines()[0]}",
-            hint=f"columns are {', '.join(schema.names[:20])}",
+            f"the filter {expression} does not fit the table: {reason.partition(' in ')[0] if unknown else reason}",
+            hint=f"{near}Columns are {', '.join(n for n in schema.names[:25] if n not in META_COLUMNS)}",
         ) from None
     return Predicate(_node(expression, schema), expression=expression)
 

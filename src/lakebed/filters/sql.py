@@ -345,7 +345,8 @@ class ConditionReader:
 
     def names(self, e: Any) -> tuple[str, ...]:
         """The table's columns that an expression names, each once."""
-        return tuple(dict.fromkeys(self.values.column(c).path[0] for c in e.find_all(exp.Column)))
+        columns = (self.values.resolve(column.parts[0].name, self.values.schema) for column in e.find_all(exp.Column))
+        return tuple(dict.fromkeys(column.name for column in columns))
 
 
 def _flatten(e: Expression) -> list[Expression]:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from lakebed.errors import UnsupportedFeature
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.time_patterns import pattern_parts
 from lakebed.filters.coercion import INSTANT, LOCAL_TIME, SparkOnly, cast, cast_literal, common_type, number_literal
 from lakebed.filters.predicates import UNKNOWN_FUNCTION, Call, Column, IsNull, Literal, Node, Not, Opaque, Value, walk
 from lakebed.filters.text import arrow_pattern
+from lakebed.schema.column_names import did_you_mean
 
 if TYPE_CHECKING:
     from sqlglot.expressions.core import Expression
@@ -98,7 +99,13 @@ class ValueReader:
                 raise SparkOnly(f"a field of {'.'.join(path)}, which is no struct")
             names = {f.name.lower(): f for f in field.type}
             if step.lower() not in names:
-                raise SparkOnly(f"no field {step} in {'.'.join(path)}")
+                whole = ".".join(path)
+                fields = [f"{whole}.{f.name}" for f in field.type]
+                raise InvalidOption(
+                    f"no field {step!r} in column {whole!r}",
+                    hint=did_you_mean(f"{whole}.{step}", fields, "its fields are"),
+                    context={"column": f"{whole}.{step}"},
+                )
             field = names[step.lower()]
             path.append(field.name)
         return Column(tuple(path), field.type)

@@ -42,7 +42,7 @@ from lakebed.index.bucket_counts import (
     write_counts,
 )
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice, path_in
-from lakebed.schema.column_names import in_any_case
+from lakebed.schema.column_names import in_any_case, near_or_nothing
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 
@@ -239,7 +239,8 @@ class BucketIndex(Index, Hashing):
         if foreign:
             raise InvalidOption(
                 f"hash field {foreign[0]!r} of the bucket index is none of the key fields ({', '.join(key_fields)})",
-                hint="a bucket is found from the key alone: name key fields only, or none for all of them",
+                hint=f"{near_or_nothing(foreign[0], key_fields)}A bucket is found from the key alone: name key fields"
+                " only, or none for all of them",
                 context={"fields": list(self.fields), "key_fields": list(key_fields)},
             )
         wanted = fields or tuple(key_fields)

@@ -36,6 +36,16 @@ def did_you_mean(name: str, names: Sequence[str], what: str = "the columns are")
     return f"{what} {', '.join(names[:_LISTED]) or 'none'}{', ...' if len(names) > _LISTED else ''}"
 
 
+def near_or_nothing(name: str, names: Iterable[str]) -> str:
+    """The beginning of a hint that goes on with a sentence of its own: the nearest of the names, or nothing.
+
+    >>> near_or_nothing("fair", ["city", "fare"]), near_or_nothing("x", ["city", "fare"])
+    ("Did you mean 'fare'? ", '')
+    """
+    near = nearest_name(name, names)
+    return "" if near is None else f"Did you mean {near!r}? "
+
+
 def in_any_case(name: str, names: Iterable[str]) -> str:
     """The name as it is among these, in any case; of a path with dots its first part is looked for. The same name where
     it is not there.
@@ -83,20 +93,39 @@ def similar_columns(table: Sequence[str], data: Sequence[str]) -> list[SimilarCo
 
 
 def is_typo(name: str, existing: str) -> bool:
-    """Whether few letters of a name have to be changed for another one, and not its digits alone.
+    """Whether few letters of a name have to be changed for another one, and not its digits alone. Of short names no
+    letter is another one: two are exchanged, or one is missing or too many.
 
-    >>> is_typo("ctiy", "City"), is_typo("lat", "lon"), is_typo("address1", "address2")
-    (True, False, False)
+    >>> is_typo("ctiy", "City"), is_typo("address1", "address2"), is_typo("qyt", "qty"), is_typo("lat", "lot")
+    (True, False, True, False)
     """
     name, existing = name.lower(), existing.lower()
     longest = max(len(name), len(existing))
-    allowed = 0 if longest < 4 else 1 if longest < 8 else 2
+    if longest < _SHORT:
+        return _is_short_typo(name, existing)
+    allowed = 1 if longest < 8 else 2
     if abs(len(name) - len(existing)) > allowed or len({*name} ^ {*existing}) > 2 * allowed:
         return False
     return _DIGITS.sub("", name) != _DIGITS.sub("", existing) and _edits(name, existing) <= allowed
 
 
 _DIGITS = re.compile("[0-9]+")
+# Names with fewer letters are short: one letter of them may well make another word.
+_SHORT = 4
+
+
+def _is_short_typo(name: str, existing: str) -> bool:
+    """Whether two letters next to each other are exchanged, or one is missing or too many."""
+    if len(name) == len(existing):
+        differ = [at for at, pair in enumerate(zip(name, existing, strict=True)) if pair[0] != pair[1]]
+        first = differ[0] if differ else 0
+        return differ == [first, first + 1] and name[first : first + 2] == existing[first : first + 2][::-1]
+    short, long = sorted((name, existing), key=len)
+    return (
+        len(short) == len(long) - 1 > 0
+        and any(long[:at] + long[at + 1 :] == short for at in range(len(long)))
+        and _DIGITS.sub("", name) != _DIGITS.sub("", existing)
+    )
 
 
 def _edits(left: str, right: str) -> int:

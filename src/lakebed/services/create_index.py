@@ -48,9 +48,10 @@ from lakebed.metadata.partitions.registry import (
     remembered_property,
 )
 from lakebed.metadata.store.creation import drop
-from lakebed.model import RECORD_INDEX, Action, Instant, State, has_completion_times
+from lakebed.model import RECORD_INDEX, SECONDARY_INDEX, Action, Instant, State, has_completion_times
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.schema.column_names import near_or_nothing
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_plan, last_before_pending, planned_indexes
@@ -298,7 +299,8 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         config = load_table_config(storage)
         kept = (*config.metadata_partitions, *config.metadata_partitions_inflight)
         partition = next((n for n in (name, expression_partition(name)) if n in kept), None)
-        partition = partition or parse_index_name(name).partition
+        if partition is None:
+            partition = name if name.startswith(SECONDARY_INDEX) else parse_index_name(name).partition
         remembered = [n for n in remembered_indexes(config.properties) if n.partition != partition]
         is_remembered = len(remembered) < len(remembered_indexes(config.properties))
         if is_remembered:
@@ -308,7 +310,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         if partition not in (*kept, *planned_partitions(timeline)) and not is_remembered:
             raise InvalidOption(
                 f"table {config.name!r} has no index {name!r}",
-                hint=f"It has {', '.join(kept) or 'none'}.",
+                hint=f"{near_or_nothing(name, kept)}It has {', '.join(kept) or 'none'}.",
                 context={"index": name},
             )
         _check_free(storage, config, partition)

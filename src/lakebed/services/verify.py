@@ -33,6 +33,7 @@ from lakebed.metadata.store.store import REPAIRS, MetadataStore, Suffix
 from lakebed.model import META_COLUMNS, Action
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.schema.column_names import near_or_nothing
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.instants import INSTANT_DIGITS, InstantClock, without_suffix
@@ -86,14 +87,21 @@ def verify(storage: Storage, name: str | None = None) -> Verification:
     """
     snapshot = open_snapshot(storage)
     names = (*snapshot.config.metadata_partitions, RECORD_KEYS)
-    if name is not None and name not in names:
-        raise InvalidOption(f"the table has no index {name!r}", hint=f"It has {', '.join(names)}.")
+    _check_names([] if name is None else [name], names)
     repeated = _repeated_keys(snapshot) if name in (None, RECORD_KEYS) else DIFFERENCES.empty_table()
     if snapshot.metadata is None or name == RECORD_KEYS:
         return Verification(repeated, () if name is None else (RECORD_KEYS,))
     selected = snapshot.config.metadata_partitions if name is None else [name]
     found = verify_partitions(snapshot, snapshot.metadata, selected)
     return replace(found, differences=pa.concat_tables([repeated, found.differences]))
+
+
+def _check_names(names: Sequence[str], existing: Sequence[str]) -> None:
+    """Raise `InvalidOption` for an index that the table does not have."""
+    for name in names:
+        if name not in existing:
+            hint = f"{near_or_nothing(name, existing)}It has {', '.join(existing) or 'none'}."
+            raise InvalidOption(f"the table has no index {name!r}", hint=hint, context={"index": name})
 
 
 def _repeated_keys(snapshot: Snapshot) -> pa.Table:
@@ -346,6 +354,7 @@ def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verific
         timeline = load_timeline(storage, config)
         snapshot = snapshot_of(storage, config, timeline)
         wanted = config.metadata_partitions if partitions is None else partitions
+        _check_names(wanted, config.metadata_partitions)
         if FILES not in config.metadata_partitions:
             return Verification(DIFFERENCES.empty_table(), ())
         waiting = next((i for i in timeline.pending if i.action is not Action.SAVEPOINT), None)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakebed.config.option_table import canonical
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.schema.column_changes import ColumnChange, changed, field_at
-from lakebed.schema.column_names import did_you_mean
+from lakebed.schema.column_names import did_you_mean, near_or_nothing
 from lakebed.schema.type_names import column_type
 from lakebed.statements.commands import (
     Command,
@@ -150,9 +150,10 @@ class TruncateTable:
             return table.delete_partitions(exactly(paths, table))
         if self.values and not self.missing_ok:
             conditions = ", ".join(f"{name} = {value!r}" for name, value in self.values.items())
+            near = near_or_nothing("/".join(map(str, self.values.values())), table.partitions)
             raise InvalidOption(
                 f"table {table.name!r} has no partition with {conditions}",
-                hint=f"it has {', '.join(map(repr, table.partitions[:5])) or 'none'}",
+                hint=f"{near}It has {', '.join(map(repr, table.partitions[:5])) or 'none'}",
             )
         return table.delete([])
 

@@ -39,6 +39,7 @@ from lakebed.metadata.partitions.stats_values import merged_partition_stats, wit
 from lakebed.metadata.partitions.stored import live_files
 from lakebed.metadata.records import RecordForm, Records, RecordType, record_form
 from lakebed.model import path_in
+from lakebed.schema.column_names import near_or_nothing
 from lakebed.schema.conversion import cast_column
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -71,9 +72,11 @@ class ExpressionIndex:
             )
         column = definition.source_fields[0] if len(definition.source_fields) == 1 else ""
         if column not in schema.names:
+            column_name = next(iter(definition.source_fields), "")
             raise UnsupportedFeature(
                 f"an expression index on {', '.join(definition.source_fields) or 'no column'}",
-                hint=f"It is on one column of the table: {', '.join(schema.names)}.",
+                hint=f"{near_or_nothing(column_name, schema.names)}It is on one column of the table:"
+                f" {', '.join(schema.names)}.",
                 context={"feature": "expression index", "columns": list(definition.source_fields)},
             )
         own = {k: v for k, v in definition.options.items() if not (_is_bloom(definition) and k in _BLOOM_OPTIONS)}

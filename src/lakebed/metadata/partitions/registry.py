@@ -16,6 +16,7 @@ from lakebed.metadata.layout import FILES, secondary_index_name
 from lakebed.metadata.partitions.base import PartitionKind
 from lakebed.model import RECORD_INDEX
 from lakebed.properties.table_config import TableConfig
+from lakebed.schema.column_names import near_or_nothing
 
 _KINDS: dict[str, PartitionKind] = {}
 
@@ -112,7 +113,7 @@ def key_index_of(config: TableConfig, name: str) -> str:
     if partition not in kept:
         raise InvalidOption(
             f"table {config.name!r} has no index {name!r}",
-            hint=f"It has {', '.join(kept) or 'none'}.",
+            hint=f"{near_or_nothing(name, kept)}It has {', '.join(kept) or 'none'}.",
             context={"index": name},
         )
     return partition

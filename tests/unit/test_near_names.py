@@ -1,0 +1,94 @@
+"""A name with a typo: every error about a column, a partition or an index that is not there gives the near name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lakebed
+from lakebed.errors import LakebedError
+from lakebed.table import Table
+
+ROWS = {"id": [1, 2], "city": ["Oslo", "Rome"], "qty": [1, 2], "ts": [1, 1], "event": [{"at": 1}] * 2}
+_numbers = count()
+
+
+def made(**more: Any) -> Table:
+    given = {"key": "id", "partition_by": "city", "ordering": "ts", "type": "mor", "index": "record", **more}
+    table = lakebed.create(f"memory://near-names/{next(_numbers)}", ROWS, **given)
+    table.upsert(ROWS)
+    return table
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    return made()
+
+
+def of(**columns: Any) -> dict[str, Any]:
+    return {"id": [1], "city": ["Oslo"], "ts": [2], **columns}
+
+
+CALLS: dict[str, tuple[Callable[[Table], Any], str]] = {
+    "key": (lambda t: made(key="idd"), "id"),
+    "partition column": (lambda t: made(partition_by="ciy"), "city"),
+    "ordering": (lambda t: made(ordering="tss"), "ts"),
+    "hash field": (
+        lambda t: made(
+            key=["id", "qty"], index="bucket", buckets=2, properties={"hoodie.bucket.index.hash.field": "qyt"}
+        ),
+        "qty",
+    ),
+    "hash field of adopt": (lambda t: t.indexes.adopt("bucket", buckets=2, fields=["ix"]), "id"),
+    "scanned column": (lambda t: t.scan(["qyt"]).to_arrow(), "qty"),
+    "filter": (lambda t: t.scan(filter="qyt = 1").to_arrow(), "qty"),
+    "field of a struct": (lambda t: t.scan(filter="event.a = 1").to_arrow(), "event.at"),
+    "Arrow filter": (lambda t: t.scan(filter=pc.field("qyt") == 1).to_arrow(), "qty"),
+    "keys of a lookup": (lambda t: t.get(pa.table({"idd": [1]})), "idd"),
+    "changes": (lambda t: t.changes("000", columns=["qyt"]).to_arrow(), "qty"),
+    "delete": (lambda t: t.delete(where="qyt = 1"), "qty"),
+    "update": (lambda t: t.update({"qyt": 1}), "qty"),
+    "partition": (lambda t: t.delete_partitions("Oslp"), "Oslo"),
+    "partition of a statement": (
+        lambda t: lakebed.sql("ALTER TABLE t DROP PARTITION (city = 'Osl')", tables={"t": t}),
+        "Oslo",
+    ),
+    "partition to cluster": (lambda t: t.cluster(partitions=["Rom"]), "Rome"),
+    "secondary index": (lambda t: t.indexes.create("qyt"), "qty"),
+    "expression index": (lambda t: t.indexes.create("a", column="cty", function="upper"), "city"),
+    "index to drop": (lambda t: t.indexes.drop("column_stat"), "column_stats"),
+    "index to verify": (lambda t: t.indexes.verify("column_stat"), "column_stats"),
+    "index to repair": (lambda t: t.indexes.repair("column_stat"), "column_stats"),
+    "column to rename": (lambda t: t.columns.rename("qyt", "q"), "qty"),
+    "rows without the key": (lambda t: t.upsert({"idd": [1], "city": ["Oslo"], "ts": [2]}), "idd"),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+@pytest.mark.every_case
+def test_an_error_gives_the_near_name(case: str, table: Table) -> None:
+    call, near = CALLS[case]
+    with pytest.raises(LakebedError) as raised:
+        call(table)
+    assert f"id you mean {near!r}?" in raised.value.hint
+
+
+def test_an_index_that_is_not_there_is_named_with_those_that_are(table: Table) -> None:
+    with pytest.raises(LakebedError, match=r"has no index 'secondary_index_fare'.* It has column_stats"):
+        table.indexes.drop("secondary_index_fare")
+
+
+def test_partial_rows_with_a_short_name_mistyped_are_refused(table: Table) -> None:
+    with pytest.raises(LakebedError, match=r"the new column 'qyt', and table .* has 'qty'"):
+        table.upsert(of(qyt=[5]), partial=True)
+    assert table.schema.names == list(ROWS)
+
+
+def test_a_path_into_a_column_that_is_no_struct_is_left_to_spark(table: Table) -> None:
+    with pytest.raises(lakebed.errors.InvalidOption, match="runs on Spark only: a field of city, which is no struct"):
+        table.scan(filter="city.name = 1").to_arrow()
