@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.types as pt
 
@@ -41,7 +42,7 @@ def read_json_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], *, 
     if table is None:
         lines = _lines(data, name)
         table = _by_arrow("\n".join(lines).encode(), types)
-    if table is None or (partial and any(column.null_count for column in table.columns)):
+    if table is None or (partial and any(map(_has_nulls, table.columns))):
         return _by_values([_object(line, at) for at, line in enumerate(lines or _lines(data, name))], types)
     return table
 
@@ -58,16 +59,53 @@ def _by_arrow(source: bytes, types: Mapping[str, pa.DataType]) -> pa.Table | Non
         table = _arrow_table(source, readable)
         cased = {name: kind for name in table.column_names if (kind := _type_of(name, types)) is not None}
         if not cased.keys() <= types.keys():  # a name in another case has the type of the table's column, too
-            table = _arrow_table(source, {**readable, **cased})
-        empty = [name for name in table.column_names if table.column(name).null_count == table.num_rows]
-        if empty:
-            # of an explicit schema Arrow makes all columns: those that the file names are in it without one, too
-            rest = {name: kind for name, kind in readable.items() if name not in empty}
-            named = set(_arrow_table(source, rest).column_names)
-            table = table.select([name for name in table.column_names if name in named])
+            readable |= cased
+            table = _arrow_table(source, readable)
+        filled = {name: kind for name, given in readable.items() if (kind := _filled(table.column(name), given))}
+        if filled != readable:
+            # of an explicit schema Arrow makes all columns and fields: those that the text names are there without, too
+            seen = _arrow_table(source, filled).schema
+            named = {name: _named(readable[name], seen.field(name).type) for name in readable if name in seen.names}
+            columns = [name for name in table.column_names if name in seen.names]
+            if any(kind != readable[name] for name, kind in named.items()):
+                table = _arrow_table(source, named)
+            table = table.select(columns)
     except pa.ArrowException:
         return None
     return None if any(_is_read_by_value(_type_of(name, types)) for name in table.column_names) else table
+
+
+def _filled(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType | None:
+    """The type without the fields of structs that have no value in any row; None where the column has none."""
+    if column.null_count == len(column):
+        return None
+    if pt.is_struct(kind):
+        parts = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
+        kinds = ((field, _filled(parts[field.name], field.type)) for field in kind)
+        return pa.struct([field.with_type(part) for field, part in kinds if part is not None])
+    if _is_list(kind) and len(items := pc.list_flatten(column)):
+        part = _filled(items, kind.value_type)
+        return kind if part is None else pa.list_(kind.value_field.with_type(part))
+    return kind
+
+
+def _named(kind: pa.DataType, seen: pa.DataType) -> pa.DataType:
+    """The type without the fields of structs that `seen`, of what the text names, does not have."""
+    if pt.is_struct(kind) and pt.is_struct(seen):
+        parts = {field.name: field.type for field in seen}
+        return pa.struct([f.with_type(_named(f.type, parts[f.name])) for f in kind if f.name in parts])
+    if _is_list(kind) and _is_list(seen):
+        return pa.list_(kind.value_field.with_type(_named(kind.value_type, seen.value_type)))
+    return kind
+
+
+def _has_nulls(column: pa.ChunkedArray) -> bool:
+    """Whether a value of the column, or a field in one, is null."""
+    if column.null_count:
+        return True
+    if pt.is_struct(column.type):
+        return any(map(_has_nulls, column.flatten()))
+    return _is_list(column.type) and _has_nulls(pc.list_flatten(column))
 
 
 def _arrow_table(source: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:

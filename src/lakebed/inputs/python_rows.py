@@ -17,9 +17,10 @@ from lakebed.schema.arrow import is_list
 
 
 def typed_values(values: Sequence[Any], kind: pa.DataType) -> tuple[Sequence[Any], pa.DataType]:
-    """Values of a column as its type has them, and that type with the fields that its structs do not have yet, as Arrow
-    types them. In structs a name in another case is the field's, a dict for a map is its entries, and NaN for what is
-    no floating number is null. Values of simple types come back as they are.
+    """Values of a column as its type has them, and that type with the fields that its structs name: one that the type
+    lacks is there as Arrow types it, one that no struct names is left out. In structs a name in another case is the
+    field's, a dict for a map is its entries, and NaN for what is no floating number is null. Values of simple types
+    come back as they are.
 
     >>> typed_values([{"A": 1, "b": "x"}], pa.struct([("a", pa.int32())]))
     ([{'a': 1, 'b': 'x'}], StructType(struct<a: int32, b: string>))
@@ -27,7 +28,7 @@ def typed_values(values: Sequence[Any], kind: pa.DataType) -> tuple[Sequence[Any
     if not pt.is_nested(kind):
         return values, kind
     fitted = [_fitted(value, kind) for value in values]
-    return fitted, _extended(fitted, kind)
+    return fitted, _named_fields(fitted, kind)
 
 
 def is_nan(value: Any) -> bool:
@@ -67,21 +68,24 @@ def _are_pairs(entries: Any) -> bool:
     return isinstance(entries, list | tuple) and all(isinstance(one, tuple | list) and len(one) == 2 for one in entries)
 
 
-def _extended(values: Sequence[Any], kind: pa.DataType) -> pa.DataType:
-    """The type with the fields that structs among the values have besides."""
+def _named_fields(values: Sequence[Any], kind: pa.DataType) -> pa.DataType:
+    """The type with the fields that structs among the values name, all of its own where there is no struct."""
     present = [value for value in values if value is not None]
     if pt.is_struct(kind):
         rows = [value for value in present if isinstance(value, Mapping)]
-        known = [field.with_type(_extended([row.get(field.name) for row in rows], field.type)) for field in kind]
+        if not rows:
+            return kind
+        fields = (field for field in kind if any(field.name in row for row in rows))
+        known = [field.with_type(_named_fields([row.get(field.name) for row in rows], field.type)) for field in fields]
         names = {field.name for field in kind}
         new = dict.fromkeys(name for row in rows for name in row if name not in names)
         return pa.struct([*known, *((name, pa.array([row.get(name) for row in rows]).type) for name in new)])
     if pt.is_map(kind):
         items = [item for value in present if _are_pairs(value) for _, item in value]
-        return pa.map_(kind.key_field, kind.item_field.with_type(_extended(items, kind.item_type)))
+        return pa.map_(kind.key_field, kind.item_field.with_type(_named_fields(items, kind.item_type)))
     if is_list(kind):
         lists = (value for value in present if isinstance(value, list | tuple))
-        return pa.list_(kind.value_field.with_type(_extended(list(chain.from_iterable(lists)), kind.value_type)))
+        return pa.list_(kind.value_field.with_type(_named_fields(list(chain.from_iterable(lists)), kind.value_type)))
     return kind
 
 
@@ -116,13 +120,18 @@ def _of_rows(data: Sequence[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
     return _table("these rows are no table", {name: [row.get(name) for row in data] for name in names}, types)
 
 
-def check_same_columns(rows: Sequence[Any]) -> None:
-    """Raise `InvalidOption` where one of these dicts lacks a column that another has: in a partial write its null would
-    be stored, though the row has nothing for that column."""
+def check_same_columns(rows: Sequence[Any], types: Mapping[str, pa.DataType], prefix: str = "") -> None:
+    """Raise `InvalidOption` where one of these dicts lacks a column, or a field of a struct, that another has: in a
+    partial write its null would be stored, though the row has nothing for it. `types` are a table's columns."""
     names = dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row)
+    for name in names:
+        kind = type_of(name, types)
+        if kind is not None and pt.is_struct(kind):
+            structs = [row.get(name) if isinstance(row, Mapping) else None for row in rows]
+            check_same_columns(structs, {field.name: field.type for field in kind}, f"{prefix}{name}.")
     for at, row in enumerate(rows):
         if isinstance(row, Mapping) and len(row) < len(names):
-            lacking = [str(name) for name in names if name not in row]
+            lacking = [f"{prefix}{name}" for name in names if name not in row]
             columns = ", ".join(lacking)
             raise InvalidOption(
                 f"row {at} (from 0) lacks {columns}, which other rows have: a partial write would store null there",

@@ -437,7 +437,7 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     if isinstance(data, DataFiles):
         data = data.read(in_any_case, partial=context.settings.partial)
     if context.settings.partial and isinstance(data, list | tuple):
-        check_same_columns(data)
+        check_same_columns(data, in_any_case)
     rows = engine.rows(arrow_rows(data, in_any_case))
     given = engine.schema(rows)
     check_names(given.names)

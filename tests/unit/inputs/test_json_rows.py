@@ -148,3 +148,30 @@ def test_partial_rows_distinguish_a_null_from_a_missing_column(file: Path, form:
     objects = [{"id": 1, "fare": None, "new": 3}, {"id": 2, "new": None}]
     file.write_text("\n".join(map(json.dumps, objects)) if form == "lines" else json.dumps(objects))
     assert read_json_rows(file.read_bytes(), str(file), TYPES, partial=True) == objects
+
+
+STRUCT = {"id": pa.int64(), "address": pa.struct([("city", pa.string()), ("zip", pa.int32())]), **TYPES}
+
+
+@pytest.mark.parametrize("form", ["lines", "array", "by value"])
+def test_fields_that_no_object_names_are_not_in_the_rows(file: Path, form: str) -> None:
+    objects: list[dict[str, Any]] = [{"id": 1, "address": {"city": "Oslo"}, "stops": [{"km": 1.5}]}, {"id": 2}]
+    if form == "by value":
+        objects[0]["tags"] = {"a": 1}  # a map, which Arrow does not read from JSON
+    file.write_text("\n".join(map(json.dumps, objects)) if form == "lines" else json.dumps(objects))
+    schema = table_of(read_json_rows(file.read_bytes(), str(file), STRUCT), STRUCT).schema
+    assert schema.field("address").type == pa.struct([("city", pa.string())])
+    assert schema.field("stops").type == pa.list_(pa.struct([("km", pa.float64())]))
+
+
+def test_fields_that_are_null_in_every_object_are_in_the_rows_with_their_type(file: Path) -> None:
+    file.write_text('{"id": 1, "address": {"zip": null}}\n{"id": 2, "address": null, "stops": []}')
+    schema = table_of(read_json_rows(file.read_bytes(), str(file), STRUCT), STRUCT).schema
+    assert schema.field("address").type == pa.struct([("zip", pa.int32())])
+    assert schema.field("stops").type == STRUCT["stops"]
+
+
+def test_partial_rows_distinguish_a_null_from_a_missing_field(file: Path) -> None:
+    objects = [{"id": 1, "address": {"city": "Oslo"}}, {"id": 2, "address": {"city": "Rome", "zip": 7}}]
+    file.write_text("\n".join(map(json.dumps, objects)))
+    assert read_json_rows(file.read_bytes(), str(file), STRUCT, partial=True) == objects
