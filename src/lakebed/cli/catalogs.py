@@ -15,10 +15,10 @@ app = typer.Typer(
     help="Tables under names in catalogs: Hive metastore, AWS Glue, Unity Catalog, Polaris.", no_args_is_help=True
 )
 CatalogOption = Annotated[
-    str, typer.Option(help="The catalog, or an entry in it: hive://host:9083 or hive://host:9083/db/table.")
+    str, typer.Option(help="The catalog, or the entry in it: hive://host:9083 or hive://host:9083/db/table.")
 ]
 TableName = Annotated[
-    str | None, typer.Option("--table", metavar="DB.TABLE", help="The entry, where --catalog does not name it.")
+    str | None, typer.Option("--table", metavar="DB.TABLE", help="The entry, if --catalog does not name it.")
 ]
 
 
@@ -29,9 +29,11 @@ def sync(
     options: dict[str, str],
     catalog: CatalogOption,
     name: TableName = None,
-    full: Annotated[bool, typer.Option("--full", help="Compare every partition, not only touched ones.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Compare every partition, not only those written since the last sync.")
+    ] = False,
 ) -> SyncResult:
-    """Create or update the table's entries in a catalog."""
+    """Create or update the entry of a table in a catalog."""
     return table.register(catalog, name, full=full, options=options)
 
 
@@ -39,7 +41,7 @@ def sync(
 def find(
     catalog: CatalogOption, name: TableName = None, output: Output = Form.TABLE, storage_option: StorageOptions = None
 ) -> None:
-    """Where the table of an entry is."""
+    """Print the URI of a table that is in a catalog."""
     table = lakebed.open(catalog=catalog, name=name, storage_options=pairs(storage_option, "--storage-option"))
     if output.is_for_programs:
         show_facts({"uri": table.uri}, output)

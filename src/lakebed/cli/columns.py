@@ -25,14 +25,14 @@ class _ListsByDefault(TyperGroup):
 app = typer.Typer(
     help="The columns of a table: `lakebed columns URI` lists them.", no_args_is_help=True, cls=_ListsByDefault
 )
-Name = Annotated[str, typer.Argument(help="A column, or a field in one: address.city.")]
-After = Annotated[str | None, typer.Option(help="The column that it comes after.")]
+Name = Annotated[str, typer.Argument(help="A column, or a field of a nested one, e.g. address.city.")]
+After = Annotated[str | None, typer.Option(help="Put it after this column.")]
 First = Annotated[bool, typer.Option("--first", help="Put it before all others.")]
 
 
 @app.command("list")
 def list_all(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
-    """Names, types and comments."""
+    """List the columns with their types and comments."""
     show_rows(open_table(uri, storage_option).columns.to_arrow(), output)
 
 
@@ -42,28 +42,28 @@ def add(
     table: lakebed.Table,
     options: dict[str, str],
     name: Name,
-    type: Annotated[str, typer.Argument(help="Its type by the SQL name: int, bigint, decimal(10,2), string, ...")],
+    type: Annotated[str, typer.Argument(help="The type, by its SQL name: int, bigint, decimal(10,2), string, ...")],
     after: After = None,
     first: First = False,
-    comment: Annotated[str | None, typer.Option(help="A comment.")] = None,
+    comment: Annotated[str | None, typer.Option(help="A comment on the column.")] = None,
 ) -> ColumnsChanged:
-    """Add a column, null in the rows that there are."""
+    """Add a column. Stored rows have null in it."""
     return table.columns.add(name, type, after, comment, first=first, options=options)
 
 
 @app.command()
 @table_command("dropping {name}")
 def drop(table: lakebed.Table, options: dict[str, str], name: Name) -> ColumnsChanged:
-    """Take a column off the table."""
+    """Drop a column."""
     return table.columns.drop(name, options=options)
 
 
 @app.command()
 @table_command("renaming {name}")
 def rename(
-    table: lakebed.Table, options: dict[str, str], name: Name, new: Annotated[str, typer.Argument(help="Its new name.")]
+    table: lakebed.Table, options: dict[str, str], name: Name, new: Annotated[str, typer.Argument(help="The new name.")]
 ) -> ColumnsChanged:
-    """Give a column another name."""
+    """Rename a column."""
     return table.columns.rename(name, new, options=options)
 
 
@@ -73,7 +73,7 @@ def widen(
     table: lakebed.Table,
     options: dict[str, str],
     name: Name,
-    type: Annotated[str, typer.Argument(help="Its wider type by the SQL name.")],
+    type: Annotated[str, typer.Argument(help="The wider type, by its SQL name.")],
 ) -> ColumnsChanged:
     """Give a column a wider type, which keeps every value."""
     return table.columns.widen(name, type, options=options)
@@ -85,7 +85,7 @@ def comment(
     table: lakebed.Table,
     options: dict[str, str],
     name: Name,
-    text: Annotated[str, typer.Argument(help="The comment; an empty one takes it off.")],
+    text: Annotated[str, typer.Argument(help="The comment; an empty text removes it.")],
 ) -> ColumnsChanged:
     """Set a column's comment."""
     return table.columns.comment(name, text, options=options)
@@ -96,5 +96,5 @@ def comment(
 def move(
     table: lakebed.Table, options: dict[str, str], name: Name, after: After = None, first: First = False
 ) -> ColumnsChanged:
-    """Put a column after another one, or before all."""
+    """Move a column behind another one, or to the front."""
     return table.columns.move(name, after, first=first, options=options)

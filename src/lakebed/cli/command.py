@@ -13,6 +13,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, Protocol
 import typer
 
 import lakebed
+from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, working
 
 
@@ -25,15 +26,20 @@ class Result(Protocol):
 P = ParamSpec("P")
 
 WriteOptions = Annotated[
-    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="As in `lakebed options list`.")
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="A setting for this call, from `lakebed options list`; give it once for each.",
+    ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
 PlanOnly = Annotated[
-    bool, typer.Option("--plan-only", help="Only make the plan; a later run, or real Hudi, carries it out.")
+    bool, typer.Option("--plan-only", help="Only record the plan; a later run, or real Hudi, carries it out.")
 ]
 PartitionPaths = Annotated[
     list[str] | None,
-    typer.Option("--partition", metavar="PATH", help="Only this partition path; give it once for each."),
+    typer.Option("--partition", metavar="PATH", help="Only in this partition path; give it once for each."),
 ]
 
 
@@ -47,7 +53,7 @@ def show_result(result: Result, output: Form, details: Iterable[str] = ()) -> No
     if output.is_for_programs:
         show_facts(result.to_dict(), output)
         return
-    typer.echo(str(result))
+    typer.echo(as_commands(str(result)))
     for line in details:
         typer.echo(f"  {line}")
 

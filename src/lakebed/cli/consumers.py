@@ -25,7 +25,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The consumer's name."
 
 @app.command("list")
 def list_consumers(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
-    """The consumers with their positions, and how many commits and seconds each has yet to read."""
+    """List the consumers: their positions, and by how many commits and seconds each is behind."""
     consumers = open_table(uri, storage_option).consumers.list()
     show_records([consumer.to_dict() for consumer in consumers], _COLUMNS, output)
 
@@ -35,7 +35,8 @@ def reset(
     uri: Uri,
     name: Name,
     to: Annotated[
-        str, typer.Argument(metavar="TO", help="earliest, latest, a checkpoint, an instant or a time.")
+        str,
+        typer.Argument(metavar="TO", help="The new position: earliest, latest, a checkpoint, an instant or a time."),
     ] = "earliest",
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -46,7 +47,7 @@ def reset(
 
 @app.command("delete")
 def delete(uri: Uri, name: Name, storage_option: StorageOptions = None) -> None:
-    """Delete a consumer: nothing is retained for it any more."""
+    """Delete a consumer. Files and instants are no longer retained for it."""
     there = open_table(uri, storage_option).consumers.delete(name)
     typer.echo(f"consumer {name!r} is deleted" if there else f"there was no consumer {name!r}", err=not there)
 

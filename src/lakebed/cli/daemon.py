@@ -22,6 +22,7 @@ from rich.text import Text
 
 import lakebed
 from lakebed.cli.command import DryRun, WriteOptions, stopped_by_signals
+from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, StorageOptions, pairs
 from lakebed.errors import LakebedError
 from lakebed.services.daemon import ServiceEvent
@@ -58,9 +59,11 @@ class ServicesView:
             self._live = Live(self._table(event), console=self._console, transient=True, auto_refresh=False)
             self._live.start(refresh=True)
         elif self._console.is_terminal:
-            self._console.print(Text(f"{_clock(event)}  {event}", style=_STYLES.get(event.kind, "")), soft_wrap=True)
+            self._console.print(
+                Text(f"{_clock(event)}  {as_commands(str(event))}", style=_STYLES.get(event.kind, "")), soft_wrap=True
+            )
         else:
-            self._console.file.write(f"{event.at} {event}\n")
+            self._console.file.write(f"{event.at} {as_commands(str(event))}\n")
             self._console.file.flush()
 
     def _note(self, event: ServiceEvent) -> None:
@@ -108,9 +111,12 @@ def services() -> None:
 @app.command("run")
 def run(
     uris: Annotated[list[str], typer.Argument(metavar="URI", help="The tables.", show_default=False)],
-    once: Annotated[bool, typer.Option("--once", help="Run what is due now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run what is due now, then end.")] = False,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=0.0, help="Seconds between two looks.")
+        float,
+        typer.Option(
+            "--interval", metavar="SECONDS", min=0.0, help="How long to wait before it looks at the tables again."
+        ),
     ] = 60.0,
     dry_run: DryRun = False,
     metrics_port: Annotated[
@@ -120,16 +126,22 @@ def run(
         ),
     ] = None,
     metrics_address: Annotated[
-        str, typer.Option("--metrics-address", metavar="ADDRESS", help="Where: by default only on this machine.")
+        str,
+        typer.Option(
+            "--metrics-address",
+            metavar="ADDRESS",
+            help="The address to serve metrics at; by default only this machine reaches it.",
+        ),
     ] = "127.0.0.1",
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Run what is due on each table, one after another, until it is stopped; other such processes share the tables.
+    """Run the services that are due on each table, again and again. Several such processes can share the tables.
 
-    SIGTERM and SIGINT let the service that runs end; a second one cuts it off, and its plan is left to others. With
-    --output json each event is a line. With --once and --dry-run the exit code is that of the first error.
+    SIGTERM and SIGINT end it after the running service; a second one interrupts that service, and another process can
+    finish it. With --output json each event is a line. With --once or --dry-run the exit code is that of the first
+    error.
     """
     stop = threading.Event()
     first: Exception | None = None

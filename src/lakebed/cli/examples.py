@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,8 +31,8 @@ EXAMPLES = {
     ),
     "index build": ("index build trips",),
     "index drop": ("index drop trips column_stats",),
-    "index use": ("index use trips bucket --buckets 16 --field id",),
-    "index adopt": ("index adopt visits bucket --buckets 2 --field id,day",),
+    "index use": ("index use trips bucket --buckets 16 --hash-fields id",),
+    "index adopt": ("index adopt visits bucket --buckets 2 --hash-fields id,day",),
     "index reshard": (
         "index reshard trips record_index --file-groups 8",
         "index reshard riders record_index --partition oslo=4",
@@ -73,7 +74,11 @@ EXAMPLES = {
         "load trips rows.parquet --key id --partition-by city,day",
         "load trips rows.csv --key id --ordering ts --type mor --index bucket --buckets 8",
     ),
-    "convert": ("convert s3://lake/delta/trips trips --key id", "convert folder/ trips --key id --partition-by city"),
+    "convert": (
+        "convert s3://lake/delta/trips trips --key id",
+        "convert folder/ trips --key id --partition-by city",
+        "convert folder/ trips --key id --in-place",
+    ),
     "ingest": ("ingest rides.toml", "ingest rides.toml --once --output json", "ingest jobs.toml --job rides"),
     "upsert": ("upsert trips new.csv --delimiter ';'", "upsert trips rows.json --partial"),
     "insert": ("insert trips rows.json",),
@@ -114,6 +119,10 @@ EXAMPLES = {
 }
 
 
+# Where the part of a help text ends that lists of commands show.
+_HEADLINE_END = re.compile(r"[.:;](?:\s|$)|\n\n")
+
+
 class _Command(TyperCommand):
     def get_help(self, ctx: Any) -> str:
         """The help of typer, with "<str>..." for its "<list[str]>" in the same width."""
@@ -125,6 +134,10 @@ def add_examples(app: typer.Typer) -> None:
     for name, command in _commands(app, ""):
         lines = [f"  lakebed {example}" for example in EXAMPLES.get(name, ())]
         command.cls = _Command
+        if command.callback is not None and command.callback.__doc__:
+            command.short_help = (
+                _HEADLINE_END.split(command.callback.__doc__.replace("\n    ", " "), maxsplit=1)[0] + "."
+            )
         command.epilog = "\n".join(["\b", "Examples:", *lines])
 
 

@@ -1,22 +1,72 @@
-"""Hints of errors as commands: they name calls of Python, and on the command line the same is a command."""
+"""Hints as commands: errors, reports and warnings name calls of Python. On the command line the same is a command."""
 
 from __future__ import annotations
 
 import ast
+import logging
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
-import typer.main
+import typer
 
-# A call whose arguments have no parentheses of their own.
-_CALL = re.compile(r"\bt\.\w+(?:\.\w+)?\([^()]*\)")
-# Groups of commands with another name, and the option that the first argument of a call is.
-_GROUPS = {"indexes": "index"}
-_FIRST_ARGUMENT = {"repair": "--part", "delete_savepoint": "--delete"}
-_COMMANDS = {"delete_savepoint": "savepoint", "consumers.move": "consumers.reset"}
-# Options with another name than the argument of the call.
-_OPTIONS = {"--fields": "--field", "--partition-buckets": "--rules"}
+# Commands with other words than the call, and what precedes its first arguments: options, or "" for an argument.
+_COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "lakebed.create": ("table create", ("", "--schema-from")),
+    "create": ("table create", ("", "--schema-from")),
+    "lakebed.drop": ("table drop", ("",)),
+    "lakebed.repair": ("repair", ("", "--part")),
+    "lakebed.exists": ("table describe", ("",)),
+    "t.compact_logs": ("compact --logs", ()),
+    "t.cluster": ("cluster", ("--sort",)),
+    "t.consume": ("changes", ("--consumer",)),
+    "t.consumers.start": ("changes", ("--consumer",)),
+    "t.consumers.move": ("consumers reset", ("", "")),
+    "t.delete_savepoint": ("savepoint --delete", ("",)),
+    "t.erase": ("erase", ("--key",)),
+    "t.publish": ("publish", ("--as",)),
+    "t.register": ("catalog sync", ("--catalog", "--table")),
+    "t.repair": ("repair", ("--part",)),
+    "t.rescale": ("rescale", ("--buckets",)),
+    "t.indexes.advise": ("advise", ("--batch",)),
+    "t.indexes.ranges": ("index list", ()),
+    "t.merge": ("merge", ("",)),
+}
+# Arguments of calls whose options have other names; a value of them may have its own option.
+_OPTIONS = {
+    "fields": "--hash-fields",
+    "hash_fields": "--hash-fields",
+    "partition_buckets": "--rules",
+    "partitions": "--partition",
+    "properties": "--property",
+    "options": "--option",
+    "tables": "--table",
+    "name": "--table",
+    "storage_options": "--storage-option",
+    "source_options": "--source-option",
+    "update_partition_path=True": "--move",
+    "update_partition_path=False": "--stay",
+    "partitioned=False": "--global",
+    "wait=False": "--no-wait",
+}
+# What callers have in hand, as it is named on the command line.
+_VALUES = {
+    "rows": "FILE",
+    "files": "FILE",
+    "data": "FILE",
+    "df": "FILE",
+    "keys": "KEY...",
+    "path": "PATH",
+    "paths": "PATH...",
+}
+_CALL = re.compile(r"(?<![\w.`])(?:(?:t|lakebed)(?:\.[a-z]\w*){1,2}|create|upsert|insert_overwrite)\(")
+_NAME = re.compile(r"(?<![\w.`])t\.([a-z]\w*(?:\.[a-z]\w*)?)(?![\w.(=])")
+_TWICE = re.compile(r"(`[^`]+`)(?:,? or|,) \1")
+_ARGUMENT = re.compile(
+    r"(?<![\w.{,'\[/-])(?<!\w\()([a-z]\w*)=(\{[^}]*\}|\[[^]]*\]|'[^']*'|\"[^\"]*\"|True|False|\.\.\.|\w*)"
+)
 
 
 def _renaming(call: re.Match[str]) -> str:
@@ -29,98 +79,224 @@ def _renaming(call: re.Match[str]) -> str:
     return f'`lakebed sql "{query}" --output csv > RENAMED.csv`.'
 
 
-# Calls with arguments that stand for what the caller has, and names without a call.
+# What is no call that a command does, or only in Python.
 _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
-    (r"\blakebed\.convert\(source, new_uri, key=\.\.\.\)", "`lakebed convert SOURCE NEW_URI --key ...`"),
-    (
-        r"\blakebed\.convert\(source, new_uri, key=\.\.\., in_place=True\)",
-        "`lakebed convert SOURCE NEW_URI --key ... --in-place`",
-    ),
-    (r"\blakebed\.load\(uri, rows, key=\.\.\.\)", "`lakebed load URI FILE --key ...`"),
-    (r"\blakebed\.drop\(uri\)", "`lakebed table drop URI`"),
+    (r"rows\.rename_columns\((\{[^}]*\})\) in Arrow;.* for the same dict\.", _renaming),
     (r"\blakebed\.open\(uri, options=\{'([\w.]+)': (\w+)\}\)", r"a Python program that opens the table with \1=\2"),
     (r"\blakebed\.KeyText\(\[\.\.\.\]\)", "their text (`lakebed get URI id:42,day:7`)"),
-    (r"\binsert_overwrite\(rows, 'table'\)", "`lakebed insert-overwrite URI FILE --table`"),
-    (r"\bt\.register\(catalog, name\)", "`lakebed catalog sync URI --catalog CATALOG --table NAME`"),
+    (r"\b(?:t\.)?insert_overwrite\(rows, ['\"]table['\"]\)", "`lakebed insert-overwrite URI FILE --table`"),
+    (r"\blakebed\.open\('([^']*)'\)\.scan\(\)\.to_arrow\(\)", r"`lakebed scan \1`"),
     (r"open the table with spark=\.\.\., (?:or )?", ""),
-    (r", or give a pyarrow\.compute expression", ""),
-    (
-        r"rows\.rename_columns\((\{[^}]*\})\) in Arrow;.* for the same dict\.",
-        _renaming,
-    ),
-    (r"\bcreate\(\.\.\., (\w+)='([\w.]+)'\)", r"`lakebed table create URI --schema-from FILE --\1 \2`"),
-    (
-        r"(?<![\w.({,-])(type|merge|index|ordering|partitioning|kind)=(['\"])(\w+)\2",
-        r"--\1 \3",
-    ),
-    (r"\blakebed\.convert\('([^']*)', new_uri, key=\.\.\.\)", r"`lakebed convert \1 NEW_URI --key ...`"),
-    (r"\blakebed\.load\(new_uri, '([^']*)', key=\.\.\.\)", r"`lakebed load NEW_URI \1 --key ...`"),
-    (r"\blakebed\.exists\(uri\)", "`lakebed table describe URI`"),
-    (
-        r"\blakebed\.create\(\.\.\., allow_existing=True\)",
-        "`lakebed table create URI --schema-from FILE --allow-existing`",
-    ),
-    (r"(?<![\w.])upsert\(\.\.\., partial=True\)", "`lakebed upsert URI FILE --partial`"),
-    (r"\bt\.configure\(\{'([\w.]+)': True\}\)", r"`lakebed configure URI \1=true`"),
-    (r"\bt\.configure\(\{'([\w.]+)': (?:False|false)\}\)", r"`lakebed configure URI \1=false`"),
-    (r"\bt\.configure\(\{'([\w.]+)': \.\.\.\}\)", r"`lakebed configure URI \1=...`"),
-    (r"\boptions=\{'([\w.]+)': '?([\w.]+)'?\}", r"`--option \1=\2`"),
+    (r", or give (?:spark=|a pyarrow\.compute expression)", ""),
+    (r"\bimages='rows'", "--output json"),
+    (r"; give spark= for those of Spark|\bwithout spark= ", ""),
+    (r"\b[Gg]ive spark=", "run it in a Python program with Spark"),
     (r"\blakebed\.create\b(?!\()", "`lakebed table create`"),
     (r"\blakebed\.open\b(?!\()", "`lakebed table describe`"),
 )
+_GROUPS = {"indexes": "index"}
+# The command of a group that shows what the group is of.
+_LISTS = {"index": "index list", "timeline": "timeline show", "files": "files show", "consumers": "consumers list"}
+_program: list[Any] = []
 
 
-def as_commands(hint: str, app: Any) -> str:
-    """The hint with `lakebed ...` in place of each call that a command of the app does, too.
+def name_program(app: typer.Typer) -> None:
+    """Say once which commands there are: `as_commands` looks its commands and their options up."""
+    _program[:] = [typer.main.get_command(app)]
+    _all_options.cache_clear()
 
-    >>> from lakebed.cli.main import app
-    >>> as_commands("Finish it first: t.restore(), or t.rescale(buckets=8). t.upsert(rows) writes.", app)
-    'Finish it first: `lakebed restore URI`, or `lakebed rescale URI --buckets 8`. t.upsert(rows) writes.'
+
+def as_commands(text: str) -> str:
+    """The text with `lakebed ...` in place of each call that a command does, too.
+
+    >>> import lakebed.cli.main
+    >>> as_commands("First t.restore(), or t.rescale(buckets=8, dry_run=True). t.nothing() is no command.")
+    'First `lakebed restore URI`, or `lakebed rescale URI --buckets 8 --dry-run`. t.nothing() is no command.'
     """
-    program: Any = typer.main.get_command(app)
     for pattern, command in _PHRASES:
-        hint = re.sub(pattern, command, hint)
-    return _CALL.sub(lambda call: _command(call[0], program) or call[0], hint)
+        text = re.sub(pattern, command, text)
+    parts: list[str] = []
+    for part, call in _calls(text):
+        parts += [part, _command(call) or call] if call else [part]
+    pieces = "".join(parts).split("`")
+    pieces[::2] = [_NAME.sub(_named, piece) for piece in pieces[::2]]
+    return _TWICE.sub(r"\1", "`".join(pieces))
 
 
-def _command(call: str, program: Any) -> str | None:
+def hint_as_commands(hint: str) -> str:
+    """The hint of an error as `as_commands` gives it, with options in place of arguments that it names.
+
+    >>> import lakebed.cli.main
+    >>> hint_as_commands("Give buckets=, or make it with type='mor'; t.upgrade(to=9).")
+    'Give --buckets, or make it with --type mor; `lakebed upgrade URI --to 9`.'
+    """
+    pieces = as_commands(hint).split("`")
+    pieces[::2] = [_ARGUMENT.sub(_option, piece) for piece in pieces[::2]]
+    return "`".join(pieces)
+
+
+def _calls(text: str) -> Iterator[tuple[str, str]]:
+    """The text in parts: each with the call behind it, the last with none."""
+    at = 0
+    for start in _CALL.finditer(text):
+        if start.start() < at:
+            continue
+        end = _end_of_call(text, start.end())
+        if end:
+            yield text[at : start.start()], text[start.start() : end]
+            at = end
+    yield text[at:], ""
+
+
+def _end_of_call(text: str, at: int) -> int:
+    """Where the parentheses are closed that were opened before `at`; 0 where they are not."""
+    depth, quote = 1, ""
+    for place in range(at, len(text)):
+        letter = text[place]
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+            if not depth:
+                return place + 1
+    return 0
+
+
+def _command(call: str) -> str | None:
     """The command line of a call; None where no command does the same."""
     try:
         tree = ast.parse(call, mode="eval").body
     except SyntaxError:
         return None
     assert isinstance(tree, ast.Call)
-    method = call.partition("(")[0].removeprefix("t.")
-    words = [_GROUPS.get(name, name).replace("_", "-") for name in _COMMANDS.get(method, method).split(".")]
-    command = program
-    for word in words:
-        command = getattr(command, "commands", {}).get(word)
-    if command is None or hasattr(command, "commands"):
+    name = call.partition("(")[0]
+    words, firsts = _COMMANDS.get(name) or (_words_of(name), ())
+    command = _found(words)
+    if command is None:
         return None
-    values = [_text(value) for value in tree.args]
-    known = {option for parameter in command.params for option in parameter.opts}
-    for given in tree.keywords:
-        option = f"--{str(given.arg).replace('_', '-')}"
-        option = _OPTIONS.get(option, option)
-        text = _text(given.value)
-        if option not in known or text is None:
+    positional = list(tree.args)
+    if not name.startswith("lakebed.") and name != "create":
+        positional.insert(0, ast.Name("uri"))
+        firsts = ("", *firsts)
+    values = _positional(positional, firsts, command)
+    known = frozenset(_options_of(command))
+    options = [_option_of(str(one.arg), one.value, known) for one in tree.keywords]
+    if values is None or None in values or None in options:
+        return None
+    flags = [word for word in words.split() if word.startswith("--")]
+    parts = [words.removesuffix(" ".join(["", *flags])), *values[:1], *flags, *values[1:], *options]
+    return f"`{' '.join(['lakebed', *map(str, parts)])}`"
+
+
+def _named(name: re.Match[str]) -> str:
+    """The command of a verb or view that the text names without a call."""
+    words = _words_of(name[0])
+    words = _LISTS.get(words, words)
+    return f"`lakebed {words} URI`" if _found(words) is not None else name[0]
+
+
+def _found(words: str) -> Any:
+    """The command of these words; None where there is none."""
+    command = _program[0]
+    for word in words.split():
+        command = command if word.startswith("--") else getattr(command, "commands", {}).get(word)
+    return None if hasattr(command, "commands") else command
+
+
+def _words_of(name: str) -> str:
+    """The words of a command with the name of the call."""
+    words = [_GROUPS.get(part, part) for part in name.replace("_", "-").split(".")]
+    return " ".join(words[1:] if words[0] in ("t", "lakebed") else words)
+
+
+def _positional(given: list[ast.expr], firsts: tuple[str, ...], command: Any) -> list[str | None] | None:
+    """Arguments of the command, or options, for those of a call; None where the command takes fewer."""
+    arguments = [part for part in command.params if part.param_type_name == "argument"]
+    required = [f"--{part.name.replace('_', '-')} FILE" for part in command.params if part.name == "schema_from"]
+    values: list[str | None] = []
+    for at, value in enumerate(given):
+        first = firsts[at] if at < len(firsts) else ""
+        if isinstance(value, ast.Constant) and value.value is ... and len(given) - at == 1 and at < 2 and not first:
+            # stands for all that must be given
+            values += [_VALUES.get(part.name, part.name.upper()) for part in arguments[at:]] + required
+        elif first or at < len(arguments) or (arguments and arguments[-1].nargs == -1):
+            values += [first, _text(value, " " if not first else ",")]
+        else:
             return None
-        values += [option] if text == "True" else [option, text]
-    takes = sum(parameter.param_type_name == "argument" for parameter in command.params)
-    if method in _FIRST_ARGUMENT and tree.args:
-        values.insert(0, _FIRST_ARGUMENT[method])
-    elif len(tree.args) >= takes:
-        return None
-    if any(value is None for value in values):
-        return None
-    return " ".join(["`lakebed", *words, "URI", *map(str, values)]) + "`"
+    return [value for value in values if value != ""]
 
 
-def _text(value: ast.expr) -> str | None:
-    """A constant, or a list of them, as it is written on the command line."""
+def _option_of(name: str, value: ast.expr, known: frozenset[str]) -> str | None:
+    text = _text(value, ",")
+    option = _OPTIONS.get(f"{name}={text}") or _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    if option not in known or text is None or (text == "False" and f"{name}=False" not in _OPTIONS):
+        return None
+    if isinstance(value, ast.Dict):
+        return " ".join(f"{option} {pair}" for pair in text.split(","))
+    return option if text in ("True", "False") else f"{option} {text}"
+
+
+def _option(argument: re.Match[str]) -> str:
+    """An argument that the text names outside of a call, as an option that some command has."""
+    name, text = argument.groups()
+    try:
+        value = ast.parse(text or "...", mode="eval").body
+    except SyntaxError:
+        return argument[0]
+    option = _option_of(name, value, _all_options())
+    if option is None:
+        return argument[0]
+    if isinstance(value, ast.Dict):
+        return f"`{option}`"
+    return option if text not in ("", "...") else option.removesuffix(" ...") + (" ..." if text else "")
+
+
+def _options_of(command: Any) -> Iterator[str]:
+    for part in command.params:
+        if part.param_type_name == "option":
+            yield from (*part.opts, *part.secondary_opts)
+
+
+@cache
+def _all_options() -> frozenset[str]:
+    """The options of all commands."""
+    found: set[str] = set()
+    commands = list(_program)
+    while commands:
+        command = commands.pop()
+        found.update(_options_of(command))
+        commands += getattr(command, "commands", {}).values()
+    return frozenset(found)
+
+
+def _text(value: ast.expr, separator: str) -> str | None:
+    """What a call gives, as it is written on the command line: constants, lists, dicts of options, and names, which
+    stand for what the caller has; None for anything else."""
     if isinstance(value, ast.List):
-        texts = [_text(one) for one in value.elts]
-        return None if None in texts else ",".join(map(str, texts))
+        texts = [_text(one, separator) for one in value.elts]
+        return None if None in texts else separator.join(map(str, texts))
+    if isinstance(value, ast.Dict):
+        texts = [_text(part, ",") for pair in zip(value.keys, value.values, strict=True) for part in pair if part]
+        if None in texts or len(texts) < 2 * len(value.values):
+            return None
+        words = [str(text).lower() if text in ("True", "False") else str(text) for text in texts]
+        return separator.join(map("=".join, zip(words[::2], words[1::2], strict=True)))
+    if isinstance(value, ast.Name):
+        return _VALUES.get(value.id, value.id.upper())
     if not isinstance(value, ast.Constant):
         return None
-    return "..." if value.value is ... else str(value.value)
+    text = "..." if value.value is ... else str(value.value)
+    if "'" in text and not any(letter in text for letter in '\\"$`'):
+        return f'"{text}"'
+    return text if text == "..." else shlex.quote(text)
+
+
+class Warnings(logging.Handler):
+    """Prints what lakebed warns of on standard error, calls of Python as commands."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(f"warning: {as_commands(record.getMessage())}", err=True)

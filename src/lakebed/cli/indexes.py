@@ -10,6 +10,7 @@ import typer
 
 import lakebed
 from lakebed.cli.command import DryRun, PartitionPaths, open_table, show_result, table_command
+from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, data_files, names, pairs, show_rows, working
 from lakebed.services.change_index import Rescaled
 from lakebed.services.verify import Verification
@@ -19,13 +20,17 @@ from lakebed.services.verify import Verification
 def rescale(
     table: lakebed.Table,
     options: dict[str, str],
-    buckets: Annotated[int | None, typer.Option(help="Buckets of each partition path.")] = None,
+    buckets: Annotated[int | None, typer.Option(help="The new number of buckets of each partition.")] = None,
     partition: PartitionPaths = None,
-    rules: Annotated[str | None, typer.Option(help="Counts by partition path: 'regex,count;regex,count'.")] = None,
-    split_over: Annotated[int | None, typer.Option(help="Split the buckets of more bytes, and no others.")] = None,
+    rules: Annotated[
+        str | None, typer.Option(help="Numbers of buckets by partition path: 'regex,count;regex,count'.")
+    ] = None,
+    split_over: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Split only the buckets that are larger than this.")
+    ] = None,
     dry_run: DryRun = False,
 ) -> Rescaled:
-    """Give a table's bucket index another number of buckets, in the cheapest way."""
+    """Change the number of buckets of a table's bucket index, in the cheapest way."""
     return table.rescale(
         buckets, partitions=partition, rules=rules, split_over=split_over, dry_run=dry_run, options=options
     )
@@ -42,7 +47,7 @@ Name = Annotated[
 
 @app.command("list")
 def list_all(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
-    """The indexes in the metadata table: kind, fields, file groups, bytes."""
+    """List the indexes in the metadata table: kind, columns, file groups, bytes."""
     show_rows(open_table(uri, storage_option).indexes.to_arrow(), output)
 
 
@@ -51,17 +56,27 @@ def create(
     uri: Uri,
     name: Name,
     partitioned: Annotated[
-        bool | None, typer.Option("--partitioned/--global", help="A record index for each partition path, or one.")
+        bool | None,
+        typer.Option("--partitioned/--global", help="A record index for each partition, or one for the table."),
     ] = None,
-    groups: Annotated[int, typer.Option(help="File groups of a record or secondary index; 0: Hudi's estimate.")] = 0,
-    column: Annotated[str | None, typer.Option(help="Make an expression index of this name on a column.")] = None,
-    function: Annotated[str | None, typer.Option(help="Its function by Hudi's name: date_format, lower, ...")] = None,
+    groups: Annotated[
+        int, typer.Option(help="How many file groups a record or secondary index has; 0: as Hudi estimates.")
+    ] = 0,
+    column: Annotated[
+        str | None, typer.Option(help="The column of an expression index, which is then called by the given name.")
+    ] = None,
+    function: Annotated[
+        str | None, typer.Option(help="The function of an expression index: date_format, lower, ...")
+    ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="For the function: format=yyyy-MM-dd.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of the function, e.g. format=yyyy-MM-dd.")
     ] = None,
-    kind: Annotated[str, typer.Option(help="Its records: column_stats or bloom_filters.")] = "column_stats",
+    kind: Annotated[
+        str, typer.Option(help="What an expression index stores: column_stats or bloom_filters.")
+    ] = "column_stats",
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Build it now, or leave it to `lakebed index build` or services.")
+        bool,
+        typer.Option("--wait/--no-wait", help="Build it now, or only plan it for `lakebed index build` or a service."),
     ] = True,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -88,7 +103,7 @@ def create(
 
 @app.command()
 def build(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
-    """Build the planned indexes while others write."""
+    """Build the planned indexes; other processes may write meanwhile."""
     with working("building indexes"):
         done = open_table(uri, storage_option).indexes.build()
     show_result(done, output)
@@ -97,11 +112,11 @@ def build(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions 
 @app.command()
 def drop(
     uri: Uri,
-    name: Annotated[str, typer.Argument(help="An index as list shows it.")],
+    name: Annotated[str, typer.Argument(help="An index, as `lakebed index list` shows it.")],
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Take an index off."""
+    """Drop an index of the metadata table."""
     indexes = open_table(uri, storage_option).indexes
     indexes.drop(name)
     show_rows(indexes.to_arrow(), output)
@@ -113,18 +128,24 @@ def use(
     table: lakebed.Table,
     options: dict[str, str],
     name: Annotated[str, typer.Argument(help="bucket, record, bloom, simple, global_simple, ...")],
-    buckets: Annotated[int | None, typer.Option(help="Buckets of a bucket index.")] = None,
+    buckets: Annotated[int | None, typer.Option(help="How many buckets a bucket index has in each partition.")] = None,
     field: Annotated[
-        list[str] | None, typer.Option(metavar="A,B", help="Hash fields of a bucket index, separated by commas.")
+        list[str] | None,
+        typer.Option(
+            "--hash-fields",
+            "--field",
+            metavar="A,B",
+            help="The key columns that decide the bucket, separated by commas.",
+        ),
     ] = None,
-    rules: Annotated[str | None, typer.Option(help="Bucket counts by partition path: 'regex,count;...'.")] = None,
+    rules: Annotated[str | None, typer.Option(help="Numbers of buckets by partition path: 'regex,count;...'.")] = None,
     move: Annotated[
         bool | None,
-        typer.Option("--move/--stay", help="Global indexes: rows move to new partition paths."),
+        typer.Option("--move/--stay", help="Under a global index: whether rows move when their partition changes."),
     ] = None,
     dry_run: DryRun = False,
 ) -> Rescaled:
-    """Make this the index that writes go by, on a table that has rows."""
+    """Change the index by which writes find stored rows; the table may have rows."""
     return table.indexes.use(
         name,
         buckets=buckets,
@@ -140,14 +161,20 @@ def use(
 def adopt(
     uri: Uri,
     name: Annotated[str, typer.Argument(help="bucket, record, bloom, simple, global_simple, ...")],
-    buckets: Annotated[int | None, typer.Option(help="Buckets of a bucket index.")] = None,
+    buckets: Annotated[int | None, typer.Option(help="How many buckets a bucket index has in each partition.")] = None,
     field: Annotated[
-        list[str] | None, typer.Option(metavar="A,B", help="Hash fields of a bucket index, separated by commas.")
+        list[str] | None,
+        typer.Option(
+            "--hash-fields",
+            "--field",
+            metavar="A,B",
+            help="The key columns that decide the bucket, separated by commas.",
+        ),
     ] = None,
-    rules: Annotated[str, typer.Option(help="Bucket counts by partition path: 'regex,count;...'.")] = "",
+    rules: Annotated[str, typer.Option(help="Numbers of buckets by partition path: 'regex,count;...'.")] = "",
     storage_option: StorageOptions = None,
 ) -> None:
-    """Record the index of a table that another writer made; its stored keys are checked first."""
+    """Record which index a table of another writer has. The stored keys are checked first."""
     indexes = open_table(uri, storage_option).indexes
     with working("checking stored keys"):
         index = indexes.adopt(name, buckets=buckets, fields=names(field) or (), partition_buckets=rules)
@@ -157,16 +184,25 @@ def adopt(
 @app.command()
 def reshard(
     uri: Uri,
-    name: Annotated[str, typer.Argument(help="record_index, a column with a secondary index, or as list shows it.")],
-    file_groups: Annotated[int, typer.Option(help="File groups; of a partitioned index for each partition path.")] = 0,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="record_index, a column with a secondary index, or an index as `lakebed index list` shows it."
+        ),
+    ],
+    file_groups: Annotated[
+        int, typer.Option(help="The new number of file groups; with a partitioned index, for each partition.")
+    ] = 0,
     partition: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATH=NUMBER", help="File groups of one partition path of a partitioned index."),
+        typer.Option(
+            metavar="PATH=NUMBER", help="The number for one partition of a partitioned index; give it once for each."
+        ),
     ] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Give a record or secondary index another number of file groups; shows how its entries are distributed."""
+    """Change the number of file groups of a record or secondary index, and show how many entries each then has."""
     if bool(file_groups) == bool(partition):
         raise typer.BadParameter("give --file-groups or --partition", param_hint="--file-groups")
     indexes = open_table(uri, storage_option).indexes
@@ -179,18 +215,18 @@ def reshard(
 def skew(
     uri: Uri,
     name: Annotated[str | None, typer.Argument(help="Only this index.")] = None,
-    shards: Annotated[bool, typer.Option("--shards", help="A row for each file group.")] = False,
+    shards: Annotated[bool, typer.Option("--shards", help="Print a line for each file group.")] = False,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """How evenly record and secondary indexes are spread over their file groups."""
+    """Show how evenly record and secondary indexes are spread over their file groups."""
     found = open_table(uri, storage_option).indexes.skew(name)
     show_rows(found.shards if shards else found.to_arrow(), output)
 
 
 @app.command()
 def verify(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
-    """Compare every index with the table's files and rows; the exit code is 1 when they differ."""
+    """Compare every index with the table's files and rows. The exit code is 1 if they differ."""
     with working("verifying"):
         found = open_table(uri, storage_option).indexes.verify()
     _show(found, output)
@@ -201,11 +237,11 @@ def verify(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions
 @app.command()
 def repair(
     uri: Uri,
-    index: Annotated[str | None, typer.Option(help="Only this index, as list shows it.")] = None,
+    index: Annotated[str | None, typer.Option(help="Only this index, as `lakebed index list` shows it.")] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Verify, and write the records that differ; shows what was wrong."""
+    """Verify the indexes, correct what differs, and show what was wrong."""
     with working("repairing"):
         found = open_table(uri, storage_option).indexes.repair(index)
     _show(found, output)
@@ -230,22 +266,25 @@ def _show(found: Verification, output: Form) -> None:
 
 
 def advise(
-    target: Annotated[str, typer.Argument(help="A table, or with --key a file of rows.", show_default=False)],
-    batch: Annotated[str | None, typer.Option(help="A file with rows as they are written at a time.")] = None,
-    batch_rows: Annotated[int, typer.Option(help="Instead of a file: how many rows that are.")] = 0,
+    target: Annotated[str, typer.Argument(help="A table; or with --key, data files.", show_default=False)],
+    batch: Annotated[str | None, typer.Option(help="Data files with the rows of one typical write.")] = None,
+    batch_rows: Annotated[int, typer.Option(metavar="N", help="Instead of --batch: a typical write has N rows.")] = 0,
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="A,B", help="The key columns of the rows in a file, separated by commas."),
+        typer.Option(metavar="A,B", help="The key columns of the data files, separated by commas."),
     ] = None,
     partition_by: Annotated[
-        list[str] | None, typer.Option(metavar="A,B", help="Their partition columns, separated by commas.")
+        list[str] | None,
+        typer.Option(metavar="A,B", help="The partition columns of the data files, separated by commas."),
     ] = None,
-    expected_rows: Annotated[int, typer.Option(help="How many rows the table will have, if the file is a part.")] = 0,
-    deletes: Annotated[bool, typer.Option("--deletes", help="Batches are keys that are deleted.")] = False,
+    expected_rows: Annotated[
+        int, typer.Option(metavar="N", help="How many rows the table will have, if the data files are a part of them.")
+    ] = 0,
+    deletes: Annotated[bool, typer.Option("--deletes", help="A typical write deletes keys.")] = False,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Rank the indexes by what a batch costs: finding its keys, writing, reading. Nothing is written."""
+    """Rank the indexes by what a typical write costs: to find its keys, to write, to read. Nothing is written."""
     written = data_files(batch) if batch is not None else batch_rows or None
     if key:
         advice = lakebed.advise(
@@ -261,4 +300,4 @@ def advise(
     if output is Form.JSON:
         show_rows(advice.to_arrow(), output)
     else:
-        typer.echo(str(advice))
+        typer.echo(as_commands(str(advice)))

@@ -12,6 +12,7 @@ from rich.text import Text
 
 import lakebed
 from lakebed.cli.command import stopped_by_signals
+from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output
 from lakebed.ingestion.job import jobs_of
 
@@ -20,25 +21,32 @@ _STYLES = {"committed": "green", "failed": "red", "nothing": "dim", "waiting": "
 
 def ingest(
     job: Annotated[str, typer.Argument(help="The TOML file that describes the job or jobs.", show_default=False)],
-    once: Annotated[bool, typer.Option("--once", help="End when the source has nothing more.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End when the sources have nothing more.")] = False,
     name: Annotated[
         list[str] | None,
         typer.Option("--job", metavar="NAME", help="Only this job of the file; give it once for each."),
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Start here; followed once, also where it is given again.")
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Start at this position of the source. A text is followed once: given again, it changes nothing.",
+        ),
     ] = None,
     ignore_checkpoint: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Start at the source's start; followed once for each different text."),
+        typer.Option(
+            metavar="TEXT",
+            help="Start again at the beginning of the source. A text is followed once: another text starts again.",
+        ),
     ] = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Write the rows of sources into tables as they come: files, other tables, Kafka topics, SQL databases.
+    """Write the rows of sources into tables as they arrive: files, other tables, Kafka topics, SQL databases.
 
     Rows and the source's position are committed together, so after a crash nothing is lost and nothing is written
-    twice. SIGTERM and SIGINT let the running round end; a second one cuts it off. With --output json each round is a
-    line.
+    twice. SIGTERM and SIGINT end it after the running round; a second one interrupts the round. With --output json
+    each round is a line.
     """
     jobs = jobs_of(job)
     if name:
@@ -54,9 +62,9 @@ def ingest(
         if output.is_for_programs:
             typer.echo(json.dumps(event.to_dict(), ensure_ascii=False, default=str))
         elif console.is_terminal:
-            console.print(Text(str(event), style=_STYLES.get(event.kind, "")), soft_wrap=True)
+            console.print(Text(as_commands(str(event)), style=_STYLES.get(event.kind, "")), soft_wrap=True)
         else:
-            typer.echo(f"{event.at} {event}")
+            typer.echo(f"{event.at} {as_commands(str(event))}")
 
     with stopped_by_signals(stop):
         result = lakebed.ingest(

@@ -12,8 +12,8 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 
 
 def inspect(
-    uri: Annotated[list[str], typer.Argument(help="The tables, by path or URL.", show_default=False)],
-    port: Annotated[int, typer.Option(metavar="NUMBER", min=0, max=65535, help="The port; 0: a free one.")] = 7000,
+    uri: Annotated[list[str], typer.Argument(metavar="URI", help="The tables: paths or URIs.", show_default=False)],
+    port: Annotated[int, typer.Option(metavar="NUMBER", min=0, max=65535, help="The port; 0: any free port.")] = 7000,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     storage_option: StorageOptions = None,
 ) -> None:

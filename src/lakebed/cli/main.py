@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -26,13 +27,12 @@ from lakebed.cli import (
     tables,
 )
 from lakebed.cli.examples import add_examples
-from lakebed.cli.hints import as_commands
+from lakebed.cli.hints import Warnings, hint_as_commands, name_program
 from lakebed.errors import LakebedError
 
 _TRACEBACK = "--traceback"
 app = typer.Typer(
     name="lakebed",
-    help="Upserts, deletes and incremental reads on data-lake tables in Apache Hudi's format.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -53,8 +53,11 @@ def main(
     ] = False,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show where in the code an error arose.")] = False,
 ) -> None:
-    """Exit codes: 0 well, 1 unexpected, 2 wrong usage, from 3 on one for each class of error, 20 for a key that is not
-    there."""
+    """Upserts, deletes and incremental reads on data-lake tables in Apache Hudi's format.
+
+    Exit codes: 0 success, 1 an unexpected error, 2 wrong usage, from 3 on one for each class of error (docs/errors.md),
+    20 a key that the table does not have.
+    """
 
 
 app.add_typer(tables.app, name="table")
@@ -89,6 +92,7 @@ _SERVICES = (
 for command in _SERVICES:
     app.command()(command)
 add_examples(app)
+name_program(app)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
@@ -98,6 +102,8 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 def invoke(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code."""
+    warnings = Warnings(logging.WARNING)
+    logging.getLogger("lakebed").addHandler(warnings)
     try:
         app(args=list(arguments), prog_name="lakebed")
     except LakebedError as error:
@@ -114,6 +120,8 @@ def invoke(arguments: Sequence[str]) -> int:
         else:
             typer.echo(f"hint:  this should not have happened; lakebed {_TRACEBACK} ... shows where it did", err=True)
         return 1
+    finally:
+        logging.getLogger("lakebed").removeHandler(warnings)
     return 0
 
 
@@ -128,9 +136,9 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def _print_error(error: LakebedError, *, as_json: bool) -> None:
     if as_json:
         record = json.loads(error.to_json()) | {"retryable": error.retryable, "exit_code": error.exit_code}
-        record["hint"] = as_commands(error.hint, app)
+        record["hint"] = hint_as_commands(error.hint)
         typer.echo(json.dumps({"error": record}), err=True)
         return
     typer.echo(f"error: {error.message}", err=True)
     if error.hint:
-        typer.echo(f"hint:  {as_commands(error.hint, app)}", err=True)
+        typer.echo(f"hint:  {hint_as_commands(error.hint)}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, show_facts, show_records
 from lakebed.config.java_properties import read_options
 from lakebed.config.option_table import Option, canonical, nearest
@@ -20,17 +22,18 @@ from lakebed.wording import count_text
 
 # The verdicts of a job's options, those first that stop it.
 _ORDER = ("wrong", "unknown", "refused", "not installed", "ignored", "implemented")
+_LINK = re.compile(r"\[[^\]]+\]\((\w+\.md)\)")
 _VERDICTS = ("implemented", "refused", "ignored")
 app = typer.Typer(help="The options of a write or read, and what becomes of them.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_options(
-    verdict: Annotated[str, typer.Option(help="Only these: implemented, refused or ignored.")] = "",
-    contains: Annotated[str, typer.Option(help="Only keys that contain this text.")] = "",
+    verdict: Annotated[str, typer.Option(help="Only options that are implemented, refused or ignored.")] = "",
+    contains: Annotated[str, typer.Option(help="Only options whose keys contain this text.")] = "",
     output: Output = Form.TABLE,
 ) -> None:
-    """All options with default and verdict."""
+    """List all options, with default and verdict."""
     if verdict and verdict not in _VERDICTS:
         raise InvalidOption(f"there is no verdict {verdict!r}", hint=f"take {' or '.join(_VERDICTS)}")
     rows = [
@@ -43,9 +46,9 @@ def list_options(
 
 @app.command("show")
 def show_option(
-    key: Annotated[str, typer.Argument(help="The option, by key or older name.")], output: Output = Form.TABLE
+    key: Annotated[str, typer.Argument(help="The option, by its key or an older name.")], output: Output = Form.TABLE
 ) -> None:
-    """One option."""
+    """Show one option."""
     name = canonical(key)
     if name is None:
         near = nearest(key)
@@ -60,21 +63,32 @@ def check(
         typer.Argument(exists=True, dir_okay=False, help="A .properties file, or a JSON object of options."),
     ],
     ignore_sync: Annotated[
-        bool, typer.Option("--ignore-sync", help="Catalog sync counts as ignored, as with lakebed.catalog.sync=ignore.")
+        bool,
+        typer.Option(
+            "--ignore-sync", help="Take options of catalog sync as ignored, as with lakebed.catalog.sync=ignore."
+        ),
     ] = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """What would become of each option of a job, those first that stop it. The exit code is 5 where one is refused,
-    wrong, unknown or needs a package that is not installed."""
+    """Check the options of a Hudi job. Those that stop the job come first.
+
+    The exit code is 5 if an option is refused, wrong, unknown, or needs a package that is not installed.
+    """
     given = read_options(file)
     verdicts = check_options({**given, CATALOG_SYNC: "ignore"} if ignore_sync else given)
     shown = [v for v in verdicts if v.option in given]
     shown.sort(key=lambda v: _ORDER.index(v.verdict))
-    show_records([asdict(v) for v in shown], ["option", "value", "verdict", "note"], output)
+    rows = [asdict(v) | {"note": _plain(as_commands(v.note))} for v in shown]
+    show_records(rows, ["option", "value", "verdict", "note"], output)
     if not output.is_for_programs:
         typer.echo(_conclusion(shown))
     if not all(v.is_taken for v in shown):
         raise typer.Exit(InvalidOption.exit_code)
+
+
+def _plain(note: str) -> str:
+    """A note without the marks of links, which name pages of the documentation."""
+    return _LINK.sub(r"docs/\1", note)
 
 
 def _conclusion(verdicts: Sequence[OptionVerdict]) -> str:
@@ -93,5 +107,5 @@ def _option_facts(option: Option) -> dict[str, object]:
         "verdict": option.verdict,
         "values": "" if option.values == "off" else option.values.replace("|", ", "),
         "older_names": list(option.aliases),
-        "note": option.note,
+        "note": _plain(option.note),
     }

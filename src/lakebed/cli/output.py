@@ -47,10 +47,14 @@ class Partitioning(StrEnum):
 
 _SCREENFUL = 20
 
-Output = Annotated[Form, typer.Option("--output", "-o", help="How the answer is printed.")]
+Output = Annotated[Form, typer.Option("--output", "-o", help="How to print the result.")]
 StorageOptions = Annotated[
     list[str] | None,
-    typer.Option("--storage-option", metavar="KEY=VALUE", help="For the storage, e.g. region=eu-west-1."),
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="A setting of the storage, e.g. region=eu-west-1; give it once for each.",
+    ),
 ]
 Uri = Annotated[str, typer.Argument(help="The table: a path or a URI.", show_default=False)]
 
@@ -218,9 +222,10 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-Delimiter = Annotated[str | None, typer.Option(help="What separates the fields of a CSV file.")]
+Delimiter = Annotated[str | None, typer.Option(help="The character between the fields of a CSV file.")]
 PartitioningOption = Annotated[
-    Partitioning, typer.Option(help="Whether folders name=value are columns of the rows in them: hive or none.")
+    Partitioning,
+    typer.Option(help="hive: folders named column=value give the rows in them that column; none: they do not."),
 ]
 
 

@@ -13,6 +13,7 @@ import typer
 import lakebed
 from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result, table_command
 from lakebed.cli.consumers import Following
+from lakebed.cli.hints import as_commands
 from lakebed.cli.output import (
     Delimiter,
     Form,
@@ -48,9 +49,13 @@ class QueryType(StrEnum):
 Filter = Annotated[str | None, typer.Option("--filter", help="A SQL condition, e.g. \"city = 'Oslo' and fare > 10\".")]
 Columns = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Columns to show, separated by commas.")]
 AsOf = Annotated[str | None, typer.Option(help="An instant, a timestamp or a date: the table as it was then.")]
-Query = Annotated[QueryType, typer.Option(help="read_optimized: base files only.")]
+Query = Annotated[
+    QueryType,
+    typer.Option(help="snapshot: the rows as they are; read_optimized: base files only, without newer log files."),
+]
 Limit = Annotated[
-    int | None, typer.Option(metavar="N", help="At most this many rows; 0: all. Without it 20, in JSON all.")
+    int | None,
+    typer.Option(metavar="N", help="Print at most N rows; 0 prints all. Default: 20 in a table, all in JSON and CSV."),
 ]
 DataFile = Annotated[
     str,
@@ -61,7 +66,7 @@ DataFile = Annotated[
 Retries = Annotated[
     int | None,
     typer.Option(
-        "--retries", metavar="N", min=0, help="How often it is run again after it lost against another write."
+        "--retries", metavar="N", min=0, help="How often to run it again if it loses a conflict with another write."
     ),
 ]
 
@@ -105,7 +110,7 @@ def scan(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Rows of the table."""
+    """Print rows of the table."""
     found = open_table(uri, storage_option).scan(
         columns=names(columns), filter=filter_by, as_of=as_of, query=query.value
     )
@@ -120,7 +125,7 @@ def count(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """How many rows."""
+    """Count the rows of the table."""
     with working("counting"):
         rows = open_table(uri, storage_option).scan(filter=filter_by, as_of=as_of, query=query.value).count()
     if output.is_for_programs:
@@ -139,7 +144,7 @@ def get(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Rows by record key, through the table's index; exit code 20 where the table lacks one of them."""
+    """Look rows up by record key, through the table's index. The exit code is 20 if the table lacks one of the keys."""
     table = open_table(uri, storage_option)
     wanted = lakebed.KeyText(keys)
     show_rows(table.get(wanted, columns=names(columns)), output)
@@ -155,7 +160,8 @@ def locate(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Where record keys are: partition path, file group, instant; exit code 20 where the table lacks one of them."""
+    """Find where record keys are stored: partition path, file group, instant. The exit code is 20 if the table lacks
+    one of the keys."""
     table = open_table(uri, storage_option)
     show_rows(table.locate(lakebed.KeyText(keys)), output)
     _print_missing(table, keys)
@@ -185,26 +191,33 @@ def changes(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Go on where this consumer is, and move it when the rows are printed. A new one begins at --start.",
+            help="Read on from the position of this consumer, and move it once the rows are printed. A new consumer"
+            " begins at --start.",
         ),
     ] = None,
     cdc: Annotated[
-        bool, typer.Option("--cdc", help="Inserts, updates and deletes, with the rows before and after.")
+        bool, typer.Option("--cdc", help="Print inserts, updates and deletes, with the rows before and after.")
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="With --consumer: wait for further commits, until it is stopped.")
+        bool, typer.Option("--follow", help="With --consumer: wait for further commits, until the command is stopped.")
     ] = False,
     max_commits: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="With --consumer: at most so many commits a batch.")
+        int | None, typer.Option(metavar="N", min=1, help="With --consumer: read at most N commits at a time.")
     ] = None,
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.0, help="With --follow: seconds between two looks.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.0, help="With --follow: how long to wait before it looks for new commits again."
+        ),
     ] = 1.0,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Rows written since a checkpoint; the next checkpoint goes to standard error (this one where rows are left). With
-    --consumer the position is recorded in the table: it moves after the rows are printed, all of them."""
+    """Print the rows written since a checkpoint.
+
+    The checkpoint to start the next call with is printed on standard error; if --limit left rows out, that is the same
+    --start again. With --consumer the table remembers the position, and it moves only after all rows are printed.
+    """
     if consumer is not None:
         if end is not None or limit is not None:
             raise typer.BadParameter("a consumer reads whole commits: give --max-commits", param_hint="--consumer")
@@ -238,8 +251,11 @@ def cdc(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Inserts, updates and deletes since a checkpoint, with the rows before and after; the next checkpoint goes to
-    standard error (this one where changes are left)."""
+    """Print inserts, updates and deletes since a checkpoint, with the rows before and after.
+
+    The checkpoint to start the next call with is printed on standard error; if --limit left changes out, that is the
+    same --start again.
+    """
     _show_changes(uri, start, end, columns, limit, output, storage_option)
 
 
@@ -263,12 +279,14 @@ def upsert(
     table: lakebed.Table,
     options: dict[str, str],
     file: DataFile,
-    partial: Annotated[bool, typer.Option("--partial", help="The file has some of the columns; others stay.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="The data have only some of the columns; the others stay as stored.")
+    ] = False,
     delimiter: Delimiter = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
-    """Update rows with known keys, insert the others."""
+    """Update the rows whose keys are stored, insert the others."""
     rows = data_files(file, delimiter, partitioning)
     return table.upsert(rows, partial=partial, retries=retries, options=options)
 
@@ -282,7 +300,7 @@ def insert(
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
-    """Insert rows without looking for their keys."""
+    """Insert rows without looking their keys up; a stored key is then stored twice."""
     return table.insert(data_files(file, delimiter, partitioning), retries=retries, options=options)
 
 
@@ -295,7 +313,7 @@ def bulk_insert(
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
-    """Load many rows into new file groups."""
+    """Load many rows into new files, without looking their keys up."""
     return table.bulk_insert(data_files(file, delimiter, partitioning), retries=retries, options=options)
 
 
@@ -305,13 +323,13 @@ def insert_overwrite(
     options: dict[str, str],
     file: DataFile,
     whole: Annotated[
-        bool, typer.Option("--table", help="Replace all rows, not those of the partitions alone.")
+        bool, typer.Option("--table", help="Replace all rows of the table, not only those of these partitions.")
     ] = False,
     delimiter: Delimiter = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
-    """Replace all rows of the partitions that the file's rows fall into."""
+    """Replace all rows of the partitions that the new rows belong to."""
     scope = "table" if whole else "partitions"
     rows = data_files(file, delimiter, partitioning)
     return table.insert_overwrite(rows, scope, retries=retries, options=options)
@@ -322,12 +340,12 @@ def delete_partitions(
     table: lakebed.Table,
     options: dict[str, str],
     partitions: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Partition paths; * is any text.", show_default=False)
+        list[str], typer.Argument(metavar="PATH", help="Partition paths; * stands for any text.", show_default=False)
     ],
     dry_run: DryRun = False,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
-    """Drop all rows of partition paths."""
+    """Delete all rows of partitions."""
     return table.delete_partitions(partitions, dry_run=dry_run, retries=retries, options=options)
 
 
@@ -336,7 +354,7 @@ def delete(
     keys: Annotated[
         list[str] | None, typer.Argument(metavar="KEY", help="Record keys as stored.", show_default=False)
     ] = None,
-    where: Annotated[str | None, typer.Option(help="A SQL condition: every row that fulfils it.")] = None,
+    where: Annotated[str | None, typer.Option(help="A SQL condition: all rows that fulfil it.")] = None,
     dry_run: DryRun = False,
     retries: Retries = None,
     option: WriteOptions = None,
@@ -367,7 +385,7 @@ def erase(
             help="Keys in a file: .txt, a stored key a line; or Parquet, CSV, TSV or JSON with the key columns.",
         ),
     ] = None,
-    where: Annotated[str | None, typer.Option(help="A SQL condition: every row that fulfils it.")] = None,
+    where: Annotated[str | None, typer.Option(help="A SQL condition: all rows that fulfil it.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: DryRun = False,
     delimiter: Delimiter = None,
@@ -375,7 +393,8 @@ def erase(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Delete rows for good, with all earlier versions, and check that no file has them; exit code 15 where one does."""
+    """Delete rows for good, with all their earlier versions, and check that no file still holds them. The exit code is
+    15 if one does."""
     if sum(map(bool, (key, keys_from, where))) != 1:
         raise typer.BadParameter("give one of --key, --keys-from and --where", param_hint="--key")
     table = open_table(uri, storage_option)
@@ -401,7 +420,8 @@ def erase(
 def explain(
     uri: Uri,
     file: Annotated[
-        str | None, typer.Argument(help="Data files to upsert; without them: a scan.", show_default=False)
+        str | None,
+        typer.Argument(help="Data files to upsert; without FILE the plan is that of a scan.", show_default=False),
     ] = None,
     filter_by: Filter = None,
     columns: Columns = None,
@@ -411,11 +431,12 @@ def explain(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """The plan of an upsert of a file, or of a scan; nothing is written."""
+    """Show the plan of an upsert of data files, or of a scan. Nothing is written."""
     table = open_table(uri, storage_option)
     if file is not None:
         with working("planning"):
             plan = table.explain(upsert=data_files(file, delimiter), options=pairs(option, "--option"))
         show_result(plan, output)
         return
-    show_text(table.scan(columns=names(columns), filter=filter_by, as_of=as_of).explain(), output)
+    plan = as_commands(table.scan(columns=names(columns), filter=filter_by, as_of=as_of).explain())
+    show_text(plan, output)

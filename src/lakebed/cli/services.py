@@ -34,15 +34,15 @@ _COLUMNS = ["instant", "user", "comment", "created", "partitions", "files"]
 
 def savepoint(
     uri: Uri,
-    instant: Annotated[str | None, typer.Argument(help="The commit to keep; the last one where none is named.")] = None,
+    instant: Annotated[str | None, typer.Argument(help="The commit to keep; by default the last one.")] = None,
     comment: Annotated[str, typer.Option(help="What the savepoint is for.")] = "",
-    user: Annotated[str | None, typer.Option(help="Who makes it; by default the user who runs this.")] = None,
-    show: Annotated[bool, typer.Option("--list", help="Show the table's savepoints, make none.")] = False,
+    user: Annotated[str | None, typer.Option(help="Who makes it; by default the user who runs the command.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the table's savepoints, and make none.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the savepoint of INSTANT.")] = False,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Keep a commit for `lakebed restore`: cleaning leaves its files, archival its instant."""
+    """Keep a commit for `lakebed restore`: cleaning and archival then leave it alone."""
     table = open_table(uri, storage_option)
     if show:
         show_records([one.to_dict() for one in table.savepoints()], _COLUMNS, output)
@@ -64,11 +64,11 @@ def restore(
     table: lakebed.Table,
     options: dict[str, str],
     instant: Annotated[
-        str | None, typer.Argument(help="The commit to go back to; without it a restore that was cut off is finished.")
+        str | None, typer.Argument(help="The commit to go back to; without it, an interrupted restore is finished.")
     ] = None,
     dry_run: DryRun = False,
 ) -> RestoreResult:
-    """Make the table what it was when a commit completed: all later commits are rolled back for good."""
+    """Go back to the table as it was when a commit completed. All later commits are rolled back for good."""
     return table.restore(instant, dry_run=dry_run, options=options)
 
 
@@ -79,7 +79,7 @@ def rollback(
     instant: Annotated[str, typer.Argument(help="The table's last completed commit.")],
     dry_run: DryRun = False,
 ) -> RollbackResult:
-    """Take the last completed commit back; `lakebed restore` takes back more."""
+    """Undo the last completed commit. `lakebed restore` undoes several."""
     return table.rollback(instant, dry_run=dry_run, options=options)
 
 
@@ -94,9 +94,9 @@ class PublishFormat(StrEnum):
 def publish(
     table: lakebed.Table,
     options: dict[str, str],
-    form: Annotated[PublishFormat, typer.Option("--as", help="The format whose readers are to read the table.")],
+    form: Annotated[PublishFormat, typer.Option("--as", help="The format for whose readers the table is published.")],
 ) -> PublishResult:
-    """List the table's base files as a table of another format, next to the data: a version for each commit."""
+    """Let readers of another format read the table: list its base files in that format's metadata, next to the data."""
     return table.publish(form.value)
 
 
@@ -113,17 +113,22 @@ def cluster(
     table: lakebed.Table,
     options: dict[str, str],
     sort: Annotated[
-        list[str] | None, typer.Option("--sort", metavar="A,B", help="Columns to order rows by, separated by commas.")
+        list[str] | None,
+        typer.Option("--sort", metavar="A,B", help="The columns to sort rows by, separated by commas."),
     ] = None,
-    layout: Annotated[Layout | None, typer.Option("--layout", help="One column after another, or a curve.")] = None,
+    layout: Annotated[
+        Layout | None,
+        typer.Option("--layout", help="How to sort by several columns: one after another, or along a curve."),
+    ] = None,
     partition: PartitionPaths = None,
     plan_only: PlanOnly = False,
     dry_run: DryRun = False,
     when_due: Annotated[
-        bool, typer.Option("--when-due", help="Make a plan only after as many commits as the table's settings name.")
+        bool,
+        typer.Option("--when-due", help="Do it only if as many commits were made as the table's settings ask for."),
     ] = False,
 ) -> ClusteringResult:
-    """Rewrite small files as fewer and larger ones, in an order if one is given. Pending plans are run first."""
+    """Rewrite small files as fewer and larger ones, with --sort in an order. Pending plans are run first."""
     return table.cluster(
         names(sort),
         layout=layout.value if layout else None,
@@ -141,12 +146,12 @@ def merge_small_files(
     options: dict[str, str],
     least: Annotated[
         int,
-        typer.Option("--least", metavar="N", min=2, help="Only in partition paths with so many small files or more."),
+        typer.Option("--least", metavar="N", min=2, help="Only in partitions that have at least N small files."),
     ] = 2,
     plan_only: PlanOnly = False,
     dry_run: DryRun = False,
 ) -> ClusteringResult:
-    """Put small files together, up to the size that files are to have."""
+    """Merge small files into larger ones, up to the size that the table's settings ask for."""
     return table.merge_small_files(least, plan_only=plan_only, dry_run=dry_run, options=options)
 
 
@@ -164,16 +169,16 @@ def clean(
     plan_only: PlanOnly = False,
     dry_run: DryRun = False,
     when_due: Annotated[
-        bool, typer.Option("--when-due", help="Make a plan only where commits since the last clean left something.")
+        bool, typer.Option("--when-due", help="Do it only if commits since the last clean left files to delete.")
     ] = False,
 ) -> CleanResult:
-    """Delete files that no retained commit can see. A pending plan is carried out first."""
+    """Delete files that belong only to versions no longer retained. A pending plan is carried out first."""
     return table.clean(plan_only=plan_only, dry_run=dry_run, when_due=when_due, options=options)
 
 
 @table_command("archiving")
 def archive(table: lakebed.Table, options: dict[str, str], dry_run: DryRun = False) -> ArchivalResult:
-    """Move the oldest instants of a long timeline to the archived one."""
+    """Move the oldest instants of a long timeline to the archived timeline."""
     return table.archive(dry_run=dry_run, options=options)
 
 
@@ -184,9 +189,11 @@ def compact(
     plan_only: PlanOnly = False,
     dry_run: DryRun = False,
     when_due: Annotated[
-        bool, typer.Option("--when-due", help="Make a plan only if the table's trigger fires.")
+        bool, typer.Option("--when-due", help="Do it only if the table's settings make it due.")
     ] = False,
-    logs: Annotated[bool, typer.Option("--logs", help="Merge log blocks with each other only.")] = False,
+    logs: Annotated[
+        bool, typer.Option("--logs", help="Merge log files with each other only, not into base files.")
+    ] = False,
 ) -> CompactionResult:
     """Merge the log files of a merge-on-read table into base files. Pending plans are run first."""
     run = table.compact_logs if logs else table.compact
@@ -197,11 +204,18 @@ def compact(
 def expire_partitions(
     table: lakebed.Table,
     options: dict[str, str],
-    days: Annotated[int | None, typer.Option("--days", help="For how many days a partition stays.")] = None,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            "--days",
+            metavar="N",
+            help="Delete partitions without a write for N days; by default as the table's settings say.",
+        ),
+    ] = None,
     partition: PartitionPaths = None,
     dry_run: DryRun = False,
 ) -> PartitionTtlResult:
-    """Delete partitions without a write in so many days, by the table's settings or --days."""
+    """Delete partitions that were not written to for a number of days."""
     return table.expire_partitions(days, partitions=partition, dry_run=dry_run, options=options)
 
 
@@ -212,8 +226,8 @@ def repair(
         typer.Option(
             "--part",
             metavar="A,B",
-            help="properties, partition_metadata, orphans, metadata or duplicates, separated by commas. Without it"
-            " all are looked at and all but duplicates mended.",
+            help="What to examine and repair, separated by commas: properties, partition_metadata, orphans, metadata,"
+            " duplicates. By default all are examined, and all but duplicates are repaired.",
         ),
     ] = None,
     dry_run: DryRun = False,
@@ -221,8 +235,8 @@ def repair(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Find what is wrong with a table and mend it: broken properties, folders that are no partitions, files that no
-    commit names, a metadata table that differs, and (if named) all but the newest copy of a key."""
+    """Find and repair damage to a table: broken properties, partitions without their metadata file, files that no
+    commit names, a metadata table that differs from the files, and with --part duplicates rows with the same key."""
     parts: Any = names(part)
     done = lakebed.repair(
         uri,
@@ -236,15 +250,15 @@ def repair(
 
 def doctor(
     uri: Uri,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare the indexes with all rows, too.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Also compare the indexes with all rows.")] = False,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Write nothing: no probe file, and the lock is not tried.")
+        bool, typer.Option("--read-only", help="Write nothing: no test file in the storage, and no test of the lock.")
     ] = False,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Examine a table, its storage and this installation: findings, each with what to do.
+    """Examine a table, its storage and this installation, and say what to do about each finding.
 
     The exit code is 0 if all is well, 1 after warnings and 2 after errors.
     """

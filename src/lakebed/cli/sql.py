@@ -41,15 +41,19 @@ def sql(
         typer.Option("--table", metavar="NAME=URI", help="A name for a table; give it once for each."),
     ] = None,
     arg: Annotated[
-        list[str] | None, typer.Option("--arg", metavar="NAME=TEXT", help="The text of :NAME in the query.")
+        list[str] | None,
+        typer.Option("--arg", metavar="NAME=TEXT", help="The text for :NAME in the query; give it once for each."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", help="At most this many rows; 0: all. Without it 20, in JSON all.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Print at most N rows; 0 prints all. Default: 20 in a table, all in JSON and CSV."
+        ),
     ] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Rows of a SQL query over tables (needs `lakebed[duckdb]`), or what any other statement does."""
+    """Run a SQL statement. Queries need the package `lakebed[duckdb]`."""
     most = row_limit(limit, output)
     args = pairs(arg, "--arg") or None
     options = pairs(storage_option, "--storage-option")
@@ -82,14 +86,16 @@ def merge(
     file: Annotated[str, typer.Argument(help="Data files with the source rows.", show_default=False)],
     on: Annotated[
         str | None,
-        typer.Option(help="Columns that are equal, a,b; or SQL such as 't.id = s.id'. Without it the record key."),
+        typer.Option(
+            help="The columns that must be equal, such as a,b; or SQL such as 't.id = s.id'. By default the record key."
+        ),
     ] = None,
     when: Annotated[
         list[str] | None,
         typer.Option(
             metavar="CLAUSE",
             help="A clause over t and s, such as 'MATCHED AND s.fare > 9 THEN UPDATE SET *'; give it once for each."
-            " Without any: matched rows are updated, others inserted.",
+            " By default matched rows are updated, and others inserted.",
         ),
     ] = None,
     delimiter: Delimiter = None,
@@ -97,7 +103,7 @@ def merge(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Merge rows into the table by clauses."""
+    """Merge rows into the table by the clauses of SQL's MERGE."""
     table = open_table(uri, storage_option)
     condition = on or table.properties["hoodie.table.recordkey.fields"]
     if all(name.strip().replace("_", "").isalnum() for name in condition.split(",")):
@@ -115,9 +121,10 @@ def update(
     table: lakebed.Table,
     options: dict[str, str],
     values: Annotated[
-        list[str], typer.Option("--set", metavar="COLUMN=SQL", help="A column and its value; give it once for each.")
+        list[str],
+        typer.Option("--set", metavar="COLUMN=SQL", help="A column and its new value; give it once for each."),
     ],
-    where: Annotated[str | None, typer.Option(help="A SQL condition; without it all rows.")] = None,
+    where: Annotated[str | None, typer.Option(help="A SQL condition; by default all rows are updated.")] = None,
 ) -> lakebed.WriteResult:
-    """Set columns of the rows that fulfil a condition."""
+    """Change columns of the rows that fulfil a condition."""
     return table.update(dict(pairs(values, "--set")), where=where, options=options)

@@ -14,6 +14,7 @@ import typer
 
 import lakebed
 from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result, table_command
+from lakebed.cli.hints import as_commands
 from lakebed.cli.output import (
     Delimiter,
     Form,
@@ -43,11 +44,11 @@ app = typer.Typer(help="Create, list, describe and drop tables.", no_args_is_hel
 
 @app.command()
 def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
-    """What the table is, what it has, and what lakebed does with that."""
+    """Show what the table is, its columns, and which of its features lakebed reads and writes."""
     table = open_table(uri, storage_option)
     fields: dict[str, Any] = _facts(table)
     features = [
-        {"feature": f.name, "read": f.read, "write": f.write, "why": f"{f.why}; {f.hint}" if f.why else ""}
+        {"feature": f.name, "read": f.read, "write": f.write, "why": as_commands(f"{f.why}; {f.hint}") if f.why else ""}
         for f in table.features
     ]
     if output.is_for_programs:
@@ -61,24 +62,49 @@ def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptio
 
 Key = Annotated[
     list[str] | None,
-    typer.Option(metavar="A,B", help="Record key fields, separated by commas; none: keys are generated."),
+    typer.Option(metavar="A,B", help="The record key columns, separated by commas. Without any, keys are generated."),
 ]
-PartitionBy = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Partition fields, separated by commas.")]
-Ordering = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Ordering fields, separated by commas.")]
+PartitionBy = Annotated[
+    list[str] | None, typer.Option(metavar="A,B", help="The partition columns, separated by commas.")
+]
+Ordering = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="A,B", help="The columns that say which of two rows with one key is newer, separated by commas."
+    ),
+]
 Kind = Annotated[
-    str, typer.Option("--type", help="cow or mor: whether updates rewrite files, or are logged and merged later.")
+    str,
+    typer.Option("--type", help="cow (updates rewrite files) or mor (updates go to log files and are merged later)."),
 ]
 IndexName = Annotated[str, typer.Option(help="bucket, record, [global_]bloom, [global_]simple or auto.")]
-Buckets = Annotated[int, typer.Option(help="Buckets of each partition, for the bucket index.")]
+Buckets = Annotated[
+    int,
+    typer.Option(help="How many buckets each partition has under a bucket index; 0: chosen by the size of the data."),
+]
 HashFields = Annotated[
     list[str] | None,
-    typer.Option(metavar="A,B", help="Key fields the bucket follows from, separated by commas; none: all."),
+    typer.Option(
+        metavar="A,B", help="The key columns that decide the bucket of a row, separated by commas; by default all."
+    ),
 ]
-Merge = Annotated[str | None, typer.Option(help="event_time or commit_time.")]
-Sort = Annotated[str | None, typer.Option(help="key: rows of a file in the order of their keys; or none.")]
-TableVersion = Annotated[int, typer.Option(help="9, 8 or 6.")]
+Merge = Annotated[
+    str | None,
+    typer.Option(
+        help="Which of two rows with one key is kept: event_time (by --ordering) or commit_time (the later write)."
+    ),
+]
+Sort = Annotated[
+    str | None, typer.Option(help="key: each file has its rows in the order of their keys; none: as they came.")
+]
+TableVersion = Annotated[int, typer.Option(help="The version of Hudi's table format: 9, 8 or 6.")]
 Properties = Annotated[
-    list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="E.g. hoodie.table.name=trips.")
+    list[str] | None,
+    typer.Option(
+        "--property",
+        metavar="KEY=VALUE",
+        help="A property of the table, e.g. hoodie.table.name=trips; give it once for each.",
+    ),
 ]
 
 
@@ -86,7 +112,8 @@ Properties = Annotated[
 def create(
     uri: Uri,
     schema_from: Annotated[
-        str, typer.Option(help="Data files with the columns: a file, folder or glob of Parquet, CSV, JSON or Arrow.")
+        str,
+        typer.Option(help="Data files that have the columns: a file, folder or glob of Parquet, CSV, JSON or Arrow."),
     ],
     delimiter: Delimiter = None,
     key: Key = None,
@@ -101,12 +128,13 @@ def create(
     table_version: TableVersion = 9,
     prop: Properties = None,
     allow_existing: Annotated[
-        bool, typer.Option("--allow-existing", help="In a folder that holds other files, which stay.")
+        bool,
+        typer.Option("--allow-existing", help="Make the table in a folder that holds other files, too; they stay."),
     ] = False,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Make an empty table with the columns of a file."""
+    """Make an empty table with the columns of data files."""
     options = _create_options(
         locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
     )
@@ -140,7 +168,7 @@ def load(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Make a table of data files: create it and load all their rows."""
+    """Make a table and load the rows of data files into it."""
     options = _create_options(
         locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
     )
@@ -166,16 +194,21 @@ def convert(
     sort: Sort = None,
     table_version: TableVersion = 9,
     prop: Properties = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Leave the Parquet files where they are: the table needs them unchanged.")
+    ] = False,
     source_option: Annotated[
         list[str] | None,
-        typer.Option("--source-option", metavar="KEY=VALUE", help="For the storage of the source."),
+        typer.Option(
+            "--source-option", metavar="KEY=VALUE", help="A setting of the source's storage; give it once for each."
+        ),
     ] = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Copy a Delta Lake or Iceberg table, or data files, into a new table; its partition fields are those of the
-    source unless others are named."""
+    """Make a new table of a Delta Lake or Iceberg table, or of data files: a copy, or with --in-place a table over
+    their Parquet files. Its partition columns are those of the source unless --partition-by names others."""
     options = _create_options(
         locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
     )
@@ -183,6 +216,7 @@ def convert(
         table = lakebed.convert(
             source,
             uri,
+            in_place=in_place,
             source_options=pairs(source_option, "--source-option"),
             options=pairs(option, "--option"),
             **options,
@@ -215,13 +249,11 @@ def _show_new(table: lakebed.Table, output: Form) -> None:
 @app.command("list")
 def list_all(
     folder: Annotated[str, typer.Argument(help="A folder: a path or a URI.", show_default=False)],
-    depth: Annotated[
-        int, typer.Option(metavar="N", min=0, help="How many levels of folders are searched below it.")
-    ] = 3,
+    depth: Annotated[int, typer.Option(metavar="N", min=0, help="How many levels of folders below it to search.")] = 3,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """The tables in a folder: version, type, key, partition fields and newest instant."""
+    """List the tables in a folder: version, type, key, partition columns and newest instant."""
     storage_options = pairs(storage_option, "--storage-option")
     with working("searching"):
         rows = [
@@ -259,7 +291,7 @@ def drop(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Delete a table with all its rows and its history; other files in its folder stay, and are shown."""
+    """Delete a table with all its rows and its history. Other files in its folder stay, and are listed."""
     storage_options = pairs(storage_option, "--storage-option")
     if missing_ok and not lakebed.exists(uri, storage_options=storage_options):
         dropped, left = False, []
@@ -289,8 +321,8 @@ def _facts(table: lakebed.Table) -> dict[str, Any]:
         **_kind_and_fields(stored),
         "ordering": names([ordering]) or [],
         "merge": stored_merge_mode(stored) or "",
-        "index": table.indexes.index.explain(),
-        **({"chosen": reason} if (reason := table.indexes.reason) else {}),
+        "index": as_commands(table.indexes.index.explain()),
+        **({"chosen": as_commands(reason)} if (reason := table.indexes.reason) else {}),
         "sort": stored.get("lakebed.sort", "none"),
         "newest_instant": last.time if last else None,
         "file_groups": len(files),
@@ -312,11 +344,16 @@ files_app = typer.Typer(help="The table's file slices.", no_args_is_help=True)
 @timeline_app.command("show")
 def show_timeline(
     uri: Uri,
-    limit: Annotated[int | None, typer.Option(help="The newest this many; 0: all. Without it 20, in JSON all.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Print the N newest; 0 prints all. Default: 20 in a table, all in JSON and CSV."
+        ),
+    ] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Instants of the active timeline, oldest first."""
+    """List the instants of the active timeline, oldest first."""
     instants = open_table(uri, storage_option).timeline.to_arrow()
     most = row_limit(limit, output)
     show_rows(instants.slice(max(0, len(instants) - most)) if most else instants, output)
@@ -328,11 +365,14 @@ def show_timeline(
 def show_files(
     uri: Uri,
     partition: Annotated[str | None, typer.Option(help="Only this partition path.")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most this many; 0: all. Without it 20, in JSON all.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Print at most N; 0 prints all. Default: 20 in a table, all in JSON and CSV."),
+    ] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """The latest file slices: file group, base file, size, log files."""
+    """List the latest file slices: file group, base file, size, log files."""
     files = open_table(uri, storage_option).files.to_arrow()
     if partition is not None:
         paths = pc.unique(files.column("partition")).to_pylist()
@@ -352,7 +392,7 @@ def show_files(
 
 @files_app.command("skew")
 def show_skew(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
-    """How large the buckets are, the largest first; 3 GB at most are advised."""
+    """List the sizes of the buckets, the largest first; 3 GB is the advised limit."""
     show_rows(open_table(uri, storage_option).files.skew().to_arrow(), output)
 
 
@@ -360,10 +400,10 @@ def show_skew(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOpti
 def upgrade(
     table: lakebed.Table,
     options: dict[str, str],
-    to: Annotated[int, typer.Option(help="The table version: 8 or 9.")] = 9,
+    to: Annotated[int, typer.Option(help="The version to bring it to: 8 or 9.")] = 9,
     dry_run: DryRun = False,
 ) -> VersionChange:
-    """Make a table one of a later version, with the same rows."""
+    """Bring a table to a later version of Hudi's table format; its rows stay."""
     return table.upgrade(to=to, dry_run=dry_run, options=options)
 
 
@@ -371,27 +411,32 @@ def upgrade(
 def downgrade(
     table: lakebed.Table,
     options: dict[str, str],
-    to: Annotated[int, typer.Option(help="The table version: 8 or 6.")],
+    to: Annotated[int, typer.Option(help="The version to bring it to: 8 or 6.")],
     dry_run: DryRun = False,
 ) -> VersionChange:
-    """Make a table one of an earlier version, which older releases of Hudi read, with the same rows."""
+    """Bring a table to an earlier version of Hudi's table format, for older releases of Hudi; its rows stay."""
     return table.downgrade(to=to, dry_run=dry_run, options=options)
 
 
 def configure(
     uri: Uri,
     settings: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="E.g. hoodie.compact.inline=false.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="A setting, e.g. hoodie.compact.inline=false.")
     ] = None,
     remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="KEY", help="To take off: the default holds.")
+        list[str] | None,
+        typer.Option(
+            "--remove",
+            metavar="KEY",
+            help="A setting to remove, so that its default holds again; give it once for each.",
+        ),
     ] = None,
     dry_run: DryRun = False,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Change settings that the table remembers, under its lock."""
+    """Change the settings that the table stores."""
     changes: dict[str, str | None] = {**pairs(settings, "KEY=VALUE"), **dict.fromkeys(remove or [])}
     if not changes:
         raise typer.BadParameter("name a setting to change or to remove", param_hint="KEY=VALUE")

@@ -367,7 +367,7 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
 def _take(settings: CollectedSettings, option: Option, text: str, *, ignored: bool) -> None:
     """An implemented option becomes a setting; the rest is logged or refused. With `ignored` it is logged."""
     if ignored or option.verdict == "ignored":
-        _log_once(option, text)
+        _log_once(option, text, _WITHOUT_SYNC if ignored else option.note)
     elif option.verdict == "implemented":
         value = parse_value(option, text)
         if option.setting:
@@ -564,10 +564,13 @@ def _log_proposed(name: str, key: str, text: str) -> None:
         _log.warning("%s=%s is taken as %s=%s; RFC-29 proposed it by that name", name, text, key, value or text)
 
 
-def _log_once(option: Option, text: str) -> None:
+_WITHOUT_SYNC = f"{CATALOG_SYNC}=ignore: nothing is registered in a catalog"
+
+
+def _log_once(option: Option, text: str, reason: str) -> None:
     if option.key not in _logged:
         _logged.add(option.key)
-        _log.warning("%s=%s has no effect: %s", option.key, redacted(option.key, text), option.note)
+        _log.warning("%s=%s has no effect: %s", option.key, redacted(option.key, text), reason)
 
 
 Verdict = Literal["implemented", "ignored", "refused", "wrong", "unknown", "not installed"]
@@ -626,8 +629,12 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
         return OptionVerdict(name, text, "unknown", unknown_option(name).hint)
     option = options()[key]
     note = option.note if key == name else f"{option.note} (now {key})".strip()
+    if _is_of_sync(option) and job.get(CATALOG_SYNC, "").strip().lower() == "ignore":
+        return OptionVerdict(name, text, "ignored", _WITHOUT_SYNC)
+    if option.verdict == "ignored":
+        return OptionVerdict(name, text, "ignored", note)
     try:
-        with_it = {CATALOG_SYNC: job.get(CATALOG_SYNC)} if _is_of_sync(option) else {}
+        with_it: dict[str, str] = {}
         if key == _CALLBACK_ON:  # which asks for the others of them
             with_it = {one: text for one, text in job.items() if one.startswith(_CALLBACK_ON.removesuffix("on"))}
         resolve_options({**with_it, key: value})
@@ -638,9 +645,8 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
     missing = _missing_package(option, text, job)
     if missing:
         return OptionVerdict(name, text, "not installed", missing)
-    # a refused option whose value asks for what lakebed does anyway, or one of a sync that does not run
-    without_sync = (with_it.get(CATALOG_SYNC) or "").strip().lower() == "ignore"
-    verdict: Verdict = "ignored" if option.verdict == "refused" or without_sync else option.verdict
+    # a refused option whose value asks for what lakebed does anyway
+    verdict: Verdict = "ignored" if option.verdict == "refused" else option.verdict
     return OptionVerdict(name, text, verdict, note)
 
 

@@ -205,7 +205,7 @@ def _unreadable(path: str, kind: str, error: Exception) -> UnsupportedFeature:
     package = "deltalake" if kind == "Delta Lake" else "pyiceberg"
     return UnsupportedFeature(
         f"the {kind} table {path} cannot be read by {package}: {error}",
-        hint="read it with an engine that can, e.g. as a Spark DataFrame, and give that to lakebed.load(uri, rows,"
-        " key=...)",
+        hint="write its rows as Parquet files with an engine that can read it, such as Spark, and load these files:"
+        " lakebed.load(uri, files, key=...)",
         context={"path": path, "package": package},
     )

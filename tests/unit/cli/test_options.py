@@ -103,6 +103,7 @@ def test_catalog_sync_is_done_unless_it_is_to_be_ignored(
     assert (code, verdict["verdict"]) == (0, "implemented")
     code, (verdict,) = _check(capsys, tmp_path, f"{key}=true", "--ignore-sync")
     assert (code, verdict["verdict"]) == (0, "ignored")
+    assert verdict["note"] == "lakebed.catalog.sync=ignore: nothing is registered in a catalog"
     job = {"hoodie.datasource.hive_sync.mode": "jdbc", key: "true"}
     lines = "\n".join(f"{name}={value}" for name, value in job.items())
     code, verdicts = _check(capsys, tmp_path, lines)
