@@ -82,7 +82,8 @@ def merged(table: lakebed.Table, clauses: str, rows: list[Row]) -> list[Row]:
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("seed", range(so_many(5, small=1)))
 def test_random_merges_are_those_of_hudi(kind: str, seed: int, tmp_path: Path, oracle: HudiOracle) -> None:
-    """On merge-on-read with whole rows alone: else that of Hudi 1.2.0 stores rows with values of other columns."""
+    """On merge-on-read with whole rows alone: else that of Hudi 1.2.0 stores rows with values of other columns. And no
+    key comes back there: Hudi looks keys up in base files, and matches those that a log file has deleted."""
     ours = lakebed.create(
         str(tmp_path / "ours"),
         SCHEMA,
@@ -94,11 +95,16 @@ def test_random_merges_are_those_of_hudi(kind: str, seed: int, tmp_path: Path, o
     ours.upsert(data(STORED))
     shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
     dice = random.Random(f"{kind} {seed}")
+    deleted: set[int] = set()
     for _ in range(so_many(12, small=3)):
+        stored = {row[0] for row in content(ours)}
         clauses, rows = statement(dice, OF_HUDI, whole_rows=kind == "mor")
+        if kind == "mor":
+            rows = [row for row in rows if row[0] not in deleted] or [(99, "w", None, "p")]
         oracle.ask("sql", table=str(tmp_path / "theirs"), sql=as_sql(clauses, rows))
         expected = content(lakebed.open(str(tmp_path / "theirs")))
         assert merged(ours, clauses, rows) == expected, f"{kind} {seed}: {as_sql(clauses, rows)}"
+        deleted |= stored - {row[0] for row in expected}
 
 
 @pytest.fixture(scope="module")
