@@ -357,15 +357,12 @@ def _batches_of(
     """The rows of one of so many groups, as they come in the table or in this order of its rows. `chunks` are the
     table's batches."""
     if order is None:
-        return iter(table.slice(group.start, group.rows).to_batches(max_chunksize=BATCH_ROWS))
+        yield from table.slice(group.start, group.rows).to_batches(max_chunksize=BATCH_ROWS)
+        return
     rows = order[group.start : group.stop]
     if table.num_rows < _STREAMED_ROWS * len(chunks) * groups:
-        return iter(table.take(pa.array(rows)).to_batches(max_chunksize=BATCH_ROWS))
-    return _taken(chunks, rows)
-
-
-def _taken(chunks: Sequence[pa.RecordBatch], rows: Positions) -> Iterator[pa.RecordBatch]:
-    """Rows of batches, by ascending numbers over all of them."""
+        yield from table.take(pa.array(rows)).to_batches(max_chunksize=BATCH_ROWS)
+        return
     start = at = 0
     for chunk in chunks:
         end = int(np.searchsorted(rows, start + chunk.num_rows))
