@@ -31,16 +31,17 @@ PROCESS_REASONS = {
     "upsert_tenth": "lakebed writes log files of Avro records in Hudi's format, and compacts them when that is due.",
     "delete": _COMMIT,
     "merge": "lakebed reads the stored rows out of base files and logs, since the new values depend on them.",
-    "lookup": f"{_KEYS} The first lookup in a file reads its key column, where the file does not show the rows of keys.",
+    "lookup": f"{_KEYS} The first lookup in a file reads its key column, where the file does not show the rows of"
+    " keys.",
     "lookup_many": "Nearly every page holds one of 1,000 random keys, so lakebed decodes nearly all of them. Lance's"
     " B-tree names the rows; the others filter while they scan.",
     "range": "Days are random, so no file can be left out by its statistics. Engines that decode the filter's column"
     " first decode less of the others.",
-    "scan": "The table has just been compacted, and Arrow's decoding of its files is nearly all of lakebed's CPU. lakebed"
-    " gives plain text columns; deltalake gives views of what it decoded.",
+    "scan": "The table has just been compacted, and Arrow's decoding of its files is nearly all of lakebed's CPU."
+    " lakebed gives plain text columns; deltalake gives views of what it decoded.",
     "incremental": "lakebed decodes log records, which are Avro rows, and compares them with what the footers of base"
-    " files show; base files of a copy-on-write table hold all rows of their file groups. The others have the rows of an"
-    " upsert in columnar files of their own, or in a feed of changes that writes pay for.",
+    " files show; base files of a copy-on-write table hold all rows of their file groups. The others have the rows of"
+    " an upsert in columnar files of their own, or in a feed of changes that writes pay for.",
     "commits": "lakebed writes a timeline and a metadata table in Hudi's format, syncs each file, and cleans, compacts"
     " and archives as it goes.",
 }
@@ -49,8 +50,8 @@ SPARK_REASONS = {
     "load": "lakebed shuffles rows to their buckets, hands them to Python once, and writes five columns more.",
     "upsert_percent": "lakebed hands the rows to Python once and writes log files of Avro records in Hudi's format.",
     "lookup": "lakebed looks the key up in the driver's process, without a job of Spark.",
-    "incremental": "Log records of lakebed go through Python. The others have the rows of an upsert in columnar files of"
-    " their own, or in a feed of changes that writes pay for.",
+    "incremental": "Log records of lakebed go through Python. The others have the rows of an upsert in columnar files"
+    " of their own, or in a feed of changes that writes pay for.",
     "scan": f"{_LOGS} Rows that a log touches go through Python.",
     "range": f"{_LOGS} Rows that a log touches go through Python.",
 }

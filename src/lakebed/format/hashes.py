@@ -19,7 +19,6 @@ _CHUNK = 1 << 16
 _INVERSE_OF_31 = pow(31, -1, 1 << 32)
 _INT_MASK = 0x7FFFFFFF
 _NULL, _EMPTY = "__null__", "__empty__"
-_COMMA = re.compile(b",")
 
 
 def plain_strings(strings: Any) -> pa.Array:
@@ -275,7 +274,7 @@ def _value_text(values: pa.Array) -> pa.Array:
 def _composite_rows(keys: pa.Array, names: Sequence[str]) -> Int64s:
     """The keys that Hudi's parser takes apart: lists of fields that have one of the names (empty: whichever)."""
     data, offsets = value_buffer(keys)
-    if _COMMA.search(data[offsets[0] : offsets[-1]]) is None:  # a search in each text costs ten times as much
+    if not (data[offsets[0] : offsets[-1]] == ord(",")).any():  # a search in each text costs ten times as much
         return np.empty(0, np.int64)
     composite = pc.and_(pc.match_substring(keys, ","), pc.match_substring(keys, ":"))
     if names and pc.any(composite).as_py():
