@@ -13,10 +13,12 @@ import os
 import threading
 import uuid
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebed.model import path_in
 from lakebed.storage.base import Durable, in_doubt
+from lakebed.storage.parallel import in_background, parallel_map
 
 if TYPE_CHECKING:
     from lakebed.storage.base import Storage
@@ -43,9 +45,14 @@ def checksum_name(name: str) -> str:
     return f".{name}.crc"
 
 
-def sync_folder(folder: str) -> None:
+def sync_folder(folder: str, *, missing_ok: bool = False) -> None:
     """Make the names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        if missing_ok:
+            return
+        raise
     try:
         os.fsync(fd)
     finally:
@@ -63,11 +70,14 @@ class UnsyncedFolders:
     """Folders of one table that got names which a power cut may still take back, but not alone: no file with bytes gets
     its name, and no file is deleted, before they are synced.
 
-    A file system commits with a sync all that was done before it, so that a change which syncs them with its own bytes
-    waits once, where each of them by itself would have waited once.
+    They are synced at the same time as the bytes of that file. A file system commits with a sync all that was done
+    before it, so all of them together take about as long as one.
     """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
         self._folders: dict[str, int] = {}  # the number of the first of its names that is not durable
         self._names = 0
         self._lock = threading.Lock()
@@ -76,6 +86,9 @@ class UnsyncedFolders:
         with self._lock:
             self._names += 1
             self._folders.setdefault(folder, self._names)
+
+    def __bool__(self) -> bool:
+        return bool(self._folders)
 
     @property
     def names(self) -> int:
@@ -88,9 +101,9 @@ class UnsyncedFolders:
         if not self._folders:
             return
         with self._lock:
-            for folder in [f for f, first in self._folders.items() if names is None or first <= names]:
-                with contextlib.suppress(FileNotFoundError):  # it was deleted since, with the names in it
-                    sync_folder(folder)
+            folders = [f for f, first in self._folders.items() if names is None or first <= names]
+            parallel_map(partial(sync_folder, missing_ok=True), folders)  # a deleted one has no names to keep
+            for folder in folders:
                 del self._folders[folder]
 
 
@@ -329,10 +342,19 @@ class AtomicFile:
 
     def _sync(self) -> None:
         # an empty file has no bytes to lose: syncing the folder brings its inode along
-        if self._durable and self.size:
-            os.fsync(self._fd)  # first: on most file systems it brings along the names that folders got before
-        if self._durable is True or (self._durable and self.size):
+        if not self._durable or (self._durable == "later" and not self.size):
+            return
+        if not self.size:
             self._unsynced.sync(self._after)
+            return
+        if not self._unsynced:
+            os.fsync(self._fd)
+            return
+        synced = in_background(partial(os.fsync, self._fd))
+        try:
+            self._unsynced.sync(self._after)
+        finally:
+            synced()
 
     def discard(self) -> None:
         """Close; a file that has no name by now is removed."""

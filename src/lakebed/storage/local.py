@@ -79,6 +79,17 @@ _unsynced: WeakValueDictionary[str, UnsyncedFolders] = WeakValueDictionary()
 _unsynced_lock = threading.Lock()
 
 
+def _forget_unsynced() -> None:
+    """A child process has changed nothing, and has not the threads that may hold these locks."""
+    global _unsynced_lock
+    _unsynced_lock = threading.Lock()
+    for folders in [*_unsynced.values()]:
+        folders.forget()
+
+
+os.register_at_fork(after_in_child=_forget_unsynced)
+
+
 class LocalStorage:
     """Files under one folder. Every mutation is synced to disk, the file as well as its name, before it returns, or
     ("later") its name before the next one is visible, unless the caller does without.
