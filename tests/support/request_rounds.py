@@ -96,6 +96,10 @@ class RequestClock:
 
         return wait
 
+    def aside(self, storage: Storage, work: Callable[[], object]) -> None:
+        """What no later step needs has requests, and takes no rounds of the action."""
+        self.in_background(work)
+
 
 class RemoteStorage(WrappedStorage):
     """A storage that looks as far away as an object store. Each request takes a round of the clock."""
@@ -127,7 +131,7 @@ def _in_place_of_threads(clock: RequestClock) -> Generator[None]:
     """Modules of lakebed have these functions under names of their own."""
     replaced: list[tuple[Any, str, Any]] = []
     try:
-        for name in ("parallel_map", "in_background"):
+        for name in ("parallel_map", "in_background", "aside"):
             real = getattr(parallel, name)
             stand_in = getattr(clock, name)
             for module in [m for key, m in sys.modules.items() if key.partition(".")[0] == "lakebed"]:

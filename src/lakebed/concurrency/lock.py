@@ -41,7 +41,7 @@ from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.storage.base import Versioned
 from lakebed.storage.clocks import monotonic_seconds
-from lakebed.storage.parallel import in_background, is_remote
+from lakebed.storage.parallel import aside, in_background, is_remote
 
 VALIDITY_SECONDS = 300.0
 DRIFT_SECONDS = 0.5
@@ -336,8 +336,9 @@ class FileLock:
     def lock_is_held(self) -> bool:
         return bool(self._owner) and monotonic_seconds() < self._valid_until - DRIFT_SECONDS
 
-    def release(self) -> None:
-        """Let go. Trouble with storage is not raised: the lock is then free when its time or this process is over."""
+    def release(self, *, looks: bool = False) -> None:
+        """Let go. Trouble with storage is not raised: the lock is then free when its time or this process is over.
+        `looks`: read it ahead, see `look_at_lock`."""
         if not self._owner:
             return
         if self._periodic is not None:
@@ -347,6 +348,8 @@ class FileLock:
             with contextlib.suppress(LakebedError, OSError), self._changing:
                 while not self._gave_back() and time.monotonic() < deadline:
                     time.sleep(_pause(0.0, 0.0))
+            if looks:
+                look_at_lock(self._storage)
         finally:
             _released[self._storage.url(self._path)] = time.monotonic()
             self._forget()
@@ -402,7 +405,11 @@ class FileLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.release()
+        # the next who wants it in this process waits in the queue until it is given back and was looked at
+        aside(self._storage, self._give_back)
+
+    def _give_back(self) -> None:
+        self.release(looks=True)
 
 
 def _pause(waited: float, request: float) -> float:

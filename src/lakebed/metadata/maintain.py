@@ -239,7 +239,7 @@ class MetadataUpkeep:
         """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean
         what is due. Gives the table as it is after that, read under the lock: no later commit is in it."""
         config = self.without_unknown()
-        ready = replace(self, config=config)
+        ready = self if config is self.config else replace(self, config=config, stored=None)
         missing = ready.missing()
         if missing:
             ready._build(missing, ready.requested())
@@ -268,6 +268,7 @@ class MetadataUpkeep:
         does not look keys up may store one again, which the table's properties record from then on.
         """
         store = self.store
+        store.durable = "later"  # the action's completed instant follows
         if not store.partitions:
             return None
         snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
@@ -290,7 +291,7 @@ class MetadataUpkeep:
                 hint="Run the write again: it then comes last.",
                 context={"instant": instant, "metadata_partition": wrong},
             )
-        apply_delta(store, instant, records, written, durable="later")
+        apply_delta(store, instant, records, written)
         return None if repeats is None else repeats.rows
 
     def _note_repeated_keys(self) -> None:
@@ -304,6 +305,7 @@ class MetadataUpkeep:
     def record_removal(self, instant: str, files: Mapping[str, Sequence[str]], gone: Collection[str]) -> None:
         """Write that a clean has deleted these files, by partition path, and that partition paths are `gone`."""
         store = self.store
+        store.durable = "later"  # the clean's completed instant follows
         if not store.partitions:
             return
         snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
@@ -314,7 +316,7 @@ class MetadataUpkeep:
             found = upkeep.records_of_clean(partition, removal) if upkeep is not None else None
             if found is not None:
                 records[partition] = found
-        apply_delta(store, instant, records, durable="later")
+        apply_delta(store, instant, records)
 
     def _key_logs(self, store: MetadataStore, action: TableAction, repeats: RepeatedKeys) -> list[WrittenLog]:
         """Record whether an action repeats a key, and return the log files that jobs have written for it."""

@@ -142,7 +142,7 @@ def _with_ranges(
     context: WriteContext, tx: WriteTransaction, schema: TableSchema, statuses: Sequence[WriteStatus]
 ) -> list[WriteStatus]:
     """The statuses with the ranges of the columns that the table keeps statistics of, by the source files' footers."""
-    kinds = columns_with_stats(context.storage, tx.snapshot.config, schema.data, context.file_settings)
+    kinds = columns_with_stats(tx.snapshot, schema.data, context.file_settings)
     if not kinds:
         return list(statuses)
 

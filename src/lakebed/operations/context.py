@@ -185,7 +185,7 @@ def file_format(context: WriteContext, snapshot: Snapshot, schema: TableSchema |
         avro_with_meta(schema.avro),
         settings,
         config.populate_meta_fields,
-        tuple(columns_with_stats(snapshot.storage, config, schema.data, settings)),
+        tuple(columns_with_stats(snapshot, schema.data, settings)),
         sort=config.sorts_by_key,
         log_blocks=settings.log_block_format or config.log_block_format,
         change_log=config.change_log,

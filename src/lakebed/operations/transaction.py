@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Self
 
 from lakebed.concurrency.conflicts import (
@@ -21,7 +20,7 @@ from lakebed.concurrency.conflicts import (
     reason_to_take_back,
 )
 from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, heartbeat_path, is_dead, writer_of
-from lakebed.concurrency.lock import Lock, look_at_lock
+from lakebed.concurrency.lock import Lock
 from lakebed.concurrency.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
 from lakebed.concurrency.providers import table_lock
 from lakebed.config.settings import WriteSettings
@@ -300,14 +299,9 @@ class Transaction:
 
     def inflight(self, profile: bytes = b"") -> None:
         """Show the write as inflight; `profile` is the encoded plan, empty where file groups are known at run time."""
-        show = partial(
-            TimelineWriter(self.storage, self.config).inflight,
-            self.action,
-            self.instant,
-            profile,
-            durable=self.context.engine.is_distributed or "later",  # tasks of other processes write files after it
-        )
-        at_once(self.storage, show, lambda: look_at_lock(self.storage))  # for `commit`
+        # tasks of other processes write files after it
+        durable = self.context.engine.is_distributed or "later"
+        TimelineWriter(self.storage, self.config).inflight(self.action, self.instant, profile, durable=durable)
 
     def publish(self, timeline: Timeline, body: bytes) -> Instant:
         """Create the completed instant. The lock is held; `timeline` was checked under it."""
@@ -455,9 +449,10 @@ class Transaction:
 
     def _tidy_markers(self, metadata: CommitMetadata) -> None:
         with suppress(Exception):
-            lost = self.unnamed(metadata)
+            # of a task in another process, which may have ended since; what ends later finds its marker missing and
+            # removes its file itself
+            lost = self.unnamed(metadata) if self.context.engine.is_distributed else []
             delete_markers(self.storage, self.instant)
-            # an attempt that ended up to now; one that ends later finds its marker missing and removes its file itself
             if lost:
                 delete_data_files(self.storage, lost, self.instant, self._copied_as)
 

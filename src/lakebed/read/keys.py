@@ -32,7 +32,7 @@ from lakebed.schema.java_text import to_java_text
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import once, parallel_map
+from lakebed.storage.parallel import at_once, is_remote, once, parallel_map
 from lakebed.timeline.index_changes import noted_changes
 from lakebed.timeline.plain_keys import CoveredSlices
 
@@ -218,7 +218,8 @@ def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
     if metadata is None or not metadata.has(RECORD_INDEX) or not snapshot.is_latest:
         return None
     try:
-        metadata.open_ahead([RECORD_INDEX, FILES])
+        if is_remote(snapshot.storage):
+            parallel_map(metadata.slices.file_slices, [RECORD_INDEX, FILES])
         return metadata if metadata.slices.file_slices(RECORD_INDEX) and not snapshot.repeats_keys else None
     except CorruptFile:
         # a writer of another engine may be taking the index away just now, and the folder goes first
@@ -235,10 +236,15 @@ def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None 
             metadata = usable_record_index(snapshot)
             if metadata is None:
                 return None
-            if partitions is None or not _is_partitioned(metadata):
-                found = metadata.record_locations(keys)
-            else:
-                found = _joined(metadata.record_locations(keys, partition) for partition in partitions)
+
+            def located(metadata: MetadataTable = metadata) -> pa.Table:
+                metadata.open_ahead([RECORD_INDEX])
+                if partitions is None or not _is_partitioned(metadata):
+                    return metadata.record_locations(keys)
+                return _joined(metadata.record_locations(keys, partition) for partition in partitions)
+
+            # who has the locations asks for their file slices
+            found, _ = at_once(snapshot.storage, located, lambda: metadata.open_ahead([FILES]))
         except (CorruptFile, FileNotFoundError):
             if snapshot.metadata is not None and snapshot.metadata.slices.has_other_partitions():
                 return None

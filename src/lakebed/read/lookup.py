@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -14,18 +15,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, LakebedError
 from lakebed.filters.predicates import Column, In, Literal, Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.merge.key_fields import KeyFields
 from lakebed.model import META_COLUMNS, RECORD_KEY, FileSlice
 from lakebed.read.batches import RowReader, row_readers
-from lakebed.read.keys import IndexedKeys, bucket_layout, find_keys, key_generator_of, partition_paths_may_be_stale
+from lakebed.read.keys import (
+    IndexedKeys,
+    bucket_layout,
+    find_keys,
+    key_generator_of,
+    partition_paths_may_be_stale,
+    usable_record_index,
+)
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.prune import buckets_of_keys
 from lakebed.read.skip import skip_slices
 from lakebed.slices.snapshot import Snapshot, table_keys
-from lakebed.storage.parallel import is_remote, once, parallel_map
+from lakebed.storage.parallel import at_once, is_remote, once, parallel_map
 
 
 class KeyText:
@@ -305,6 +313,9 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
     `keys`: a list or array for a single key field, tuples or a table for several (with partition columns, if known),
     or `KeyText`. On a table that is not global every partition is searched unless the partition columns are given.
     """
+    if is_remote(snapshot.storage):  # the schema is read while the record index is listed
+        with suppress(LakebedError, FileNotFoundError):  # the lookup reports what is wrong
+            at_once(snapshot.storage, lambda: snapshot.schema, lambda: usable_record_index(snapshot))
     lookup = parse_lookup_keys(snapshot, keys)
     available = table_columns(snapshot)
     chosen = [n for n in available.names if n not in META_COLUMNS] if columns is None else list(columns)

@@ -7,10 +7,13 @@ threads share.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lakebed.model import path_in
@@ -24,6 +27,7 @@ _MOST_THREADS = 32
 # So many small files are written or deleted at a time where an answer is long under way.
 _AT_A_TIME = 16
 _pool: ThreadPoolExecutor | None = None
+_log = logging.getLogger("lakebed")
 
 
 def parallel_map(work: Callable[[T], R], items: Sequence[T], threads: int = 8) -> list[R]:
@@ -121,6 +125,23 @@ def begun(storage: Storage, work: Callable[[], R]) -> Callable[[], R]:
         return in_background(work)
     result = work()
     return lambda: result
+
+
+def aside(storage: Storage, work: Callable[[], object]) -> None:
+    """Do something that no later step of this thread needs: where answers are slow by a thread of its own, for which
+    the process waits when it ends. What it raises is logged."""
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException:
+            _log.debug("what was done aside failed", exc_info=True)
+
+    if is_remote(storage):
+        with suppress(RuntimeError):  # no thread begins while the process ends
+            Thread(target=run, name="lakebed-aside").start()
+            return
+    work()
 
 
 def _call(work: Callable[[], R]) -> R:

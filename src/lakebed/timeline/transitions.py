@@ -14,10 +14,12 @@ from lakebed.timeline.instants import completed_name, completes_as, inflight_nam
 
 @dataclass(frozen=True, slots=True)
 class TimelineWriter:
-    """Writes instant files of one table. Callers hold the table lock for `request` and `complete`."""
+    """Writes instant files of one table. Callers hold the table lock for `request` and `complete`. `durable` is when a
+    completed instant outlasts a power cut."""
 
     storage: Storage
     config: TableConfig
+    durable: Durable = True
 
     def request(self, action: Action, time: str, body: bytes = b"") -> Instant:
         """Claim the time for an action. Raises `CommitConflict` if another writer has it already.
@@ -37,9 +39,16 @@ class TimelineWriter:
         return Instant(time, action, State.INFLIGHT, None, name)
 
     def complete(
-        self, action: Action, time: str, completion_time: str | None, body: bytes, *, durable: Durable = True
+        self,
+        action: Action,
+        time: str,
+        completion_time: str | None,
+        body: bytes,
+        *,
+        is_inflight: bool = False,
     ) -> Instant:
-        """Make the action visible; `completion_time` is left out of the name on version 6.
+        """Make the action visible; `completion_time` is left out of the name on version 6. With `is_inflight` storage
+        is not asked whether the inflight file is there.
 
         The body must be this writer's alone (commits have a writer id), so that reading back shows whose file it is.
         Raises `CommitConflict` if the inflight file is missing (another writer took this one for dead and rolled it
@@ -48,7 +57,7 @@ class TimelineWriter:
         be, has to know: there it is the `StorageError`.
         """
         version = self.config.version
-        if self.storage.head(self._path(inflight_name(action, time, version))) is None:
+        if not is_inflight and self.storage.head(self._path(inflight_name(action, time, version))) is None:
             raise CommitConflict(
                 f"instant {time} is not inflight any more: another writer took this one for dead and rolled it back",
                 hint="Run the write again; a longer heartbeat interval helps where the process is often suspended.",
@@ -56,7 +65,7 @@ class TimelineWriter:
             )
         name = completed_name(action, time, completion_time, version)
         try:
-            self._create(name, body, time, durable=durable)
+            self._create(name, body, time, durable=self.durable)
         except StorageError as cause:
             if not cause.context.get("doubtful") or action is Action.ROLLBACK:
                 raise

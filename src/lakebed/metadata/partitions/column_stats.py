@@ -104,7 +104,7 @@ class ActionStatistics:
         """The columns with statistics, with their types."""
         action = self._action
         schema = without_meta(avro_to_arrow(action.commit.schema))
-        return columns_with_stats(action.snapshot.storage, action.snapshot.config, schema, action.settings)
+        return columns_with_stats(action.snapshot, schema, action.settings)
 
     @cached_property
     def dropped(self) -> Sequence[str]:
@@ -250,16 +250,27 @@ class StoredStatistics:
         return stats_of(found, self.kinds, self.index_version, with_unknown=True)
 
 
-def columns_with_stats(storage: Storage, config: TableConfig, schema: pa.Schema, settings: WriteSettings) -> Kinds:
+def columns_with_stats(snapshot: Snapshot, schema: pa.Schema, settings: WriteSettings) -> Kinds:
     """The columns whose ranges a file of this schema (without meta columns) must have; none if the table has no
     stats."""
-    kept = {*config.metadata_partitions, *config.metadata_partitions_inflight}
-    return requested_stats(storage, config, schema, settings) if COLUMN_STATS in kept else {}
+    config = snapshot.config
+    if COLUMN_STATS not in {*config.metadata_partitions, *config.metadata_partitions_inflight}:
+        return {}
+    metadata = snapshot.metadata
+    if metadata is None:
+        return requested_stats(snapshot.storage, config, schema, settings)
+    return _stats_columns(metadata.slices.definitions, config, schema, settings)
 
 
 def requested_stats(storage: Storage, config: TableConfig, schema: pa.Schema, settings: WriteSettings) -> Kinds:
     """The columns that column stats have, or would have, for files of this schema."""
-    definition = load_definitions(storage, config).get(COLUMN_STATS)
+    return _stats_columns(load_definitions(storage, config), config, schema, settings)
+
+
+def _stats_columns(
+    definitions: Mapping[str, IndexDefinition], config: TableConfig, schema: pa.Schema, settings: WriteSettings
+) -> Kinds:
+    definition = definitions.get(COLUMN_STATS)
     return stats_columns(
         schema,
         definition,

@@ -67,16 +67,13 @@ def apply_delta(
     instant: str,
     records: Mapping[str, Records],
     written: Sequence[WrittenLog] = (),
-    *,
-    durable: Durable = True,
 ) -> None:
     """Write a delta commit of the data table's instant: a log file for each file group that gets records, then the
     completed instant. Visible once the data table's instant is completed.
 
     If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks wrote
-    since `begin_delta`; they are taken into the same delta commit. `durable` is "later" where this process completes
-    the data table's instant after it. Raises `InvalidOption` for a partition that the table does not have,
-    `CommitConflict` where `written` do not fit any more.
+    since `begin_delta`; they are taken into the same delta commit. Raises `InvalidOption` for a partition that the
+    table does not have, `CommitConflict` where `written` do not fit any more.
     """
     _finish_rollbacks(store)
     unknown = sorted({*records, *(log.group.partition for log in written)} - {*store.partitions})
@@ -90,20 +87,27 @@ def apply_delta(
         _check_current(store, instant, written)
     else:
         _take_back(store, instant)
-    if is_remote(store.storage):  # listed side by side, and kept
-        store.parallel_map(store.slices.file_slices, list(records))
-    new_groups = [group for part, given in records.items() for group in _missing_groups(store, part, given)]
-    logs = [log for part, given in records.items() for log in _logs(store, part, given, new_groups)]
-    touched = [(log.group, log.count) for log in logs]
-    begun = in_background(lambda: None if written else _start(store, instant, touched, durable="later"))
+    slices = store.slices  # read before threads ask for it
+    start = partial(_start, store, instant, durable="later")
+    # before version 8 the inflight file names the file groups
+    begun = in_background(partial(start, ())) if not written and store.version >= 8 else None
     try:
+        if is_remote(store.storage):  # listed side by side, and kept
+            store.parallel_map(slices.file_slices, list(records))
+        new_groups = [group for part, given in records.items() for group in _missing_groups(store, part, given)]
+        logs = [log for part, given in records.items() for log in _logs(store, part, given, new_groups)]
+        if not written and begun is None:
+            begun = in_background(partial(start, [(log.group, log.count) for log in logs]))
         encoded = [encode_log(log.group, instant, log.keys, log.values, log.deleted) for log in logs]
     finally:
-        begun()  # no file before it
+        if begun is not None:
+            begun()  # no file before it
     store.parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups)
     put = store.parallel_map(lambda log: put_log(store.data_storage, log, durable="later"), encoded)
     stats = [log.stat() for log in (*written, *put)]
-    store.complete(Action.DELTACOMMIT, instant, OPERATION, stats, durable=durable)
+    if not written:  # by this process just now; whoever takes the data table's instant back takes this one back too
+        store.shown_inflight.add(instant)
+    store.complete(Action.DELTACOMMIT, instant, OPERATION, stats)
 
 
 def _finish_rollbacks(store: MetadataStore) -> None:

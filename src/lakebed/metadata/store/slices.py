@@ -114,6 +114,11 @@ class MetadataSlices:
         """The table's index definitions by partition name, read when first asked for."""
         return load_definitions(self.data_storage, self.data_config)
 
+    def with_definitions(self, definitions: Mapping[str, IndexDefinition]) -> MetadataSlices:
+        """This view with the table's index definitions as they were read with it."""
+        self.__dict__["definitions"] = definitions
+        return self
+
     def shows_same(self, other: MetadataSlices) -> bool:
         """Whether settings and timeline of the two are the same, the metadata table's own and the table's."""
         store = self.config == other.config and self.timeline.files == other.timeline.files

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, LakebedError, StorageError, TableNotFound
+from lakebed.metadata.definitions import IndexDefinition, load_definitions
 from lakebed.metadata.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, is_of_data, parse_files
 from lakebed.metadata.records import RecordForm, record_form, record_schema
 from lakebed.metadata.store.group_files import FileGroup
@@ -21,7 +22,7 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import REPAIR_HINT
 from lakebed.storage.base import Durable, Storage
 from lakebed.storage.folder import FolderStorage
-from lakebed.storage.parallel import parallel_map
+from lakebed.storage.parallel import at_once, is_remote, parallel_map
 from lakebed.timeline.bodies.commit import commit_from_record, encode_commit
 from lakebed.timeline.instants import InstantClock, without_suffix
 from lakebed.timeline.timeline import Timeline, load_table, remember_commit
@@ -75,16 +76,26 @@ class MetadataSettings:
     threads: int = 8
 
 
-StoredState = tuple[TableConfig, Timeline]
-"""The metadata table's own settings and timeline."""
+class StoredState(NamedTuple):
+    """The metadata table's own settings and timeline, and the table's index definitions; None: not read yet."""
+
+    config: TableConfig
+    timeline: Timeline
+    definitions: Mapping[str, IndexDefinition] | None = None
 
 
 def read_stored(storage: Storage, config: TableConfig) -> StoredState | None:
-    """The settings and the timeline of a table's metadata table; None where the table has none, or it is damaged."""
+    """What is stored of a table's metadata table; None where the table has none, or it is damaged. Where answers of
+    storage are quick definitions are read when they are needed."""
     if not config.metadata_partitions:
         return None
     try:
-        return load_table(FolderStorage(storage, METADATA_FOLDER))
+        found, definitions = at_once(
+            storage,
+            lambda: load_table(FolderStorage(storage, METADATA_FOLDER)),
+            lambda: load_definitions(storage, config) if is_remote(storage) else None,
+        )
+        return StoredState(found[0], found[1], definitions)
     except (LakebedError, FileNotFoundError):
         return None  # who needs it reads it, and reports what is wrong
 
@@ -94,7 +105,9 @@ class MetadataStore:
 
     `data_storage`, `data_config` and `data_timeline` are the data table's, `storage` the metadata table's own.
     `lock_is_held` tells whether that lock is still held: a process may be suspended for longer than it is valid.
-    `stored` is what `read_stored` gave under that lock, where it was called.
+    `stored` is what `read_stored` gave under that lock, where it was called. `durable` is "later" where this process
+    completes the data table's instant under the same lock, after what it completes here. `shown_inflight` are the
+    instants whose inflight files it has made under that lock.
     """
 
     def __init__(
@@ -107,6 +120,8 @@ class MetadataStore:
         stored: StoredState | None = None,
     ) -> None:
         self.lock_is_held = lock_is_held
+        self.durable: Durable = True
+        self.shown_inflight: set[str] = set()
         self._stored = stored
         self.data_storage = storage
         self.data_config = config
@@ -143,7 +158,7 @@ class MetadataStore:
 
     @property
     def transitions(self) -> TimelineWriter:
-        return TimelineWriter(self.storage, self.slices.config)
+        return TimelineWriter(self.storage, self.slices.config, self.durable)
 
     def exists(self) -> bool:
         """Whether its properties are there; reads them with the timeline."""
@@ -221,8 +236,6 @@ class MetadataStore:
         operation: str,
         stats: Iterable[Mapping[str, Any]],
         replaced: Mapping[str, Sequence[str]] | None = None,
-        *,
-        durable: Durable = True,
     ) -> Instant:
         """Make a commit of any kind visible, with these write stats. A service that has lost the lock deletes what it
         wrote: another process may have completed the instant with files of its own."""
@@ -239,7 +252,7 @@ class MetadataStore:
         body = encode_commit(commit, self.version, action)
         config = self.slices.config
         try:
-            done = self.finish(action, instant, body, durable=durable)
+            done = self.finish(action, instant, body)
         except CommitConflict:
             if action is not Action.DELTACOMMIT:  # of those the data table's writer takes care
                 self.parallel_map(self.storage.delete, [stat["path"] for of in by_partition.values() for stat in of])
@@ -247,7 +260,7 @@ class MetadataStore:
         remember_commit(self.storage, config, done, commit, len(body))
         return done
 
-    def finish(self, action: Action, instant: str, body: bytes, *, durable: Durable = True) -> Instant:
+    def finish(self, action: Action, instant: str, body: bytes) -> Instant:
         """Complete an instant with this body.
 
         An answer in doubt is a `StorageError` here: the data table's instant is not completed yet, and rolling that
@@ -256,7 +269,8 @@ class MetadataStore:
         self.check_lock()
         completion = self._clock.next(after=max(without_suffix(instant), self.timeline.greatest_time))
         try:
-            done = self.transitions.complete(action, instant, completion, body, durable=durable)
+            is_inflight = instant in self.shown_inflight
+            done = self.transitions.complete(action, instant, completion, body, is_inflight=is_inflight)
             if not self.lock_is_held():
                 self.storage.delete(f"{self.slices.config.timeline_path}/{done.file_name}")
                 self.check_lock()
@@ -298,5 +312,8 @@ class MetadataStore:
             ) from cause
 
     def _read(self) -> MetadataSlices:
-        (config, timeline), self._stored = self._stored or load_table(self.storage), None
-        return MetadataSlices(self.storage, config, timeline, self.data_storage, self.data_config, self.data_timeline)
+        stored, self._stored = self._stored or StoredState(*load_table(self.storage)), None
+        slices = MetadataSlices(
+            self.storage, stored.config, stored.timeline, self.data_storage, self.data_config, self.data_timeline
+        )
+        return slices if stored.definitions is None else slices.with_definitions(stored.definitions)
