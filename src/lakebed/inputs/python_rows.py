@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import date, datetime, time
 from itertools import chain
 from textwrap import shorten
 from typing import Any
@@ -36,8 +37,15 @@ def is_nan(value: Any) -> bool:
     return isinstance(value, float | np.floating) and bool(value != value)
 
 
+def is_missing(value: Any) -> bool:
+    """Whether pandas and numpy have this value for one that is missing: NaN, NaT, NA."""
+    if isinstance(value, datetime | np.datetime64 | np.timedelta64):
+        return bool(value != value)
+    return is_nan(value) or type(value).__name__ == "NAType"
+
+
 def _fitted(value: Any, kind: pa.DataType) -> Any:
-    if value is None or (not pt.is_floating(kind) and is_nan(value)):
+    if value is None or (not pt.is_floating(kind) and is_missing(value)):
         return None
     if pt.is_struct(kind) and isinstance(value, Mapping):
         return _fields(value, kind)
@@ -45,6 +53,8 @@ def _fitted(value: Any, kind: pa.DataType) -> Any:
         entries = list(value.items()) if isinstance(value, Mapping) else value
         if _are_pairs(entries):
             return [(key, _fitted(item, kind.item_type)) for key, item in entries]
+        if isinstance(entries, list | tuple) and None in entries:
+            raise ValueError("an entry of a map is null")  # Arrow ends the process at one
         return value
     if is_list(kind) and isinstance(value, list | tuple):
         return [_fitted(item, kind.value_type) for item in value]
@@ -146,7 +156,7 @@ def _table(what: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataTyp
         for name, values in columns.items():
             made[name] = _column(values, type_of(name, types))
         return pa.table(made)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         if len(made) < len(columns):
             refuse_values(*list(columns.items())[len(made)])
         raise InvalidOption(
@@ -161,20 +171,30 @@ def type_of(name: Any, types: Mapping[str, pa.DataType]) -> pa.DataType | None:
 
 def refuse_values(name: Any, values: Any) -> None:
     """Raise `SchemaConflict` for a column of which Arrow makes no array, where its values show why: they are of several
-    types, or of one that no table has. It names the first row of each type."""
-    examples: dict[type, tuple[int, Any]] = {}
-    for at, value in enumerate(values if isinstance(values, Iterable) else ()):
-        if value is not None and not is_nan(value):
-            examples.setdefault(type(value), (at, value))
-    context = {"column": str(name), "types": [kind.__name__ for kind in examples]}
-    where = [f"{kind.__name__} in row {at} ({shorten(repr(value), 40)})" for kind, (at, value) in examples.items()]
+    types, of one that no table has, or too large. It names the first row of each type."""
+    examples: dict[str, tuple[int, Any]] = {}
+    listed: Iterable[Any] = values if isinstance(values, Iterable) else ()
+    for at, value in enumerate(listed):
+        if value is not None and not is_missing(value):
+            zoned = value.tzinfo is not None if isinstance(value, datetime) else None
+            zone = {None: "", True: " with a zone", False: " without a zone"}[zoned]
+            examples.setdefault(type(value).__name__ + zone, (at, value))
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise SchemaConflict(
+                    f"column {name} has a whole number that BIGINT does not hold: {value} in row {at}",
+                    hint="give decimals (decimal.Decimal) or texts (str)",
+                    context={"column": str(name), "row": at},
+                )
+    context = {"column": str(name), "types": list(dict.fromkeys(type(one).__name__ for _, one in examples.values()))}
+    where = [f"{sort} in row {at} ({shorten(repr(value), 40)})" for sort, (at, value) in examples.items()]
     if len(examples) > 1:
         raise SchemaConflict(
             f"column {name} has values of several types: {', '.join(where[:4])}",
             hint="give them one type: texts (str), or numbers",
             context=context,
         )
-    for kind in examples:
+    for _, value in examples.values():
+        kind = type(value)
         ways = {"Period": "give times (to_timestamp()) or texts (str)", "complex": "give real and imaginary part"}
         way = next((hint for word, hint in ways.items() if kind.__name__.startswith(word)), "")
         if way or kind.__module__ != "builtins" or kind is object:
@@ -218,35 +238,49 @@ def _column(values: Any, kind: pa.DataType | None) -> Any:
     values = integers_of(values, kind)
     if isinstance(values, pa.Array):
         return values
-    if kind is not None and not pt.is_floating(kind):
-        values = _without_nan(values)
+    if kind is None or not pt.is_floating(kind):
+        values = _without_missing(values, is_missing if kind is not None else _is_no_number_missing)
     if kind is not None and isinstance(values, Sequence):
         with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
             return _in_type(*typed_values(values, kind))
     try:
-        return pa.array(values)
+        return _of_any_type(values)
     except (pa.ArrowException, TypeError, ValueError):
-        without = _without_nan(values)
+        without = _without_missing(values, is_missing)
         if without is values:
             raise
-        return pa.array(without)
+        return _of_any_type(without)
 
 
-def _without_nan(values: Any) -> Any:
-    """The values of a column that is no floating one, with null for NaN: so pandas and JSON have what is missing."""
+def _is_no_number_missing(value: Any) -> bool:
+    return is_missing(value) and not is_nan(value)
+
+
+def _of_any_type(values: Any) -> pa.Array:
+    made = pa.array(values)
+    if isinstance(values, Sequence):
+        check_times(values, made.type)
+    return made
+
+
+def _without_missing(values: Any, missing: Callable[[Any], bool]) -> Any:
+    """The values of a column with null for those that are `missing`: so pandas and JSON have what is missing."""
+    if isinstance(values, np.ndarray) and values.dtype == np.object_ and values.ndim == 1:
+        values = values.tolist()
     if isinstance(values, np.ndarray):
-        floating = np.issubdtype(values.dtype, np.floating)
+        floating = np.issubdtype(values.dtype, np.floating) and missing is is_missing
         return [None] * len(values) if floating and np.isnan(values).all() else values
-    if not isinstance(values, Sequence) or not any(map(is_nan, values)):
+    if not isinstance(values, Sequence) or not any(map(missing, values)):
         return values
-    return [None if is_nan(value) else value for value in values]
+    return [None if missing(value) else value for value in values]
 
 
 def _in_type(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """The values in a column of this type; raises where they are not of its sort or do not fit."""
+    check_times(values, kind)
     try:
         given = None if pt.is_map(kind) else pa.array(values).type
-    except (pa.ArrowException, TypeError, ValueError):  # the items of a map are tuples, which have no type
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # the items of a map are tuples, without a type
         pa.array(values, _exact(kind))
     else:
         if given is None:  # entries whose keys and values have one type are lists to Arrow
@@ -254,6 +288,34 @@ def _in_type(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         elif not _has_no_width(given, kind):
             raise TypeError(f"{given} is no {kind}")
     return pa.array(values, kind)
+
+
+def check_times(values: Iterable[Any], kind: pa.DataType) -> None:
+    """Raise `TypeError` for values that Arrow would make times of another sort: it cuts a time to its date, takes one
+    without a zone for one in UTC, and counts numbers from 1970."""
+    if pt.is_temporal(kind):
+        classes = (
+            (date, np.datetime64) if pt.is_date(kind) else (time,) if pt.is_time(kind) else (datetime, np.datetime64)
+        )
+        for value in values:
+            if value is None:
+                continue
+            zoned = isinstance(value, datetime) and value.tzinfo is not None
+            dated = pt.is_date(kind) and isinstance(value, datetime)
+            if dated or not isinstance(value, classes) or (pt.is_timestamp(kind) and zoned != (kind.tz is not None)):
+                raise TypeError(f"{shorten(repr(value), 60)} is no {kind}")
+    elif pt.is_struct(kind):
+        rows = [value for value in values if isinstance(value, Mapping)]
+        for field in kind:
+            check_times((row.get(field.name) for row in rows), field.type)
+    elif pt.is_map(kind) or is_list(kind):
+        items = chain.from_iterable(value for value in values if isinstance(value, list | tuple))
+        if pt.is_map(kind):
+            pairs = [one for one in items if isinstance(one, tuple | list) and len(one) == 2]
+            check_times((key for key, _ in pairs), kind.key_type)
+            check_times((item for _, item in pairs), kind.item_type)
+        else:
+            check_times(items, kind.value_type)
 
 
 def _has_no_width(given: pa.DataType, known: pa.DataType) -> bool:

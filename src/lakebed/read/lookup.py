@@ -161,7 +161,7 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
     type_ = schema.field(field).type if field in schema.names else None
     try:
         return pa.array(values, type_)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         given = ", ".join(dict.fromkeys(type(value).__name__ for value in values))
         why = f"they are of type {given}" if "<class" in str(error) else error  # Arrow's words for classes of Python
         raise InvalidOption(

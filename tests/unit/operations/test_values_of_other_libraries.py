@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, date, datetime
 from itertools import count
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import SchemaConflict
+from lakebed.errors import LakebedError, SchemaConflict
 from lakebed.table import Table
 
 # Its bytes are the text `abcdefghijklmnop`.
@@ -270,6 +271,65 @@ def test_a_column_of_several_types_is_refused_with_the_first_row_of_each(make: A
 def test_a_value_of_a_type_without_a_column_is_refused_by_its_row(value: Any, named: str) -> None:
     with pytest.raises(SchemaConflict, match=f"column u has values of a type that no table can hold: {named}"):
         new([{"id": 1, "u": None}, {"id": 2, "u": value}])
+
+
+DAY, TIME = date(2020, 1, 1), datetime(2020, 1, 1, 5, 6)
+UTC_TIMES = pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize("missing", [pd.NaT, pd.NA, np.datetime64("NaT")])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pa.date32(), DAY), (pa.timestamp("us"), TIME), (UTC_TIMES, TIME.replace(tzinfo=UTC)), (pa.int64(), 1)],
+)
+def test_missing_values_of_pandas_are_null(kind: pa.DataType, value: Any, missing: Any) -> None:
+    table = of_kind(kind)
+    table.upsert([{"id": 1, "u": value}, {"id": 2, "u": missing}])
+    table.upsert({"id": [3], "u": np.array([missing], object)})
+    assert values(table) == [value, None, None]
+    nested = of_kind(pa.struct([("a", kind)]))
+    nested.upsert([{"id": 1, "u": {"a": value}}, {"id": 2, "u": {"a": missing}}])
+    assert values(nested) == [{"a": value}, {"a": None}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (pa.date32(), [DAY, TIME]),
+        (pa.date32(), [DAY, 5]),
+        (UTC_TIMES, [TIME.replace(tzinfo=UTC), TIME]),
+        (UTC_TIMES, [TIME.replace(tzinfo=UTC), 5]),
+        (pa.timestamp("us"), [TIME, TIME.replace(tzinfo=UTC)]),
+        (pa.time64("us"), [TIME.time(), 5]),
+    ],
+)
+def test_times_of_another_sort_are_not_made_to_fit(kind: pa.DataType, given: list[Any]) -> None:
+    """Arrow cuts a time to its date, takes one without a zone for one in UTC, and counts numbers from 1970."""
+    for inside, wrap in (
+        (kind, lambda value: value),
+        (pa.list_(kind), lambda value: [value]),
+        (pa.map_(pa.string(), kind), lambda value: {"a": value}),
+    ):
+        table = of_kind(inside)
+        with pytest.raises(LakebedError):
+            table.upsert([{"id": at, "u": wrap(value)} for at, value in enumerate(given)])
+        assert values(table) == []
+    with pytest.raises(SchemaConflict, match="values of several types"):
+        new(pa.schema([("id", pa.int64())])).upsert({"id": [1, 2], "u": given})
+
+
+def test_whole_numbers_beyond_64_bits_are_named_and_fit_into_decimals() -> None:
+    with pytest.raises(SchemaConflict, match=f"BIGINT does not hold: {2**64} in row 1"):
+        of_kind(pa.int64()).upsert([{"id": 1, "u": 1}, {"id": 2, "u": 2**64}])
+    table = of_kind(pa.decimal128(38, 0))
+    table.upsert([{"id": 1, "u": 2**64}])
+    assert values(table) == [2**64]
+
+
+@pytest.mark.parametrize("entries", [[None], [("a", 1), None]])
+def test_null_among_the_entries_of_a_map_is_an_error(entries: list[Any]) -> None:
+    with pytest.raises(LakebedError):
+        of_kind(pa.map_(pa.string(), pa.int64())).upsert([{"id": 1, "u": entries}])
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
