@@ -68,7 +68,7 @@ from lakebed.table_columns import ColumnsView
 from lakebed.table_consumers import BatchRequest, ConsumersView, Consumption
 from lakebed.table_indexes import IndexesView
 from lakebed.table_merge import Merge
-from lakebed.table_views import FilesView, TimelineView, table_html
+from lakebed.table_views import FilesView, PropertiesView, TimelineView, table_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,13 +165,13 @@ class Table:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All properties in `hoodie.properties`, read from the file.
+        """All properties in `hoodie.properties`, read from the file: a dict that prints a line for each.
 
         >>> t.properties["hoodie.table.type"]
         'MERGE_ON_READ'
         """
         self._config = load_table_config(self._storage)
-        return dict(self._config.properties)
+        return PropertiesView(self._config.properties)
 
     @property
     def timeline(self) -> TimelineView:

@@ -440,6 +440,22 @@ class FilesView(View):
         )
 
 
+class PropertiesView(dict[str, str]):
+    """The properties of a table: a dict that prints a line for each, in order.
+
+    >>> PropertiesView({"hoodie.table.version": "9", "hoodie.table.name": "trips"})
+    hoodie.table.name     trips
+    hoodie.table.version  9
+    """
+
+    def __repr__(self) -> str:
+        width = max(map(len, self), default=0)
+        return "\n".join(f"{key:<{width}}  {value}".rstrip() for key, value in sorted(self.items()))
+
+    def _repr_html_(self) -> str:
+        return rows_html(["property", "value"], sorted(self.items()))
+
+
 def _lanes(instants: Sequence[Instant], zone: str) -> list[Lane]:
     """A lane for each action that occurs, in the order of `Action`."""
     by_action: dict[str, list[Span]] = {action.value: [] for action in Action}

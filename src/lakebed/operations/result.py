@@ -197,9 +197,12 @@ class WriteResult(Printed):
             **({"duplicates": f"{self.duplicates:,}"} if self.duplicates else {}),
             "files": str(len(self.files)),
             "size": size_text(self.bytes),
-            **{f"{stage} (s)": f"{s:.2f}" for stage, s in self.seconds.items()},
+            "seconds": f"{sum(self.seconds.values()):.2f}",
         }
-        return rows_html(cells, [cells.values()]) + text_html("\n".join(self._notes()))
+        stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in self.seconds.items())
+        return rows_html(cells, [cells.values()]) + text_html(
+            "\n".join([*self._notes(), *([stages] if stages else [])])
+        )
 
 
 @dataclass

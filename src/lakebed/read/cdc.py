@@ -40,7 +40,7 @@ from lakebed.read.cdc_rows import CLEANED, ChangeReader, ChangeSource, cleaned_e
 from lakebed.read.incremental import CommitRange, When, select_commits
 from lakebed.read.plan import data_columns, plan_scan
 from lakebed.read.reopening import MISSING, in_task, missing_path, read_again, reopened
-from lakebed.read.scan import Results
+from lakebed.read.scan import Cells, Results, first_rows_html
 from lakebed.schema.json_rows import json_texts
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
 from lakebed.slices.snapshot import Snapshot
@@ -453,6 +453,18 @@ class ChangeLog(Results):
         """The commits of the range, and the sources of their changes."""
         return read_again(self._storage(), self._explained, self._renew)
 
+    def _repr_html_(self) -> str:
+        return first_rows_html(self) if self._as_text else first_rows_html(self, self._cells)
+
+    def _cells(self, changes: pa.Table) -> Cells:
+        """What a person reads of some changes: the row, and where an update changed a value both of them."""
+        names = self.image_schema.names
+        rows = [
+            [change[OP], change[TIME], *(_changed(change[BEFORE], change[AFTER], name) for name in names)]
+            for change in changes.to_pylist()
+        ]
+        return [OP, TIME, *names], rows
+
     def _explained(self) -> Lines:
         commits, sources = self.range, self.sources
         span = f"({commits.start or 'beginning'}, {commits.end}]"
@@ -465,6 +477,14 @@ class ChangeLog(Results):
             if found:
                 lines.append(f"  {kind:<11} {len(found)} {what} ({sum(s.size for s in found) / (1 << 20):.1f} MiB)")
         return Lines("\n".join(lines))
+
+
+def _changed(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, name: str) -> object:
+    """A value of a changed row for people."""
+    if before is None or after is None or before[name] == after[name]:
+        return (after or before or {}).get(name)
+    old, new = ("null" if value is None else value for value in (before[name], after[name]))
+    return f"{old} → {new}"
 
 
 _KINDS: dict[str, Any] = {

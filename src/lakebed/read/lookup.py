@@ -15,9 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.errors import InvalidOption, LakebedError
 from lakebed.filters.predicates import Column, In, Literal, Predicate
 from lakebed.filters.text import resolve_columns
+from lakebed.format.footer_cache import FOOTERS
 from lakebed.merge.key_fields import KeyFields
 from lakebed.model import META_COLUMNS, RECORD_KEY, FileSlice
 from lakebed.read.batches import RowReader, row_readers
@@ -83,9 +85,22 @@ def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
             hint="give stored keys: lakebed.KeyText([...])",
         )
     schema = snapshot.schema
-    table = _key_table(keys, tuple(config.key_fields), schema)
+    try:
+        table = _key_table(keys, tuple(config.key_fields), schema)
+    except InvalidOption as error:
+        example = _stored_key(snapshot) if "column" in error.context else None
+        hint = error.hint if example is None else f"{error.hint} A stored key is {example!r}."
+        raise InvalidOption(error.message, hint=hint, context=error.context) from None
     texts = plain_texts(table_keys(snapshot).key_text_of(table, schema))
     return LookupKeys(texts, _partitions_of(snapshot, table), table)
+
+
+def _stored_key(snapshot: Snapshot) -> str | None:
+    """The text of some stored key, by the footer of a base file; None where none has it."""
+    bases = (one.base_file for one in snapshot.file_slices())
+    base = next((found for found in bases if found is not None), None)
+    ranges = [] if base is None else FOOTERS.read(snapshot.storage, base.path, base.size).ranges
+    return next((found[0] for found in ranges if found is not None), None)
 
 
 def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
@@ -110,11 +125,21 @@ def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
 def is_keys(what: Any) -> bool:
     """Whether this is a collection or a column of keys, and no table of rows."""
     if isinstance(what, KeyText | list | tuple | set | frozenset):
-        return True
+        return not _are_rows(what)
     return hasattr(what, "__array__") and not hasattr(what, "columns") and not hasattr(what, "schema")
 
 
+def _are_rows(keys: Any) -> bool:
+    """Whether keys are given as dicts, or as one dict of columns, which hold the key columns by their names."""
+    if isinstance(keys, list):
+        listed = cast("list[Any]", keys)
+        return bool(listed) and isinstance(listed[0], Mapping)
+    return isinstance(keys, Mapping)
+
+
 def _key_table(keys: Any, fields: tuple[str, ...], schema: pa.Schema) -> pa.Table:
+    if _are_rows(keys):
+        return to_arrow_table(keys)
     if isinstance(keys, pa.RecordBatch):
         return pa.Table.from_batches([keys])
     if isinstance(keys, pa.Table):
@@ -131,7 +156,7 @@ def _key_table(keys: Any, fields: tuple[str, ...], schema: pa.Schema) -> pa.Tabl
     else:
         if isinstance(keys, str | bytes):
             keys = [keys]
-        if isinstance(keys, Mapping) or not isinstance(keys, Iterable) or getattr(keys, "ndim", 1) == 0:
+        if not isinstance(keys, Iterable) or getattr(keys, "ndim", 1) == 0:
             raise InvalidOption(
                 f"keys are given as a collection, not as {type(keys).__name__}",
                 hint="give a list of keys, of tuples, a table with the key columns, or lakebed.KeyText([...])",
@@ -167,6 +192,7 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
         raise InvalidOption(
             f"these keys do not fit the key column {field!r} of type {type_}: {why}",
             hint="give values of the column's type, or stored keys as lakebed.KeyText([...])",
+            context={"column": field, "type": str(type_)},
         ) from None
 
 

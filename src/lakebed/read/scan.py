@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
@@ -217,16 +217,23 @@ class _Limited(Results):
         return Lines(f"{self._whole.explain()}\n  limit       {count_text(self._rows, 'row')}")
 
     def _repr_html_(self) -> str:
-        return _first_rows_html(self)
+        return first_rows_html(self)
 
 
-def _first_rows_html(rows: Results) -> str:
-    """A read's plan and the first of its rows."""
+Cells = tuple[Sequence[str], Iterable[Iterable[object]]]
+
+
+def _cells(rows: pa.Table) -> Cells:
+    return rows.column_names, (row.values() for row in rows.to_pylist())
+
+
+def first_rows_html(rows: Results, cells: Callable[[pa.Table], Cells] = _cells) -> str:
+    """A read's plan and the first of its rows, as the names and cells that `cells` makes of them."""
     found = rows.limit(_PREVIEWED + 1).to_arrow()
     shown = found.slice(0, _PREVIEWED)
     more = f"the first {_PREVIEWED} rows; to_arrow() reads all" if found.num_rows > _PREVIEWED else ""
     plan = text_html(rows.explain())
-    return f"{plan}{rows_html(shown.column_names, (row.values() for row in shown.to_pylist()))}{text_html(more)}"
+    return f"{plan}{rows_html(*cells(shown))}{text_html(more)}"
 
 
 def require(package: str) -> Any:
@@ -448,7 +455,7 @@ class Scan(Results):
         return Lines("\n".join(lines))
 
     def _repr_html_(self) -> str:
-        return _first_rows_html(self)
+        return first_rows_html(self)
 
 
 def refuse_cleaned(view: Snapshot) -> None:

@@ -111,6 +111,34 @@ def test_a_notebook_shows_the_first_rows_of_a_read(make: Make, count: int) -> No
         assert ("the first 10 rows; to_arrow() reads all" in shown) == (count > 10)
 
 
+def test_a_notebook_shows_what_changed_of_each_row_of_a_change_log(make: Make) -> None:
+    table = make(partition_by=None, properties={"hoodie.table.cdc.enabled": True})
+    table.upsert(rows((1, "c0", "<a>", 1), (2, "c0", "b", 1)))
+    table.upsert(rows((1, "c0", "c", 2)))
+    table.delete([2])
+    shown = table.cdc("000")._repr_html_()
+    first, second, third = (instant.time for instant in table.timeline)
+    expected = [
+        f"<td>i</td><td>{first}</td><td>1</td><td>c0</td><td>&lt;a&gt;</td><td>1</td>",
+        f"<td>u</td><td>{second}</td><td>1</td><td>c0</td><td>&lt;a&gt; → c</td><td>1 → 2</td>",
+        f"<td>d</td><td>{third}</td><td>2</td><td>c0</td><td>b</td><td>1</td>",
+    ]
+    assert [row for row in expected if row not in shown] == []
+    assert shown.startswith("<pre>changes of ")
+    texts = table.cdc("000", images="json")._repr_html_()
+    assert texts.count("<tr><td>") == 4
+
+
+def test_properties_print_a_line_each(make: Make) -> None:
+    table = make(partition_by=None)
+    properties = table.properties
+    lines = repr(properties).splitlines()
+    assert [line.split()[0] for line in lines] == sorted(properties)
+    assert properties["hoodie.table.version"] == "9"
+    assert f"<td>{table.name}</td>" in properties._repr_html_()
+    assert properties == dict(properties)
+
+
 def test_plans_show_their_lines_wherever_they_are_shown(make: Make) -> None:
     table = make(partition_by=None)
     table.upsert(rows((1, "c0", "a", 1)))

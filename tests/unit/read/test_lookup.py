@@ -166,3 +166,32 @@ def test_keys_of_another_type_are_named_by_their_type() -> None:
     with pytest.raises(InvalidOption, match=r"of type timestamp\[us, tz=UTC\]: they are of type str\."):
         t.get(["2026-01-01"])
     assert t.get([datetime(2027, 1, 1, tzinfo=UTC)]).num_rows == 0
+
+
+def test_keys_are_given_as_dicts_too() -> None:
+    table = lakebed.create("memory://lookup/dicts", {"id": [1], "city": ["a"], "v": [1]}, key="id", partition_by="city")
+    table.upsert({"id": [1, 2, 3], "city": ["a", "b", "b"], "v": [1, 2, 3]})
+    assert table.get([{"id": 2}, {"id": 9}])["v"].to_pylist() == [2]
+    assert table.get({"id": [1, 3]})["v"].to_pylist() == [1, 3]
+    assert table.exists([{"id": 2, "city": "a"}, {"id": 2, "city": "b"}]).to_pylist() == [False, True]
+    with pytest.raises(InvalidOption, match="key columns missing: id"):
+        table.get([{"idd": 2}])
+    assert table.delete([{"id": 2}, {"id": 9}]).deleted == 1
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 3]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32(), pa.int64()])
+def test_an_error_about_keys_of_another_type_shows_a_stored_key(kind: pa.DataType) -> None:
+    rows = pa.table({"at": pa.array([20_000, 20_001], pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)})
+    table = lakebed.create(f"memory://lookup/{abs(hash(str(kind)))}", rows, key="at")
+    with pytest.raises(InvalidOption) as empty:
+        table.get(["x"])
+    assert "A stored key is" not in str(empty.value)
+    table.upsert(rows)
+    stored = table.scan(["_hoodie_record_key"]).to_arrow()["_hoodie_record_key"].to_pylist()
+    for call in (table.get, table.delete, table.locate):
+        with pytest.raises(
+            InvalidOption, match=f"do not fit the key column 'at' of type {kind}".replace("[", r"\[")
+        ) as raised:
+            call(["2026-01-01 x"])
+        assert f"A stored key is {min(stored)!r}." in raised.value.hint
