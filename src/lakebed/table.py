@@ -164,7 +164,7 @@ class Table:
         return self._steadily(data_columns)
 
     @property
-    def properties(self) -> Mapping[str, str]:
+    def properties(self) -> PropertiesView:
         """All properties in `hoodie.properties`, read from the file: a dict that prints a line for each.
 
         >>> t.properties["hoodie.table.type"]
@@ -330,8 +330,8 @@ class Table:
     ) -> WriteResult:
         """Delete rows by record key, or with `where` all rows that fulfil a condition.
 
-        Keys are a list of values of a single key field, a list of tuples, `lakebed.KeyText([...])`, or a table with the
-        key columns, also one in data files (`"keys.csv"`). Keys without partition columns are looked up in all
+        Keys are a list of values of a single key field, of tuples or of dicts, `lakebed.KeyText([...])`, or a table
+        with the key columns, also one in data files (`"keys.csv"`). Keys without partition columns are looked up in all
         partitions. `where` is SQL or an Arrow expression. `WriteResult.deleted` is the number of rows deleted; keys
         that the table lacks are no error. With `dry_run` the rows are only counted. Raises `InvalidOption` for another
         text in the place of keys.

@@ -458,11 +458,12 @@ class ChangeLog(Results):
 
     def _cells(self, changes: pa.Table) -> Cells:
         """What a person reads of some changes: the row, and where an update changed a value both of them."""
-        names = self.image_schema.names
-        rows = [
-            [change[OP], change[TIME], *(_changed(change[BEFORE], change[AFTER], name) for name in names)]
-            for change in changes.to_pylist()
-        ]
+        names, rows = self.image_schema.names, list[list[object]]()
+        for change in changes.to_pylist():
+            before, after = change[BEFORE] or change[AFTER], change[AFTER] or change[BEFORE]
+            pairs = ((before[name], after[name]) for name in names)
+            values = (new if old == new else " → ".join(map(str, (old, new))) for old, new in pairs)
+            rows.append([change[OP], change[TIME], *values])
         return [OP, TIME, *names], rows
 
     def _explained(self) -> Lines:
@@ -477,14 +478,6 @@ class ChangeLog(Results):
             if found:
                 lines.append(f"  {kind:<11} {len(found)} {what} ({sum(s.size for s in found) / (1 << 20):.1f} MiB)")
         return Lines("\n".join(lines))
-
-
-def _changed(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, name: str) -> object:
-    """A value of a changed row for people."""
-    if before is None or after is None or before[name] == after[name]:
-        return (after or before or {}).get(name)
-    old, new = ("null" if value is None else value for value in (before[name], after[name]))
-    return f"{old} → {new}"
 
 
 _KINDS: dict[str, Any] = {

@@ -223,17 +223,14 @@ class _Limited(Results):
 Cells = tuple[Sequence[str], Iterable[Iterable[object]]]
 
 
-def _cells(rows: pa.Table) -> Cells:
-    return rows.column_names, (row.values() for row in rows.to_pylist())
-
-
-def first_rows_html(rows: Results, cells: Callable[[pa.Table], Cells] = _cells) -> str:
-    """A read's plan and the first of its rows, as the names and cells that `cells` makes of them."""
+def first_rows_html(rows: Results, cells: Callable[[pa.Table], Cells] | None = None) -> str:
+    """A read's plan and the first of its rows: their columns, or the names and cells that `cells` makes of them."""
     found = rows.limit(_PREVIEWED + 1).to_arrow()
     shown = found.slice(0, _PREVIEWED)
     more = f"the first {_PREVIEWED} rows; to_arrow() reads all" if found.num_rows > _PREVIEWED else ""
     plan = text_html(rows.explain())
-    return f"{plan}{rows_html(*cells(shown))}{text_html(more)}"
+    names, values = cells(shown) if cells else (shown.column_names, (row.values() for row in shown.to_pylist()))
+    return f"{plan}{rows_html(names, values)}{text_html(more)}"
 
 
 def require(package: str) -> Any:
