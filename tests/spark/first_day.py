@@ -24,6 +24,7 @@ TRIPS = [
 OPERATION = "hoodie.datasource.write.operation"
 # as the guide writes them: the table without a key first, then with one, then as the guides of 0.x had them
 KEYLESS = {"hoodie.table.name": "trips_table", "hoodie.datasource.write.partitionpath.field": "city"}
+MERGE_ON_READ = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
 KEYED = KEYLESS | {
     "hoodie.datasource.write.recordkey.field": "uuid",
     "hoodie.datasource.write.precombine.field": "ts",
@@ -98,6 +99,11 @@ class Guide:
         changes = self.spark.read.format("lakebed").options(**asked).load(self.path)
         return sorted(f"{row.op} {json.loads(row.before or row.after)['rider']}" for row in changes.collect())
 
+    def append(self) -> dict[str, float]:
+        rows = [(1500, "u7", "rider-B", "driver-B", 40.5, "chennai")]
+        self.write(self.spark.createDataFrame(rows).toDF(*COLUMNS), "append")
+        return self.fares()
+
     def insert_overwrite(self) -> dict[str, float]:
         rows = [(2000, "u9", "rider-Z", "driver-Z", 50.5, "san_francisco")]
         self.write(self.spark.createDataFrame(rows).toDF(*COLUMNS), "append", **{OPERATION: "insert_overwrite"})
@@ -112,23 +118,36 @@ def refusal(write: Any) -> str:
     return "taken"
 
 
-def walk(spark: SparkSession, folder: str) -> dict[str, Any]:
-    keyless = Guide(spark, f"{folder}/keyless", KEYLESS)
+def walk_without_key(guide: Guide) -> dict[str, Any]:
+    """What the guide does without a key: steps that go by keys are refused, and a condition does the same."""
     seen: dict[str, Any] = {
-        "module": lakebed.__file__,
-        "keyless": [
-            keyless.insert(),
-            refusal(keyless.update),
-            refusal(keyless.delete),
-            refusal(
-                lambda: keyless.write(keyless.read(), "append", **{"hoodie.datasource.write.payload.class": "com.Own"})
-            ),
-            keyless.fares(),
-        ],
+        "insert": guide.insert(),
+        "update": refusal(guide.update),
+        "delete": refusal(guide.delete),
+        "payload": refusal(
+            lambda: guide.write(guide.read(), "append", **{"hoodie.datasource.write.payload.class": "com.Own"})
+        ),
+        "refused": guide.fares(),
     }
+    table = lakebed.open(guide.path, spark=guide.spark)
+    table.update({"fare": "fare * 10"}, where="rider = 'rider-D'")
+    table.delete(where="rider = 'rider-F'")
+    return seen | {
+        "by_condition": guide.fares(),
+        "append": guide.append(),
+        "incremental": guide.incremental(),
+        "time_travel": guide.time_travel(),
+        "insert_overwrite": guide.insert_overwrite(),
+    }
+
+
+def walk(spark: SparkSession, folder: str) -> dict[str, Any]:
+    seen: dict[str, Any] = {"module": lakebed.__file__}
+    for name, options in (("keyless", KEYLESS), ("keyless, merge-on-read", KEYLESS | MERGE_ON_READ)):
+        seen[name] = walk_without_key(Guide(spark, f"{folder}/{name[-4:]}", options))
     for name, options in (("keyed", KEYED | {"hoodie.table.cdc.enabled": "true"}), ("older", OLDER)):
         guide = Guide(spark, f"{folder}/{name}", options)
-        steps = [guide.insert, guide.meta, guide.update, guide.delete, guide.time_travel, guide.incremental]
+        steps: list[Any] = [guide.insert, guide.meta, guide.update, guide.delete, guide.time_travel, guide.incremental]
         if name == "keyed":
             steps.append(guide.changes)
         seen[name] = {step.__name__: step() for step in (*steps, guide.insert_overwrite)}

@@ -120,14 +120,20 @@ def test_the_quickstart_shows_its_changes(seen: dict[str, Any]) -> None:
     assert seen["keyed"]["changes"] == ["d rider-F", *inserted, "u rider-D"]
 
 
-def test_a_table_without_a_key_says_what_its_guide_cannot_do_here(seen: dict[str, Any]) -> None:
-    insert, update, delete, merge, after = seen["keyless"]
-    assert insert == DEAR
-    assert update.startswith("UnsupportedFeature")
-    assert "hoodie.datasource.write.recordkey.field" in update
-    assert "delete by predicate" in delete
-    assert "hoodie.datasource.write.payload.class=com.Own" in merge
-    assert after == AT_FIRST
+@pytest.mark.parametrize("guide", ["keyless", "keyless, merge-on-read"])
+def test_a_table_without_a_key_says_what_its_guide_cannot_do_here(guide: str, seen: dict[str, Any]) -> None:
+    steps = seen[guide]
+    assert steps["insert"] == DEAR
+    assert steps["update"].startswith("UnsupportedFeature")
+    assert "hoodie.datasource.write.recordkey.field" in steps["update"]
+    assert "delete by predicate" in steps["delete"]
+    assert "hoodie.datasource.write.payload.class=com.Own" in steps["payload"]
+    assert steps["refused"] == AT_FIRST
+    assert steps["by_condition"] == DELETED
+    assert steps["append"] == DELETED | {"rider-B": 40.5}
+    assert steps["incremental"] == {"rider-B": 40.5}
+    assert steps["time_travel"] == [AT_FIRST, AT_FIRST]
+    assert steps["insert_overwrite"] == {"rider-J": 17.75, "rider-B": 40.5, "rider-Z": 50.5}
 
 
 def test_the_quickstart_ran_on_the_installed_wheel(home: Path, seen: dict[str, Any]) -> None:

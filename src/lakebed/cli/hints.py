@@ -43,6 +43,7 @@ _OPTIONS = {
     "properties": "--property",
     "options": "--option",
     "tables": "--table",
+    "args": "--arg",
     "name": "--table",
     "storage_options": "--storage-option",
     "source_options": "--source-option",
@@ -62,8 +63,10 @@ _VALUES = {
     "paths": "PATH...",
 }
 _CALL = re.compile(r"(?<![\w.`])(?:(?:t|lakebed)(?:\.[a-z]\w*){1,2}|create|upsert|insert_overwrite)\(")
-_NAME = re.compile(r"(?<![\w.`])t\.([a-z]\w*(?:\.[a-z]\w*)?)(?![\w.(=])")
+_NAME = re.compile(r"(?<![\w.`])t\.([a-z]\w*(?:\.[a-z]\w*)?)(?!\w|\(|=|\.\w)")
 _TWICE = re.compile(r"(`[^`]+`)(?:,? or|,) \1")
+# A name of two words or more, which can only mean an argument where an option is called so.
+_LONG_NAME = re.compile(r"(?<![\w.'\"/=-])[a-z]+(?:_[a-z]+)+(?![\w.='\"(])")
 _ARGUMENT = re.compile(
     r"(?<![\w.{,'\[/-])(?<!\w\()([a-z]\w*)=(\{[^}]*\}|\[[^]]*\]|'[^']*'|\"[^\"]*\"|True|False|\.\.\.|\w*)"
 )
@@ -86,10 +89,12 @@ _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\blakebed\.KeyText\(\[\.\.\.\]\)", "their text (`lakebed get URI id:42,day:7`)"),
     (r"\b(?:t\.)?insert_overwrite\(rows, ['\"]table['\"]\)", "`lakebed insert-overwrite URI FILE --table`"),
     (r"\blakebed\.open\('([^']*)'\)\.scan\(\)\.to_arrow\(\)", r"`lakebed scan \1`"),
-    (r"open the table with spark=\.\.\., (?:or )?", ""),
+    (r"\b[Oo]pen the table with spark=\.\.\., (?:or )?", ""),
+    (r"\bdelimiter=('[^']*'), or --delimiter \1 on the command line", r"--delimiter \1"),
+    (r" makes one, and so does t\.consumers\.start\(name\)", " makes one"),
     (r", or give (?:spark=|a pyarrow\.compute expression)", ""),
     (r"\bimages='rows'", "--output json"),
-    (r"; give spark= for those of Spark|\bwithout spark= ", ""),
+    (r"; give spark= for those of Spark|\b[Ww]ithout spark= ", ""),
     (r"\b[Gg]ive spark=", "run it in a Python program with Spark"),
     (r"\blakebed\.create\b(?!\()", "`lakebed table create`"),
     (r"\blakebed\.open\b(?!\()", "`lakebed table describe`"),
@@ -131,8 +136,9 @@ def hint_as_commands(hint: str) -> str:
     'Give --buckets, or make it with --type mor; `lakebed upgrade URI --to 9`.'
     """
     pieces = as_commands(hint).split("`")
-    pieces[::2] = [_ARGUMENT.sub(_option, piece) for piece in pieces[::2]]
-    return "`".join(pieces)
+    pieces[::2] = [_LONG_NAME.sub(_long_option, _ARGUMENT.sub(_option, piece)) for piece in pieces[::2]]
+    text = "`".join(pieces)
+    return text[:1].upper() + text[1:] if hint[:1].isupper() else text
 
 
 def _calls(text: str) -> Iterator[tuple[str, str]]:
@@ -253,6 +259,11 @@ def _option(argument: re.Match[str]) -> str:
     if isinstance(value, ast.Dict):
         return f"`{option}`"
     return option if text not in ("", "...") else option.removesuffix(" ...") + (" ..." if text else "")
+
+
+def _long_option(name: re.Match[str]) -> str:
+    option = f"--{name[0].replace('_', '-')}"
+    return option if option in _all_options() else name[0]
 
 
 def _options_of(command: Any) -> Iterator[str]:

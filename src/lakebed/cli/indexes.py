@@ -4,6 +4,7 @@ buckets.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,8 @@ def rescale(
     dry_run: DryRun = False,
 ) -> Rescaled:
     """Change the number of buckets of a table's bucket index, in the cheapest way."""
+    if buckets is None and rules is None and split_over is None:
+        raise typer.BadParameter("give --buckets, --rules or --split-over", param_hint="--buckets")
     return table.rescale(
         buckets, partitions=partition, rules=rules, split_over=split_over, dry_run=dry_run, options=options
     )
@@ -296,6 +299,8 @@ def advise(
             deletes=deletes,
         )
     else:
+        if Path(target).is_file():
+            raise typer.BadParameter("name the key columns of these data files", param_hint="--key")
         advice = open_table(target, storage_option).indexes.advise(written, deletes=deletes)
     if output is Form.JSON:
         show_rows(advice.to_arrow(), output)

@@ -35,7 +35,7 @@ def list_options(
 ) -> None:
     """List all options, with default and verdict."""
     if verdict and verdict not in _VERDICTS:
-        raise InvalidOption(f"there is no verdict {verdict!r}", hint=f"take {' or '.join(_VERDICTS)}")
+        raise InvalidOption(f"there is no verdict {verdict!r}", hint=f"take one of {', '.join(_VERDICTS)}")
     rows = [
         _option_facts(option)
         for option in known_options().values()

@@ -7,6 +7,7 @@ The metastore grants it for `hive.txn.timeout` from the last heartbeat, and asks
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from collections.abc import Generator
 from importlib import import_module
@@ -180,6 +181,8 @@ def _packages(purpose: str) -> tuple[Any, Any, dict[str, Any]]:
     try:
         types: Any = import_module("pymetastore.hive_metastore.ttypes")
         service: Any = import_module("pymetastore.hive_metastore.ThriftHiveMetastore")
+        # thrift logs each failure with its traceback, and raises the same
+        logging.getLogger("thrift").addHandler(logging.NullHandler())
         parts = ("Thrift", "transport.TSocket", "transport.TTransport", "protocol.TBinaryProtocol")
         return types, service, {part: import_module(f"thrift.{part}") for part in parts}
     except ImportError as error:

@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from lakebed.cli.hints import as_commands, hint_as_commands
 from lakebed.cli.main import invoke
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, LakebedError
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,12 @@ from lakebed.errors import InvalidOption
             "give `lakebed delete URI KEY ...` or `lakebed delete URI --where CONDITION`",
         ),
         ("t.delete(where=\"city = 'oslo'\")", "`lakebed delete URI --where \"city = 'oslo'\"`"),
+        ("Open the table with spark=..., write it in simpler SQL", "Write it in simpler SQL"),
+        (
+            "choose table_version 9, without in_place, for 'dry_run'",
+            "choose --table-version 9, without --in-place, for 'dry_run'",
+        ),
+        ("give it: delimiter=';', or --delimiter ';' on the command line", "give it: --delimiter ';'"),
         ("t.consumers.move('daily', to)", "`lakebed consumers reset URI daily TO`"),
         ("lakebed.repair(uri, ['properties'])", "`lakebed repair URI --part properties`"),
         ("use t.upgrade(to=9) or `lakebed upgrade URI --to 9`", "use `lakebed upgrade URI --to 9`"),
@@ -108,7 +114,7 @@ def test_no_hint_that_a_command_can_print_asks_for_python() -> None:
             if isinstance(node, ast.keyword) and node.arg == "hint":
                 for text in _texts(node.value):
                     seen += 1
-                    said = hint_as_commands(text)
+                    said = hint_as_commands(LakebedError("", hint=text).hint)
                     if _PYTHON.search(re.sub(r"`[^`]*`|'[^']*'", "_", said)):
                         left.append(f"{name}:{node.value.lineno}: {said}")
     assert seen > 300
