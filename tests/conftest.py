@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -116,6 +116,15 @@ def unavailable(reason: str) -> None:
     if os.environ.get("LAKEBED_REQUIRE_ORACLE") == "1":
         pytest.fail(f"required here: {reason}")
     pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, Any]:
+    """A module that is skipped for a package fails where LAKEBED_REQUIRE_ORACLE=1 asks for everything."""
+    report = yield
+    if report.skipped and os.environ.get("LAKEBED_REQUIRE_ORACLE") == "1":
+        report.outcome, report.longrepr = "failed", f"required here: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(autouse=True)
