@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from lakebed.expressions import letter_case
-from lakebed.filters.predicates import Compare, node_to_arrow
+from lakebed.filters.predicates import Compare, Literal, node_to_arrow
 from lakebed.filters.sql import parse_filter
 from lakebed.schema.spark import arrow_to_spark_ddl
 
@@ -166,6 +166,30 @@ CORPUS = {
 }
 
 
+# Constants that are computed while the condition is read.
+CONSTANTS = (
+    *(f"abs({number})" for number in ("-1", "-1.5", "-2.5D", "1 - 3", "-7L")),
+    *("2 + 3 * 4", "7 - 10", "10 % 3", "-7 % 3", "7 div 2", "-7 div 2", "7 / 2", "1.5 * 2", "0.5D + 1", "-(3)"),
+    *(f"{part}('2024-02-29')" for part in ("year", "quarter", "month", "day", "dayofyear", "dayofweek", "weekofyear")),
+    *(f"{part}('2024-02-29 23:59:58')" for part in ("year", "day", "hour", "minute", "second")),
+    *(f"{part}(timestamp'2024-02-29 23:59:58Z')" for part in ("day", "hour", "minute", "second")),
+    *("date_add('2024-02-28', 2)", "date_sub(date'2024-03-01', 1)", "date_add('2024-02-28 23:00:00', 1)"),
+    *("datediff('2024-03-01', '2024-02-01')", "datediff(date'2024-03-01', '2025-03-01')"),
+    *(f"trunc('2024-05-15', '{unit}')" for unit in ("YEAR", "quarter", "MM", "week")),
+    *("date_format('2024-02-29 23:59:58', 'yyyy-MM-dd HH')", "date_format(date'2024-02-29', 'yyyy/MM')"),
+    *("from_unixtime(86400)", "unix_timestamp(timestamp'2024-02-29 23:59:58Z')", "to_date('2024-02-29')"),
+    *(
+        "lower('İABC')",
+        "upper('aß')",
+        "length('aé')",
+        "substring('abcd', 2, 2)",
+        "trim(' a ')",
+        "concat('a', upper('b'))",
+    ),
+    *("coalesce(null, 1)", "coalesce(null, 'x')", "cast('7' as int) + 1", "cast(date'2024-02-29' as string)"),
+)
+
+
 @pytest.fixture(params=["UTC", "America/New_York", "Asia/Kolkata"])
 def zone(request: pytest.FixtureRequest, spark: Any) -> Iterator[str]:
     spark.conf.set("spark.sql.session.timeZone", request.param)
@@ -187,6 +211,18 @@ def test_every_function_gives_the_values_of_spark(spark: Any, zone: str) -> None
                 if repr(int(ours) if isinstance(ours, Decimal) else ours) != repr(theirs)
             ]
             wrong += differing[:3]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_functions_of_constants_give_the_values_of_spark(spark: Any, zone: str) -> None:
+    expected = spark.range(1).selectExpr(*(f"{text} as `{n}`" for n, text in enumerate(CONSTANTS))).toArrow()
+    wrong: list[str] = []
+    for n, text in enumerate(CONSTANTS):
+        table = pa.table({"v": pa.concat_tables([expected.select([str(n)])] * 2).column(0)})
+        root = parse_filter(f"v = {text}", table.schema, zone=zone).root
+        found = ds.dataset(table).to_table(columns={"is": node_to_arrow(root)})["is"].to_pylist()
+        if found != [True, True] or not isinstance(root, Compare) or not isinstance(root.right, Literal):
+            wrong.append(f"{text}: {root}, Spark has {expected.column(str(n))[0].as_py()!r}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.expressions.time_patterns import pattern_parts
 from lakebed.filters.coercion import INSTANT, LOCAL_TIME, SparkOnly, cast, cast_literal, common_type, number_literal
 from lakebed.filters.predicates import UNKNOWN_FUNCTION, Call, Column, IsNull, Literal, Node, Not, Opaque, Value, walk
 from lakebed.filters.text import arrow_pattern
+from lakebed.merge.clauses import evaluate
 from lakebed.schema.column_names import did_you_mean
 
 if TYPE_CHECKING:
@@ -80,7 +81,14 @@ class ValueReader:
             return constant
         if isinstance(e, exp.Cast):
             return self._cast(self.read(e.this), self._type(e.to))
-        return self._function(e)
+        value = self._function(e)
+        if not isinstance(value, Call) or not _is_constant(value):
+            return value
+        try:
+            (result,) = evaluate(pa.table({"row": [0]}), [value.to_arrow()])
+        except (LakebedError, pa.ArrowException) as error:
+            raise SparkOnly(f"a constant without a value: {error}") from None
+        return Literal(result[0].as_py(), value.type)
 
     def column(self, e: Expression) -> Column:
         steps: list[str] = []
@@ -234,16 +242,19 @@ class ValueReader:
         inner = e.this
         if isinstance(inner, exp.TsOrDsToDate) and not inner.args.get("safe") and not inner.args.get("format"):
             inner = inner.this
-        value = self.read(inner)
         kind = type(e)
+        value = self._time(self.read(inner), pa.date32() if kind in _DATE_PARTS else INSTANT)
         name = _DATE_PARTS.get(kind) or _TIME_PARTS[kind]
-        if isinstance(value, Literal) or not (
-            pa.types.is_timestamp(value.type) or (kind in _DATE_PARTS and pa.types.is_date32(value.type))
-        ):
+        if not (pa.types.is_timestamp(value.type) or (kind in _DATE_PARTS and pa.types.is_date32(value.type))):
             raise SparkOnly(f"{name} of {value.type}")
         if pa.types.is_timestamp(value.type) and value.type.tz is not None:
             value = Call("local", (value,), LOCAL_TIME, (self._zone_name,))
         return Call(name, (value,), _INT)
+
+    def _time(self, value: Value, to: pa.DataType) -> Value:
+        """A constant text as the date or time that Spark takes it for; any other value as it is."""
+        is_text = isinstance(value, Literal) and pa.types.is_string(value.type)
+        return self._cast(value, to) if is_text else value
 
     def _time_function(self, e: Expression) -> Value:
         """`date_format`, `from_unixtime`, `unix_timestamp`, `date_add` and `date_sub`."""
@@ -252,8 +263,8 @@ class ValueReader:
         _only(e, "this", "format")
         inner = e.this.this if isinstance(e.this, exp.TimeStrToTime) else e.this
         value = self.read(inner)
-        if isinstance(value, Literal):
-            raise SparkOnly(f"{e.sql('spark')}")
+        if isinstance(e, exp.TimeToStr):
+            value = self._time(value, INSTANT)
         if isinstance(e, exp.StrToUnix):
             if value.type != INSTANT:
                 raise SparkOnly(f"unix_timestamp of {value.type}")
@@ -291,9 +302,10 @@ class ValueReader:
         unit = str(e.args.get("unit") or "DAY").upper()
         if not isinstance(constant, int) or isinstance(constant, bool) or unit != "DAY":
             raise SparkOnly(f"{e.sql('spark')}")
-        if not isinstance(value, Literal) and pa.types.is_timestamp(value.type):
+        value = self._time(value, pa.date32())
+        if pa.types.is_timestamp(value.type):
             value = self._cast(value, pa.date32())
-        if isinstance(value, Literal) or not pa.types.is_date32(value.type):
+        if not pa.types.is_date32(value.type):
             raise SparkOnly(f"date_add on {value.type}")
         return Call("date_add", (value,), pa.date32(), (sign * constant,))
 
@@ -308,8 +320,6 @@ class ValueReader:
     def _arithmetic(self, e: Expression) -> Value:
         _only(e, "this", "expression")
         left, right = self.read(e.this), self.read(e.expression)
-        if isinstance(left, Literal) and isinstance(right, Literal):
-            raise SparkOnly(f"arithmetic on {left.type} and {right.type}")
         if _is_integer(left) and _is_integer(right):
             return _integer_arithmetic(_ARITHMETIC[type(e)], left, right)
         if all(_is_integer(side) or pa.types.is_decimal(side.type) for side in (left, right)):
@@ -333,7 +343,7 @@ class ValueReader:
         """`%`, `div` and `/` by a constant: what a division by zero does is the session's choice."""
         _only(e, "this", "expression", "typed", "safe")
         left, right = self.read(e.this), self.read(e.expression)
-        if isinstance(left, Literal) or not isinstance(right, Literal) or right.value in (None, 0, -1):
+        if not isinstance(right, Literal) or right.value in (None, 0, -1):
             raise SparkOnly(f"{e.sql('spark')}")
         if isinstance(e, exp.Div):
             if common_type(left.type, right.type) != pa.float64() and not (
@@ -351,6 +361,9 @@ class ValueReader:
 
     def _with_sign(self, name: str, value: Value) -> Value:
         """`abs`, and a minus sign: of an INT as a BIGINT, which has room for every result."""
+        is_number = isinstance(value, Literal) and isinstance(value.value, int | float | Decimal)
+        if isinstance(value, Literal) and is_number and not pa.types.is_boolean(value.type):
+            return Literal(abs(value.value) if name == "abs" else -value.value, value.type)
         if isinstance(value, Literal) or value.type not in (_INT, pa.float64()):
             raise SparkOnly(f"{name} of {value.type}")
         return Call(name, (value,), pa.int64() if value.type == _INT else value.type)
@@ -417,13 +430,13 @@ class ValueReader:
         if isinstance(e, exp.DateTrunc):
             _only(e, "this", "unit")
             unit = _TRUNCATED.get(str(e.args["unit"].name).upper())
-            value = self._no_literal(e.this)
+            value = self._time(self.read(e.this), pa.date32())
             if unit is None or not pa.types.is_date32(value.type):
                 raise SparkOnly(f"{e.sql('spark')}")
             return Call("date_trunc", (value,), pa.date32(), (unit,))
         _only(e, "this", "expression")
-        sides = [self.read(side) for side in (e.this, e.expression)]
-        if all(isinstance(side, Literal) for side in sides) or not all(pa.types.is_date32(s.type) for s in sides):
+        sides = [self._time(self.read(side), pa.date32()) for side in (e.this, e.expression)]
+        if not all(pa.types.is_date32(side.type) for side in sides):
             raise SparkOnly(f"{e.sql('spark')}")
         return Call("datediff", tuple(sides), _INT)
 
@@ -445,6 +458,13 @@ _TRUNCATED = {
     **dict.fromkeys(("MONTH", "MM", "MON"), "month"),
     "WEEK": "week",
 }
+
+
+def _is_constant(value: Value) -> bool:
+    """Whether a value is the same in every row. `CASE` and `RLIKE` are left as they are."""
+    if isinstance(value, Call):
+        return value.name not in ("case", "rlike") and all(_is_constant(part) for part in value.args)
+    return isinstance(value, Literal)
 
 
 def _is_integer(value: Value) -> bool:

@@ -88,19 +88,14 @@ def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
     try:
         table = _key_table(keys, tuple(config.key_fields), schema)
     except InvalidOption as error:
-        example = _stored_key(snapshot) if "column" in error.context else None
-        hint = error.hint if example is None else f"{error.hint} A stored key is {example!r}."
-        raise InvalidOption(error.message, hint=hint, context=error.context) from None
+        # the footer of a base file has a stored key
+        bases = (one.base_file for one in snapshot.file_slices() if "column" in error.context)
+        base = next((found for found in bases if found is not None), None)
+        ranges = [] if base is None else FOOTERS.read(snapshot.storage, base.path, base.size).ranges
+        example = next((f" A stored key is {found[0]!r}." for found in ranges if found is not None), "")
+        raise InvalidOption(error.message, hint=f"{error.hint}{example}", context=error.context) from None
     texts = plain_texts(table_keys(snapshot).key_text_of(table, schema))
     return LookupKeys(texts, _partitions_of(snapshot, table), table)
-
-
-def _stored_key(snapshot: Snapshot) -> str | None:
-    """The text of some stored key, by the footer of a base file; None where none has it."""
-    bases = (one.base_file for one in snapshot.file_slices())
-    base = next((found for found in bases if found is not None), None)
-    ranges = [] if base is None else FOOTERS.read(snapshot.storage, base.path, base.size).ranges
-    return next((found[0] for found in ranges if found is not None), None)
 
 
 def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
