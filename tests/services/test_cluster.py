@@ -29,6 +29,8 @@ from .spark_cluster import SparkCluster, loopback
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 Model = dict[int, dict[str, Any]]
 EXECUTOR_CODE = Path(__file__).parent / "executor"
+# executors run the code of the driver, also where another lakebed is installed
+SOURCES = str(Path(lakebed.__file__).parents[1])
 MAP_TASKS = 4
 # a task that takes longer is tried a second time beside the first
 SPECULATION = {
@@ -88,7 +90,7 @@ def spark(cluster: str, deeds: Path, tmp_path_factory: pytest.TempPathFactory) -
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.python.daemon.module": "struck_daemon",
-        "spark.executorEnv.PYTHONPATH": str(EXECUTOR_CODE),
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join([str(EXECUTOR_CODE), SOURCES]),
         "spark.executorEnv.LAKEBED_TEST_DEEDS": str(deeds),
         **SPECULATION,
     }.items():
