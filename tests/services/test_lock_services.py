@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,32 @@ def running(service: Any) -> Iterator[dict[str, Any]]:
         service.stop()
 
 
+@contextmanager
+def failing_put(
+    lock: Any, *, is_done: bool, code: str = "InternalServerError", versions: list[str] | None = None, status: int = 500
+) -> Iterator[None]:
+    """The first request that changes the lock's item ends in an error, done or not; `versions` get all that it tried
+    to write."""
+    put, failed = lock._client.put_item, list[bool]()
+
+    def answered(**request: Any) -> Any:
+        if versions is not None:
+            versions.append(request["Item"]["recordVersionNumber"]["S"])
+        if failed:
+            return put(**request)
+        failed.append(True)
+        if is_done:
+            put(**request)
+        about = {"Error": {"Code": code, "Message": "as planned"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+        raise lock._errors.ClientError(about, "PutItem")
+
+    lock._client.put_item = answered
+    try:
+        yield
+    finally:
+        lock._client.put_item = put
+
+
 class TestDynamoDb(LockContract):
     """Amazon's, by moto."""
 
@@ -91,6 +118,30 @@ class TestDynamoDb(LockContract):
     def unanswered(self) -> DynamoDbLock:
         (port,) = free_ports(1)
         return DynamoDbLock("locks", self.key, region=REGION, endpoint=f"http://{HOST}:{port}")
+
+    def test_a_renewal_that_was_refused_once_does_not_lose_the_lock(self) -> None:
+        with self.make() as lock:
+            with failing_put(lock, is_done=False, code="ProvisionedThroughputExceededException", status=400):
+                assert lock.renew()
+            assert lock.renew()
+            assert lock.lock_is_held()
+            with failing_put(lock, is_done=True):
+                assert lock.renew()
+            assert lock.renew()
+            with failing_put(lock, is_done=False):
+                assert lock.renew()
+            with pytest.raises(LockTimeout):
+                self.make().acquire(0.2)
+        with self.make() as other:  # it was given back, whatever version it had
+            assert other.lock_is_held()
+
+    def test_the_time_of_a_lock_counts_from_a_request_that_was_answered(self) -> None:
+        lock = self.make()
+        versions: list[str] = []
+        with failing_put(lock, is_done=True, versions=versions), lock:
+            assert len(set(versions)) == 2
+            item = lock._client.get_item(TableName="locks", Key={"key": {"S": self.key}})["Item"]
+            assert item["recordVersionNumber"]["S"] == versions[-1]
 
     def test_an_item_of_amazons_client_is_respected(self) -> None:
         """As `AmazonDynamoDBLockClient` writes it, which real Hudi uses."""

@@ -20,6 +20,16 @@ from lakebed.storage.clocks import monotonic_seconds
 
 _KEY, _OWNER, _LEASE, _VERSION, _RELEASED = "key", "ownerName", "leaseDuration", "recordVersionNumber", "isReleased"
 _HEARD_SECONDS = 5.0
+# What the service answers when it cannot do now what it does later.
+_SERVER_ERROR = 500
+_BUSY = frozenset(
+    {
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ThrottlingException",
+    }
+)
 # Less than what others wait: our clock may run a little slower than theirs.
 _OF_THE_LEASE = 0.9
 
@@ -59,11 +69,13 @@ class DynamoDbLock(LeasedLock):
             if item is None:
                 return self._put("attribute_not_exists(#k)", {})
             version = item.get(_VERSION, {}).get("S", "")
-            if item.get(_OWNER, {}).get("S") == self._owner and version == self._version:
-                return True  # a put of ours that was thought lost
-            if _RELEASED not in item and not self._is_over(item, version):
+            # ours is a put that was thought lost: it is made again, since others count from the first one
+            if not self._is_mine(item) and _RELEASED not in item and not self._is_over(item, version):
                 return False
             return self._put("#v = :v", {":v": {"S": version}})
+
+    def _is_mine(self, item: dict[str, Any]) -> bool:
+        return item.get(_OWNER, {}).get("S") == self._owner
 
     def _is_over(self, item: dict[str, Any], version: str) -> bool:
         now = monotonic_seconds()
@@ -106,7 +118,10 @@ class DynamoDbLock(LeasedLock):
 
     def _prolong(self) -> bool:
         with self._reported():
-            return self._put("#v = :v", {":v": {"S": self._version}})
+            item = self._read()  # whether an earlier request that failed was done is not known
+            if item is None or not self._is_mine(item):
+                return False
+            return self._put("#v = :v", {":v": {"S": item.get(_VERSION, {}).get("S", "")}})
 
     def _let_go(self) -> None:
         if not self._version:
@@ -115,9 +130,9 @@ class DynamoDbLock(LeasedLock):
             self._client.delete_item(
                 TableName=self._table,
                 Key={_KEY: {"S": self._key}},
-                ConditionExpression="#v = :v",
-                ExpressionAttributeNames={"#v": _VERSION},
-                ExpressionAttributeValues={":v": {"S": self._version}},
+                ConditionExpression="#o = :o",
+                ExpressionAttributeNames={"#o": _OWNER},
+                ExpressionAttributeValues={":o": {"S": self._owner}},
             )
         self._version = ""
 
@@ -145,8 +160,10 @@ class DynamoDbLock(LeasedLock):
         try:
             yield
         except (self._errors.ClientError, self._errors.BotoCoreError) as error:
-            refusal = getattr(error, "response", {}).get("Error", {}).get("Code", "")
-            raise _unanswered(self.where, error, retryable=not refusal or "Throttl" in refusal) from error
+            answer = getattr(error, "response", {})
+            refusal = answer.get("Error", {}).get("Code", "")
+            is_fault = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= _SERVER_ERROR
+            raise _unanswered(self.where, error, retryable=not refusal or refusal in _BUSY or is_fault) from error
 
 
 def _unanswered(where: str, error: BaseException, *, retryable: bool) -> StorageError:
