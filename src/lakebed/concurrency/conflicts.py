@@ -177,13 +177,14 @@ def _schema_commit(timeline: Timeline) -> Instant | None:
 
 
 def commits_since(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
-    """Commits that completed after the write began, also those that were archived since: archival keeps what was
-    requested after the first pending write, and goes by requested times. On version 8 and later compactions of a
-    merge-on-read table do not disturb writers: log files find their file slice by completion time."""
+    """Commits that completed after the write began, whenever they were requested: real Hudi chooses an instant under
+    the lock and requests it later, when others may have committed. Also those that were archived since: archival keeps
+    what was requested after the first pending write, and goes by requested times. On version 8 and later compactions
+    of a merge-on-read table do not disturb writers: log files find their file slice by completion time."""
     skips_compactions = has_completion_times(timeline.config.version) and timeline.config.table_type == "mor"
-    before = (timeline.find(*key) for key in sorted(started.pending) if key[0] <= started.last_completed)
-    ended = [i for i in before if i is not None and i.is_completed and i.action in COMMITS]
-    for instant in (*_archived_since(timeline, started), *ended, *timeline.commits_after(started.last_completed)):
+    known = started.timeline.commit_times
+    new = [i for i in timeline.commits if i.time not in known]
+    for instant in (*_archived_since(timeline, started), *new):
         if not (skips_compactions and instant.action is Action.COMMIT):
             yield instant
 

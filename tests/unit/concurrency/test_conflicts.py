@@ -70,9 +70,9 @@ class Table:
         self.clock += 1
         return str(self.clock)
 
-    def begin(self, action: Action = Action.COMMIT, plan: bytes = b"") -> Instant:
+    def begin(self, action: Action = Action.COMMIT, plan: bytes = b"", time: str = "") -> Instant:
         writer = TimelineWriter(self.storage, self.config)
-        time = self.next()
+        time = time or self.next()
         writer.request(action, time, plan)
         return writer.inflight(action, time)
 
@@ -133,6 +133,17 @@ def test_a_commit_that_was_pending_when_we_began_counts(table: Table) -> None:
     table.complete(other, metadata(("p", "a-0")))
     with pytest.raises(CommitConflict, match=other.time):
         check_conflicts(OURS, table.now(), started)
+
+
+def test_a_commit_that_was_requested_late_counts_though_its_instant_is_earlier(table: Table) -> None:
+    """Real Hudi chooses its instant under the lock, and requests it when the lock is free again."""
+    early = table.next()
+    table.commit(metadata(("p", "c-0")))
+    started = StartedAt.of(table.now())
+    table.complete(table.begin(time=early), metadata(("p", "a-0")))
+    with pytest.raises(CommitConflict, match=early):
+        check_conflicts(OURS, table.now(), started)
+    check_conflicts(TouchedFiles.of(metadata(("p", "b-0"))), table.now(), started)
 
 
 def test_a_pending_write_is_no_conflict_yet(table: Table) -> None:
