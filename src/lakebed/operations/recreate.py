@@ -18,8 +18,8 @@ from contextlib import suppress
 from typing import TypeVar
 
 from lakebed.concurrency.heartbeat import ProcessIdentity, has_ended, this_process
-from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, default_lock
-from lakebed.errors import CorruptFile, StorageError, TableNotFound, UnsupportedFeature
+from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, Lock, default_lock
+from lakebed.errors import CommitConflict, CorruptFile, StorageError, TableNotFound, UnsupportedFeature
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
@@ -55,15 +55,18 @@ def is_table_file(name: str) -> bool:
     return file is not None and len(file.instant) in _INSTANT_LENGTHS
 
 
-def remove_table_files(storage: Storage, kept: Collection[str] = ()) -> list[str]:
+def remove_table_files(
+    storage: Storage, kept: Collection[str] = (), check: Callable[[], None] = lambda: None
+) -> list[str]:
     """Delete the table's files outside of `.hoodie`, without those of the paths `kept`, and the folders that are empty
     then. Returns the paths that stay because they are not the table's: other files, and tables in folders of their
-    own."""
+    own. `check` is called between listing and deleting; what it raises ends the deletion."""
     left: list[str] = []
     for folder in storage.list_folders(""):
         if folder != HOODIE:
-            left += _remove_below(storage, folder, kept)
+            left += _remove_below(storage, folder, kept, check)
     names = storage.list_names("")
+    check()
     delete_files(storage, "", [name for name in names if is_table_file(name) and name not in kept])
     return left + [name for name in names if not is_table_file(name) and name not in kept]
 
@@ -93,9 +96,10 @@ def _split(storage: Storage, folder: str, kept: Collection[str]) -> tuple[list[s
     return own, sorted({*paths} - {*own})
 
 
-def _remove_below(storage: Storage, folder: str, kept: Collection[str]) -> list[str]:
+def _remove_below(storage: Storage, folder: str, kept: Collection[str], check: Callable[[], None]) -> list[str]:
     own, staying = _split(storage, folder, kept)
-    if not staying:
+    check()
+    if not staying and is_remote(storage):
         storage.delete_folder(folder)
         return []
     by_folder: dict[str, list[str]] = {}
@@ -103,10 +107,19 @@ def _remove_below(storage: Storage, folder: str, kept: Collection[str]) -> list[
         parent, _, name = path.rpartition("/")
         by_folder.setdefault(parent, []).append(name)
     for parent, names in sorted(by_folder.items(), reverse=True):
+        check()
         delete_files(storage, parent, names)
         if not any(path.startswith(f"{parent}/") for path in staying):
-            storage.delete_folder(parent)
+            _remove_empty(storage, parent)
+    if not staying:
+        _remove_empty(storage, folder)
     return [path for path in staying if path not in kept]
+
+
+def _remove_empty(storage: Storage, folder: str) -> None:
+    """Delete a folder, unless a writer of a new table has put a file there since the old ones were listed."""
+    if next(storage.list(folder), None) is None:
+        storage.delete_folder(folder)
 
 
 _T = TypeVar("_T")
@@ -119,8 +132,9 @@ _PASSING = (f"{_LOCKS}/", HDFS_LOCK_FILE, f"{HOODIE}/.heartbeat/", f"{HOODIE}/.t
 _MOVERS = 16
 
 
-def recreate(storage: Storage, write: Callable[[Storage], _T]) -> _T:
-    """Let `write` make a table with its rows in the storage that it is given, and put it in the place of this one."""
+def recreate(storage: Storage, write: Callable[[Storage], _T], lock: Lock) -> _T:
+    """Let `write` make a table with its rows in the storage that it is given, and put it in the place of this one,
+    under the `lock` of its writers."""
     _remove_leftovers(storage)
     name = uuid.uuid4().hex
     folder = f"{_STAGING}/{name}"
@@ -128,14 +142,16 @@ def recreate(storage: Storage, write: Callable[[Storage], _T]) -> _T:
     try:
         spec = storage.spec
         result = write(open_storage_spec(StorageSpec(f"{spec.uri.rstrip('/')}/{folder}", spec.options)))
-        with default_lock(storage):
-            _decide(storage, folder)
+        with lock:
+            _decide(storage, folder, lock)
     except Exception as error:
         undecided = False
         with suppress(Exception):
             undecided = storage.head(PROPERTIES_PATH) is not None
             if undecided:
-                storage.delete(_READY)
+                with suppress(FileNotFoundError, CorruptFile):
+                    if _read_ready(storage)[0] == folder:  # not that of a job which holds the lock now
+                        storage.delete(_READY)
                 _drop(storage, folder)
         if undecided or not isinstance(error, StorageError):
             raise
@@ -161,21 +177,33 @@ def finish_interrupted_overwrite(storage: Storage) -> bool:
     """Finish an overwrite that was cut short at a point of no return. Whether there was one."""
     if storage.head(_READY) is None:
         return False
-    with default_lock(storage):
-        return _finish(storage)
+    with default_lock(storage) as lock:
+        return _finish(storage, lock)
 
 
-def _decide(storage: Storage, folder: str) -> None:
+def _check_lock(storage: Storage, lock: Lock) -> None:
+    """Raise `CommitConflict` where another process may have put the new table in its place by now: others write to it
+    then, and files of theirs would be deleted as those of the old one."""
+    if not lock.lock_is_held():
+        raise CommitConflict(
+            f"the lock of {storage.url()} was lost while its table was replaced",
+            hint="Open the table, or run the job again: what is left to do is done first.",
+        )
+
+
+def _decide(storage: Storage, folder: str, lock: Lock) -> None:
     """From here on the new table counts."""
     below = (info.path.removeprefix(folder + "/") for info in storage.list(folder))
     files = sorted(path for path in below if not path.startswith(_PASSING))
+    _check_lock(storage, lock)
     storage.write(_READY, json.dumps({"folder": folder, "files": files}).encode())
     storage.delete(BACKUP_PATH)
+    _check_lock(storage, lock)
     storage.delete(PROPERTIES_PATH)
-    _finish(storage)
+    _finish(storage, lock)
 
 
-def _finish(storage: Storage) -> bool:
+def _finish(storage: Storage, lock: Lock) -> bool:
     """Remove every file of the old table, move every file of the new one to its place, the properties last. Each step
     may have been done before."""
     if storage.head(PROPERTIES_PATH) or storage.head(BACKUP_PATH):
@@ -185,10 +213,11 @@ def _finish(storage: Storage) -> bool:
     except FileNotFoundError:
         return False
     kept = _RetainedPaths(files)
-    left = remove_table_files(storage, kept.files)
-    _clear(storage, HOODIE, kept)
+    left = remove_table_files(storage, kept.files, lambda: _check_lock(storage, lock))
+    _clear(storage, HOODIE, kept, lambda: _check_lock(storage, lock))
 
     def move(path: str) -> None:
+        _check_lock(storage, lock)
         with suppress(FileNotFoundError):  # moved before
             storage.move(f"{folder}/{path}", path)
 
@@ -197,6 +226,7 @@ def _finish(storage: Storage) -> bool:
         pass
     forget_files()
     move(PROPERTIES_PATH)
+    _check_lock(storage, lock)
     _drop(storage, folder)
     storage.delete(_READY)
     warn_of_left(storage, left)
@@ -232,14 +262,16 @@ class _RetainedPaths:
                 self.above.add(path)
 
 
-def _clear(storage: Storage, folder: str, kept: _RetainedPaths) -> None:
+def _clear(storage: Storage, folder: str, kept: _RetainedPaths, check: Callable[[], None]) -> None:
     for name in storage.list_names(folder):
         if f"{folder}/{name}" not in kept.files:
+            check()
             storage.delete(f"{folder}/{name}")
     for name in storage.list_folders(folder):
         path = f"{folder}/{name}"
+        check()
         if path in kept.above:
-            _clear(storage, path, kept)
+            _clear(storage, path, kept, check)
         elif path not in kept.whole:
             storage.delete_folder(path)
 
@@ -287,18 +319,22 @@ def drop(storage: Storage, *, dry_run: bool = False) -> list[str]:
         folders = [folder for folder in storage.list_folders("") if folder != HOODIE]
         below = [path for folder in folders for path in _split(storage, folder, ())[1]]
         return below + [name for name in storage.list_names("") if not is_table_file(name)]
-    with default_lock(storage):
+    with default_lock(storage) as lock:
+        _check_lock(storage, lock)
         storage.delete(BACKUP_PATH)
         storage.delete(PROPERTIES_PATH)
-        left = remove_table_files(storage)
+        left = remove_table_files(storage, (), lambda: _check_lock(storage, lock))
         for folder in storage.list_folders(HOODIE):
             if f"{HOODIE}/{folder}" != _LOCKS:
+                _check_lock(storage, lock)
                 storage.delete_folder(f"{HOODIE}/{folder}")
         for name in storage.list_names(HOODIE):
             if f"{HOODIE}/{name}" != LOCK_FILE:
+                _check_lock(storage, lock)
                 storage.delete(f"{HOODIE}/{name}")
     with suppress(FileNotFoundError):
-        storage.delete_folder(HOODIE)
+        if storage.head(PROPERTIES_PATH) is None:  # else another process has made a table here
+            storage.delete_folder(HOODIE)
     forget_files()
     warn_of_left(storage, left)
     return left

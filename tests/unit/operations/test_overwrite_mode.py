@@ -11,9 +11,22 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict, StorageError, TableExists, TableNotFound
+from lakebed.concurrency.lock import default_lock
+from lakebed.errors import (
+    CommitConflict,
+    InvalidOption,
+    InvalidRecord,
+    LockTimeout,
+    SchemaConflict,
+    StorageError,
+    TableExists,
+    TableNotFound,
+)
+from lakebed.operations.recreate import recreate
+from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
-from lakebed.testing import Killed, Mode, crash_at
+from lakebed.testing import Killed, Mode, Mutation, crash_at
+from support.frozen import FrozenWriter
 from support.sampling import CRASH, todays
 from support.write_tables import content, files, refused, rows
 
@@ -212,3 +225,61 @@ def test_a_fault_at_any_step_leaves_the_old_or_the_new_table(mode: Mode) -> None
     attempt(decided)
     for at in todays(range(1, len(steps) + 1), 15, CRASH):
         attempt(at)
+
+
+FILE_LOCK = {
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+    "hoodie.write.lock.wait_time_ms": 100,
+}
+
+
+def test_an_overwrite_that_gets_no_lock_leaves_the_one_that_another_job_has_decided(uri: str) -> None:
+    """The other job is between its decision and the deletion of the old settings: without the decision the new table
+    would never be found."""
+    old_table(uri)
+    storage = open_storage(uri)
+    decision, theirs = ".hoodie/.overwrite/ready.json", b'{"folder": ".hoodie/.overwrite/theirs", "files": []}'
+    storage.write(decision, theirs)
+    storage.write(".hoodie/lock", b"")
+    with pytest.raises(LockTimeout):
+        lakebed.write(rows(*TWICE), uri, KEYED | FILE_LOCK, mode="overwrite")
+    assert storage.read(decision) == theirs
+    assert content(lakebed.open(uri)) == OLD
+    assert storage.list_folders(".hoodie/.overwrite") == []
+
+
+@pytest.mark.parametrize("step", [".hoodie/.overwrite/ready.json", ".hoodie/hoodie.properties", "delete"])
+def test_an_overwrite_that_stood_still_deletes_no_file_of_the_table_that_another_process_made(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It loses its lock before a step; another process finishes what it has decided, and goes on."""
+    name = f"overwrite-{uuid.uuid4().hex}"
+    uri = f"memory://{name}/t"
+    old_table(uri)
+    is_decided = False
+
+    def stands(mutation: Mutation) -> bool:
+        nonlocal is_decided
+        is_decided = is_decided or (mutation.verb, mutation.path) == ("delete", ".hoodie/hoodie.properties")
+        if step == "delete":
+            return is_decided and mutation.path.endswith(".parquet") and not mutation.path.startswith(".hoodie")
+        return mutation.path == step and mutation.verb in ("write", "delete")
+
+    def overwrite(table: lakebed.Table) -> None:
+        storage = table._storage
+        recreate(storage, lambda new: lakebed.write(rows(*TWICE), new.spec.uri, KEYED), default_lock(storage))
+
+    frozen = FrozenWriter(uri, overwrite, stands, monkeypatch)
+    assert frozen.freeze()
+    frozen.time_is_over()
+    added = (9, "a", "later", 9)
+    lakebed.write(rows(added), uri, KEYED)
+    expected = content(lakebed.open(uri))
+    assert expected == [*(OLD if step != "delete" else [TWICE[1], TWICE[2]]), added]
+    frozen.thaw()
+    if step == ".hoodie/hoodie.properties":  # that decides, as if the overwrite had come after the other write
+        expected = [TWICE[1], TWICE[2]]
+    assert isinstance(frozen.error, CommitConflict), frozen.error
+    assert content(lakebed.open(uri)) == expected
+    assert lakebed.open(uri).indexes.verify().ok
+    MemoryStorage.drop(name)
