@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, writer_of
-from lakebed.concurrency.lock import Lock, default_lock
+from lakebed.concurrency.lock import Lock
+from lakebed.concurrency.providers import table_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, IndexInconsistent, LakebedError
@@ -335,7 +336,8 @@ class _Build:
         return MetadataStore(self.storage, config, timeline, metadata_settings(self.settings), lock_is_held)
 
     def _locked(self) -> Any:
-        return default_lock(self.storage, wait_seconds=self.settings.lock_wait_seconds)
+        name = load_table_config(self.storage).name
+        return table_lock(self.storage, self.settings.lock, wait_seconds=self.settings.lock_wait_seconds, table=name)
 
     def _stop(self) -> None:
         if self._heartbeat is not None:

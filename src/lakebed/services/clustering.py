@@ -178,17 +178,13 @@ def pending_clusterings(timeline: Timeline) -> list[Instant]:
 
 def clustering_verdict(timeline: Timeline, settings: ClusteringSettings) -> str | None:
     """Why no clustering is due, None where one is."""
-    done = [i.time for i in timeline.commits if i.action is Action.REPLACECOMMIT]
-    times = [time for time, meta in zip(done, _bodies(timeline, done), strict=True) if meta == CLUSTER_OPERATION]
+    done = timeline.replacecommits
+    bodies = timeline.commits_metadata(done)
+    times = [i.time for i, body in zip(done, bodies, strict=True) if body.operation == CLUSTER_OPERATION]
     times += [i.time for i in pending_clusterings(timeline)]
     commits = commits_since_clustering(timeline.instants, times)
     wanted = settings.due_after
     return None if commits >= wanted else f"{count_text(commits, 'commit')} since the last clustering, of {wanted}"
-
-
-def _bodies(timeline: Timeline, times: Sequence[str]) -> list[str]:
-    chosen = [i for i in timeline.commits if i.time in set(times)]
-    return [meta.operation for meta in timeline.commits_metadata(chosen)]
 
 
 def plan_clustering(

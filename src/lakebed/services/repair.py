@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.concurrency.lock import Lock, default_lock
+from lakebed.concurrency.lock import Lock
 from lakebed.concurrency.providers import table_lock
 from lakebed.config.features import check_write
 from lakebed.config.options import resolve_options
+from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Rows, persisted
 from lakebed.errors import CommitConflict, InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.format.file_names import parse_base_file, parse_log_file
@@ -401,14 +402,14 @@ def repair_table(
     unknown = [name for name in parts or () if name not in PARTS]
     if unknown:
         raise InvalidOption(f"there is no part {unknown[0]!r} of a repair", hint=f"There are {', '.join(PARTS)}.")
-    wait = resolve_options(options).write.lock_wait_seconds
-    lock = default_lock(storage, wait_seconds=wait)
+    settings = resolve_options(options).write
+    lock = table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=_name(storage))
     listed = cache(partial(_files, storage))
     run: dict[Part, Callable[[bool], RepairPart]] = {
         "properties": lambda mends: _properties(storage, lock, mends=mends),
         "partition_metadata": lambda mends: _partition_metadata(storage, lock, *listed(), mends=mends),
         "orphans": lambda mends: _orphans(storage, lock, listed()[0], mends=mends),
-        "metadata": lambda mends: _metadata(storage, mends=mends),
+        "metadata": lambda mends: _metadata(storage, settings, mends=mends),
         "duplicates": lambda mends: _duplicates(_context(storage, options, spark), mends=mends),
     }
     chosen: Sequence[Part] = PARTS if parts is None else [name for name in PARTS if name in parts]
@@ -423,6 +424,14 @@ def repair_table(
             is_left = isinstance(error, CommitConflict)
             found.append(RepairPart(name, (error.message,) if is_left else (), note="" if is_left else error.message))
     return RepairResult(tuple(found), dry_run)
+
+
+def _name(storage: Storage) -> str:
+    """The table's name; empty where its settings, which are mended as well, cannot be read."""
+    try:
+        return load_table_config(storage).name
+    except LakebedError:
+        return ""
 
 
 def _context(storage: Storage, options: Mapping[str, Any] | None, spark: Any | None) -> WriteContext:
@@ -509,7 +518,7 @@ def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
         return RepairPart("duplicates")
     done = delete_copies(context, copies)
     # an index of keys took the deletes for the keys' ends
-    _metadata(context.storage, mends=True)
+    _metadata(context.storage, context.settings, mends=True)
     instants = [one.instant for one in done]
     _note_unique(context, files.timeline, instants)
     deleted = count_text(sum(one.deleted or 0 for one in done), "row")
@@ -533,16 +542,17 @@ def _note_unique(context: WriteContext, checked: Timeline, mended_by: Sequence[s
             update_table_config(storage, {INDEX_REPEATED: None, INDEX_CHECKED: last})
 
 
-def _metadata(storage: Storage, *, mends: bool) -> RepairPart:
+def _metadata(storage: Storage, settings: WriteSettings, *, mends: bool) -> RepairPart:
     if not load_table_config(storage).metadata_partitions:
         return RepairPart("metadata", note="the table has no metadata table")
     try:
-        differences = repair_metadata(storage).differences if mends else verify(storage).differences
+        lock = WriteSettings(lock=settings.lock, lock_wait_seconds=settings.lock_wait_seconds)
+        found = repair_metadata(storage, settings=lock) if mends else verify(storage)
     except LakebedError as error:
         if mends:
             raise
         return RepairPart("metadata", (error.message,))
-    rows = differences.select([f.name for f in DIFFERENCES]).to_pylist()
+    rows = found.differences.select([f.name for f in DIFFERENCES]).to_pylist()
     about_indexes = [row for row in rows if row["problem"] != "repeated"]
     texts = tuple(f"{row['index']}: {row['problem']} {row['what']}" for row in about_indexes)
     return RepairPart("metadata", texts, mended=mends and bool(texts))

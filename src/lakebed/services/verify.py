@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.concurrency.lock import default_lock
+from lakebed.concurrency.providers import table_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.index.registry import recorded_index
@@ -339,7 +339,9 @@ def _sizing(snapshot: Snapshot, name: IndexName) -> GroupSizing | None:
     return GroupSizing(minimum=count, maximum=count) if count else None
 
 
-def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verification:
+def repair(
+    storage: Storage, partitions: Sequence[str] | None = None, *, settings: WriteSettings | None = None
+) -> Verification:
     """Verify, and write what differs: the records that are wrong are deleted in one delta commit of the metadata table,
     then they and the missing ones are written in a second. Gives what was found (and is right now).
 
@@ -348,8 +350,9 @@ def repair(storage: Storage, partitions: Sequence[str] | None = None) -> Verific
 
     Raises `CommitConflict` while a write to the table is pending.
     """
-    settings = WriteSettings()
-    with default_lock(storage, wait_seconds=settings.lock_wait_seconds) as lock:
+    settings = settings or WriteSettings()
+    name = load_table_config(storage).name
+    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=name) as lock:
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
         snapshot = snapshot_of(storage, config, timeline)
