@@ -19,7 +19,14 @@ _numbers = count()
 
 
 def made(**more: Any) -> Table:
-    given: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "type": "mor", "index": "record", **more}
+    given: dict[str, Any] = {
+        "key": "id",
+        "partition_by": "city",
+        "ordering": "ts",
+        "type": "mor",
+        "index": "record",
+        **more,
+    }
     table = lakebed.create(f"memory://near-names/{next(_numbers)}", ROWS, **given)
     table.upsert(ROWS)
     return table
