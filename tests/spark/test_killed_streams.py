@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,9 +23,11 @@ from support.sampling import today
 from .test_streams import commits
 
 pytestmark = pytest.mark.full
-BATCHES, KILLS = 24, 20
+# So many kills, of drivers that have so many batches before them.
+KILLS, AHEAD = 20, 3
 PROGRAM = Path(__file__).parents[1] / "support" / "stream_process.py"
-_TOO_LONG = 120.0
+# A driver whose files have not changed for so long stands still. Its batches take longer on a busy machine.
+_STANDSTILL = 300.0
 
 
 def completed(folder: Path) -> int:
@@ -35,73 +39,116 @@ def recorded(folder: Path) -> int:
     return len(list(commits_of_spark.glob("[0-9]*"))) if commits_of_spark.is_dir() else 0
 
 
-# When a driver is killed, by what its files show after so many batches.
+def written_since(moment: Path, files: Iterable[Path]) -> int:
+    """How many of the files are younger than a file; none where that is missing."""
+    count = 0
+    for file in files if moment.exists() else ():
+        with suppress(FileNotFoundError):  # the driver deletes files meanwhile
+            count += file.stat().st_mtime > moment.stat().st_mtime
+    return count
+
+
+def begun(folder: Path) -> int:
+    """How many writes this driver has begun."""
+    inflight = (folder / "t/.hoodie/timeline").glob("*.inflight")
+    return written_since(folder / "ready", [file for file in inflight if file.stem.isdigit()])
+
+
+# When a driver is killed, by what its files show. `n` is the number of commits when it started. Such a moment passes
+# quickly: a watcher that misses it sees that of the next batch.
 POINTS: dict[str, Callable[[Path, int], bool]] = {
-    "staged": lambda folder, n: completed(folder) >= n and any((folder / "t/.hoodie/.temp").glob("stream-*/*.arrow")),
-    "before the commit": lambda folder, n: (
-        completed(folder) >= n and len(list((folder / "t/.hoodie/timeline").glob("*.inflight"))) > completed(folder)
+    "staged": lambda folder, n: (
+        written_since(folder / "ready", (folder / "t/.hoodie/.temp").glob("stream-*/*.arrow")) > 0
     ),
+    "before the commit": lambda folder, n: begun(folder) > completed(folder) - n,
     "after the commit": lambda folder, n: completed(folder) > n,
-    "before Spark's record": lambda folder, n: completed(folder) > n and recorded(folder) <= n,
+    "before Spark's record": lambda folder, n: n < completed(folder) > recorded(folder),
 }
 
 
-def driver(face: str, folder: Path) -> subprocess.Popen[bytes]:
+@contextmanager
+def driver(face: str, folder: Path) -> Generator[subprocess.Popen[bytes]]:
+    """A driver that runs; it is killed where it has not ended afterwards."""
+    (folder / "ready").unlink(missing_ok=True)
     with (folder / "log").open("ab") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, str(PROGRAM), face, str(folder)], start_new_session=True, stdout=log, stderr=log
         )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def watch(process: subprocess.Popen[bytes], folder: Path, is_over: Callable[[], bool]) -> bool:
+    """Whether `is_over` came true before the driver ended. Fails if the driver fails, or stands still."""
+    seen, changed = None, time.monotonic()
+    while process.poll() is None:
+        if is_over():
+            return True
+        state = (completed(folder), recorded(folder), (folder / "log").stat().st_size)
+        if state != seen:
+            seen, changed = state, time.monotonic()
+        assert time.monotonic() - changed < _STANDSTILL, f"the driver stands still at {state}"
+        time.sleep(0.001)
+    assert process.returncode == 0, (folder / "log").read_text()
+    return False
 
 
-def make_table(folder: Path) -> None:
-    """A source whose commits are the batches."""
-    properties = {"hoodie.table.cdc.enabled": True, "hoodie.clean.automatic": False}
-    source = lakebed.create(str(folder), {"id": [1], "n": [1]}, key="id", index="simple", properties=properties)
-    for n in range(BATCHES):
-        source.insert({"id": [10 * n, 10 * n + 1], "n": [n, n]})
+def after(file: Path, seconds: float) -> Callable[[], bool]:
+    """Whether so many seconds have passed since the file was first seen."""
+    seen: list[float] = []
+
+    def has_passed() -> bool:
+        if not seen and file.exists():
+            seen.append(time.monotonic())
+        return bool(seen) and time.monotonic() - seen[0] > seconds
+
+    return has_passed
 
 
-def make_files(folder: Path) -> None:
-    """A source whose files are the batches."""
-    folder.mkdir()
-    for n in range(BATCHES):
-        rows = pa.table({"id": [10 * n, 10 * n + 1], "n": [n, n]})
-        pq.write_table(rows, folder / f"{n:03}.parquet")
-        os.utime(folder / f"{n:03}.parquet", (n, n))
+def add_batches(face: str, folder: Path, numbers: range) -> None:
+    """A commit of the source table, or a file of the source folder, for each batch."""
+    for n in numbers:
+        batch = {"id": [10 * n, 10 * n + 1], "n": [n, n]}
+        if face == "source":
+            lakebed.open(str(folder)).insert(batch)
+        else:
+            pq.write_table(pa.table(batch), folder / f"{n:03}.parquet")
+            os.utime(folder / f"{n:03}.parquet", (n, n))  # Spark takes them in this order
 
 
 @pytest.mark.parametrize("face", ["stream_into", "format", "source"])
 def test_a_driver_that_is_killed_writes_each_batch_once(face: str, tmp_path: Path) -> None:
-    lakebed.create(str(tmp_path / "t"), {"id": [1], "n": [1]}, key="id", index="simple")
-    make_table(tmp_path / "in") if face == "source" else make_files(tmp_path / "in")
+    row = {"id": [1], "n": [1]}
+    every_commit = {"hoodie.archive.automatic": False, "hoodie.clean.automatic": False}
+    lakebed.create(str(tmp_path / "t"), row, key="id", index="simple", properties=every_commit)
+    if face == "source":
+        properties = {**every_commit, "hoodie.table.cdc.enabled": True}
+        lakebed.create(str(tmp_path / "in"), row, key="id", index="simple", properties=properties)
+    else:
+        (tmp_path / "in").mkdir()
     chance = random.Random(today())
     points = [name for name in POINTS if face == "format" or name != "staged"]
-    for number in range(KILLS):
-        process = driver(face, tmp_path)
+    batches = kills = 0
+    while kills < KILLS:
         done = completed(tmp_path)
-        point = POINTS[points[number % len(points)]] if number % 2 else None
-        seconds, began = chance.uniform(4, 14), time.monotonic()
-        while process.poll() is None:
-            if point(tmp_path, done) if point is not None else time.monotonic() - began > seconds:
-                break
-            assert time.monotonic() - began < _TOO_LONG
-            time.sleep(0.001)
-        if process.poll() is None:
-            kill(process)
+        add_batches(face, tmp_path / "in", range(batches, done + AHEAD))
+        batches = max(batches, done + AHEAD)
+        assert batches < 10 * KILLS, "drivers end before they are killed"
+        if kills % 2:
+            is_over = partial(POINTS[points[kills // 2 % len(points)]], tmp_path, done)
         else:
-            assert process.returncode == 0, (tmp_path / "log").read_text()
-        if completed(tmp_path) == BATCHES and recorded(tmp_path) == BATCHES:
-            break
-    last = driver(face, tmp_path)
-    assert last.wait(_TOO_LONG) == 0
+            is_over = after(tmp_path / "ready", chance.uniform(0, 4))
+        with driver(face, tmp_path) as process:
+            kills += watch(process, tmp_path, is_over)
+    with driver(face, tmp_path) as last:
+        assert not watch(last, tmp_path, lambda: False)
     t = lakebed.open(str(tmp_path / "t"))
-    assert [batch for batch, _ in commits(t)] == list(range(BATCHES))
+    assert [batch for batch, _ in commits(t)] == list(range(batches))
     assert sorted(t.scan(["id"]).to_arrow()["id"].to_pylist()) == sorted(
-        i for n in range(BATCHES) for i in (10 * n, 10 * n + 1)
+        i for n in range(batches) for i in (10 * n, 10 * n + 1)
     )
     assert not [p for p in (tmp_path / "t/.hoodie/.temp").glob("*") if p.name.startswith("stream-")]

@@ -9,7 +9,7 @@ from typing import Any
 
 def main(face: str, folder: Path) -> None:
     """Write what is in the folder's `in`, files or for the face `source` a table, to the folder's table until
-    the source is at its end."""
+    the source is at its end. The folder's file `ready` shows that the stream is about to start."""
     from pyspark.sql import SparkSession
 
     import lakebed
@@ -31,6 +31,7 @@ def main(face: str, folder: Path) -> None:
         stream = spark.readStream.schema("id long, n long").option("maxFilesPerTrigger", 1).parquet(source)
     checkpoint = str(folder / "checkpoint")
     now: dict[str, Any] = {"availableNow": True}
+    (folder / "ready").touch()
     if face == "source":  # Spark 4.1 ends such a query of a table after one batch: this one is ended below
         query = lakebed.stream_into(stream, t, checkpoint=checkpoint, operation="insert")
         query.processAllAvailable()
