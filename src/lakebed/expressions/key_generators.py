@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, Constant, RowExpression
@@ -234,7 +235,7 @@ def _cast(table: pa.Table, schema: pa.Schema, key_fields: tuple[str, ...]) -> pa
             continue
         kind = Column(name).type_in(schema)
         try:
-            table = table.set_column(at, name, _cast_values(table.column(at), kind))
+            table = table.set_column(at, name, exact_cast(table.column(at), kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidOption(
                 f"values of type {table.schema.field(at).type} do not fit the key column `{name}` of type {kind}",
@@ -243,8 +244,35 @@ def _cast(table: pa.Table, schema: pa.Schema, key_fields: tuple[str, ...]) -> pa
     return table
 
 
-def _cast_values(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if pa.types.is_decimal(kind) and pa.types.is_integer(values.type):
+def exact_cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Values as those of another type. Raises `pa.ArrowInvalid` for a value that would become another one: Arrow itself
+    cuts times to dates, takes times without a zone for ones in UTC, counts numbers from 1970, and rounds for decimals.
+
+    >>> exact_cast(pa.chunked_array([[2.0]]), pa.int64()).to_pylist()
+    [2]
+    """
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    given = values.type
+    if given == kind or pa.types.is_null(given):
+        return values.cast(kind)
+    if not _is_text(given) and not _is_text(kind):
+        if any(is_sort(given) != is_sort(kind) for is_sort in (pa.types.is_temporal, pa.types.is_boolean)):
+            raise pa.ArrowInvalid(f"{given} is no {kind}")
+        if pa.types.is_timestamp(given) and pa.types.is_timestamp(kind) and (given.tz is None) != (kind.tz is None):
+            raise pa.ArrowInvalid("one of them has a time zone")
+    if pa.types.is_decimal(kind) and pa.types.is_integer(given):
         # Arrow asks for room for any integer: give it, then narrow
-        values = values.cast(pa.decimal128(38, kind.scale))
-    return values.cast(kind)
+        return values.cast(pa.decimal128(38, kind.scale)).cast(kind)
+    if pa.types.is_decimal(given) and pa.types.is_integer(kind):
+        values = values.cast(pa.decimal128(38, given.scale))
+    done = values.cast(kind)
+    if not _is_text(given) and not _is_text(kind) and not pa.types.is_floating(kind):
+        differ = pc.fill_null(pc.not_equal(done.cast(values.type), values), False)
+        if pc.any(differ).as_py():
+            raise pa.ArrowInvalid(f"{values.filter(differ)[0]} would become {done.filter(differ)[0]}")
+    return done
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))

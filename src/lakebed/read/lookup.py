@@ -17,9 +17,11 @@ import pyarrow.compute as pc
 
 from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.errors import InvalidOption, LakebedError
+from lakebed.expressions.key_generators import exact_cast
 from lakebed.filters.predicates import Column, In, Literal, Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.format.footer_cache import FOOTERS
+from lakebed.inputs.python_rows import check_times
 from lakebed.merge.key_fields import KeyFields
 from lakebed.model import META_COLUMNS, RECORD_KEY, FileSlice
 from lakebed.read.batches import RowReader, row_readers
@@ -180,7 +182,13 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
         return values
     type_ = schema.field(field).type if field in schema.names else None
     try:
-        return pa.array(values, type_)
+        if type_ is None:
+            return pa.array(values)
+        check_times(values, type_)
+        typed = pa.array(values, type_)
+        with suppress(pa.ArrowNotImplementedError):
+            exact_cast(pa.chunked_array([pa.array(values)]), type_)
+        return typed
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         given = ", ".join(dict.fromkeys(type(value).__name__ for value in values))
         why = f"they are of type {given}" if "<class" in str(error) else error  # Arrow's words for classes of Python
