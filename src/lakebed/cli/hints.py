@@ -63,7 +63,7 @@ _VALUES = {
     "paths": "PATH...",
 }
 _CALL = re.compile(r"(?<![\w.`])(?:(?:t|lakebed)(?:\.[a-z]\w*){1,2}|create|upsert|insert_overwrite)\(")
-_NAME = re.compile(r"(?<![\w.`])t\.([a-z]\w*(?:\.[a-z]\w*)?)(?!\w|\(|=|\.\w)")
+_NAME = re.compile(r"(?<![\w.`])t\.([a-z]\w*(?:\.[a-z]\w*)?)(?!\w|\(|\s*=|\.\w)")
 _TWICE = re.compile(r"(`[^`]+`)(?:,? or|,) \1")
 # A name of two words or more, which can only mean an argument where an option is called so.
 _LONG_NAME = re.compile(r"(?<![\w.'\"/=-])[a-z]+(?:_[a-z]+)+(?![\w.='\"(])")
@@ -102,13 +102,18 @@ _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
 _GROUPS = {"indexes": "index"}
 # The command of a group that shows what the group is of.
 _LISTS = {"index": "index list", "timeline": "timeline show", "files": "files show", "consumers": "consumers list"}
-_program: list[Any] = []
+_apps: list[typer.Typer] = []
 
 
 def name_program(app: typer.Typer) -> None:
     """Say once which commands there are: `as_commands` looks its commands and their options up."""
-    _program[:] = [typer.main.get_command(app)]
-    _all_options.cache_clear()
+    _apps[:] = [app]
+
+
+@cache
+def _program() -> Any:
+    (app,) = _apps
+    return typer.main.get_command(app)
 
 
 def as_commands(text: str) -> str:
@@ -207,7 +212,7 @@ def _named(name: re.Match[str]) -> str:
 
 def _found(words: str) -> Any:
     """The command of these words; None where there is none."""
-    command = _program[0]
+    command = _program()
     for word in words.split():
         command = command if word.startswith("--") else getattr(command, "commands", {}).get(word)
     return None if hasattr(command, "commands") else command
@@ -276,7 +281,7 @@ def _options_of(command: Any) -> Iterator[str]:
 def _all_options() -> frozenset[str]:
     """The options of all commands."""
     found: set[str] = set()
-    commands = list(_program)
+    commands = [_program()]
     while commands:
         command = commands.pop()
         found.update(_options_of(command))

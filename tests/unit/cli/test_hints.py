@@ -36,6 +36,7 @@ from lakebed.errors import InvalidOption, LakebedError
             "choose --table-version 9, without --in-place, for 'dry_run'",
         ),
         ("give it: delimiter=';', or --delimiter ';' on the command line", "give it: --delimiter ';'"),
+        ("ON t.count = s.count, t.id",) * 2,
         ("t.consumers.move('daily', to)", "`lakebed consumers reset URI daily TO`"),
         ("lakebed.repair(uri, ['properties'])", "`lakebed repair URI --part properties`"),
         ("use t.upgrade(to=9) or `lakebed upgrade URI --to 9`", "use `lakebed upgrade URI --to 9`"),
