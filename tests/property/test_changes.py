@@ -93,17 +93,17 @@ class History:
             "hoodie.logfile.data.block.format": dice.choice(["avro", "avro", "parquet"]),
             "hoodie.metadata.index.column.stats.enable": dice.random() < 0.5,
         }
-        self.table = lakebed.create(
-            f"memory://changes/t{next(_numbers)}",
-            SCHEMA,
-            key=["id", "city"] if dice.random() < 0.3 else "id",
-            partition_by="city" if is_partitioned else None,
-            type=kind,  # pyright: ignore[reportArgumentType]
-            index=index,
-            buckets=2 if index in HASHED else None,
-            table_version=version,
-            **{**settings, "properties": properties},
-        )
+        options: dict[str, Any] = {
+            "key": ["id", "city"] if dice.random() < 0.3 else "id",
+            "partition_by": "city" if is_partitioned else None,
+            "type": kind,
+            "index": index,
+            "buckets": 2 if index in HASHED else None,
+            "table_version": version,
+            **settings,
+            "properties": properties,
+        }
+        self.table = lakebed.create(f"memory://changes/t{next(_numbers)}", SCHEMA, **options)
 
     def run(self) -> None:
         self.insert(range(0, KEYS, 2))

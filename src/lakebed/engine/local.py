@@ -364,7 +364,7 @@ def _batches_of(
         yield from table.take(pa.array(rows)).to_batches(max_chunksize=BATCH_ROWS)
         return
     start = at = 0
-    for chunk in chunks:
+    for chunk in chunks:  # the numbers of a group's rows ascend
         end = int(np.searchsorted(rows, start + chunk.num_rows))
         for first in range(at, end, BATCH_ROWS):
             yield chunk.take(pa.array(rows[first : min(first + BATCH_ROWS, end)] - start))
