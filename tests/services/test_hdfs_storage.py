@@ -14,6 +14,7 @@ from lakebed.concurrency.lock import default_lock
 from lakebed.errors import LockTimeout
 from lakebed.storage import Storage, open_storage
 from lakebed.testing import FaultPlan, FaultyStorage, Killed
+from support.processes import wait_for
 
 from ..unit.storage import test_storage_contract as contract
 from ..unit.storage.test_storage_contract import paths
@@ -81,7 +82,7 @@ def test_the_table_lock_is_hudis_file(storage: Storage) -> None:
     for thread in threads:
         thread.join()
     assert storage.read("n") == b"9"
-    assert storage.head(".hoodie/lock") is None
+    wait_for(lambda: storage.head(".hoodie/lock") is None)
 
 
 def test_the_table_lock_is_taken_from_the_dead_only(storage: Storage) -> None:
@@ -90,7 +91,9 @@ def test_the_table_lock_is_taken_from_the_dead_only(storage: Storage) -> None:
         with pytest.raises(LockTimeout), default_lock(storage, wait_seconds=0):
             pass
     faulty = FaultyStorage(storage, FaultPlan(2, "kill"))
-    with pytest.raises(Killed), default_lock(faulty):
-        pass
+    killed = default_lock(faulty)
+    killed.acquire(0)
+    with pytest.raises(Killed):
+        killed.release()
     with default_lock(storage, wait_seconds=0) as lock:
         assert lock.lock_is_held()

@@ -6,7 +6,8 @@ import contextlib
 import subprocess
 import sys
 import textwrap
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 
 
 @contextlib.contextmanager
@@ -25,3 +26,11 @@ def another_process(program: str, *arguments: str) -> Generator[subprocess.Popen
 def kill(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.communicate()
+
+
+def wait_for(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait until something holds that another thread or process is about to do."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"it does not hold after {seconds:g} s"
+        time.sleep(0.02)

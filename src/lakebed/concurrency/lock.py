@@ -158,6 +158,8 @@ _released: dict[str, float] = {}
 
 # By URL: the file as it was read ahead of the wish for it.
 _looked_at: dict[str, Versioned] = {}
+# Lock files that a thread of this process is giving back: the next one waits for it, also where it waits for nobody.
+_returning: set[str] = set()
 
 
 # A forked child must not queue behind threads that it does not have.
@@ -245,7 +247,8 @@ class FileLock:
             raise RuntimeError("the lock is held by this object already")
         deadline = time.monotonic() + timeout
         queue = self._queue()
-        if not queue.acquire(timeout=max(timeout, 0.0)):
+        is_returning = self._storage.url(self._path) in _returning
+        if not queue.acquire(timeout=max(timeout, _RELEASE_SECONDS if is_returning else 0.0)):
             raise self._timeout(timeout)
         try:
             self._owner = str(uuid.uuid4())
@@ -406,10 +409,14 @@ class FileLock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # the next who wants it in this process waits in the queue until it is given back and was looked at
+        _returning.add(self._storage.url(self._path))
         aside(self._storage, self._give_back)
 
     def _give_back(self) -> None:
-        self.release(looks=True)
+        try:
+            self.release(looks=True)
+        finally:
+            _returning.discard(self._storage.url(self._path))
 
 
 def _pause(waited: float, request: float) -> float:

@@ -185,7 +185,7 @@ class TinyTable:
             storage=self.storage,
             config=self.config,
             settings=SETTINGS,
-            engine=None,
+            engine=SimpleNamespace(is_distributed=True),
             index=self.index,
             watched_keys=lambda _schema: (),
             stream_batch=None,

@@ -159,7 +159,7 @@ def test_options_are_checked_before_a_job_runs(capsys: pytest.CaptureFixture[str
     lines.write_text("# a job\nhoodie.table.name=t\nhoodie.index.type BUCKET\n")
     assert invoke(["options", "check", str(lines)]) == 0
     assert invoke(["options", "list", "--verdict", "maybe"]) != 0
-    assert "implemented or refused or ignored" in capsys.readouterr().err
+    assert "implemented, refused, ignored" in capsys.readouterr().err
 
 
 def test_an_error_of_no_class_is_a_sentence_and_a_traceback_on_demand(
