@@ -4,7 +4,7 @@ to lakebed's scan, which rules out partitions, buckets and files by them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -66,14 +66,19 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
 
         Further options of Arrow's scanners are about reading files, and change nothing.
         """
-        if isinstance(columns, Mapping):
-            scan = self.scan(_columns_of(columns, self.schema), filter)
-            batches = self._batches(scan, batch_size)
-            rows = ds.Scanner.from_batches(batches, schema=scan.schema, columns=dict(columns))
-            return ds.Scanner.from_batches(rows.to_reader())
-        scan = self.scan(columns, filter)
-        reader = pa.RecordBatchReader.from_batches(scan.schema, self._batches(scan, batch_size))
-        return ds.Scanner.from_batches(reader)
+        if not isinstance(columns, Mapping):
+            scan = self.scan(columns, filter)
+            return RowScanner(scan.schema, lambda: self._batches(scan, batch_size))
+        of_expressions, scan = dict(columns), self.scan(_columns_of(columns, self.schema), filter)
+
+        def computed(batches: Iterable[pa.RecordBatch]) -> ds.Scanner:
+            return ds.Scanner.from_batches(batches, schema=scan.schema, columns=of_expressions)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in self._batches(scan, batch_size):
+                yield from computed([batch]).to_table().to_batches()
+
+        return RowScanner(computed([]).projected_schema, rows)
 
     def _batches(self, scan: Scan, most: int | None) -> Iterator[pa.RecordBatch]:
         """The rows of a scan in batches of at most so many."""
@@ -150,6 +155,62 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
             hint="cast the result: to_table().cast(schema)",
             context={"feature": "schema of a dataset"},
         )
+
+
+class RowScanner(ds.Scanner):  # pyright: ignore[reportUntypedBaseClass]
+    """Rows as a scanner, which reads a batch when it is asked for the next one.
+
+    Arrow's own scanner of batches reads ahead in threads. They are still at it where a reader stops early, as
+    `limit 3` does, and Python aborts if they call it while it ends.
+    """
+
+    # Arrow's own constructor refuses; all that reads is below
+    def __init__(self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        self._schema = schema
+        self._batches = batches
+
+    @property
+    def dataset_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self._schema
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self._schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows, as they are asked for."""
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches())
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, as they are asked for."""
+        return self._batches()
+
+    def scan_batches(self) -> Iterator[ds.TaggedRecordBatch]:
+        """The rows with where they are from, which Arrow does not know of them."""
+        return ds.Scanner.from_batches(self.to_reader()).scan_batches()
+
+    def to_table(self) -> pa.Table:
+        """All rows."""
+        return self.to_reader().read_all()
+
+    def head(self, num_rows: int) -> pa.Table:
+        """The first rows; what comes after them is not read."""
+        found: list[pa.RecordBatch] = []
+        for batch in self._batches():
+            found.append(batch)
+            if sum(one.num_rows for one in found) >= num_rows:
+                break
+        return pa.Table.from_batches(found, self._schema).slice(0, num_rows)
+
+    def take(self, indices: Any) -> pa.Table:
+        """The rows at these places."""
+        return self.to_table().take(indices)
+
+    def count_rows(self) -> int:
+        """The number of rows."""
+        return sum(batch.num_rows for batch in self._batches())
 
 
 def _table_of(dataset: Any) -> Any:

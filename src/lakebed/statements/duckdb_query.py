@@ -19,7 +19,7 @@ from sqlglot import TokenType
 
 from lakebed.config.arguments import whole_number
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
-from lakebed.read.dataset import Columns, TableDataset
+from lakebed.read.dataset import Columns, RowScanner, TableDataset
 from lakebed.read.scan import Results, Scan, require
 from lakebed.statements.sources import Source, Sources, alias_of
 from lakebed.statements.statement import Aggregates, Statement
@@ -121,8 +121,7 @@ class _ReportingDataset(TableDataset):
             if isinstance(columns, Mapping) or not self._is_summary(columns or self.schema.names, filter):
                 return super().scanner(columns, filter, batch_size, **more)
             scan = self.scan(columns, filter)
-            rows = self._reported(scan.to_summary())
-            return ds.Scanner.from_batches(pa.RecordBatchReader.from_batches(scan.schema, rows))
+            return RowScanner(scan.schema, lambda: self._reported(scan.to_summary()))
         except LakebedError as error:
             self._errors.append(error)
             raise

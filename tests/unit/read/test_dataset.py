@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -151,3 +154,51 @@ def test_polars_pushes_columns_and_conditions_to_a_dataset(table: lakebed.Table)
     assert found.rows() == [(3.5, 7)]
     assert len(opened_files(storage)) == 1
     assert lazy.head(4).collect().height == 4
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "lakebed.sql('select * from t limit 3', tables={'t': t}).to_arrow().num_rows",
+        "len(duckdb.connect().register('t', t.dataset()).sql('select * from t limit 3').fetchall())",
+        "t.dataset().scanner().head(3).num_rows",
+        "t.dataset().scanner({'twice': pc.field('id') + pc.field('id')}).head(3).num_rows",
+        "next(t.dataset().scanner().to_reader()).slice(0, 3).num_rows",
+    ],
+)
+def test_a_process_that_stops_reading_early_ends_as_others_do(tmp_path: Path, read: str) -> None:
+    uri = str(tmp_path / "t")
+    rows = pa.table({"id": range(4000), "city": [f"c{n % 40}" for n in range(4000)]})
+    table = lakebed.create(uri, rows, key="id", partition_by="city", index="simple")
+    table.upsert(rows)
+    program = f"import duckdb, lakebed, pyarrow.compute as pc; t = lakebed.open({uri!r}); print({read})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "3", "")
+
+
+def test_a_scanner_gives_its_rows_by_each_of_arrows_ways() -> None:
+    rows = pa.table({"id": range(5)})
+    table = lakebed.create("memory://dataset/scanner", rows, key="id", index="bucket", buckets=2)
+    table.upsert(rows)
+    scanner = table.dataset().scanner(["id"], pc.field("id") > 0)
+    assert (
+        scanner.projected_schema
+        == scanner.dataset_schema
+        == scanner.to_reader().schema
+        == pa.schema([("id", pa.int64())])
+    )
+    for found in (
+        scanner.to_table(),
+        scanner.to_reader().read_all(),
+        pa.Table.from_batches(scanner.to_batches()),
+        pa.Table.from_batches([tagged.record_batch for tagged in scanner.scan_batches()]),
+        scanner.head(9),
+    ):
+        assert sorted(found["id"].to_pylist()) == [1, 2, 3, 4]
+    assert scanner.count_rows() == 4
+    assert scanner.head(2).num_rows == 2
+    assert scanner.head(0).num_rows == 0
+    assert scanner.take([0, 3]) == scanner.to_table().take([0, 3])
+    twice = table.dataset().scanner({"twice": pc.field("id") + pc.field("id")})
+    assert twice.projected_schema == pa.schema([("twice", pa.int64())])
+    assert sorted(twice.to_table()["twice"].to_pylist()) == [0, 2, 4, 6, 8]
