@@ -397,7 +397,10 @@ def repair(
     properties: nothing found
     """
     storage = open_storage(uri, storage_options)
-    return repair_table(storage, parts, dry_run=dry_run, options=options, spark=spark)
+    try:
+        return repair_table(storage, parts, dry_run=dry_run, options=options, spark=spark)
+    except TableNotFound as error:
+        raise no_table_here(storage, error) from None
 
 
 @checks_arguments

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import webbrowser
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
+import lakebed
 from lakebed.cli.output import StorageOptions, pairs
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 
 
 def inspect(
@@ -27,6 +29,9 @@ def inspect(
         hint = "pip install 'lakebed[inspect]'"
         raise UnsupportedFeature(f"the inspector needs the package {error.name}", hint=hint) from error
     options = pairs(storage_option, "--storage-option")
+    for one in uri:
+        with suppress(CorruptFile):  # the pages say what is wrong with it
+            lakebed.open(one, storage_options=options)
     try:
         server = InspectorServer(uri, port=port, storage_options=options)
     except OSError as error:

@@ -6,7 +6,9 @@ from collections import Counter
 
 from lakebed.errors import TableExists, TableNotFound
 from lakebed.model import HOODIE
+from lakebed.properties.file import PROPERTIES_PATH
 from lakebed.storage.base import Storage
+from lakebed.timeline.instants import parse_instant_file
 
 _DATA_FILES = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro", "csv": "CSV", "tsv": "TSV", "json": "JSON"}
 _READABLE = ("Parquet", "CSV", "TSV", "JSON")
@@ -60,7 +62,14 @@ def refuse_foreign_files(storage: Storage, *, only_data: bool = False) -> None:
 
 
 def no_table_here(storage: Storage, error: TableNotFound) -> TableNotFound:
-    """The error for a folder without a table, which names the data that it holds and how to load it."""
+    """The error for a folder without a table, which names the data that it holds and how to load it, or the file that
+    a table has lost."""
+    if _has_timeline(storage):
+        return TableNotFound(
+            f"the table at {storage.url()} has a timeline, but {PROPERTIES_PATH} is missing",
+            hint="bring the file back from a copy of the table, or from an earlier version of the object",
+            context={"uri": storage.url()},
+        )
     kind = kind_of_folder(storage)
     uri = storage.spec.uri
     if kind in (DELTA, ICEBERG):
@@ -74,3 +83,9 @@ def no_table_here(storage: Storage, error: TableNotFound) -> TableNotFound:
         hint=f"copy the rows to a table in another folder: {way}",
         context={"uri": storage.url(), "holds": kind},
     )
+
+
+def _has_timeline(storage: Storage) -> bool:
+    """Whether an instant of a table of any version is there."""
+    names = (name for folder in (f"{HOODIE}/timeline", HOODIE) for name in storage.list_names(folder))
+    return any(parse_instant_file(name, 8) or parse_instant_file(name, 6) for name in names)

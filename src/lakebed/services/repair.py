@@ -440,6 +440,8 @@ def _context(storage: Storage, options: Mapping[str, Any] | None, spark: Any | N
 
 def _properties(storage: Storage, lock: Lock, *, mends: bool) -> RepairPart:
     found = mend_properties(storage, dry_run=True)
+    if found is None:
+        load_table_config(storage)  # raises where there is no table
     if found is None or not mends:
         return RepairPart("properties", (found,) if found else ())
     with lock:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import lakebed
 from lakebed.cli.main import invoke
 
 
@@ -15,7 +16,8 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert invoke(["inspect", "memory://cli-inspect/none", "--port", str(port)]) == 5
+        lakebed.create("memory://cli-inspect/port", {"id": [1]}, key="id")
+        assert invoke(["inspect", "memory://cli-inspect/port", "--port", str(port)]) == 5
     said = capsys.readouterr().err
     assert f"port {port} cannot be used" in said
     assert "--port 0" in said
@@ -28,3 +30,8 @@ def test_a_missing_package_names_the_extra(capsys: pytest.CaptureFixture[str], m
     said = capsys.readouterr().err
     assert "the inspector needs the package uvicorn" in said
     assert "pip install 'lakebed[inspect]'" in said
+
+
+def test_a_folder_without_a_table_starts_no_server(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["inspect", "memory://cli-inspect/none", "--port", "0"]) != 0
+    assert "there is no table at memory://cli-inspect/none" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption, TableExists, TableNotFound
+from lakebed.storage import open_storage
 from support.write_tables import files
 
 ROWS = pa.table({"id": [1, 2], "city": ["x", "y"]})
@@ -152,3 +153,16 @@ def test_an_empty_uri_is_not_the_current_folder(uri: str, tmp_path: Path, monkey
     assert files(str(tmp_path)) == {}
     table = lakebed.create(".", ROWS, key="id")
     assert table.uri == str(tmp_path)
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_a_table_without_its_settings_is_not_taken_for_data_files(version: int) -> None:
+    uri = f"memory://foreign/lost-{version}"
+    table = lakebed.create(uri, {"id": [1]}, key="id", table_version=version)
+    table.upsert({"id": [1]})
+    open_storage(uri).delete(".hoodie/hoodie.properties")
+    for act in (lambda: lakebed.open(uri), lambda: lakebed.repair(uri, ["properties"])):
+        with pytest.raises(TableNotFound, match="has a timeline, but"):
+            act()
+    with pytest.raises(TableNotFound, match="there is no table at"):
+        lakebed.repair("memory://foreign/nothing", ["properties"])
