@@ -184,7 +184,8 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
     try:
         if type_ is None:
             return pa.array(values)
-        check_times(values, type_)
+        if pa.types.is_temporal(type_):
+            check_times(values, type_)
         typed = pa.array(values, type_)
         with suppress(pa.ArrowNotImplementedError):
             exact_cast(pa.chunked_array([pa.array(values)]), type_)
