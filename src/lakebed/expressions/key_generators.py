@@ -104,7 +104,7 @@ class KeyGenerator:
 
 def key_generator(config: KeyGeneratorSpec) -> KeyGenerator:
     """The key generator a table's settings name; UnsupportedFeature for a class that is none of Hudi's."""
-    kind = kind_of(config.kind) or infer_kind(config.key_fields, config.partition_fields)
+    kind = check_field_counts(config)
     partition_path = _partition_path(kind, config)
     texts = tuple(_text(config, name) for name in config.key_fields)
     return KeyGenerator(
@@ -114,6 +114,26 @@ def key_generator(config: KeyGeneratorSpec) -> KeyGenerator:
         record_key=_record_key(kind, texts, config.complex_single_field_prefix),
         partition_path=partition_path,
     )
+
+
+def check_field_counts(config: KeyGeneratorSpec) -> str:
+    """The kind of a key generator. Raises `InvalidOption` for one that takes one field where several are given."""
+    kind = kind_of(config.kind) or infer_kind(config.key_fields, config.partition_fields)
+    if kind not in _ONE_PARTITION_FIELD:
+        return kind
+    if len(config.partition_fields) != 1:
+        raise InvalidOption(
+            f"the key generator {kind} takes one partition field, not {len(config.partition_fields)}:"
+            f" {', '.join(config.partition_fields) or 'none'}",
+            hint="Use COMPLEX or CUSTOM for several partition fields, NON_PARTITION for none",
+        )
+    if len(config.key_fields) > 1:
+        raise InvalidOption(
+            f"the key generator {kind} takes one key field, not {len(config.key_fields)}:"
+            f" {', '.join(config.key_fields)}",
+            hint="Use COMPLEX or CUSTOM for several key fields",
+        )
+    return kind
 
 
 def kind_of(name: str) -> str:
@@ -158,11 +178,6 @@ def _text(config: KeyGeneratorSpec, name: str) -> KeyText:
 def _record_key(kind: str, texts: Sequence[KeyText], prefix_of_one: bool) -> RowExpression:
     if len(texts) == 0:
         return Constant(None)
-    if len(texts) > 1 and kind in _ONE_PARTITION_FIELD:
-        raise InvalidOption(
-            f"the key generator {kind} takes one key field, not {len(texts)}: {', '.join(t.column for t in texts)}",
-            hint="Use COMPLEX or CUSTOM for several key fields",
-        )
     if len(texts) > 1 or (kind in (COMPLEX, GLOBAL_DELETE) and prefix_of_one):
         return CompositeKey(tuple(texts))
     return SingleKey(texts[0])
@@ -174,11 +189,6 @@ def _partition_path(kind: str, config: KeyGeneratorSpec) -> PartitionPath:
     fields, types = config.partition_fields, config.partition_types
     if kind == CUSTOM:
         fields, types = _custom_fields(fields, types)
-    if kind in _ONE_PARTITION_FIELD and len(fields) != 1:
-        raise InvalidOption(
-            f"the key generator {kind} takes one partition field, not {len(fields)}: {', '.join(fields) or 'none'}",
-            hint="Use COMPLEX or CUSTOM for several partition fields, NON_PARTITION for none",
-        )
     stamps = {TIMESTAMP: (True,), CUSTOM: tuple(t.upper() == TIMESTAMP for t in types)}.get(
         kind, (False,) * len(fields)
     )

@@ -18,7 +18,7 @@ from lakebed.engine.arrow_data import schema_of_stream
 from lakebed.engine.base import Engine, Rows
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, SchemaConflict
-from lakebed.expressions.key_generators import kind_of
+from lakebed.expressions.key_generators import check_field_counts, kind_of
 from lakebed.index.base import Index
 from lakebed.index.ranking import TableProfile, advise
 from lakebed.index.registry import check_new_indexes, make_index
@@ -263,7 +263,7 @@ def _check_config(config: TableConfig, columns: pa.Schema) -> None:
                 hint=did_you_mean(name, columns.names, "the schema has"),
                 context={"column": name, "role": "ordering"},
             )
-    key_generator_spec(config)
+    check_field_counts(key_generator_spec(config))
 
 
 def name_of(storage: Storage) -> str:

@@ -356,3 +356,19 @@ def test_an_ordering_field_inside_a_struct(make: Make) -> None:
     for missing in (None, {"ts": None}):
         with pytest.raises(InvalidRecord, match=r"ordering field 'o\.ts' is null"):
             table.upsert(pa.table({"id": [1], "o": [missing]}, schema))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"key": ["id", "city"], "partition_by": "ts"}, {"key": "id", "partition_by": ["city", "ts"]}]
+)
+def test_a_key_generator_that_takes_one_field_is_refused_before_the_table_is_there(fields: dict[str, Any]) -> None:
+    uri = "memory://bad-input/generators"
+    properties = {
+        "hoodie.table.keygenerator.type": "TIMESTAMP",
+        "hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP",
+        "hoodie.keygen.timebased.output.dateformat": "yyyy",
+    }
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64())])
+    with pytest.raises(InvalidOption, match="the key generator TIMESTAMP takes one"):
+        lakebed.create(uri, schema, properties=properties, **fields)
+    assert not lakebed.exists(uri)
