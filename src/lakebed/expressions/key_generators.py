@@ -15,6 +15,7 @@ from lakebed.expressions.key_text import CompositeKey, KeyText, SingleKey
 from lakebed.expressions.partition_paths import PartitionPath, PathPart, ValuePart
 from lakebed.expressions.timestamp import TimestampPart, TimestampSettings
 from lakebed.expressions.zones import java_zone
+from lakebed.schema.arrow import is_text
 from lakebed.schema.column_names import near_or_nothing
 
 SIMPLE, COMPLEX, NON_PARTITION = "SIMPLE", "COMPLEX", "NON_PARTITION"
@@ -266,7 +267,7 @@ def exact_cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     given = values.type
     if given == kind or pa.types.is_null(given):
         return values.cast(kind)
-    if not _is_text(given) and not _is_text(kind):
+    if not is_text(given) and not is_text(kind):
         if any(is_sort(given) != is_sort(kind) for is_sort in (pa.types.is_temporal, pa.types.is_boolean)):
             raise pa.ArrowInvalid(f"{given} is no {kind}")
         if pa.types.is_timestamp(given) and pa.types.is_timestamp(kind) and (given.tz is None) != (kind.tz is None):
@@ -277,12 +278,8 @@ def exact_cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_decimal(given) and pa.types.is_integer(kind):
         values = values.cast(pa.decimal128(38, given.scale))
     done = values.cast(kind)
-    if not _is_text(given) and not _is_text(kind) and not pa.types.is_floating(kind):
+    if not is_text(given) and not is_text(kind) and not pa.types.is_floating(kind):
         differ = pc.fill_null(pc.not_equal(done.cast(values.type), values), False)
         if pc.any(differ).as_py():
             raise pa.ArrowInvalid(f"{values.filter(differ)[0]} would become {done.filter(differ)[0]}")
     return done
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))

@@ -13,6 +13,7 @@ from lakebed.errors import SchemaConflict
 from lakebed.expressions.base import Column, bind_sql, columns_of, repeat_text, sql_literal
 from lakebed.expressions.joda import print_pattern
 from lakebed.expressions.zones import UTC_ZONE, Zone
+from lakebed.schema.arrow import is_text
 from lakebed.schema.java_text import to_java_text
 
 # BigDecimal leaves plain notation below 1E-6 only: a column of this scale never needs help.
@@ -50,16 +51,16 @@ class KeyText:
     def can_be_empty(self, schema: pa.Schema) -> bool:
         """Whether a value's text can be an empty string."""
         kind = Column(self.column).type_in(schema)
-        return _is_text(kind) or _is_binary(kind)
+        return is_text(kind) or _is_binary(kind)
 
     def is_free_text(self, schema: pa.Schema) -> bool:
         """Whether a value's text can hold any character (a string column)."""
-        return _is_text(Column(self.column).type_in(schema))
+        return is_text(Column(self.column).type_in(schema))
 
     def sql(self, schema: pa.Schema) -> str:
         column = Column(self.column)
         kind, name = column.type_in(schema), column.sql(schema)
-        if _is_text(kind):
+        if is_text(kind):
             return name
         if _is_binary(kind):
             return f"lower(hex({name}))"
@@ -79,7 +80,7 @@ class KeyText:
         if pa.types.is_decimal(kind):
             # Arrow prints decimals as BigDecimal.toString does
             return values.cast(pa.string())
-        if _is_text(kind) or _is_binary(kind) or _is_castable(kind):
+        if is_text(kind) or _is_binary(kind) or _is_castable(kind):
             return to_java_text(values)
         raise self._refuse(kind)
 
@@ -105,10 +106,6 @@ class KeyText:
             hint="Use a string, number, boolean, date, timestamp, decimal or binary column",
             context={"column": self.column, "type": str(kind)},
         )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -17,6 +17,7 @@ from lakebed.expressions.joda import PrintPattern, print_pattern
 from lakebed.expressions.joda_read import ReadPattern, read_pattern
 from lakebed.expressions.key_text import ntz_micros_sql, timestamp_micros
 from lakebed.expressions.zones import UTC_ZONE, Zone, java_zone
+from lakebed.schema.arrow import is_text
 
 # Milliseconds a unit, as numerator and denominator.
 _UNITS = {
@@ -193,14 +194,14 @@ class TimestampPart:
         return self.settings.unit is not None or bool(self.settings.output_zone or self.settings.input_zone)
 
     def _holds_text(self, kind: pa.DataType) -> bool:
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-        if is_text != (self.settings.unit is None):
+        holds_text = is_text(kind)
+        if holds_text != (self.settings.unit is None):
             raise SchemaConflict(
                 f"partition column `{self.field}` of type {kind} does not fit the timestamp type {self.settings.type}",
                 hint="DATE_STRING and MIXED take strings, the other types numbers, dates and timestamps",
                 context={"column": self.field, "type": str(kind)},
             )
-        return is_text
+        return holds_text
 
     # ---- numbers
 

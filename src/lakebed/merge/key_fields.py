@@ -19,6 +19,7 @@ from lakebed.expressions.key_generators import kind_of
 from lakebed.expressions.key_text import SharedText
 from lakebed.model import RECORD_KEY
 from lakebed.properties.table_config import TableConfig
+from lakebed.schema.arrow import is_text
 from lakebed.schema.conversion import one_array
 
 Positions = npt.NDArray[np.int64]
@@ -116,4 +117,4 @@ def _is_text(schema: pa.Schema, name: str) -> bool:
     except SchemaConflict:  # there is no such column
         return False
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return is_text(kind)

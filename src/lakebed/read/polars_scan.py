@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakebed.filters.coercion import INSTANT, LOCAL_TIME, SparkOnly, compare, membership
 from lakebed.filters.predicates import FLIPPED, And, Column, IsNull, Literal, Node, Not, Operator, Or
 from lakebed.read.scan import Scan, require
+from lakebed.schema.arrow import is_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -139,7 +140,7 @@ def _value(item: pa.Scalar) -> Literal:
     kind = item.type
     if pa.types.is_integer(kind):
         return Literal(item.as_py(), pa.int64())
-    if pa.types.is_large_string(kind) or pa.types.is_string(kind) or pa.types.is_string_view(kind):
+    if is_text(kind):
         return Literal(item.as_py(), pa.string())
     if pa.types.is_date32(kind):
         return Literal(item.as_py(), kind)

@@ -183,6 +183,11 @@ def has_untyped(kind: pa.DataType) -> bool:
     return pt.is_null(kind) or any(has_untyped(kind.field(n).type) for n in range(kind.num_fields))
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are texts, in any of their forms."""
+    return pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Any of Arrow's list layouts."""
     return (

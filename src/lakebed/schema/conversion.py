@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord, SchemaConflict
-from lakebed.schema.arrow import check_nulls, is_list
+from lakebed.schema.arrow import check_nulls, is_list, is_text
 from lakebed.schema.java_text import to_java_text
 from lakebed.schema.layouts import list_offsets
 from lakebed.schema.spark import spark_type
@@ -98,7 +98,7 @@ def can_cast(kind: pa.DataType, to_type: pa.DataType) -> bool:
     if pt.is_timestamp(to_type):
         return pt.is_integer(kind) or pt.is_timestamp(kind)
     numbers = pt.is_decimal(kind) or pt.is_integer(kind) or pt.is_floating(kind)
-    return pt.is_decimal(to_type) and (numbers or _is_text(kind))
+    return pt.is_decimal(to_type) and (numbers or is_text(kind))
 
 
 def _no_conversion(kind: pa.DataType, to_type: pa.DataType) -> SchemaConflict:
@@ -130,14 +130,10 @@ def _is_widening(kind: pa.DataType, to_type: pa.DataType) -> bool:
     if pt.is_integer(to_type):
         return pt.is_integer(kind) and kind.bit_width <= to_type.bit_width
     if _is_bytes(to_type):
-        return _is_text(kind) or _is_bytes(kind)
+        return is_text(kind) or _is_bytes(kind)
     if pt.is_date(to_type):
-        return _is_text(kind) or pt.is_date(kind)
+        return is_text(kind) or pt.is_date(kind)
     return pt.is_time(to_type) and pt.is_time(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -145,7 +141,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _to_string(array: pa.Array) -> pa.Array:
-    if _is_text(array.type):
+    if is_text(array.type):
         return array.cast(pa.string())
     if not _is_bytes(array.type):
         return to_java_text(array)
@@ -175,7 +171,7 @@ def _to_decimal(array: pa.Array, to_type: pa.DataType) -> pa.Array:
             return array.cast(to_type)
     elif pt.is_integer(kind):
         return array.cast(pa.decimal128(19, 0)).cast(to_type)
-    elif pt.is_floating(kind) or _is_text(kind):
+    elif pt.is_floating(kind) or is_text(kind):
         array = array.cast(pa.string()).cast(pa.decimal256(76, 38))
     else:
         raise _no_conversion(kind, to_type)
