@@ -132,6 +132,7 @@ def _no_frame_is_small(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     """The DataFrames of tests are small, and are to run on Spark all the same; those that say otherwise say it."""
     if request.node.get_closest_marker("small_frames") is None:
         monkeypatch.setattr("lakebed.operations.hudi_job.LOCAL_ROWS", 0)
+        monkeypatch.setattr("lakebed.services.driver.JOB_BYTES", -1)
 
 
 @pytest.fixture(scope="session")

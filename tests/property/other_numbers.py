@@ -269,7 +269,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "engine.spark": "ARROW_BATCH_ROWS _GROUPS_PER_CORE _TASKS_PER_CORE _MOST_BYTES _PART_OF_HEAP",
         "engine.spark_session": "_NO_IDEA_BYTES _MOST_NODES",
         "spark_sink.stream": "LOCAL_BYTES",
-        "operations.hudi_job": "LOCAL_ROWS LOCAL_BYTES LOCAL_TABLE_BYTES IN_PROCESS_BYTES",
+        "operations.hudi_job": "LOCAL_ROWS LOCAL_BYTES LOCAL_TABLE_BYTES IN_PROCESS_BYTES JOB_BYTES",
         "read.cdc": "_TASKS_PER_CORE _SOURCES_PER_TASK",
         "read.spark": "_TASKS_PER_CORE _FILES_PER_BATCH",
         "spark_source.stream": "_MOST_ROWS",

@@ -114,6 +114,68 @@ def test_the_optimizer_knows_the_rows_of_small_frames(spark: SparkSession, tmp_p
     assert (optimizer_rows(spark.range(20_000).crossJoin(spark.range(20_000).toDF("x"))) or 1 << 60) > 20_000
 
 
+@pytest.mark.parametrize("count", [1, 2, 10, 5_000])
+def test_rows_of_a_list_are_held_by_the_driver_and_counted(spark: SparkSession, count: int) -> None:
+    data = spark.createDataFrame([(n, f"v{n}") for n in range(count)], "id bigint, v string")
+    known = optimizer_rows(data)
+    assert known is not None
+    assert count <= known < count + 1_024 * 2
+    assert optimizer_rows(data.filter("id >= 0").selectExpr("id + 1 AS id", "upper(v) AS v").orderBy("id")) == known
+    assert optimizer_rows(data.limit(1)) == known
+    assert optimizer_rows(spark.createDataFrame([{"id": n} for n in range(count)])) == known
+    # of other RDDs, and where rows may become more, nothing is known
+    numbers = spark.sparkContext.parallelize([(n,) for n in range(count)])
+    for unknown in (
+        spark.createDataFrame(numbers, "id bigint"),
+        spark.createDataFrame(numbers.flatMap(lambda row: [row] * 1_000), "id bigint"),
+        data.selectExpr("explode(sequence(1, 1000)) AS id"),
+        data.crossJoin(data.toDF("other", "w")),
+        data.mapInArrow(lambda batches: batches, data.schema),
+    ):
+        assert (optimizer_rows(unknown) or 1 << 60) > 1 << 50
+
+
+@pytest.mark.parametrize("type", ["cow", "mor"])
+def test_rows_of_a_list_are_written_here(spark: SparkSession, tmp_path: Path, type: str) -> None:
+    rows = frame(spark).collect()
+    data = spark.createDataFrame(rows, frame(spark).schema)
+    table = created(tmp_path, "t", data, type)
+    assert table.explain(upsert=data).engine == "local"
+    assert table.explain(upsert=data, options={"lakebed.local.rows": 0}).engine == "spark"
+    assert table.upsert(data.withColumn("ts", F.lit(1))).inserted == 40
+    assert table.upsert(data.filter("id < 7").withColumn("ts", F.lit(2))).rows == 7
+    expected = frame(spark).withColumn("ts", F.when(F.col("id") < 7, 2).otherwise(1).cast("bigint")).orderBy("id")
+    found = table.scan(["id", "city", "at", "day", "price", "tags", "ts"]).to_spark().orderBy("id")
+    assert found.collect() == expected.collect()
+
+
+@pytest.mark.parametrize(("most", "jobs"), [(1 << 24, 0), (0, 2)], ids=["files are small", "files are large"])
+def test_a_service_after_a_write_on_spark_runs_where_it_is_cheaper(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, jobs: int
+) -> None:
+    monkeypatch.setattr("lakebed.services.driver.JOB_BYTES", most)
+    table = created(tmp_path, "t", frame(spark, 1), "mor")
+    context = spark.sparkContext
+
+    def jobs_of_commit(number: int) -> tuple[int, tuple[str, ...]]:
+        rows = frame(spark, 20).withColumn("ts", F.lit(number).cast("bigint"))
+        data = rows.mapInArrow(lambda batches: batches, SCHEMA)
+        context.setJobGroup(f"commit {number}", "")
+        result = table.upsert(data)
+        found = context.statusTracker().getJobIdsForGroup(f"commit {number}")
+        return len(found), result.services
+
+    try:
+        seen = [jobs_of_commit(number) for number in range(6)]
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # pyright: ignore[reportArgumentType]
+    compacting = [number for number, (_, services) in enumerate(seen) if any("compact " in s for s in services)]
+    assert compacting
+    usual = min(count for count, _ in seen)
+    assert {seen[number][0] - usual for number in compacting} == {jobs}
+    assert table.scan(["id", "ts"]).to_arrow().sort_by("id").to_pydict() == {"id": [*range(20)], "ts": [5] * 20}
+
+
 def test_where_spark_runs_in_one_process_more_is_small(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,8 +23,12 @@ _NODES = frozenset(
     ("Project", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Aggregate", "Distinct", "Union", "Repartition")
 ) | {"RepartitionByExpression", "SubqueryAlias", "Window", "Join"}
 _LEAVES = {"LocalRelation": 1, "OneRowRelation": 1, "Range": 1, "InMemoryRelation": 2, "LogicalRelation": 20}
-# Leaves whose rows Spark has counted; of the others it knows files, or the plan that fills a cache.
-_EXACT_LEAVES = ("LocalRelation", "OneRowRelation", "Range")
+# The leaf of a DataFrame that was created from Python's rows, of which Spark's statistics know nothing.
+_CREATED_ROWS = "LogicalRDD"
+# Leaves whose rows are counted; of the others Spark knows files, or the plan that fills a cache.
+_EXACT_LEAVES = ("LocalRelation", "OneRowRelation", "Range", _CREATED_ROWS)
+# The function by which `createDataFrame` hands on the rows of a list as they are.
+_HANDED_ON = ("pyspark.core.rdd", "RDD._reserialize.<locals>.<lambda>")
 
 
 @cache
@@ -93,7 +97,8 @@ def optimizer_rows(data: DataFrame) -> int | None:
     not know, and on Connect.
 
     It counts rows, or takes bytes for rows of the columns' usual widths: that is exact for rows that the
-    driver holds, while those of files are compressed. Only nodes that do not make more rows of few are looked through.
+    driver holds (also those that `createDataFrame` took from a list), while those of files are compressed. Only nodes
+    that do not make more rows of few are looked through.
     """
     frame = getattr(data, "_jdf", None)
     if frame is None:
@@ -101,9 +106,12 @@ def optimizer_rows(data: DataFrame) -> int | None:
     try:
         plan = frame.queryExecution().optimizedPlan()
         compression = _compression(plan, [0])
-        stats = plan.stats()
         if compression is None:
             return None
+        leaves = plan.collectLeaves()
+        if leaves.size() == 1 and leaves.apply(0).getClass().getSimpleName() == _CREATED_ROWS:
+            return _created_rows(leaves.apply(0))
+        stats = plan.stats()
         if stats.rowCount().isDefined():
             return int(str(stats.rowCount().get()))
         return math.ceil(int(str(stats.sizeInBytes())) * compression / _row_bytes(frame))
@@ -133,12 +141,47 @@ def _compression(plan: Any, seen: list[int]) -> int | None:
     """How many times smaller than its rows the bytes of a plan's leaves may be; None if rows cannot be estimated."""
     seen[0] += 1
     name = plan.getClass().getSimpleName()
-    if seen[0] > _MOST_NODES or name not in _LEAVES.keys() | _NODES:
+    if seen[0] > _MOST_NODES or name not in _LEAVES.keys() | _NODES | {_CREATED_ROWS}:
         return None
     children = plan.children()
     found = [_LEAVES.get(name, 1), *(_compression(children.apply(n), seen) for n in range(children.size()))]
     known = [factor for factor in found if factor is not None]
     return max(known) if len(known) == len(found) else None
+
+
+def _created_rows(leaf: Any) -> int | None:
+    """At most how many rows `createDataFrame` took from a list: the driver holds them in batches of one size. None
+    where the rows of an RDD come from anywhere else."""
+    rdd, functions = leaf.rdd(), list[Any]()
+    while not rdd.dependencies().isEmpty():
+        name = rdd.getClass().getSimpleName()
+        if name == "PythonRDD":
+            functions.append(_private(rdd, "func"))
+        elif name != "MapPartitionsRDD" or functions:
+            return None
+        rdd = rdd.dependencies().apply(0).rdd()
+    if len(functions) != 1 or rdd.getClass().getSimpleName() != "ParallelCollectionRDD":
+        return None
+    size = _batch_size(bytes(functions[0].command().unsafeArray()))
+    return None if size is None else size * _private(rdd, "data").size()
+
+
+def _batch_size(command: bytes) -> int | None:
+    """The size of the batches that a function of Python gets, if it hands each row on; None if it does more."""
+    from pyspark.serializers import CPickleSerializer
+
+    function, _, batches, _ = CPickleSerializer().loads(command)
+    if function.__code__.co_freevars != ("f",):
+        return None
+    each = function.__closure__[0].cell_contents
+    return batches.batchSize if (each.__module__, each.__qualname__) == _HANDED_ON and batches.batchSize > 0 else None
+
+
+def _private(thing: Any, name: str) -> Any:
+    """A private field of an object of the JVM."""
+    field = thing.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(thing)
 
 
 def read_mark(uri: str) -> str:

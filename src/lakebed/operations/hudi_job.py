@@ -173,6 +173,8 @@ LOCAL_ROWS = 20_000
 LOCAL_BYTES, LOCAL_TABLE_BYTES = 512 << 20, 1 << 30
 # Arrow data up to this size is written in this process even where there is a Spark session.
 IN_PROCESS_BYTES = 128 << 20
+# Services after a write on Spark are run in this process where they read no more than this: a job takes longer.
+JOB_BYTES = 16 << 20
 # So many stored rows are compared with rows that may have been read from a table with generated keys.
 _COMPARED_ROWS = 1_000_000
 _IN_MEMORY = "the table is in the memory of this process, which Spark's workers cannot see: everything is done here"

@@ -17,11 +17,12 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from lakebed import telemetry
 from lakebed.config.options import Options
+from lakebed.engine.local import LocalEngine
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.metadata.lookups import open_again
 from lakebed.model import Action, Instant, State
 from lakebed.operations.context import WriteContext
-from lakebed.operations.hudi_job import IN_PROCESS_BYTES, session_engine
+from lakebed.operations.hudi_job import IN_PROCESS_BYTES, JOB_BYTES, session_engine
 from lakebed.operations.result import WriteResult
 from lakebed.read.reopening import read_again, reopened
 from lakebed.services.service import PlanBody, ServiceTransaction, can_be_run
@@ -340,12 +341,16 @@ def _request(
 
 def fitting_context(context: WriteContext, reads: Reads, spark: Any | None) -> WriteContext:
     """The context with the engine that fits what a service reads: Spark if there is a session and the files are larger
-    than this process handles alone."""
-    snapshot = context.opened
-    is_local = reads == "little" or spark is None or snapshot.storage.spec.in_this_process
-    if context.engine.is_distributed or is_local:
+    than this process handles alone. After a write on Spark files stay here if a job takes longer than they do."""
+    snapshot, options = context.opened, context.options
+    if reads == "little" or snapshot.storage.spec.in_this_process:
+        return context
+    on_spark = context.engine.is_distributed
+    if options.spark.local_rows == 0 if on_spark else spark is None:
         return context
     size = sum(one.size for one in snapshot.file_slices() if reads == "files" or one.log_files)
+    if on_spark:
+        return replace(context, engine=LocalEngine(options.write.tasks)) if size <= JOB_BYTES else context
     return replace(context, engine=session_engine(spark)) if size > IN_PROCESS_BYTES else context
 
 
