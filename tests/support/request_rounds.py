@@ -41,8 +41,10 @@ class Request:
 
 @dataclass
 class RequestClock:
-    """The requests of an action in the order in which they were made, and the round that the action has come to."""
+    """The requests of an action in the order in which they were made, and the round that the action has come to.
+    `late`: what is begun in the background is done when its result is needed, not before the next step."""
 
+    late: bool = False
     now: int = 0
     requests: list[Request] = field(default_factory=list[Request])
     with_stacks: bool = False
@@ -79,26 +81,43 @@ class RequestClock:
         return results
 
     def in_background(self, work: Callable[[], R]) -> Callable[[], R]:
-        begin = self.now
-        error: BaseException | None = None
-        result: Any = None
-        try:
-            result = work()
-        except BaseException as raised:
-            error = raised
-        end, self.now = self.now, begin
-
-        def wait() -> R:
-            self.now = max(self.now, end)
-            if error is not None:
-                raise error
-            return result
-
-        return wait
+        begun = _Background(self, self.now, work)
+        if not self.late:
+            begun.run()
+        return begun.wait
 
     def aside(self, storage: Storage, work: Callable[[], object]) -> None:
         """What no later step needs has requests, and takes no rounds of the action."""
-        self.in_background(work)
+        _Background(self, self.now, work).run()
+
+
+@dataclass
+class _Background:
+    """Work that began at a round of the clock."""
+
+    clock: RequestClock
+    begin: int
+    work: Callable[[], Any]
+    end: int | None = None
+    result: Any = None
+    error: BaseException | None = None
+
+    def run(self) -> None:
+        before, self.clock.now = self.clock.now, self.begin
+        try:
+            self.result = self.work()
+        except BaseException as raised:
+            self.error = raised
+        self.end, self.clock.now = self.clock.now, before
+
+    def wait(self) -> Any:
+        if self.end is None:
+            self.run()
+        assert self.end is not None
+        self.clock.now = max(self.clock.now, self.end)
+        if self.error is not None:
+            raise self.error
+        return self.result
 
 
 class RemoteStorage(WrappedStorage):
@@ -119,9 +138,9 @@ class RemoteStorage(WrappedStorage):
 
 
 @contextlib.contextmanager
-def request_rounds(*, with_stacks: bool = False) -> Generator[RequestClock]:
+def request_rounds(*, with_stacks: bool = False, late: bool = False) -> Generator[RequestClock]:
     """In the block each storage that is opened is far away; gives the clock of its requests."""
-    clock = RequestClock(with_stacks=with_stacks)
+    clock = RequestClock(with_stacks=with_stacks, late=late)
     with wrapping(lambda inner: RemoteStorage(inner, clock)), _in_place_of_threads(clock):
         yield clock
 

@@ -15,13 +15,14 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakebed.concurrency.heartbeat import is_dead
+from lakebed.concurrency.heartbeat import heartbeat_path, is_dead
 from lakebed.concurrency.markers import Marker, list_markers_in
+from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict
 from lakebed.format.file_names import bucket_of_file_id, parse_base_file, parse_log_file
 from lakebed.format.log_file import HeaderKey, scan_blocks
 from lakebed.format.sources import FileSource
-from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, WriteStat, has_completion_times
+from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, State, WriteStat, has_completion_times
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import NEW_FILE
@@ -506,3 +507,22 @@ class EarlyConflicts:
 def _bucket_or_file(file_id: str) -> int | str:
     number = bucket_of_file_id(file_id)
     return file_id if number is None else number
+
+
+GIVES_WAY = "SparkAllowUpdateStrategy"
+"""Value of `hoodie.clustering.updates.strategy` under which a write goes first."""
+
+
+def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: WriteSettings) -> frozenset[str]:
+    """Instants of the pending clusterings that give way to a write: all if the settings say so, else those whose
+    runner died."""
+    pending = {i.time: i for i in timeline.pending_clustering().values()}
+    if settings.clustering_updates == GIVES_WAY:
+        return frozenset(pending)
+    # a plan that no process has begun waits for one, however long
+    begun = (
+        time
+        for time, plan in pending.items()
+        if plan.state is not State.REQUESTED or storage.head(heartbeat_path(time)) is not None
+    )
+    return frozenset(time for time in begun if is_dead(storage, time))

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar, cast
 
 from lakebed.concurrency.heartbeat import (
     PeriodicTask,
@@ -43,6 +43,7 @@ from lakebed.storage.base import Versioned
 from lakebed.storage.clocks import monotonic_seconds
 from lakebed.storage.parallel import aside, in_background, is_remote
 
+R = TypeVar("R")
 VALIDITY_SECONDS = 300.0
 DRIFT_SECONDS = 0.5
 _BODY_BYTES = 400  # of one size: a local disk then changes it in place
@@ -201,7 +202,7 @@ def look_at_lock(storage: Storage) -> None:
         _looked_at[storage.url(path)] = storage.read_versioned(path)
 
 
-def default_lock(storage: Storage, *, wait_seconds: float = 60.0) -> Lock:
+def default_lock(storage: Storage, *, wait_seconds: float = 60.0) -> FileLock:
     """The lock that needs no service but the storage.
 
     Object stores, local disks and memory: Hudi's storage-based lock, `.hoodie/.locks/table_lock.json`, replaced by
@@ -241,6 +242,23 @@ class FileLock:
         self._periodic: PeriodicTask | None = None
         self._mine: Callable[[], tuple[Holder, str] | None] | None = None
         self._changing = threading.Lock()
+        self._read_beside: Callable[[], object] | None = None
+        self._begun: Callable[[], object] | None = None
+
+    def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
+        """Take the lock as `acquire` does. The call that this gives waits for what `read` gave, which reads storage and
+        changes nothing, and raises what it raised.
+
+        Where the file was seen free before, `read` begins side by side with the put over the version that was seen. If
+        that put succeeds no other process has had the lock since, so that nothing has changed what was read; if it does
+        not, the result is thrown away, and `read` is called when the lock is held.
+        """
+        self._read_beside, self._begun = read, None
+        try:
+            self.acquire(timeout)
+        finally:
+            begun, self._read_beside, self._begun = self._begun, None, None
+        return read if begun is None else cast("Callable[[], R]", begun)
 
     def acquire(self, timeout: float) -> None:
         if self._owner:
@@ -290,7 +308,7 @@ class FileLock:
         known = _looked_at.pop(self._storage.url(self._path), None)
         if known is not None:
             holder = read_lock_body(known.data, self._path)
-            if holder.expired and self._put(known.version):
+            if holder.expired and self._put_beside(known.version):
                 return True
         seen = self._read()
         if seen is None:
@@ -300,6 +318,12 @@ class FileLock:
         if holder.owner != self._owner and holder.seconds_left(self._storage, self._path, version) > 0:
             return False
         return self._put(version)
+
+    def _put_beside(self, version: str) -> bool:
+        begun = None if self._read_beside is None else in_background(self._read_beside)
+        done = self._put(version)
+        self._begun = begun if done else None
+        return done
 
     def _read(self) -> tuple[Holder, str] | None:
         try:

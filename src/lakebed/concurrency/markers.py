@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from lakebed.errors import StorageError
-from lakebed.format.file_names import is_data_path
-from lakebed.model import HOODIE
+from lakebed.concurrency.local_writes import check_file, wait_for_inflight
+from lakebed.errors import CommitConflict, StorageError
+from lakebed.format.file_names import is_data_path, parse_log_file
+from lakebed.model import HOODIE, has_completion_times
+from lakebed.properties.table_config import TableConfig
 from lakebed.storage import Storage
 from lakebed.storage.base import FileInfo
+from lakebed.write_status import WriteStatus
 
 MarkerKind = Literal["CREATE", "MERGE", "APPEND"]
 TEMP_FOLDER = f"{HOODIE}/.temp"
@@ -52,8 +55,9 @@ def marker_path(instant: str, partition: str, file_name: str, kind: MarkerKind) 
 
 def write_marker(storage: Storage, instant: str, partition: str, file_name: str, kind: MarkerKind) -> None:
     """Write the marker of a data file. Do it before the file itself, in the same process: a rollback deletes what
-    markers name, no more."""
+    markers name, no more. The write's inflight instant is there when this returns, too."""
     storage.write(marker_path(instant, partition, file_name, kind), b"", durable="later")
+    wait_for_inflight(storage, instant)
 
 
 def write_markers(storage: Storage, instant: str, files: Sequence[tuple[str, str]], kind: MarkerKind) -> None:
@@ -64,6 +68,31 @@ def write_markers(storage: Storage, instant: str, files: Sequence[tuple[str, str
         by_partition.setdefault(partition, []).append(name)
     for partition, names in by_partition.items():
         storage.write_same([marker_path(instant, partition, name, kind) for name in names], b"")
+    wait_for_inflight(storage, instant)
+
+
+def check_marker(
+    storage: Storage, instant: str, path: str, kind: MarkerKind, give_up: Callable[[], object] | None = None
+) -> None:
+    """Look for the marker of a file that was written: a task attempt that outlives its write finds it missing, and no
+    process would look for the file any more. The file is then deleted (or `give_up` is called), and this raises
+    `CommitConflict`. A write on a slow store in this process gets that before it completes."""
+    partition, _, name = path.rpartition("/")
+
+    def check() -> None:
+        if storage.head(marker_path(instant, partition, name, kind)) is not None:
+            return
+        if give_up is None:
+            storage.delete(path)
+        else:
+            give_up()
+        raise CommitConflict(
+            f"instant {instant} was over before {storage.url(path)} was written",
+            hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
+            context={"instant": instant, "path": path},
+        )
+
+    check_file(storage, instant, check)
 
 
 def list_markers(storage: Storage, instant: str) -> list[Marker]:
@@ -109,6 +138,27 @@ def list_marker_files(storage: Storage, instant: str) -> Iterator[FileInfo]:
     except StorageError as error:
         if "link" not in error.context:
             raise
+
+
+def appended_again(
+    storage: Storage, config: TableConfig, instant: str, statuses: Sequence[WriteStatus]
+) -> list[WriteStatus]:
+    """Before table version 8: statuses of the log files that an instant has appended to and that none of these names.
+    Task attempts that were done again left them, and they stay: their rows are the same ones once more."""
+    if config.table_type == "cow" or has_completion_times(config.version):  # names show whose files they are
+        return []
+    named = {status.path for status in statuses}
+    found: list[WriteStatus] = []
+    for path in (marker.path for marker in list_markers(storage, instant) if marker.kind == "APPEND"):
+        partition, _, name = path.rpartition("/")
+        log = parse_log_file(partition, name, 0)
+        info = None if path in named or log is None else storage.head(path)
+        if log is not None and info is not None:
+            status = WriteStatus(
+                partition, log.file_id, path, log.instant, base_file="", log_files=[name], log_version=log.version
+            )
+            found.append(replace(status, log_offset=0, file_size=info.size))
+    return found
 
 
 def delete_markers(storage: Storage, instant: str) -> None:

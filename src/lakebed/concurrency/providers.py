@@ -9,7 +9,9 @@ service. The lease only keeps two processes from doing the same work: writers do
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
+from typing import TypeVar
 
 from lakebed.concurrency.lock import HDFS_LOCK_FILE, FileLock, Lock, default_lock
 from lakebed.config.settings import LockSettings
@@ -17,10 +19,13 @@ from lakebed.errors import InvalidOption, LockTimeout
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
 
+R = TypeVar("R")
 _PREFIX = "hoodie.write.lock"
 
 
-def table_lock(storage: Storage, settings: LockSettings, *, wait_seconds: float, table: str = "") -> Lock:
+def table_lock(
+    storage: Storage, settings: LockSettings, *, wait_seconds: float, table: str = ""
+) -> FileLock | NestedLock:
     """The lock that a job's settings name; `table` is the table's name, which keys of services default to. Raises
     `InvalidOption` where the settings lack something, `UnsupportedFeature` without the package of the service."""
     own = default_lock(storage, wait_seconds=wait_seconds)
@@ -85,14 +90,18 @@ def _required(value: str, key: str, provider: str) -> str:
 class NestedLock:
     """Two locks as one, always taken in the same order."""
 
-    def __init__(self, outer: Lock, inner: Lock, wait_seconds: float) -> None:
+    def __init__(self, outer: Lock, inner: FileLock, wait_seconds: float) -> None:
         self._outer, self._inner, self._wait_seconds = outer, inner, wait_seconds
 
     def acquire(self, timeout: float) -> None:
+        self.acquire_reading(timeout, lambda: None)()
+
+    def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
+        """As that of `FileLock`; nothing is read before the outer lock is held."""
         deadline = time.monotonic() + timeout
         self._outer.acquire(timeout)
         try:
-            self._inner.acquire(max(0.0, deadline - time.monotonic()))
+            return self._inner.acquire_reading(max(0.0, deadline - time.monotonic()), read)
         except BaseException:
             self._outer.release()
             raise

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakebed.concurrency.markers import marker_path, write_marker
+from lakebed.concurrency.markers import check_marker, write_marker
 from lakebed.engine.base import Task
-from lakebed.errors import CommitConflict
 from lakebed.format.data_block import (
     AFTER,
     BEFORE,
@@ -139,13 +138,7 @@ class ChangeLogWriter:
         self._upload.close()
         self._upload = None
         path = path_in(self.partition, self._name)
-        if self.storage.head(marker_path(self.instant, self.partition, self._name, "CREATE")) is None:
-            self.storage.delete(path)
-            raise CommitConflict(
-                f"instant {self.instant} was over before {self.storage.url(path)} was written",
-                hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
-                context={"instant": self.instant, "path": path},
-            )
+        check_marker(self.storage, self.instant, path, "CREATE")
         self.done.append((path, self._size))
 
     def close(self) -> Sequence[tuple[str, int]]:

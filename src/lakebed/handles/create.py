@@ -4,20 +4,24 @@ maximum file size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from lakebed.concurrency.markers import MarkerKind
+from lakebed.concurrency.markers import MarkerKind, write_marker
+from lakebed.errors import LakebedError
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.file_names import bucket_of_file_id, new_file_id
 from lakebed.format.key_order import KeyRange
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.change_log import ChangeLogWriter
-from lakebed.handles.file_writer import FileWriter, write_partition_metadata
+from lakebed.handles.file_writer import FileWriter, next_file_name, write_partition_metadata
 from lakebed.merge.incoming import Incoming
+from lakebed.storage.parallel import in_background, is_remote
 from lakebed.write_status import WriteStatus
 
 # What the plan thought to fit may be a little more: better so than a second, tiny file.
@@ -31,6 +35,23 @@ class BaseFiles:
         self._group = group
         self.limit = int(group.job.max_file_size * ALLOWANCE)
         self.done: list[WriteStatus] = []
+        self._marker: Callable[[], object] | None = None
+
+    @contextmanager
+    def marking(self, file_id: str) -> Generator[None]:
+        """In the block the file group's next base file is probably written. Where answers of storage are slow, its
+        marker is written while the one before is read: a marker without a file goes with those of the write."""
+        group = self._group
+        if is_remote(group.job.storage):
+            name = next_file_name(file_id, group.task, group.instant)
+            place = group.job.storage, group.instant, group.partition
+            self._marker = in_background(partial(write_marker, *place, name, "MERGE"))
+        try:
+            yield
+        finally:
+            if self._marker is not None:  # it comes before the task ends, also where no file is opened
+                with suppress(LakebedError, OSError):
+                    self._marker()
 
     def prepare_partition(self) -> None:
         """Make the partition path's folder a partition, if it is not one."""
@@ -66,6 +87,7 @@ class BaseFiles:
             encodings,
             log,
             copies,
+            self._marker if kind == "MERGE" else None,
         )
 
     def add(self, batches: Iterator[pa.RecordBatch], writer: FileWriter | None = None) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from lakebed.concurrency.markers import MarkerKind, marker_path, write_marker
+from lakebed.concurrency.markers import MarkerKind, check_marker, write_marker
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
-from lakebed.errors import CommitConflict
 from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.base_file import BaseFileWriter, ParquetSettings, base_file_footer
 from lakebed.format.bloom import BloomFilter, all_ones
@@ -102,11 +101,17 @@ class FileFormat:
         return FreshMeta(self.schema, instant, partition, task, self.populate_meta)
 
 
+def next_file_name(file_id: str, task: Task, instant: str) -> str:
+    """The name of the base file that a task writes to a file group."""
+    return base_file_name(file_id, exact_token(task.write_token), instant)
+
+
 @dataclass(slots=True)
 class FileWriter:
     """One new base file of a file group. `write` takes batches in the file's schema but for `_hoodie_file_name`.
 
-    With `copies` stored row groups can be put among them.
+    With `copies` stored row groups can be put among them. `marker` waits for the file's marker, where the caller has
+    begun to write it.
     """
 
     storage: Storage
@@ -121,6 +126,7 @@ class FileWriter:
     encodings: Mapping[str, str] | None = None
     log: ChangeLogWriter | None = None
     copies: bool = False
+    marker: Callable[[], object] | None = None
     rows: int = 0
     name: str = ""
     ranges: bytes | None = None
@@ -174,8 +180,11 @@ class FileWriter:
 
     def open(self) -> None:
         """Put the marker, then open the file: a file without marker would outlive a failed write."""
-        self.name = base_file_name(self.file_id, exact_token(self.task.write_token), self.instant)
-        write_marker(self.storage, self.instant, self.partition, self.name, self.kind)
+        self.name = next_file_name(self.file_id, self.task, self.instant)
+        if self.marker is None:
+            write_marker(self.storage, self.instant, self.partition, self.name, self.kind)
+        else:
+            self.marker()
         format_ = self.format
         ranges = ColumnRanges(format_.schema, format_.range_columns) if format_.range_columns else None
         upload, settings = self.storage.create(self.path), format_.parquet()
@@ -277,19 +286,8 @@ class FileWriter:
         found = self._writer.range_row()
         self.ranges = None if found is None else as_stream(found)
         self._writer = None
-        self._check_marker()
+        check_marker(self.storage, self.instant, self.path, self.kind)
         return size
-
-    def _check_marker(self) -> None:
-        """A task attempt that outlives its write finds its marker missing, and no process would look for its file any
-        more."""
-        if self.storage.head(marker_path(self.instant, self.partition, self.name, self.kind)) is None:
-            self.storage.delete(self.path)
-            raise CommitConflict(
-                f"instant {self.instant} was over before {self.storage.url(self.path)} was written",
-                hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
-                context={"instant": self.instant, "path": self.path},
-            )
 
     def finish(self, inserted: int) -> WriteStatus:
         """Close the file; its status, with so many new rows in it."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
-from lakebed.concurrency.markers import MarkerKind, marker_path, write_marker, write_markers
+from lakebed.concurrency.markers import MarkerKind, check_marker, write_marker, write_markers
 from lakebed.engine.base import Task
-from lakebed.errors import CommitConflict
 from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.column_ranges import RowRanges, as_stream
 from lakebed.format.file_names import log_file_name
@@ -197,20 +197,15 @@ class LogWriter:
         self._upload = self.storage.create(self._path)
 
     def _check_marker(self) -> None:
-        """A task attempt that outlives its write finds its marker gone, and nobody would look for its file any more."""
         assert self._file is not None
-        marker = marker_path(self.instant, self.partition, self._file.name, self.marker_kind)
-        if self.storage.head(marker) is not None:
-            return
-        if has_completion_times(self.table_version):
-            self.storage.delete(self._path)
-        elif self.storage.head(self._path) is not None:
-            self._mark()  # the file stays: a rollback of this write hides what is in it
-        raise CommitConflict(
-            f"instant {self.instant} was over before {self.storage.url(self._path)} was written",
-            hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
-            context={"instant": self.instant, "path": self._path},
-        )
+        is_own = has_completion_times(self.table_version)
+        give_up = None if is_own else partial(self._mark_again, self._file.name)
+        check_marker(self.storage, self.instant, self._path, self.marker_kind, give_up)
+
+    def _mark_again(self, name: str) -> None:
+        """The file stays: a rollback of this write hides what is in it."""
+        if self.storage.head(path_in(self.partition, name)) is not None:
+            write_marker(self.storage, self.instant, self.partition, name, self.marker_kind)
 
 
 def mark_all(logs: Sequence[LogWriter]) -> None:

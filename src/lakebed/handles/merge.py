@@ -28,7 +28,7 @@ from lakebed.handles.stored_rows import Step, StoredRows, in_key_order, sorted_i
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.pairs import Positions
 from lakebed.merge.row_merge import Merged, RowMerge, SortedRowMerge, Touch
-from lakebed.model import RECORD_KEY
+from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.schema.arrow import leaf_paths
 from lakebed.slices.row_size import SAMPLE_ROWS, from_sample
 from lakebed.write_status import WriteStatus
@@ -277,8 +277,15 @@ class MergeHandle:
         base = file_slice.base_file
         if base is None:
             return CreateHandle(group).write(incoming)
-        stored = StoredRows(group.job.reader, group.job.format, file_slice, base)
         files = BaseFiles(group)
+        with files.marking(base.file_id):
+            return self._rewrite(incoming, file_slice, base, files)
+
+    def _rewrite(
+        self, incoming: Incoming, file_slice: FileSlice, base: BaseFile, files: BaseFiles
+    ) -> list[WriteStatus]:
+        group = self._group
+        stored = StoredRows(group.job.reader.buffering(base), group.job.format, file_slice, base)
         log = group.job.format.changes_log(group.job.storage, group.instant, group.partition, base.file_id, group.task)
         rows = _row_merge(group, stored, incoming, files.limit, log)
 

@@ -259,17 +259,20 @@ class MetadataUpkeep:
         *,
         unchanged_rows: bool = False,
         looks_up: bool = True,
+        beside: Callable[[], object] = lambda: None,
     ) -> int | None:
         """Write what this action changes, in a delta commit that becomes visible when the action completes; gives the
         number of its rows whose key is stored another time, None where that was not looked at.
 
         With `unchanged_rows` the action changes no row of the table: another writer's ranges of partition paths,
         written since it was requested, include its rows (real Hudi's cover all files that there were). An action that
-        does not look keys up may store one again, which the table's properties record from then on.
+        does not look keys up may store one again, which the table's properties record from then on. `beside` is called
+        in the last step: what has to be known before the action completes.
         """
         store = self.store
         store.durable = "later"  # the action's completed instant follows
         if not store.partitions:
+            beside()
             return None
         snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
         action = TableAction(snapshot, self.settings, instant, commit, statuses, store.partitions)
@@ -291,7 +294,7 @@ class MetadataUpkeep:
                 hint="Run the write again: it then comes last.",
                 context={"instant": instant, "metadata_partition": wrong},
             )
-        apply_delta(store, instant, records, written)
+        apply_delta(store, instant, records, written, beside)
         return None if repeats is None else repeats.rows
 
     def _note_repeated_keys(self) -> None:

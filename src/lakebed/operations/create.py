@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.concurrency.conflicts import GIVES_WAY
 from lakebed.config.option_table import PAYLOADS, simple_name
 from lakebed.config.settings import HBaseSettings, IndexSettings, TableSettings
 from lakebed.engine.arrow_data import schema_of_stream
@@ -28,7 +29,6 @@ from lakebed.metadata.partitions.registry import parse_index_name, remembered_pr
 from lakebed.operations.context import incoming_schema
 from lakebed.operations.foreign_files import refuse_foreign_files
 from lakebed.operations.recreate import finish_interrupted_overwrite
-from lakebed.operations.transaction import GIVES_WAY
 from lakebed.properties.file import PROPERTIES_PATH, create_table
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import INDEX_REASON, SORT, TableConfig, key_generator_spec

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 
 from lakebed import telemetry
+from lakebed.concurrency.conflicts import GIVES_WAY, clusterings_that_give_way
 from lakebed.config.features import check_write
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Rows
@@ -29,7 +30,7 @@ from lakebed.operations.once import check_once
 from lakebed.operations.placement import Placed, file_groups_in_clustering, placed
 from lakebed.operations.plan import WritePlan, waiting_services
 from lakebed.operations.result import StageTimes, WriteResult
-from lakebed.operations.transaction import GIVES_WAY, WriteTransaction, clusterings_that_give_way
+from lakebed.operations.transaction import WriteTransaction
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.properties.table_config import TableConfig
@@ -221,8 +222,8 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
             times.mark("tag")
             if context.settings.early_commit_check and write.early is not None and not write.new_groups_only:
                 tx.check_early(frozenset(layout.plan().touched()))
-            tx.inflight(layout.profile())
-            statuses = layout.run()  # 5. write: one shuffle, a handle for each file group
+            with tx.showing(layout.profile()):
+                statuses = layout.run()  # 5. write: one shuffle, a handle for each file group
         verb.noted(statuses)
         times.mark("write")
         replaced = verb.replaced(write, statuses)

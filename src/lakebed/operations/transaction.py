@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Self
+from functools import partial
+from typing import Any, Self
 
 from lakebed.concurrency.conflicts import (
     EarlyConflicts,
@@ -15,14 +16,16 @@ from lakebed.concurrency.conflicts import (
     check_conflicts,
     check_deletes,
     check_nothing_undone,
+    clusterings_that_give_way,
     commits_since,
     is_requested,
     reason_to_take_back,
 )
-from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, heartbeat_path, is_dead, writer_of
-from lakebed.concurrency.lock import Lock
-from lakebed.concurrency.markers import TEMP_FOLDER, Marker, delete_markers, list_markers
-from lakebed.concurrency.providers import table_lock
+from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, writer_of
+from lakebed.concurrency.local_writes import LocalWrite, local_write
+from lakebed.concurrency.lock import FileLock
+from lakebed.concurrency.markers import TEMP_FOLDER, Marker, appended_again, delete_markers, list_markers
+from lakebed.concurrency.providers import NestedLock, table_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import (
     CommitConflict,
@@ -31,7 +34,6 @@ from lakebed.errors import (
     StorageError,
     UnsupportedFeature,
 )
-from lakebed.format.file_names import parse_log_file
 from lakebed.index.base import Index, key_hash_of, pending_resizes
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.layout import FILES
@@ -65,7 +67,7 @@ from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import at_once, begun, is_remote
+from lakebed.storage.parallel import aside, at_once, begun, is_remote
 from lakebed.timeline.bodies.commit import decode_commit, encode_commit
 from lakebed.timeline.index_changes import (
     COMMITTED_CHANGE,
@@ -84,6 +86,9 @@ from lakebed.timeline.streams import metadata_taken_over, records_of_batch
 from lakebed.timeline.timeline import Timeline, load_table, load_timeline, remember_commit
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.write_status import WriteStatus
+
+_State = tuple[TableConfig, Timeline, StoredState | None]
+_Leftovers = tuple[Sequence[str], Sequence[str]]
 
 
 class TransactionHooks:
@@ -139,7 +144,7 @@ class Transaction:
     _newest_heartbeat: str = field(default="", init=False)
     _copied_as: frozenset[str] = field(default=frozenset(), init=False)
     _stored: StoredState | None = field(default=None, init=False)
-    _lock: Lock = field(init=False)
+    _lock: FileLock | NestedLock = field(init=False)
 
     def __post_init__(self) -> None:
         self.storage, self.config = self.context.storage, self.context.config
@@ -175,13 +180,15 @@ class Transaction:
             self.abort()
 
     @contextmanager
-    def locked(self) -> Generator[None]:
-        """Hold the table lock during the block."""
-        lock = self.settings.lock
-        with table_lock(
-            self.storage, lock, wait_seconds=self.settings.lock_wait_seconds, table=self.config.name
-        ) as self._lock:
-            yield
+    def locked(self, *reads: Callable[[], object]) -> Generator[list[Any]]:
+        """Hold the table lock during the block, which gets the results of `reads`: those read storage, change nothing,
+        and may be called while the lock is taken, and again where another process had it."""
+        seconds = self.settings.lock_wait_seconds
+        self._lock = table_lock(self.storage, self.settings.lock, wait_seconds=seconds, table=self.config.name)
+        results = self._lock.acquire_reading(seconds, lambda: at_once(self.storage, *reads))
+        with ExitStack() as stack:
+            stack.push(self._lock)
+            yield results()
 
     @property
     def lock_is_held(self) -> Callable[[], bool]:
@@ -192,14 +199,21 @@ class Transaction:
     def begin(self) -> Generator[None]:
         """Roll back what dead writers left. The lock is held during the block, where the metadata table is prepared and
         the write is requested."""
-        with self.locked():
-            self.clean_up()
+        with self.cleaned_up():
             yield
             self.refuse_lost("begin")
 
-    def clean_up(self) -> None:
-        """Read the table's settings and timeline, and roll back what dead writers left. The lock is held."""
-        self.timeline, left = at_once(self.storage, self._read_again, self._leftovers)
+    @contextmanager
+    def cleaned_up(self) -> Generator[None]:
+        """Hold the table lock during the block, before which the table was read and what dead writers left was rolled
+        back."""
+        with self.locked(lambda: self._read_state([FILES]), self._leftovers) as (state, left):
+            self._clean_up(state, left)
+            yield
+
+    def _clean_up(self, state: _State, left: _Leftovers) -> None:
+        """Take the table's settings and timeline over, and roll back what dead writers left. The lock is held."""
+        self.timeline = self._take_state(state)
         self.rolled_back = self._roll_back_dead() if self.timeline.pending else []
         self._settle_index()
         if self.rolled_back:
@@ -216,16 +230,24 @@ class Transaction:
                     roll_back_again=self._roll_back_late,
                 )
 
-    def _read_again(self) -> Timeline:
-        """Read the table's settings, and what is stored of its metadata table; gives the timeline. The lock is held."""
+    def _read_state(self, partitions: Sequence[str] | None = None) -> _State:
+        """The table's settings and timeline, and what is stored of its metadata table, with the folders of these
+        partitions (None: of all). For `locked`."""
         before = self.config
-        (config, timeline), self._stored = at_once(
-            self.storage, lambda: load_table(self.storage, before), lambda: read_stored(self.storage, before)
+        table, stored = at_once(
+            self.storage,
+            lambda: load_table(self.storage, before),
+            lambda: read_stored(self.storage, before, partitions),
         )
+        return *table, stored
+
+    def _take_state(self, state: _State) -> Timeline:
+        """Go on with what was read under the lock; gives the timeline."""
+        config, timeline, self._stored = state
         self._take(config)
         return self._checked(timeline)
 
-    def _leftovers(self) -> tuple[Sequence[str], Sequence[str]]:
+    def _leftovers(self) -> _Leftovers:
         """The instants that have markers, and the files in the folder of heartbeats."""
         try:
             marked, heartbeats = at_once(
@@ -303,19 +325,27 @@ class Transaction:
         durable = self.context.engine.is_distributed or "later"
         TimelineWriter(self.storage, self.config).inflight(self.action, self.instant, profile, durable=durable)
 
-    def publish(self, timeline: Timeline, body: bytes) -> Instant:
-        """Create the completed instant. The lock is held; `timeline` was checked under it."""
+    def publish(self, timeline: Timeline, body: bytes, *, is_inflight: bool = False) -> Instant:
+        """Create the completed instant. The lock is held; `timeline` was checked under it. `is_inflight`: the caller
+        has just looked whether it is."""
         completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
-        return TimelineWriter(self.storage, self.config).complete(self.action, self.instant, completion, body)
+        writer = TimelineWriter(self.storage, self.config)
+        return writer.complete(self.action, self.instant, completion, body, is_inflight=is_inflight)
 
-    def publish_commit(self, timeline: Timeline, metadata: CommitMetadata, once: Once | None = None) -> Instant:
+    def check_inflight(self) -> None:
+        """Raise `CommitConflict` where the instant is not inflight any more."""
+        TimelineWriter(self.storage, self.config).check_inflight(self.action, self.instant)
+
+    def publish_commit(
+        self, timeline: Timeline, metadata: CommitMetadata, once: Once | None = None, *, is_inflight: bool = False
+    ) -> Instant:
         """Create the completed instant of a commit. It takes over what the commits before it record of streams."""
         records = metadata_taken_over(timeline, self.settings.rolling_metadata_keys)
         if once is not None:
             records |= records_of_batch(records, timeline, once.stream, once.batch, once.identifier)
         self.published = metadata = replace(metadata, extra={**records, **metadata.extra})
         body = encode_commit(metadata, self.config.version, self.action)
-        done = self.publish(timeline, body)
+        done = self.publish(timeline, body, is_inflight=is_inflight)
         if is_remote(self.storage):  # elsewhere it is read at once, and what happened to it since is seen
             written = decode_commit(body, f"{self.config.timeline_path}/{done.file_name}")
             remember_commit(self.storage, self.config, done, written, len(body))
@@ -354,7 +384,7 @@ class Transaction:
         self, statuses: Sequence[WriteStatus], schema: str, replaced: Mapping[str, tuple[str, ...]]
     ) -> CommitMetadata:
         stats: dict[str, list[WriteStatus]] = {}
-        for status in (*statuses, *self._of_lost_attempts(statuses)):
+        for status in (*statuses, *appended_again(self.storage, self.config, self.instant, statuses)):
             if status.path is not None:
                 stats.setdefault(status.partition, []).append(status)
         extra = {**self.settings.extra_metadata, WRITER_ID: self.writer_id, "schema": schema}
@@ -373,27 +403,6 @@ class Transaction:
         if versions:
             completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
             metadata.extra.update(write_history(self.storage, timeline, self.instant, completion, versions))
-
-    def _appended_to(self) -> list[str]:
-        """Log files whose names do not show that this write made them (before table version 8)."""
-        if self.config.table_type == "cow" or has_completion_times(self.config.version):
-            return []
-        return [m.path for m in list_markers(self.storage, self.instant) if m.kind == "APPEND"]
-
-    def _of_lost_attempts(self, statuses: Sequence[WriteStatus]) -> list[WriteStatus]:
-        """Log files of task attempts that were done again, where those stay: their rows are the same ones once more."""
-        named = {status.path for status in statuses}
-        found: list[WriteStatus] = []
-        for path in self._appended_to():
-            partition, _, name = path.rpartition("/")
-            log = parse_log_file(partition, name, 0)
-            info = None if path in named or log is None else self.storage.head(path)
-            if log is not None and info is not None:
-                status = WriteStatus(
-                    partition, log.file_id, path, log.instant, base_file="", log_files=[name], log_version=log.version
-                )
-                found.append(replace(status, log_offset=0, file_size=info.size))
-        return found
 
     def read_config_again(self) -> None:
         """Read the table's settings again: indexes may have been created or dropped since. Files and instants of
@@ -445,7 +454,11 @@ class Transaction:
 
     def tidy(self, metadata: CommitMetadata) -> None:
         """The commit is valid: what fails from here on leaves only leftovers, which later writers remove."""
-        at_once(self.storage, lambda: self._tidy_markers(metadata), self._tidy_heartbeat)
+        work = partial(at_once, self.storage, lambda: self._tidy_markers(metadata), self._tidy_heartbeat)
+        if self.context.engine.is_distributed:
+            work()  # what lost attempts of tasks have written is looked for until it is deleted
+        else:
+            aside(self.storage, work)
 
     def _tidy_markers(self, metadata: CommitMetadata) -> None:
         with suppress(Exception):
@@ -483,6 +496,7 @@ class WriteTransaction(Transaction):
     duplicates: int | None = field(default=None, init=False)
     _started: StartedAt | None = field(default=None, init=False)
     _may_be_shown: bool = field(default=False, init=False)
+    _local: LocalWrite | None = field(default=None, init=False)
 
     def request(self, body: bytes = b"", *, instant: str = "") -> None:
         """Take an instant (or the one of a commit that has no time), start the heartbeat, show the write as
@@ -505,6 +519,18 @@ class WriteTransaction(Transaction):
             writer.remove_pending(requested)
             self._may_be_shown = False
             self.refuse_lost("begin")
+
+    @contextmanager
+    def showing(self, profile: bytes) -> Generator[None]:
+        """Show the write as inflight, for the block that writes its files. On a slow store the first markers are
+        written meanwhile, where this process writes them: no file is begun before both."""
+        follows_marker = not has_completion_times(self.config.version)  # a log file of another's slice, at once
+        if self.context.engine.is_distributed or follows_marker or not is_remote(self.storage):
+            self.inflight(profile)
+            yield
+            return
+        with local_write(self.storage, self.instant, lambda: self.inflight(profile)) as self._local:
+            yield
 
     def _open_files_ahead(self) -> None:
         """Open the list of files, which tells how large file groups are."""
@@ -556,10 +582,10 @@ class WriteTransaction(Transaction):
         by_bucket = key_hash_of(self.index) is not None
         resizes = pending_resizes(self.index, self.snapshot).without(replaced)
         touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
-        with self.locked():
-            timeline, markers = at_once(
-                self.storage, self._read_again, lambda: list_markers(self.storage, self.instant)
-            )
+        with self.locked(self._read_state, lambda: list_markers(self.storage, self.instant)) as (state, markers):
+            if self._local is not None:
+                self._local.finish()
+            timeline = self._take_state(state)
             self._check_still_pending(timeline)
             once = self.context.stream_batch
             if once is not None:
@@ -592,14 +618,19 @@ class WriteTransaction(Transaction):
             self._refuse_other_index(timeline)
             self.index.update(statuses, self.instant, snapshot_of(self.storage, self.config, timeline), replaced)
             self.duplicates = self.metadata_upkeep(timeline).record_action(
-                self.instant, metadata, statuses, unchanged_rows=unchanged_rows, looks_up=self.looks_up
+                self.instant,
+                metadata,
+                statuses,
+                unchanged_rows=unchanged_rows,
+                looks_up=self.looks_up,
+                beside=self.check_inflight,
             )
             self._note_index(timeline, metadata)
             self.continue_history(timeline, metadata)
             if self.plain_keys:
                 note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
             self.refuse_lost("complete")
-            done = self.publish_commit(timeline, metadata, once)
+            done = self.publish_commit(timeline, metadata, once, is_inflight=True)
             is_settled = self.lock_is_held()
             if is_settled:
                 self._follow_up(timeline, touched, resizes.parents)
@@ -665,23 +696,3 @@ class WriteTransaction(Transaction):
                 remove_instant(self.metadata_upkeep(timeline).store, self.instant)
                 self._roll_back_late(self.instant)
                 self.remove_heartbeat()
-
-
-GIVES_WAY = "SparkAllowUpdateStrategy"
-"""Value of `hoodie.clustering.updates.strategy` under which a write goes first."""
-
-
-def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: WriteSettings) -> frozenset[str]:
-    """Instants of the pending clusterings that give way to a write: all if the settings say so, else those whose
-    runner died."""
-    pending = {i.time: i for i in timeline.pending_clustering().values()}
-    if settings.clustering_updates == GIVES_WAY:
-        return frozenset(pending)
-    return frozenset(time for time, plan in pending.items() if _lost_its_runner(storage, plan))
-
-
-def _lost_its_runner(storage: Storage, plan: Instant) -> bool:
-    """Whether a process began to run the plan and died. A plan that none has begun waits for one, however long."""
-    if plan.state is State.REQUESTED and storage.head(heartbeat_path(plan.time)) is None:
-        return False
-    return is_dead(storage, plan.time)

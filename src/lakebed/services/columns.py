@@ -91,8 +91,7 @@ class _ColumnTransaction(WriteTransaction):
     between."""
 
     def run(self, change: ColumnChange) -> tuple[Instant, _Planned]:
-        with self.locked():
-            self.clean_up()
+        with self.cleaned_up():
             _refuse_pending(self.timeline)
             self.prepare_metadata()
             planned = _plan(self.context, self.snapshot, change)

@@ -191,11 +191,14 @@ class Compaction(LogMerging):
     def due(self, state: ServiceState) -> str | None:
         if state.context.config.table_type != "mor":
             return None
+        trigger, zone = trigger_of(state.settings.compaction), state.context.config.timezone
+        # what others have done since the write began, the next write sees
+        if not self.pending(state.timeline) and not trigger.verdict(state.instants, state.now, zone).is_due:
+            return None
         state.reload()
         if why := state.waiting(self.pending(state.timeline)):
             return why
-        trigger = trigger_of(state.settings.compaction)
-        verdict = trigger.verdict(state.timeline.instants, state.now, state.context.config.timezone)
+        verdict = trigger.verdict(state.timeline.instants, state.now, zone)
         return verdict.why if verdict.is_due else None
 
     def plan(

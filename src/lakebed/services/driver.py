@@ -128,11 +128,20 @@ class ServiceState:
     @property
     def commits(self) -> Sequence[Instant]:
         """The completed commits that this process has read, with the one that it has just made."""
-        commits, written = self.timeline.commits, self._written
+        return (*self.timeline.commits, *self._made)
+
+    @property
+    def instants(self) -> Sequence[Instant]:
+        """The same of all instants."""
+        return (*self.timeline.instants, *self._made)
+
+    @property
+    def _made(self) -> Sequence[Instant]:
+        written = self._written
         if written is None or self.timeline.is_completed(written.instant):
-            return commits
+            return ()
         action = Action.DELTACOMMIT if self.context.config.table_type == "mor" else Action.COMMIT
-        return (*commits, Instant(written.instant, action, State.COMPLETED, written.checkpoint))
+        return (Instant(written.instant, action, State.COMPLETED, written.checkpoint),)
 
     @property
     def now(self) -> str:

@@ -26,6 +26,7 @@ from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.slices.base_rows import BufferedRows, ColumnNames, plain_rows, stored_name
 from lakebed.slices.reader import SliceReader
+from lakebed.storage.parallel import begun
 
 # Row groups beyond this many bytes are read by batches.
 _LARGE_ROW_GROUP = 256 << 20
@@ -51,13 +52,26 @@ def rows_of_keys(
     file; of a slice with log files those of `schema`, where it is given. `names` maps columns that files with log files
     have under other names; without it the table's schema history does, for all files.
     """
+    base = file_slice.base_file
+    reader = reader if base is None else reader.buffering(base)
     if reader.is_merged(file_slice):
         if reader.tally is not None:
             reader.tally.add("searched")
         return _merged(reader, file_slice, keys, columns, use_bloom, schema, names)
+    return [] if base is None else _stored(reader, file_slice, keys, columns, use_bloom, names)
+
+
+def _stored(
+    reader: SliceReader,
+    file_slice: FileSlice,
+    keys: pa.Array,
+    columns: Sequence[str],
+    use_bloom: bool,
+    names: ColumnNames | None,
+) -> list[pa.RecordBatch]:
+    """The rows of the keys in the base file."""
     base = file_slice.base_file
-    if base is None:
-        return []
+    assert base is not None
     footer = FOOTERS.read(reader.storage, base.path, base.size)
     in_range = groups = row_groups_of_keys(footer, keys)
     if groups and use_bloom and footer.bloom is not None:
@@ -89,6 +103,8 @@ def _merged(
     if base is None:
         merged = reader.open_merge(file_slice, schema, None, columns=wanted, names=names, keys=keys)
         return [plain_rows(batch) for batch in merged.batches()]
+    # the heads of blocks are read while the base file is
+    logs = begun(reader.storage, lambda: reader.logs(file_slice))
     stored = FOOTERS.read(reader.storage, base.path, base.size).footer.schema
     by_name = names or reader.history
     asked = schema if schema is not None else pa.schema([(name, pa.null()) for name in wanted])
@@ -96,19 +112,17 @@ def _merged(
     needed = [stored_name(name, stored, renamed) for name in wanted]
     needed += roots(MergeRules.of_table(reader.config).ordering, stored)
     known_names = frozenset(stored.names)
-    found = rows_of_keys(
-        replace(reader, tally=reads, history=None),
-        file_slice.without_logs(),
-        keys,
-        [n for n in needed if n is not None and n in known_names],
-        use_bloom=use_bloom,
-    )
+    names_in_file = [n for n in needed if n is not None and n in known_names]
+    plain = replace(reader, tally=reads, history=None)
+    found = _stored(plain, file_slice.without_logs(), keys, names_in_file, use_bloom, None)
+    reader = replace(reader, opened=logs())
     if reader.tally is not None:
         reader.tally.add_reads(reads)
-    merged = reader.open_merge(file_slice, schema, BufferedRows(found, stored), columns=wanted, names=names, keys=keys)
+    rows = BufferedRows(found, stored)
+    merged = reader.open_merge(file_slice, schema, rows, columns=wanted, names=names, keys=keys)
     if merged.needs_every_row:
-        rows = reader.read(file_slice, wanted, schema=schema, names=names)
-        return [batch for batch in (_with_keys(batch, keys) for batch in rows) if batch.num_rows]
+        every = reader.read(file_slice, wanted, schema=schema, names=names)
+        return [batch for batch in (_with_keys(batch, keys) for batch in every) if batch.num_rows]
     return [plain_rows(batch) for batch in merged.batches()]
 
 

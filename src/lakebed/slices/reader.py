@@ -16,6 +16,7 @@ from lakebed.config.features import TableFacts, check_read
 from lakebed.errors import UnsupportedFeature
 from lakebed.format.base_file import Footer, read_base_file, read_footer
 from lakebed.format.read_tally import ReadTally
+from lakebed.format.sources import SMALL_FILE_BYTES
 from lakebed.merge.log_entries import KeyColumns
 from lakebed.merge.rules import MergeRules
 from lakebed.model import FILE_NAME, META_COLUMNS, POSITION, RECORD_KEY, BaseFile, FileSlice, has_completion_times
@@ -25,6 +26,8 @@ from lakebed.slices.logs import BlockView, SliceLogs
 from lakebed.slices.merged import MergedSlice, RowGroups
 from lakebed.slices.schema_history import Renaming, SchemaHistory
 from lakebed.storage.base import Storage
+from lakebed.storage.folder import BufferedFile
+from lakebed.storage.parallel import is_remote
 
 Query = Literal["snapshot", "read_optimized"]
 
@@ -56,7 +59,7 @@ class SliceReader:
 
     `blocks` decides which blocks of log files count, `memory` how many bytes of log records a merge holds. What is read
     is added to a `tally`. By the `history` of the table's schema, where it has one, columns that files have under other
-    names get those of today.
+    names get those of today. `opened` are the log files of the one slice that is read, where the caller opened them.
     """
 
     storage: Storage
@@ -65,6 +68,14 @@ class SliceReader:
     memory: int = MERGE_MEMORY
     tally: ReadTally | None = None
     history: SchemaHistory | None = None
+    opened: SliceLogs | None = None
+
+    def buffering(self, base: BaseFile) -> SliceReader:
+        """This reader, for one task that reads a base file several times: where answers of storage are slow a small
+        file is one request."""
+        if not 0 < base.size <= SMALL_FILE_BYTES or base.is_skeleton or not is_remote(self.storage):
+            return self
+        return replace(self, storage=BufferedFile(self.storage, base.path, base.size))
 
     def renaming(self, base: BaseFile) -> Renaming | None:
         """What the columns of a base file are called in the table; None where they have its names."""
@@ -201,7 +212,7 @@ class SliceReader:
         keys: pa.Array | None = None,
     ) -> MergedSlice:
         """The merge of a slice's log files with rows of its base file: all of them, or those of some `keys`."""
-        logs = self.logs(file_slice)
+        logs = self.logs(file_slice) if self.opened is None else self.opened
         rules = MergeRules.of_table(self.config)
         instant = file_slice.base_file.instant if file_slice.base_file else ""
         stored = self._stored_schemas(logs, base, instant, named=names is not None)

@@ -1,5 +1,5 @@
 """Storages over another one: `WrappedStorage` for those that change something of it, and `FolderStorage`, a folder of
-another storage as a storage of its own; what counts or fails there still does.
+another storage as a storage of its own; what counts or fails there still does. `BufferedFile` reads a file once.
 """
 
 from __future__ import annotations
@@ -101,6 +101,37 @@ class WrappedStorage:
 
     def url(self, path: str = "") -> str:
         return self._inner.url(self._inner_path(path))
+
+
+class BufferedFile(WrappedStorage):
+    """A storage of which one small file is read once, when it is first asked for.
+
+    >>> from lakebed.storage.memory import MemoryStorage
+    >>> storage = MemoryStorage("buffered")
+    >>> storage.write("a", b"12345")
+    >>> held = BufferedFile(storage, "a", 5)
+    >>> held.read_ranges("a", [(1, 2)]), held.open_input("a", 5).read()
+    ([b'23'], b'12345')
+    >>> MemoryStorage.drop("buffered")
+    """
+
+    def __init__(self, inner: Storage, path: str, size: int) -> None:
+        super().__init__(inner)
+        self._path, self._size = path, size
+        self._data: bytes | None = None
+
+    def _read(self) -> bytes:
+        if self._data is None:
+            [self._data] = self._inner.read_ranges(self._path, [(0, self._size)])
+        return self._data
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        if path != self._path:
+            return super().read_ranges(path, ranges)
+        return [self._read()[offset : offset + length] for offset, length in ranges]
+
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
+        return pa.BufferReader(self._read()) if path == self._path else super().open_input(path, size)
 
 
 class FolderStorage(WrappedStorage):

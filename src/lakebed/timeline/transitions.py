@@ -57,12 +57,8 @@ class TimelineWriter:
         be, has to know: there it is the `StorageError`.
         """
         version = self.config.version
-        if not is_inflight and self.storage.head(self._path(inflight_name(action, time, version))) is None:
-            raise CommitConflict(
-                f"instant {time} is not inflight any more: another writer took this one for dead and rolled it back",
-                hint="Run the write again; a longer heartbeat interval helps where the process is often suspended.",
-                context={"instant": time},
-            )
+        if not is_inflight:
+            self.check_inflight(action, time)
         name = completed_name(action, time, completion_time, version)
         try:
             self._create(name, body, time, durable=self.durable)
@@ -78,6 +74,15 @@ class TimelineWriter:
             ) from cause
         shown = completion_time if has_completion_times(version) else None
         return Instant(time, completes_as(action), State.COMPLETED, shown, name)
+
+    def check_inflight(self, action: Action, time: str) -> None:
+        """Raise `CommitConflict` where an instant that this writer began is not inflight any more."""
+        if self.storage.head(self._path(inflight_name(action, time, self.config.version))) is None:
+            raise CommitConflict(
+                f"instant {time} is not inflight any more: another writer took this one for dead and rolled it back",
+                hint="Run the write again; a longer heartbeat interval helps where the process is often suspended.",
+                context={"instant": time},
+            )
 
     def make_pending(self, completed: Instant, action: Action) -> None:
         """Take the completion from an instant, which was requested as `action`: it is inflight then."""

@@ -23,6 +23,7 @@ from lakebed.errors import LockTimeout
 from lakebed.storage import Storage, open_storage
 from lakebed.testing import FaultPlan, FaultyStorage, Killed, Mode
 from support.processes import another_process, kill
+from support.request_rounds import RemoteStorage, RequestClock
 from support.steady_time import later
 
 HOLD = """
@@ -432,3 +433,86 @@ class TestLockThatIsThereOrNot:
         with self.lock(storage):
             pass
         assert storage.head(".hoodie/lock") is None
+
+
+class TestReadingBeside:
+    """What the lock protects is read while it is taken, where it was seen free before on a slow store."""
+
+    @pytest.fixture
+    def inner(self) -> Storage:
+        return open_storage(f"memory://{uuid.uuid4().hex}")
+
+    @pytest.fixture
+    def remote(self, inner: Storage) -> Storage:
+        inner.write("state", b"1")
+        storage = RemoteStorage(inner, RequestClock())
+        lock = FileLock(storage)
+        lock.acquire(0)
+        lock.release(looks=True)
+        return storage
+
+    @staticmethod
+    def reads(inner: Storage, seen: list[bytes]) -> bytes:
+        seen.append(inner.read("state"))
+        return seen[-1]
+
+    def test_a_lock_that_is_still_as_it_was_seen_takes_what_was_read_beside_it(
+        self, inner: Storage, remote: Storage
+    ) -> None:
+        lock, seen = FileLock(remote), list[bytes]()
+        result = lock.acquire_reading(0, lambda: self.reads(inner, seen))
+        assert result() == b"1"
+        assert seen == [b"1"]
+        lock.release()
+
+    def test_what_was_read_before_another_writer_was_done_is_read_again(self, inner: Storage, remote: Storage) -> None:
+        with FileLock(inner, wait_seconds=0):  # the file has another version after that
+            pass
+        lock, seen = FileLock(remote), list[bytes]()
+
+        def read() -> bytes:
+            value = self.reads(inner, seen)
+            inner.write("state", b"2")  # as the other writer does, after this look
+            return value
+
+        result = lock.acquire_reading(0, read)
+        assert lock.lock_is_held()
+        assert result() == b"2"
+        assert seen == [b"1", b"2"]
+        lock.release()
+
+    def test_a_lock_that_is_held_is_waited_for_and_nothing_read_before_counts(
+        self, inner: Storage, remote: Storage
+    ) -> None:
+        put_body(inner)  # of another process
+        lock, seen = FileLock(remote), list[bytes]()
+
+        def give_back() -> None:
+            inner.write("state", b"2")
+            put_body(inner, expired=True)
+
+        threading.Timer(0.2, give_back).start()
+        result = lock.acquire_reading(10, lambda: self.reads(inner, seen))
+        assert result() == b"2"
+        assert seen[-1] == b"2"
+        lock.release()
+
+    def test_an_error_of_the_read_comes_when_the_lock_is_held(self, remote: Storage) -> None:
+        def read() -> None:
+            raise ValueError("no such table")
+
+        lock = FileLock(remote)
+        result = lock.acquire_reading(0, read)
+        assert lock.lock_is_held()
+        with pytest.raises(ValueError, match="no such table"):
+            result()
+        lock.release()
+
+    def test_near_storage_is_read_when_the_lock_is_held(self, storage: Storage) -> None:
+        default_lock(storage, wait_seconds=0).__enter__().release()
+        lock, held = FileLock(storage), list[bool]()
+        result = lock.acquire_reading(0, lambda: held.append(lock.lock_is_held()))
+        assert not held
+        result()
+        assert held == [True]
+        lock.release()

@@ -6,7 +6,7 @@ still right where records of later requested instants were written before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +26,7 @@ from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, State
 from lakebed.storage.base import Durable
-from lakebed.storage.parallel import in_background, is_remote
+from lakebed.storage.parallel import at_once, in_background, is_remote
 from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
 
 OPERATION = "UPSERT_PREPPED"
@@ -67,12 +67,14 @@ def apply_delta(
     instant: str,
     records: Mapping[str, Records],
     written: Sequence[WrittenLog] = (),
+    beside: Callable[[], object] = lambda: None,
 ) -> None:
     """Write a delta commit of the data table's instant: a log file for each file group that gets records, then the
     completed instant. Visible once the data table's instant is completed.
 
     If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks wrote
-    since `begin_delta`; they are taken into the same delta commit. Raises `InvalidOption` for a partition that the
+    since `begin_delta`; they are taken into the same delta commit. `beside` is called while the instant completes (or
+    after it, where answers of storage are quick). Raises `InvalidOption` for a partition that the
     table does not have, `CommitConflict` where `written` do not fit any more.
     """
     _finish_rollbacks(store)
@@ -107,7 +109,7 @@ def apply_delta(
     stats = [log.stat() for log in (*written, *put)]
     if not written:  # by this process just now; whoever takes the data table's instant back takes this one back too
         store.shown_inflight.add(instant)
-    store.complete(Action.DELTACOMMIT, instant, OPERATION, stats)
+    at_once(store.storage, lambda: store.complete(Action.DELTACOMMIT, instant, OPERATION, stats), beside)
 
 
 def _finish_rollbacks(store: MetadataStore) -> None:

@@ -6,7 +6,7 @@ the one before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final, Generic, TypeVar
@@ -25,7 +25,7 @@ from lakebed.model import Action, BaseFile, FileSlice, LogFile
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import REPAIR_HINT
-from lakebed.storage.base import Storage
+from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import at_once, in_background, is_remote
 from lakebed.timeline.file_slices import latest_slices
@@ -100,6 +100,7 @@ class MetadataSlices:
     data_config: TableConfig
     data_timeline: Timeline = field(repr=False)
     _slices: dict[str, tuple[FileSlice, ...]] = field(default_factory=dict, repr=False)
+    _folders: dict[str, Sequence[FileInfo]] = field(default_factory=dict, repr=False)
     _modified: dict[str, int] = field(default_factory=dict, repr=False)
     _blocks: dict[str, list[BlockHead]] = field(default_factory=dict, repr=False)
     _hfiles: dict[tuple[str, int], HFileReader] = field(default_factory=dict, repr=False)
@@ -114,9 +115,13 @@ class MetadataSlices:
         """The table's index definitions by partition name, read when first asked for."""
         return load_definitions(self.data_storage, self.data_config)
 
-    def with_definitions(self, definitions: Mapping[str, IndexDefinition]) -> MetadataSlices:
-        """This view with the table's index definitions as they were read with it."""
+    def seeing(
+        self, definitions: Mapping[str, IndexDefinition], folders: Mapping[str, Sequence[FileInfo]]
+    ) -> MetadataSlices:
+        """This view with the table's index definitions and the listed folders of partitions, as they were read with
+        it."""
         self.__dict__["definitions"] = definitions
+        self._folders.update(folders)
         return self
 
     def shows_same(self, other: MetadataSlices) -> bool:
@@ -232,7 +237,8 @@ class MetadataSlices:
         logs: list[LogFile] = []
         # bodies of instants are read while the folder is listed
         expected = in_background(self._load_expected) if is_remote(self.storage) else self._load_expected
-        listed = list(self.storage.list(partition, recursive=False))
+        listed = self._folders.pop(partition, None)
+        listed = list(self.storage.list(partition, recursive=False)) if listed is None else listed
         sizes = {info.path.rpartition("/")[2]: info.size for info in listed}
         expected().check_folder(self.timeline, partition, sizes, self.data_timeline.commit_times)
         for (name, size), info in zip(sizes.items(), listed, strict=True):

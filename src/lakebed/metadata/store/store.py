@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, LakebedError, StorageError, TableNotFound
@@ -20,7 +21,7 @@ from lakebed.metadata.store.slices import MetadataSlices
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import REPAIR_HINT
-from lakebed.storage.base import Durable, Storage
+from lakebed.storage.base import Durable, FileInfo, Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import at_once, is_remote, parallel_map
 from lakebed.timeline.bodies.commit import commit_from_record, encode_commit
@@ -77,27 +78,39 @@ class MetadataSettings:
 
 
 class StoredState(NamedTuple):
-    """The metadata table's own settings and timeline, and the table's index definitions; None: not read yet."""
+    """The metadata table's own settings and timeline, the table's index definitions (None: not read yet), and the
+    folders of partitions that were listed."""
 
     config: TableConfig
     timeline: Timeline
     definitions: Mapping[str, IndexDefinition] | None = None
+    folders: Mapping[str, Sequence[FileInfo]] = {}
 
 
-def read_stored(storage: Storage, config: TableConfig) -> StoredState | None:
-    """What is stored of a table's metadata table; None where the table has none, or it is damaged. Where answers of
-    storage are quick definitions are read when they are needed."""
+def read_stored(storage: Storage, config: TableConfig, partitions: Sequence[str] | None = None) -> StoredState | None:
+    """What is stored of a table's metadata table, and the folders of these partitions (None: of all); None where the
+    table has none, or it is damaged. The lock is held, so that all of it belongs together. Where answers of storage are
+    quick, folders are listed and definitions read when they are needed."""
     if not config.metadata_partitions:
         return None
+    store = FolderStorage(storage, METADATA_FOLDER)
+    names = tuple(config.metadata_partitions) if partitions is None else partitions
     try:
-        found, definitions = at_once(
+        if not is_remote(storage):
+            return StoredState(*load_table(store))
+        (own, timeline), definitions, *folders = at_once(
             storage,
-            lambda: load_table(FolderStorage(storage, METADATA_FOLDER)),
-            lambda: load_definitions(storage, config) if is_remote(storage) else None,
+            lambda: load_table(store),
+            lambda: load_definitions(storage, config),
+            *(partial(_listed, store, name) for name in names),
         )
-        return StoredState(found[0], found[1], definitions)
+        return StoredState(own, timeline, definitions, dict(zip(names, folders, strict=True)))
     except (LakebedError, FileNotFoundError):
         return None  # who needs it reads it, and reports what is wrong
+
+
+def _listed(storage: Storage, partition: str) -> Sequence[FileInfo]:
+    return list(storage.list(partition, recursive=False))
 
 
 class MetadataStore:
@@ -316,4 +329,4 @@ class MetadataStore:
         slices = MetadataSlices(
             self.storage, stored.config, stored.timeline, self.data_storage, self.data_config, self.data_timeline
         )
-        return slices if stored.definitions is None else slices.with_definitions(stored.definitions)
+        return slices if stored.definitions is None else slices.seeing(stored.definitions, stored.folders)
