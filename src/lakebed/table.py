@@ -713,7 +713,7 @@ class Table:
         >>> t.get([2, 99], columns=["fare"]).to_pylist()
         [{'fare': 12.0}]
         """
-        return self._steadily(lambda view: lookup.get(view, keys, columns))
+        return self._steadily(lambda view: lookup.get(view, keys, columns), looks_up=True)
 
     def history(self, keys: Any, *, before: str | None = None, lookups: int = 100) -> RowHistory:
         """The versions of one key's rows that can still be read, newest first: what each commit did, the row before and
@@ -1192,8 +1192,7 @@ class Table:
             return run_due_services(context, result, self._spark)
 
     def _data(self, data: Any, partitioning: Partitioning | None) -> Any:
-        spec = self._storage.spec
-        return data_of(data, partitioning, (spec.uri, spec.options))
+        return data_of(data, partitioning, (self._storage.spec.uri, self._storage.spec.options))
 
     def _merge(
         self,
@@ -1215,19 +1214,20 @@ class Table:
     def _moment(self, when: When) -> When:
         return in_local_zone(when, None if self._spark is None else self._spark.conf.get("spark.sql.session.timeZone"))
 
-    def _snapshot(self, as_of: str | None = None) -> Snapshot:
+    def _snapshot(self, as_of: str | None = None, *, looks_up: bool = False) -> Snapshot:
         # what the metadata table has may have changed since: an index that was dropped must not be asked
-        fresh = open_again(self._storage, self._config, as_of, use_metadata=self._reads.use_metadata)
+        known, use = self._views.pop(as_of, None), self._reads.use_metadata
+        too = looks_up if known is None else known.metadata_is_open
+        fresh = open_again(self._storage, self._config, as_of, use_metadata=use, metadata_too=too)
         self._config = fresh.config
-        known = self._views.pop(as_of, fresh)
-        view = self._views[as_of] = known if known.shows_same(fresh) else fresh
+        view = self._views[as_of] = known if known is not None and known.shows_same(fresh) else fresh
         if len(self._views) > _VIEWS:
             del self._views[next(iter(self._views))]
         return view
 
-    def _steadily(self, read: Callable[[Snapshot], T]) -> T:
+    def _steadily(self, read: Callable[[Snapshot], T], *, looks_up: bool = False) -> T:
         """What `read` gives of the latest view; of a later one where the table changed while it was read."""
-        views = [self._snapshot()]
+        views = [self._snapshot(looks_up=looks_up)]
 
         def renew() -> bool:
             views.append(self._snapshot())

@@ -42,7 +42,8 @@ class Request:
 @dataclass
 class RequestClock:
     """The requests of an action in the order in which they were made, and the round that the action has come to.
-    `late`: what is begun in the background is done when its result is needed, not before the next step."""
+    `late`: what is begun in the background is done when its result is needed, not before the next step, and of several
+    things at a time the last one comes first."""
 
     late: bool = False
     now: int = 0
@@ -71,14 +72,15 @@ class RequestClock:
     def parallel_map(self, work: Callable[[T], R], items: Sequence[T], threads: int = 8) -> list[R]:
         begin = self.now
         free = [begin] * max(1, min(threads, len(items)))
-        results: list[R] = []
-        for item in items:
+        results: dict[int, R] = {}
+        order = range(len(items))
+        for number in reversed(order) if self.late else order:
             at = free.index(min(free))
             self.now = free[at]
-            results.append(work(item))
+            results[number] = work(items[number])
             free[at] = self.now
         self.now = max(free)
-        return results
+        return [results[number] for number in order]
 
     def in_background(self, work: Callable[[], R]) -> Callable[[], R]:
         begun = _Background(self, self.now, work)

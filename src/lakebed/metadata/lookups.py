@@ -49,13 +49,13 @@ from lakebed.metadata.partitions.files import newest_files
 from lakebed.metadata.partitions.registry import kind_of
 from lakebed.metadata.partitions.stats_codec import Stats, Types
 from lakebed.metadata.partitions.stats_values import newest_stats
-from lakebed.metadata.store.slices import MetadataSlices, open_slices
+from lakebed.metadata.store.slices import MetadataSlices, open_slices, shows_last, try_store
 from lakebed.model import RECORD_INDEX, Action, FileSlice
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import is_remote, parallel_map
+from lakebed.storage.parallel import at_once, is_remote, parallel_map
 from lakebed.timeline.instants import without_suffix
 from lakebed.timeline.timeline import Timeline, load_table, load_timeline
 
@@ -518,13 +518,27 @@ def _check_format(config: TableConfig) -> None:
 
 
 def open_again(
-    storage: Storage, known: TableConfig, as_of: str | None = None, *, use_metadata: bool = True
+    storage: Storage,
+    known: TableConfig,
+    as_of: str | None = None,
+    *,
+    use_metadata: bool = True,
+    metadata_too: bool = False,
 ) -> Snapshot:
     """The view of a table as it is now whose properties were read before: where these are the same, properties and
-    timeline take one request's time."""
-    config, timeline = load_table(storage, known)
+    timeline take one request's time. `metadata_too`: where answers of storage are slow, the metadata table is opened in
+    the same time."""
+    if not (metadata_too and use_metadata and is_remote(storage)):
+        config, timeline = load_table(storage, known)
+        _check_format(config)
+        return snapshot_of(storage, config, timeline, as_of, use_metadata=use_metadata)
+    (config, timeline), store = at_once(storage, lambda: load_table(storage, known), lambda: try_store(storage, known))
     _check_format(config)
-    return snapshot_of(storage, config, timeline, as_of, use_metadata=use_metadata)
+    view = snapshot_of(storage, config, timeline, as_of)
+    if store is None or config != known or not shows_last(store, config, timeline):
+        return view
+    slices = open_slices(storage, config, timeline, store)
+    return view if slices is None else view.seeing(MetadataTable(slices))
 
 
 def to_be_sent(metadata: MetadataTable, partition: str) -> MetadataTable:

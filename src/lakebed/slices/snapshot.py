@@ -242,6 +242,11 @@ class Snapshot:
         return replace(self, _cache=_SnapshotCache(metadata=metadata, metadata_is_open=True))
 
     @property
+    def metadata_is_open(self) -> bool:
+        """Whether the metadata table was opened, or found not to be there."""
+        return self._cache.metadata_is_open
+
+    @property
     def metadata(self) -> MetadataTable | None:
         """The table's metadata table at this moment, opened when first asked for; None where the table has none or it
         is not to be used.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final, Generic, TypeVar
 
-from lakebed.errors import CorruptFile, TableNotFound
+from lakebed.errors import CorruptFile, LakebedError, TableNotFound
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.format.hfile.reader import HFileReader, open_hfile
@@ -282,16 +282,55 @@ class MetadataSlices:
         return frozenset(i.time for i in self.data_timeline.pending if i.action is not Action.SAVEPOINT)
 
 
-def open_slices(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataSlices | None:
+StoreRead = tuple[TableConfig, Timeline]
+"""A metadata table's own properties and timeline."""
+
+
+def read_store(storage: Storage, config: TableConfig) -> StoreRead | None:
+    """Properties and timeline of the metadata table of a table with these properties; None where it has none. Raises
+    `TableNotFound` where it is not there."""
+    if FILES not in config.metadata_partitions:
+        return None
+    return load_table(FolderStorage(storage, METADATA_FOLDER), alike=config)
+
+
+def try_store(storage: Storage, config: TableConfig) -> StoreRead | None:
+    """The same, for a reader that reads the table's own timeline at the same time: see `shows_last`. What fails is read
+    again."""
+    try:
+        return read_store(storage, config)
+    except (LakebedError, FileNotFoundError):
+        return None
+
+
+def shows_last(read: StoreRead, config: TableConfig, timeline: Timeline) -> bool:
+    """Whether a metadata table that was read at the same time as the table's timeline, and may have been read first,
+    shows all that this timeline does.
+
+    The last completed action of the timeline has to be a write whose delta commit is there. Actions complete one after
+    the other, each in the metadata table first: so those before it are there, too. Of a service or a savepoint this is
+    not said: a plan may be run twice, and a savepoint has the time of its commit.
+    """
+    last = max(timeline.completed, key=completed_at, default=None)
+    write = Action.DELTACOMMIT if config.table_type == "mor" else Action.COMMIT
+    if last is None or last.action is not write or config.version < 8:
+        return False
+    return any(i.time == last.time and i.is_completed for i in read[1].instants)
+
+
+def open_slices(
+    storage: Storage, config: TableConfig, timeline: Timeline, read: StoreRead | None = None
+) -> MetadataSlices | None:
     """The metadata table of the table with this storage, properties and timeline; None where it has none.
 
-    Reads its properties and lists its timeline. Raises `CorruptFile` where the table names one and it is not there.
+    Reads its properties and lists its timeline, where they are not given (`read`). Raises `CorruptFile` where the table
+    names one and it is not there.
     """
     if FILES not in config.metadata_partitions:
         return None
     store = FolderStorage(storage, METADATA_FOLDER)
     try:
-        store_config, store_timeline = load_table(store, alike=config)
+        store_config, store_timeline = read or load_table(store, alike=config)
     except TableNotFound as cause:
         raise CorruptFile(
             f"the metadata table of {storage.url()} is missing, its properties name it",
