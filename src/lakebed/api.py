@@ -233,13 +233,18 @@ def list_tables(uri: str, *, depth: int = 3, storage_options: Mapping[str, str] 
 
 @checks_arguments
 def drop(
-    uri: str, *, missing_ok: bool = False, dry_run: bool = False, storage_options: Mapping[str, str] | None = None
+    uri: str,
+    *,
+    missing_ok: bool = False,
+    dry_run: bool = False,
+    options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Delete a table with all its rows and its history. It cannot be undone, and no catalog is changed.
 
     Only the table's own files are deleted: `.hoodie` and, in the folders of its partition paths, files with the names
     of Hudi's writers. Returns the paths of other files in its folder, which stay; as a rule there are none. With
-    `dry_run` nothing is deleted.
+    `dry_run` nothing is deleted. `options` may name the lock of the table's writers (`hoodie.write.lock.*`).
 
     Raises `TableNotFound` where there is no table, except with `missing_ok`.
 
@@ -251,7 +256,7 @@ def drop(
     False
     """
     try:
-        return recreate.drop(open_storage(uri, storage_options), dry_run=dry_run)
+        return recreate.drop(open_storage(uri, storage_options), resolve_options(options).write, dry_run=dry_run)
     except TableNotFound:
         if not missing_ok:
             raise

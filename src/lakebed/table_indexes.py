@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.concurrency.lock import default_lock
+from lakebed.concurrency.providers import table_lock
 from lakebed.config.arguments import public_methods_check_arguments, refused
-from lakebed.config.settings import WriteSettings
+from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
@@ -192,9 +192,10 @@ class IndexesView(View):
         groups: int | None = None,
         column: str | None = None,
         function: str | None = None,
-        options: Mapping[str, object] | None = None,
+        function_options: Mapping[str, object] | None = None,
         kind: str = "column_stats",
         wait: bool = True,
+        options: Mapping[str, Any] | None = None,
     ) -> IndexPlan | None:
         """Build an index in the metadata table from the table's files, and the metadata table where there is none.
 
@@ -204,10 +205,11 @@ class IndexesView(View):
         secondary index, for each partition path of a partitioned one; the default is Hudi's estimate.
 
         With `column`, `name` is the name of an expression index (version 9). It holds the results of `function` (Hudi's
-        names: "date_format", "lower", ...; the default is the column itself) with Hudi's `options` for it (`format`,
-        `pos`, `len`, `days`, `trimString`), as ranges (`kind` "column_stats") or as bloom filters ("bloom_filters",
-        with `filtertype`, `numentries`, `fpp`, `maxentries`). Times are in UTC, whatever the session's zone. `kind`
-        "secondary_index" is a secondary index on the column with this name instead of that of its column.
+        names: "date_format", "lower", ...; the default is the column itself) with Hudi's `function_options` for it
+        (`format`, `pos`, `len`, `days`, `trimString`), as ranges (`kind` "column_stats") or as bloom filters
+        ("bloom_filters", with `filtertype`, `numentries`, `fpp`, `maxentries`). Times are in UTC, whatever the
+        session's zone. `kind` "secondary_index" is a secondary index on the column with this name instead of that of
+        its column.
 
         With `wait` the index is built now, and writers wait for the table's lock meanwhile. Without it the plan is put
         on the timeline and returned (version 8 and 9): `build` builds it while writers continue, in a thread or another
@@ -221,8 +223,8 @@ class IndexesView(View):
         """
         expression = None
         if column is not None:
-            expression = Expression(column, function or "identity", dict(options or {}), kind)
-        elif function is not None or options:
+            expression = Expression(column, function or "identity", dict(function_options or {}), kind)
+        elif function is not None or function_options:
             raise InvalidOption(
                 f"an expression index {name!r} without a column", hint="Name the column of the function: column=."
             )
@@ -233,6 +235,7 @@ class IndexesView(View):
                 expression=expression,
                 partitioned=partitioned,
                 groups=groups,
+                settings=resolve_options(options).write,
                 engine=self._table._engine(),
                 wait=wait,
             )
@@ -248,7 +251,7 @@ class IndexesView(View):
         """
         return self._table._again(lambda: index_plans(self._storage, self._snapshot().timeline))
 
-    def build(self) -> IndexingResult:
+    def build(self, *, options: Mapping[str, Any] | None = None) -> IndexingResult:
         """Build the planned indexes, also those that real Hudi planned, while writers continue.
 
         Writers log to a new index while its base files are made from the table's files; readers use it when both are
@@ -260,18 +263,22 @@ class IndexesView(View):
         >>> t.indexes.list()[-1].name, t.indexes.waiting
         ('record_index', [])
         """
-        return self._table._again(lambda: build_planned(self._storage, WriteSettings(), self._table._engine()))
+        settings = resolve_options(options).write
+        return self._table._again(lambda: build_planned(self._storage, settings, self._table._engine()))
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: str, *, options: Mapping[str, Any] | None = None) -> None:
         """Delete an index of the metadata table. `name` is that of `create`, or a name that `list` returns.
 
         >>> t.indexes.drop("column_stats")
         >>> [index.name for index in t.indexes.list()]
         ['files']
         """
-        self._table._again(lambda: drop_index(self._storage, name))
+        settings = resolve_options(options).write
+        self._table._again(lambda: drop_index(self._storage, name, settings=settings))
 
-    def reshard(self, name: str, file_groups: int | Mapping[str, int]) -> str | None:
+    def reshard(
+        self, name: str, file_groups: int | Mapping[str, int], *, options: Mapping[str, Any] | None = None
+    ) -> str | None:
         """Give a record or secondary index another number of file groups, while the table stays in use.
 
         `file_groups` is the number of a global index; for a partitioned record index it is one for all partition paths,
@@ -287,7 +294,8 @@ class IndexesView(View):
         >>> t.indexes.skew("record_index").to_arrow()["shards"].to_pylist()
         [4, 4]
         """
-        return self._table._again(lambda: reshard_index(self._storage, name, file_groups))
+        settings = resolve_options(options).write
+        return self._table._again(lambda: reshard_index(self._storage, name, file_groups, settings=settings))
 
     def skew(self, name: str | None = None) -> SkewView:
         """How evenly the entries of a record or secondary index (None: of all) are spread over its file groups.
@@ -313,7 +321,7 @@ class IndexesView(View):
         """
         return self._table._again(lambda: verify(self._storage, name))
 
-    def repair(self, name: str | None = None) -> Verification:
+    def repair(self, name: str | None = None, *, options: Mapping[str, Any] | None = None) -> Verification:
         """Verify one index (as `list` names it) or all, and write the records that differ. Returns the differences
         found.
 
@@ -322,7 +330,8 @@ class IndexesView(View):
         >>> t.indexes.repair("files").ok
         True
         """
-        return self._table._again(lambda: repair(self._storage, None if name is None else [name]))
+        names, settings = None if name is None else [name], resolve_options(options).write
+        return self._table._again(lambda: repair(self._storage, names, settings=settings))
 
     def ranges(self, columns: Sequence[str] | None = None) -> RangesView:
         """How far the ranges of columns (None: of all with statistics) overlap from base file to base file: a table,
@@ -387,6 +396,7 @@ class IndexesView(View):
         fields: Sequence[str] = (),
         update_partition_path: bool = True,
         partition_buckets: str = "",
+        options: Mapping[str, Any] | None = None,
     ) -> Index:
         """Record which index the table has, and return it.
 
@@ -400,8 +410,12 @@ class IndexesView(View):
         if not isinstance(index, str) and not hasattr(index, "place"):
             raise refused("adopt", "index", index, "the name of an index, or an Index object")
 
+        settings = resolve_options(options).write
+
         def adopted() -> None:
-            with default_lock(self._storage, wait_seconds=60.0):
+            name = load_table_config(self._storage).name
+            wait = settings.lock_wait_seconds
+            with table_lock(self._storage, settings.lock, wait_seconds=wait, table=name) as lock:
                 snapshot = self._snapshot()
                 taken = adopt(
                     snapshot,
@@ -411,8 +425,8 @@ class IndexesView(View):
                     update_partition_path=update_partition_path,
                     partition_buckets=partition_buckets,
                 )
-                told = declare_index(snapshot.config, snapshot.timeline, taken.settings())
-                update_table_config(self._storage, told)
+                changes = declare_index(snapshot.config, snapshot.timeline, taken.settings())
+                update_table_config(self._storage, changes, lock.lock_is_held)
 
         self._table._again(adopted)
         return self.index

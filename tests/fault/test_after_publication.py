@@ -18,6 +18,7 @@ from lakebed.errors import CommitStateUnknown, LakebedError
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.storage import open_storage
 from support.crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
+from support.locks import held
 from support.sampling import CRASH, todays
 
 VERBS = ("fsync", "close", "link", "rename", "unlink", "pwrite", "utime")
@@ -150,7 +151,7 @@ def test_a_failed_system_call_leaves_settings_as_the_verb_says(verb: str) -> Non
 
 def configure(uri: str, value: str = "5") -> None:
     with default_lock(open_storage(uri)):
-        update_table_config(open_storage(uri), {"hoodie.some.setting": value})
+        update_table_config(open_storage(uri), {"hoodie.some.setting": value}, held)
 
 
 def changed(uri: str) -> bool:

@@ -26,6 +26,7 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Killed, Mode, crash_at
 from support.crash_tables import MOR, NEXT, OPTIONS, Model, copied, create, leftovers, put, rows, state
 from support.frozen import FrozenWriter
+from support.locks import held
 from support.sampling import CRASH, is_todays, todays, whole
 from support.torn_writes import torn_at
 
@@ -171,7 +172,7 @@ def _crash(source: int, to: int, index: str, storage: str, mode: Mode, at: int) 
                 name for name in missing if to > 6 or not name.startswith(("partition_stats", "secondary"))
             } == set()
             assert NOTED_PROPERTY not in config.properties
-            assert remove_timeline(open_storage(uri), other_layout(config)) == 0
+            assert remove_timeline(open_storage(uri), other_layout(config), held) == 0
             NEXT.run(lakebed.open(uri))
             assert [p for p in leftovers(uri) if _is_litter(p, min(source, to))] == []
             verified = lakebed.open(uri).indexes.verify()

@@ -13,6 +13,7 @@ from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
+from support.locks import held
 
 # Options of a job, but for the partitions of the metadata table, which the oracle names as the table has them.
 KEEP_METADATA = {
@@ -32,14 +33,14 @@ def with_indexes(table: Table, indexes: Sequence[str]) -> None:
     storage = open_storage(table.uri)
     config = load_table_config(storage)
     settings = WriteSettings(metadata=True, metadata_indexes=tuple(indexes))
-    MetadataUpkeep(storage, config, load_timeline(storage, config), settings).prepare()
+    MetadataUpkeep(storage, config, load_timeline(storage, config), settings, None, held).prepare()
 
 
 def run_own_services(table: Table, settings: MetadataSettings) -> list[str]:
     """Run the metadata table's own services, by these settings; says what they did."""
     storage = open_storage(table.uri)
     config = load_table_config(storage)
-    return run_services(MetadataStore(storage, config, load_timeline(storage, config), settings))
+    return run_services(MetadataStore(storage, config, load_timeline(storage, config), settings, lock_is_held=held))
 
 
 def own_actions(oracle: HudiOracle, table: Table) -> set[str]:

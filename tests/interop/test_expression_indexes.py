@@ -105,7 +105,7 @@ def test_both_writers_in_turn_keep_expression_indexes_right(
     model.upsert(first)
     for index in KEPT:
         table.indexes.create(
-            index.name, column=index.column, function=index.function, options=index.options, kind=index.kind
+            index.name, column=index.column, function=index.function, function_options=index.options, kind=index.kind
         )
     options = options_of(table) | {"hoodie.metadata.compact.max.delta.commits": "4"}
     for turn, kind in enumerate(TURNS):

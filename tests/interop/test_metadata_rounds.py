@@ -34,6 +34,7 @@ from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mutation
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
 from property.model import DictTable
+from support.locks import held
 from support.same_rows import assert_same_rows
 from support.sampling import INTEROP, todays
 
@@ -189,7 +190,7 @@ def run_services(table: Table) -> None:
     storage = open_storage(table.uri)
     config = load_table_config(storage)
     settings = MetadataSettings(compact_after=OFTEN)
-    run_metadata_services(MetadataStore(storage, config, load_timeline(storage, config), settings))
+    run_metadata_services(MetadataStore(storage, config, load_timeline(storage, config), settings, lock_is_held=held))
 
 
 class BeforeCommit(Crash):

@@ -16,6 +16,7 @@ from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline
 from oracle.client import HudiOracle
 from support.golden_tables import golden
+from support.locks import held
 from support.sampling import INTEROP, todays
 
 TABLES = ["v9_cow_mdt_basic", "v9_mor_record_index_partitioned", "v8_mor_mdt_basic", "v6_mor_mdt_basic"]
@@ -35,7 +36,7 @@ SOON = {
 def store(table: Path, settings: MetadataSettings | None = None) -> MetadataStore:
     storage = open_storage(str(table))
     config = load_table_config(storage)
-    return MetadataStore(storage, config, load_timeline(storage, config), settings)
+    return MetadataStore(storage, config, load_timeline(storage, config), settings, lock_is_held=held)
 
 
 def file_ids(table: Path) -> list[str]:

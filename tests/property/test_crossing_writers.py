@@ -64,7 +64,11 @@ def prepared(index: str, version: int) -> tuple[Mapping[str, bytes], Model]:
         table = lakebed.open(uri)
         table.indexes.create("length", column="s", function="length")
         table.indexes.create(
-            "upper", column="s", function="upper", kind="bloom_filters", options={"numentries": 20, "fpp": 0.01}
+            "upper",
+            column="s",
+            function="upper",
+            kind="bloom_filters",
+            function_options={"numentries": 20, "fpp": 0.01},
         )
     storage = open_storage(uri)
     return {info.path: storage.read(info.path) for info in storage.list()}, model

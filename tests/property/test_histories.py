@@ -127,7 +127,9 @@ class History(RuleBasedStateMachine):
         if version == 9:
             self.table.indexes.create("city_length", column="city", function="length")
             few = {"numentries": 20, "fpp": 0.01}
-            self.table.indexes.create("unix", column="ts", function="from_unixtime", options=few, kind="bloom_filters")
+            self.table.indexes.create(
+                "unix", column="ts", function="from_unixtime", function_options=few, kind="bloom_filters"
+            )
             self.table = lakebed.open(self.table.uri)
         self.is_global = is_global
         self.asked = asked

@@ -91,7 +91,7 @@ def prepared(index: str, version: int) -> tuple[Mapping[str, bytes], Model]:
     table.upsert(rows(*first), options=OPTIONS)
     if index == "simple" and version == 9:
         table.indexes.create("v_upper", column="v", function="upper")
-        table.indexes.create("v_lower", column="v", function="lower", options=_SMALL, kind="bloom_filters")
+        table.indexes.create("v_lower", column="v", function="lower", function_options=_SMALL, kind="bloom_filters")
     table.upsert(rows(*second), options=OPTIONS)
     storage = open_storage(uri)
     files = {info.path: storage.read(info.path) for info in storage.list()}

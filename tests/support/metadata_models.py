@@ -35,6 +35,7 @@ from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
+from support.locks import held
 
 Files = dict[str, dict[str, int]]
 COLUMN = "price"
@@ -104,7 +105,7 @@ class Maintained:
         return load_timeline(self.storage, self.config)
 
     def store(self) -> MetadataStore:
-        return MetadataStore(self.storage, self.config, self.timeline, self.settings)
+        return MetadataStore(self.storage, self.config, self.timeline, self.settings, lock_is_held=held)
 
     def opened(self) -> MetadataTable:
         metadata = open_metadata(self.storage, self.config, self.timeline)

@@ -27,7 +27,7 @@ EXAMPLES = {
     "index list": ("index list trips",),
     "index create": (
         "index create trips city",
-        "index create trips by_day --column ts --function date_format --option format=yyyy-MM-dd",
+        "index create trips by_day --column ts --function date_format --function-option format=yyyy-MM-dd",
     ),
     "index build": ("index build trips",),
     "index drop": ("index drop trips column_stats",),

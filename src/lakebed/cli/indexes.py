@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 import lakebed
-from lakebed.cli.command import DryRun, PartitionPaths, open_table, show_result, table_command
+from lakebed.cli.command import DryRun, PartitionPaths, WriteOptions, open_table, show_result, table_command
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, data_files, names, pairs, show_rows, working
+from lakebed.services.build_index import IndexingResult
 from lakebed.services.change_index import Rescaled
 from lakebed.services.verify import Verification
 
@@ -71,7 +72,7 @@ def create(
     function: Annotated[
         str | None, typer.Option(help="The function of an expression index: date_format, lower, ...")
     ] = None,
-    option: Annotated[
+    function_option: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of the function, e.g. format=yyyy-MM-dd.")
     ] = None,
     kind: Annotated[
@@ -81,12 +82,13 @@ def create(
         bool,
         typer.Option("--wait/--no-wait", help="Build it now, or only plan it for `lakebed index build` or a service."),
     ] = True,
+    option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Build an index from the table's files."""
     indexes = open_table(uri, storage_option).indexes
-    given = pairs(option, "--option")
+    settings, options = pairs(function_option, "--function-option"), pairs(option, "--option")
     with working(f"building {name}" if wait else f"planning {name}"):
         plan = indexes.create(
             name,
@@ -94,9 +96,10 @@ def create(
             groups=groups or None,
             column=column,
             function=function,
-            options=given,
+            function_options=settings,
             kind=kind,
             wait=wait,
+            options=options,
         )
     if plan is None:
         show_rows(indexes.to_arrow(), output)
@@ -105,23 +108,23 @@ def create(
 
 
 @app.command()
-def build(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
+@table_command("building indexes")
+def build(table: lakebed.Table, options: dict[str, str]) -> IndexingResult:
     """Build the planned indexes; other processes may write meanwhile."""
-    with working("building indexes"):
-        done = open_table(uri, storage_option).indexes.build()
-    show_result(done, output)
+    return table.indexes.build(options=options)
 
 
 @app.command()
 def drop(
     uri: Uri,
     name: Annotated[str, typer.Argument(help="An index, as `lakebed index list` shows it.")],
+    option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Drop an index of the metadata table."""
     indexes = open_table(uri, storage_option).indexes
-    indexes.drop(name)
+    indexes.drop(name, options=pairs(option, "--option"))
     show_rows(indexes.to_arrow(), output)
 
 
@@ -175,12 +178,19 @@ def adopt(
         ),
     ] = None,
     rules: Annotated[str, typer.Option(help="Numbers of buckets by partition path: 'regex,count;...'.")] = "",
+    option: WriteOptions = None,
     storage_option: StorageOptions = None,
 ) -> None:
     """Record which index a table of another writer has. The stored keys are checked first."""
     indexes = open_table(uri, storage_option).indexes
     with working("checking stored keys"):
-        index = indexes.adopt(name, buckets=buckets, fields=names(field) or (), partition_buckets=rules)
+        index = indexes.adopt(
+            name,
+            buckets=buckets,
+            fields=names(field) or (),
+            partition_buckets=rules,
+            options=pairs(option, "--option"),
+        )
     typer.echo(f"writes go by the index {index.name} from now on")
 
 
@@ -202,6 +212,7 @@ def reshard(
             metavar="PATH=NUMBER", help="The number for one partition of a partitioned index; give it once for each."
         ),
     ] = None,
+    option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -210,7 +221,8 @@ def reshard(
         raise typer.BadParameter("give --file-groups or --partition", param_hint="--file-groups")
     indexes = open_table(uri, storage_option).indexes
     with working(f"re-sharding {name}"):
-        indexes.reshard(name, _numbers(partition) if partition else file_groups)
+        numbers = _numbers(partition) if partition else file_groups
+        indexes.reshard(name, numbers, options=pairs(option, "--option"))
     show_rows(indexes.skew(name).to_arrow(), output)
 
 
@@ -241,12 +253,13 @@ def verify(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions
 def repair(
     uri: Uri,
     index: Annotated[str | None, typer.Option(help="Only this index, as `lakebed index list` shows it.")] = None,
+    option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Verify the indexes, correct what differs, and show what was wrong."""
     with working("repairing"):
-        found = open_table(uri, storage_option).indexes.repair(index)
+        found = open_table(uri, storage_option).indexes.repair(index, options=pairs(option, "--option"))
     _show(found, output)
 
 

@@ -288,6 +288,7 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     missing_ok: Annotated[bool, typer.Option("--missing-ok", help="No error where there is no table.")] = False,
     dry_run: DryRun = False,
+    option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -301,7 +302,8 @@ def drop(
                 raise typer.BadParameter("give --yes to delete the table, or --dry-run", param_hint="--yes")
             typer.confirm(f"delete {uri} with all its rows and its history?", abort=True)
         with working("dropping"):
-            left = lakebed.drop(uri, dry_run=dry_run, storage_options=storage_options)
+            options = pairs(option, "--option")
+            left = lakebed.drop(uri, dry_run=dry_run, options=options, storage_options=storage_options)
         dropped = not dry_run
     if output.is_for_programs:
         show_facts({"location": uri, "dropped": dropped, "left": left}, output)

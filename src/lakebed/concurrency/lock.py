@@ -202,6 +202,15 @@ def look_at_lock(storage: Storage) -> None:
         _looked_at[storage.url(path)] = storage.read_versioned(path)
 
 
+def no_lock() -> bool:
+    """The `lock_is_held` of callers that hold no lock, and so may only read.
+
+    >>> no_lock()
+    False
+    """
+    return False
+
+
 def default_lock(storage: Storage, *, wait_seconds: float = 60.0) -> FileLock:
     """The lock that needs no service but the storage.
 

@@ -212,15 +212,15 @@ METADATA_OPTION = "hoodie.metadata.enable"
 @dataclass(frozen=True)
 class MetadataUpkeep:
     """The metadata table of one table, as a write keeps it; `config` and `timeline` were read under the lock. `engine`
-    runs jobs for many keys at a time. `lock_is_held` says whether the lock is held yet, `stored` is what `read_stored`
-    gave under it."""
+    runs jobs for many keys at a time. `lock_is_held` says whether the lock is still held (`no_lock` of one that only
+    reads), `stored` is what `read_stored` gave under it."""
 
     storage: Storage
     config: TableConfig
     timeline: Timeline
     settings: WriteSettings
-    engine: Engine | None = None
-    lock_is_held: Callable[[], bool] = lambda: True
+    engine: Engine | None
+    lock_is_held: Callable[[], bool]
     stored: StoredState | None = None
 
     @cached_property
@@ -231,8 +231,8 @@ class MetadataUpkeep:
             self.config,
             self.timeline,
             metadata_settings(self.settings),
-            self.lock_is_held,
-            self.stored,
+            lock_is_held=self.lock_is_held,
+            stored=self.stored,
         )
 
     def prepare(self) -> Snapshot:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.concurrency.lock import default_lock
+from lakebed.concurrency.providers import table_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.format.log_file import BlockType
@@ -95,7 +95,7 @@ _MOST = 4096
 
 
 def reshard_index(
-    storage: Storage, name: str, file_groups: int | Mapping[str, int], *, wait_seconds: float | None = None
+    storage: Storage, name: str, file_groups: int | Mapping[str, int], *, settings: WriteSettings | None = None
 ) -> str | None:
     """Give an index so many file groups: `name` as `create_index` takes it, or its partition of the metadata table.
 
@@ -105,8 +105,9 @@ def reshard_index(
     Raises `InvalidOption` for an index that the table does not have, one of another kind or a number out of range,
     `CommitConflict` while a write to the table is pending, `LockTimeout`; nothing is changed then.
     """
-    wait = WriteSettings().lock_wait_seconds if wait_seconds is None else wait_seconds
-    with default_lock(storage, wait_seconds=wait) as lock:
+    settings = settings or WriteSettings()
+    table_name = load_table_config(storage).name
+    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=table_name) as lock:
         config = load_table_config(storage)
         partition = key_index_of(config, name)
         _check_numbers(partition, file_groups)

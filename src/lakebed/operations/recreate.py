@@ -19,13 +19,15 @@ from typing import TypeVar
 
 from lakebed.concurrency.heartbeat import ProcessIdentity, has_ended, this_process
 from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, Lock, default_lock
+from lakebed.concurrency.providers import table_lock
+from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, CorruptFile, StorageError, TableNotFound, UnsupportedFeature
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.store.slices import HFILES, LOGS
 from lakebed.model import HOODIE
-from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
+from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config, name_if_readable
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage import open_storage_spec
@@ -303,9 +305,10 @@ def exists(storage: Storage) -> bool:
     return True
 
 
-def drop(storage: Storage, *, dry_run: bool = False) -> list[str]:
+def drop(storage: Storage, settings: WriteSettings, *, dry_run: bool = False) -> list[str]:
     """Delete a table with all its rows, under its lock; files in its folder that are not the table's stay, and their
-    paths are returned, in a dry run without a deletion. The next call finishes what was interrupted.
+    paths are returned, in a dry run without a deletion. The next call finishes what was interrupted. `settings`
+    configure the lock.
 
     Raises `TableNotFound` where there is neither a table nor what such a call left of one.
     """
@@ -319,7 +322,8 @@ def drop(storage: Storage, *, dry_run: bool = False) -> list[str]:
         folders = [folder for folder in storage.list_folders("") if folder != HOODIE]
         below = [path for folder in folders for path in _split(storage, folder, ())[1]]
         return below + [name for name in storage.list_names("") if not is_table_file(name)]
-    with default_lock(storage) as lock:
+    name = name_if_readable(storage)
+    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=name) as lock:
         _check_lock(storage, lock)
         storage.delete(BACKUP_PATH)
         storage.delete(PROPERTIES_PATH)

@@ -106,8 +106,16 @@ def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig
     return config
 
 
+def name_if_readable(storage: Storage) -> str:
+    """The table's name; empty where there is no table, or its settings cannot be read."""
+    try:
+        return load_table_config(storage).name
+    except LakebedError:
+        return ""
+
+
 def update_table_config(
-    storage: Storage, changes: Mapping[str, str | None], lock_is_held: Callable[[], bool] = lambda: True
+    storage: Storage, changes: Mapping[str, str | None], lock_is_held: Callable[[], bool]
 ) -> TableConfig:
     """Set keys, or remove those given as None; all others are kept, known or not. The caller holds the table lock;
     `lock_is_held` says whether that is so.

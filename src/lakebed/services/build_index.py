@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, writer_of
-from lakebed.concurrency.lock import Lock
+from lakebed.concurrency.lock import Lock, no_lock
 from lakebed.concurrency.providers import table_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
@@ -103,7 +103,8 @@ class Indexing(Service[IndexingResult]):
             return why
         if not timeline.commits:
             return None
-        missing = MetadataUpkeep(context.storage, context.config, timeline, context.settings, context.engine).missing()
+        upkeep = MetadataUpkeep(context.storage, context.config, timeline, context.settings, context.engine, no_lock)
+        missing = upkeep.missing()
         return f"{', '.join(missing)} of the metadata table are to be built" if missing else None
 
     def serve(self, state: ServiceState) -> IndexingResult:
@@ -211,9 +212,7 @@ class _Build:
             named = named_indexes(snapshot_of(self.storage, config, timeline), self.planned)
             if pending.state is State.REQUESTED:
                 TimelineWriter(self.storage, config).inflight(Action.INDEXING, self.instant)
-            upkeep = MetadataUpkeep(
-                self.storage, config, timeline, self.settings, self.engine, lock_is_held=lock.lock_is_held
-            )
+            upkeep = MetadataUpkeep(self.storage, config, timeline, self.settings, self.engine, lock.lock_is_held)
             if FILES not in config.metadata_partitions:  # small, and nothing goes without it
                 config = upkeep.add()
             parts = [part for name, sizing in named for part in self._begin(config, timeline, lock, name, sizing)]
@@ -292,7 +291,8 @@ class _Build:
             config = complete_building(self._store(timeline, lock), part.new, written)
             if part.name.expression is not None:
                 snapshot = snapshot_of(self.storage, config, timeline)
-                note_zone(snapshot, config, ExpressionIndex.of(part.name.expression, snapshot.schema))
+                expression = ExpressionIndex.of(part.name.expression, snapshot.schema)
+                note_zone(snapshot, config, expression, lock.lock_is_held)
 
     def complete(self) -> None:
         """Complete the plan."""
@@ -332,8 +332,8 @@ class _Build:
 
     def _store(self, timeline: Timeline, lock: Lock | None = None) -> MetadataStore:
         config = load_table_config(self.storage)
-        lock_is_held: Callable[[], bool] = (lambda: True) if lock is None else lock.lock_is_held
-        return MetadataStore(self.storage, config, timeline, metadata_settings(self.settings), lock_is_held)
+        settings, lock_is_held = metadata_settings(self.settings), no_lock if lock is None else lock.lock_is_held
+        return MetadataStore(self.storage, config, timeline, settings, lock_is_held=lock_is_held)
 
     def _locked(self) -> Any:
         name = load_table_config(self.storage).name

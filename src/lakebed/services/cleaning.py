@@ -485,9 +485,10 @@ def finish_clean(
         upkeep = tx.metadata_upkeep(timeline)
         gone = _empty_paths(tx.storage, timeline, plan)
         upkeep.record_removal(tx.instant, files, gone)
-        tx.refuse_lost("complete")
         for partition in gone:
+            tx.refuse_lost("complete")
             tx.storage.delete_folder(partition)
+        tx.refuse_lost("complete")
         done = tx.publish(timeline, encode_clean_metadata(tx.instant, plan, millis, gone=gone))
     tx.stop_heartbeat()
     tx.remove_heartbeat()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
-from lakebed.concurrency.lock import default_lock
+from lakebed.concurrency.providers import table_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
@@ -247,7 +247,8 @@ def create_index(
     settings = settings or WriteSettings()
     index_name = parse_index_name(name) if expression is None else _by_expression(name, expression)
     sizing = _sizing(index_name, groups)
-    with default_lock(storage, wait_seconds=settings.lock_wait_seconds) as lock:
+    table_name = load_table_config(storage).name
+    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=table_name) as lock:
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
         snapshot = snapshot_of(storage, config, timeline)
@@ -280,7 +281,7 @@ def create_index(
         table = MetadataUpkeep(storage, config, timeline, settings, engine, lock.lock_is_held)
         if index_name.expression is not None:
             config = table.add(index_name)
-            note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema))
+            note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema), lock.lock_is_held)
         elif engine is None or not can_build(index_name.partition) or not is_large(snapshot, engine):
             table.add(index_name, sizing=sizing)
         else:
@@ -289,13 +290,15 @@ def create_index(
     return None
 
 
-def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> TableConfig:
+def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = None) -> TableConfig:
     """Take an index off the table: its name as `create_index` takes it, or its partition. Column statistics take the
     partition statistics with them.
 
     Raises `InvalidOption` for one that the table does not have, that its writes go by, or that others need.
     """
-    with default_lock(storage, wait_seconds=wait_seconds) as lock:
+    settings = settings or WriteSettings()
+    table_name = load_table_config(storage).name
+    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=table_name) as lock:
         config = load_table_config(storage)
         kept = (*config.metadata_partitions, *config.metadata_partitions_inflight)
         partition = next((n for n in (name, expression_partition(name)) if n in kept), None)
@@ -318,7 +321,7 @@ def drop_index(storage: Storage, name: str, *, wait_seconds: float = 60.0) -> Ta
         if partition not in kept:
             return config
         gone = [partition, *(name for name in kept if kind_of(name).dropped_with == partition)]
-        upkeep = MetadataUpkeep(storage, config, timeline, WriteSettings(), lock_is_held=lock.lock_is_held)
+        upkeep = MetadataUpkeep(storage, config, timeline, settings, None, lock.lock_is_held)
         config = drop(upkeep.store, gone)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
         return update_table_config(storage, forgotten, lock.lock_is_held) if forgotten else config
@@ -351,14 +354,16 @@ def _by_expression(name: str, expression: Expression) -> IndexName:
     return IndexName(definition.name, expression=definition)
 
 
-def note_zone(snapshot: Snapshot, config: TableConfig, index: ExpressionIndex) -> TableConfig:
+def note_zone(
+    snapshot: Snapshot, config: TableConfig, index: ExpressionIndex, lock_is_held: Callable[[], bool]
+) -> TableConfig:
     """Note in which time zone the results were computed, where that makes a difference."""
     if not index.function.zoned:
         return config
     before = min((i.time for i in snapshot.timeline.pending), default=None)
     times = [i.time for i in snapshot.timeline.completed if before is None or i.time < before]
     note = ZoneNote(ZONE, created_at(snapshot.storage, index.partition), max(times, default="0" * 17))
-    return update_table_config(snapshot.storage, noting(config.properties, index.partition, note))
+    return update_table_config(snapshot.storage, noting(config.properties, index.partition, note), lock_is_held)
 
 
 def _sizing(name: IndexName, groups: int | None) -> GroupSizing | None:

@@ -55,7 +55,7 @@ from lakebed.operations.pipeline import Verb, admit, run
 from lakebed.operations.placement import Placed, TaggedRows
 from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write
-from lakebed.properties.file import load_table_config, mend_properties, update_table_config
+from lakebed.properties.file import load_table_config, mend_properties, name_if_readable, update_table_config
 from lakebed.properties.table_config import INDEX_CHECKED, INDEX_REPEATED
 from lakebed.schema.evolution import project
 from lakebed.services.verify import repair as repair_metadata
@@ -403,7 +403,7 @@ def repair_table(
     if unknown:
         raise InvalidOption(f"there is no part {unknown[0]!r} of a repair", hint=f"There are {', '.join(PARTS)}.")
     settings = resolve_options(options).write
-    lock = table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=_name(storage))
+    lock = table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=name_if_readable(storage))
     listed = cache(partial(_files, storage))
     run: dict[Part, Callable[[bool], RepairPart]] = {
         "properties": lambda mends: _properties(storage, lock, mends=mends),
@@ -424,14 +424,6 @@ def repair_table(
             is_left = isinstance(error, CommitConflict)
             found.append(RepairPart(name, (error.message,) if is_left else (), note="" if is_left else error.message))
     return RepairResult(tuple(found), dry_run)
-
-
-def _name(storage: Storage) -> str:
-    """The table's name; empty where its settings, which are mended as well, cannot be read."""
-    try:
-        return load_table_config(storage).name
-    except LakebedError:
-        return ""
 
 
 def _context(storage: Storage, options: Mapping[str, Any] | None, spark: Any | None) -> WriteContext:
@@ -534,14 +526,15 @@ def _note_unique(context: WriteContext, checked: Timeline, mended_by: Sequence[s
     Nothing is noted where others have committed since.
     """
     storage, settings = context.storage, context.settings
-    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=context.config.name):
+    name = context.config.name
+    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=name) as lock:
         config, now = load_table_config(storage), load_timeline(storage, context.config)
         seen = {*mended_by, *(i.time for i in checked.commits)}
         if not now.commits or any(i.time not in seen for i in now.commits):
             return
         if config.repeats_keys or has_unchecked_inserts(now, config.keys_checked_until):
             last = completed_at(now.commits_by_completion[-1])
-            update_table_config(storage, {INDEX_REPEATED: None, INDEX_CHECKED: last})
+            update_table_config(storage, {INDEX_REPEATED: None, INDEX_CHECKED: last}, lock.lock_is_held)
 
 
 def _metadata(storage: Storage, settings: WriteSettings, *, mends: bool) -> RepairPart:

@@ -241,9 +241,8 @@ class UndoTransaction(Transaction):
 
     def metadata_store(self) -> MetadataStore:
         """Of the table as it is now."""
-        return MetadataStore(
-            self.storage, self.config, self.timeline, metadata_settings(self.settings), self.lock_is_held
-        )
+        settings = metadata_settings(self.settings)
+        return MetadataStore(self.storage, self.config, self.timeline, settings, lock_is_held=self.lock_is_held)
 
     def take_back(self, target: Instant, *, with_plan: bool = False, doomed: Collection[str] = frozenset()) -> str:
         """Roll an instant back (see `roll_back`); gives the rollback's instant."""

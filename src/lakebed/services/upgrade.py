@@ -407,9 +407,9 @@ def _change(tx: UndoTransaction, snapshot: Snapshot, to: int) -> _Flip:
         storage.delete_folder(METADATA_FOLDER)
         copy_timeline(snapshot.timeline, with_changes(config, plan.properties), tx.lock_is_held)
     else:
-        _change_metadata_table(storage, config, to)
+        _change_metadata_table(tx, config, to)
     _check_lock(tx)
-    new = update_table_config(storage, plan.properties)
+    new = update_table_config(storage, plan.properties, tx.lock_is_held)
     return _Flip(plan, snapshot.timeline, config, new, sizings)
 
 
@@ -436,7 +436,8 @@ def _finish_flip(context: WriteContext, flip: _Flip, verb: str) -> list[str]:
                 f" in {flip.old.timeline_path}; nothing was cleaned up.",
                 context={"files": sorted(missed)},
             )
-        update_table_config(tx.storage, {key: flip.old.properties.get(key) for key in flip.plan.properties})
+        earlier = {key: flip.old.properties.get(key) for key in flip.plan.properties}
+        update_table_config(tx.storage, earlier, tx.lock_is_held)
         raise _conflict("it was written to while this process was suspended without the table lock")
 
 
@@ -456,7 +457,7 @@ def _set_aside(
         stay |= {RECORD_INDEX: one} if one is not None else {}
     if stay:
         changes[DEFINITIONS_PROPERTY] = config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH
-    config = update_table_config(storage, changes)
+    config = update_table_config(storage, changes, tx.lock_is_held)
     if stay or definitions:
         # with the versions written out, which version 9 asks for and version 8 reads
         version = 2 if plan.target >= 9 else 1
@@ -469,12 +470,13 @@ def _set_aside(
     return config
 
 
-def _change_metadata_table(storage: Storage, config: TableConfig, to: int) -> None:
+def _change_metadata_table(tx: UndoTransaction, config: TableConfig, to: int) -> None:
     """The metadata table goes first: of another version than its table it is read the same way in 8 and 9."""
     if config.metadata_partitions:
-        update_table_config(FolderStorage(storage, METADATA_FOLDER), {"hoodie.table.version": str(to)})
+        changes = {"hoodie.table.version": str(to)}
+        update_table_config(FolderStorage(tx.storage, METADATA_FOLDER), changes, tx.lock_is_held)
     else:  # what is there is none of this table's
-        storage.delete_folder(METADATA_FOLDER)
+        tx.storage.delete_folder(METADATA_FOLDER)
 
 
 def _finish(tx: UndoTransaction, config: TableConfig, sizings: Mapping[str, GroupSizing | None]) -> list[str]:
@@ -493,7 +495,7 @@ def _finish(tx: UndoTransaction, config: TableConfig, sizings: Mapping[str, Grou
         snapshot = snapshot_of(storage, config, load_timeline(storage, config))
         build_as_defined(snapshot, missing, load_definitions(storage, config), sizings, tx.settings, tx.lock_is_held)
         notes.append(f"built: {', '.join(missing)}")
-    update_table_config(storage, {NOTED_PROPERTY: None})
+    update_table_config(storage, {NOTED_PROPERTY: None}, tx.lock_is_held)
     return notes
 
 

@@ -61,7 +61,9 @@ _PLANS = {
 }
 
 
-def copy_archive(timeline: Timeline, config: TableConfig, times: Mapping[Key, str]) -> None:
+def copy_archive(
+    timeline: Timeline, config: TableConfig, times: Mapping[Key, str], lock_is_held: Callable[[], bool]
+) -> None:
     """Write the archived instants in the layout of `config`, which has no archive yet; `times` are the completion times
     of all. Only what completed is carried over: what did not has left nothing."""
     storage, folder = timeline.storage, config.archive_folder
@@ -70,7 +72,7 @@ def copy_archive(timeline: Timeline, config: TableConfig, times: Mapping[Key, st
     if config.layout == 2:
         rows = list(_history_rows(LogArchive(storage, timeline.config), times))
         parts = (rows[first : first + _ROWS_A_FILE] for first in range(0, len(rows), _ROWS_A_FILE))
-        write_history(storage, folder, (pa.Table.from_pylist(part, HISTORY) for part in parts))
+        write_history(storage, folder, (pa.Table.from_pylist(part, HISTORY) for part in parts), lock_is_held)
         return
     history = LsmHistory(storage, timeline.config)
     seen: set[Key] = set()
@@ -153,11 +155,11 @@ def copy_timeline(timeline: Timeline, config: TableConfig, lock_is_held: Callabl
     storage.make_folder(config.timeline_path)
     copies = [_Copy(timeline, config, instant, name, times) for instant, name in files]
     parallel_map(_Copy.write, copies, threads)
-    copy_archive(timeline, config, times)
+    copy_archive(timeline, config, times, lock_is_held)
     return len(timeline.instants), len(archived)
 
 
-def remove_timeline(storage: Storage, config: TableConfig, lock_is_held: Callable[[], bool] = lambda: True) -> int:
+def remove_timeline(storage: Storage, config: TableConfig, lock_is_held: Callable[[], bool]) -> int:
     """Delete the timeline, archive and all, that the layout of `config` has; gives how many files of instants it had.
     Never call it for the layout that the table has, which another process may change as soon as the lock is lost."""
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.concurrency.lock import no_lock
 from lakebed.concurrency.providers import table_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
@@ -230,7 +231,7 @@ def rebuild(
     storage, config = snapshot.storage, snapshot.config
     definitions = load_definitions(storage, config)
     sizings = sizings_of(snapshot, partitions, definitions)
-    upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, lock_is_held=lock_is_held)
+    upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, None, lock_is_held)
     config = drop(upkeep.store, partitions)
     build_as_defined(replace(snapshot, config=config), partitions, definitions, sizings, settings, lock_is_held)
 
@@ -249,7 +250,7 @@ def build_as_defined(
     names = _names(partitions, definitions)
     settings = replace(settings, column_stats=False, stats_columns=_stats_columns(snapshot, definitions, settings))
     for name in [IndexName(FILES), *names] if FILES in partitions else names:
-        upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, lock_is_held=lock_is_held)
+        upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, None, lock_is_held)
         config = upkeep.add(name, sizing=sizings.get(name.partition))
     return config
 
@@ -327,7 +328,7 @@ def _sizing(snapshot: Snapshot, name: IndexName) -> GroupSizing | None:
     """As many file groups as a global index has, going by the names of its files."""
     if not kind_of(name.partition).grows or name.partitioned:
         return None
-    own = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline)
+    own = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline, lock_is_held=no_lock)
     files = (parse_files(name.partition, file, 0) for file in own.storage.list_names(name.partition))
     try:
         replaced = own.timeline.replaced_files()

@@ -124,7 +124,8 @@ class CreateIndex:
             function = options.pop("expr", None)
             is_secondary = self.kind == SECONDARY_KIND
             name = function if is_secondary else function or "identity"
-            indexes.create(self.name, column=self.columns[0], kind=self.kind, options=options, function=name)
+            column = self.columns[0]
+            indexes.create(self.name, column=column, kind=self.kind, function_options=options, function=name)
         return indexes
 
 

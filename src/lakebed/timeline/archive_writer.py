@@ -70,7 +70,7 @@ ARCHIVE_FILE = re.compile(r"\d+_\d+_\d\.parquet|manifest_\d+|_version_")
 LOG_ARCHIVE = re.compile(r"\.commits_\.archive\.(\d+)")
 
 
-def archive(timeline: Timeline, instants: Sequence[Instant], lock_is_held: Callable[[], bool] = lambda: True) -> None:
+def archive(timeline: Timeline, instants: Sequence[Instant], lock_is_held: Callable[[], bool]) -> None:
     """Archive these completed instants of the timeline. The caller holds the lock. Raises `CommitConflict` where it was
     lost, and another process may have archived them, too.
 
@@ -165,9 +165,10 @@ def _history_row(timeline: Timeline, instant: Instant) -> dict[str, Any]:
     }
 
 
-def write_history(storage: Storage, folder: str, tables: Iterable[pa.Table]) -> None:
-    """Write a history of these instants, a file for each table, where there is none."""
-    writer = _HistoryWriter(storage, folder)
+def write_history(storage: Storage, folder: str, tables: Iterable[pa.Table], lock_is_held: Callable[[], bool]) -> None:
+    """Write a history of these instants, a file for each table, where there is none. The caller holds the lock. Raises
+    `CommitConflict` where it was lost."""
+    writer = _HistoryWriter(storage, folder, lock_is_held)
     files = [writer.write(_merged_name([rows["instantTime"]], _COPIED_LEVEL), [rows]) for rows in tables]
     if files:
         writer.publish(files)
@@ -181,7 +182,7 @@ def _merged_name(times: Sequence[pa.ChunkedArray], level: int) -> str:
 class _HistoryWriter:
     """Writes files of a history, and makes lists of them the history, each under the next version."""
 
-    def __init__(self, storage: Storage, folder: str, lock_is_held: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, storage: Storage, folder: str, lock_is_held: Callable[[], bool]) -> None:
         self._storage, self._folder, self._lock_is_held = storage, folder, lock_is_held
         self._number = max(_manifests(storage, folder), default=0)
         self._version = self._read_version()

@@ -267,7 +267,7 @@ def test_a_file_of_unknown_kind(capsys: pytest.CaptureFixture[str], uri: str, tm
 
 def test_expression_indexes_are_made_and_dropped(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["index", "create", uri, "by_city", "--column", "city", "--function", "substring"]
-    made = said(capsys, *words, "--option", "pos=1", "--option", "len=2", "--kind", "bloom_filters")
+    made = said(capsys, *words, "--function-option", "pos=1", "--function-option", "len=2", "--kind", "bloom_filters")
     assert [row["kind"] for row in made if row["index"] == "expr_index_by_city"] == [
         "expression index: substring, bloom filters"
     ]

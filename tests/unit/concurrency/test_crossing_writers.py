@@ -24,6 +24,7 @@ from lakebed.storage.opening import wrapping
 from lakebed.table import Table
 from lakebed.testing import CountingStorage
 from property.crossing import Change, Model, Write, Writer, held_writers
+from support.locks import held
 from support.sampling import HISTORIES, todays_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int32()), ("f", pa.float32())])
@@ -200,7 +201,7 @@ def test_a_partition_that_was_cleaned_away_meanwhile_is_a_conflict(uri: str) -> 
         first.step(model)
         snapshot = open_snapshot(open_storage(uri))
         cleaned = file_records([], record_form(9), gone=["a"])
-        store = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline)
+        store = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline, lock_is_held=held)
         table.upsert(rows((11, "b", 1, 1.0)), options=NEW_FILES)
         after = open_snapshot(open_storage(uri)).instant
         apply_delta(store, str(int(after) + 1), {FILES: cleaned})

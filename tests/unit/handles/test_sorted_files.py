@@ -24,6 +24,7 @@ from lakebed.properties.table_config import SORT
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from support.golden_tables import golden
+from support.locks import held
 from support.tables_in_memory import in_memory
 from support.write_tables import SCHEMA, content, rows
 
@@ -109,7 +110,7 @@ def test_files_in_no_order_are_sorted_when_they_are_rewritten(make: Make, foreig
             ids = ids[: start + foreign_rows]
             break
     assert not all(in_order(keys) for _, keys in stored(table))
-    update_table_config(open_storage(table.uri), {SORT: "key"})
+    update_table_config(open_storage(table.uri), {SORT: "key"}, held)
     sorted_table = lakebed.open(table.uri)
     new = [(n, "c", "new", 4 if n % 3 == 0 else 6) for n in dice.sample(range(1200), 300)]
     sorted_table.upsert(rows(*new), options={"lakebed.write.memory": memory})
@@ -128,7 +129,7 @@ def test_files_that_hudi_wrote_take_rows_in_order(name: str) -> None:
     table = lakebed.open(uri)
     everything = table.scan().to_arrow()
     changed = everything.take(pa.array(range(0, len(everything), 3)))
-    update_table_config(open_storage(uri), {SORT: "key"})
+    update_table_config(open_storage(uri), {SORT: "key"}, held)
     lakebed.open(uri).upsert(changed)
     after = lakebed.open(uri).scan(meta=True).to_arrow()
     keys = ["_hoodie_partition_path", RECORD_KEY]

@@ -22,6 +22,7 @@ from lakebed.metadata.store.services import run_services
 from lakebed.metadata.store.store import MetadataSettings, MetadataStore
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
+from support.locks import held
 from support.metadata_models import Change, Content, Maintained, Random, lookups, new_table
 
 VERSIONS = [9, 8, 6]
@@ -228,7 +229,7 @@ def test_what_a_small_delta_commit_asks_of_storage(version: int) -> None:
     instant = table.begin()
     records = table.records(Change(added={"a": {f"f{n}": 9 for n in range(8)}}, ranges={"a": (1, 2)}), instant)
     del records["record_index"]
-    store = MetadataStore(counted, table.config, table.timeline)
+    store = MetadataStore(counted, table.config, table.timeline, lock_is_held=held)
     apply_delta(store, instant, records)
     logs = 4 if version >= 8 else 3
     # properties and the timeline once, each partition once; three timeline files and a log file for each file group

@@ -25,6 +25,7 @@ from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from support.golden_tables import golden
+from support.locks import held
 
 from .opened_tables import WITH_INDEXES, unpacked
 
@@ -42,7 +43,9 @@ class Table:
         self.config = load_table_config(self.storage)
 
     def store(self, settings: MetadataSettings | None = None) -> MetadataStore:
-        return MetadataStore(self.storage, self.config, load_timeline(self.storage, self.config), settings)
+        return MetadataStore(
+            self.storage, self.config, load_timeline(self.storage, self.config), settings, lock_is_held=held
+        )
 
     def opened(self) -> MetadataTable:
         metadata = open_metadata(self.storage, self.config, load_timeline(self.storage, self.config))

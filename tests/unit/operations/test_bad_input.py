@@ -22,6 +22,7 @@ from lakebed.errors import (
 from lakebed.properties.file import update_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from support.locks import held
 from support.write_tables import SCHEMA, content, files, refused, rows
 
 Make = Callable[..., Table]
@@ -206,7 +207,7 @@ def test_an_error_says_how_many_file_groups_failed(make: Make, damaged: int) -> 
 
 def _set_property(uri: str, key: str, value: str) -> None:
 
-    update_table_config(open_storage(uri), {key: value})
+    update_table_config(open_storage(uri), {key: value}, held)
 
 
 @pytest.mark.parametrize("operation", [*ADDING, "delete"])

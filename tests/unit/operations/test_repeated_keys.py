@@ -20,6 +20,7 @@ from lakebed.table import Table
 from lakebed.timeline import timeline
 from lakebed.timeline.bodies.commit import encode_commit
 from lakebed.timeline.timeline import load_timeline
+from support.locks import held
 from support.write_tables import content, files, rows
 
 Make = Callable[..., Table]
@@ -150,7 +151,7 @@ def test_an_index_of_keys_is_not_built_over_repeated_keys(make: Make, kind: str)
 def as_if_by_another_writer(table: Table) -> None:
     """Take off the last commit, and off the table, what tells that lakebed has made and checked them."""
     storage = open_storage(table.uri)
-    config = update_table_config(storage, {NOTE: None})
+    config = update_table_config(storage, {NOTE: None}, held)
     last = load_timeline(storage, config).commits[-1]
     commit = load_timeline(storage, config).commit_metadata(last)
     path = f"{config.timeline_path}/{last.file_name}"

@@ -32,6 +32,7 @@ from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage, FaultPlan, FaultyStorage, Killed
 from lakebed.timeline.timeline import load_timeline
 from support.golden_tables import golden_folder
+from support.locks import held
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def test_unreadable_properties_come_from_the_backup(storage: MemoryStorage, body
     storage.write(BACKUP_PATH, good)
     assert load_table_config(storage) == config
     assert storage.read(PROPERTIES_PATH) == body, "reading changes nothing"
-    updated = update_table_config(storage, {"a": "1"})
+    updated = update_table_config(storage, {"a": "1"}, held)
     assert dict(updated.properties) == PROPS | {"a": "1"}
     assert storage.head(BACKUP_PATH) is None
 
@@ -152,7 +153,7 @@ def test_a_missing_file_comes_from_the_backup(storage: MemoryStorage) -> None:
 
 def test_updates_keep_unknown_keys(storage: MemoryStorage) -> None:
     create_table(storage, PROPS)
-    changed = update_table_config(storage, {"lakebed.index.type": "bucket", "hoodie.table.format": None})
+    changed = update_table_config(storage, {"lakebed.index.type": "bucket", "hoodie.table.format": None}, held)
     expected = {k: v for k, v in PROPS.items() if k != "hoodie.table.format"} | {"lakebed.index.type": "bucket"}
     assert dict(changed.properties) == expected == parse_properties(storage.read(PROPERTIES_PATH))
     assert lines(storage)[0].startswith(b"#Updated at 2")
@@ -161,14 +162,14 @@ def test_updates_keep_unknown_keys(storage: MemoryStorage) -> None:
 
 def test_a_renamed_table_gets_its_checksum(storage: MemoryStorage) -> None:
     create_table(storage, PROPS)
-    update_table_config(storage, {"hoodie.database.name": "db"})
+    update_table_config(storage, {"hoodie.database.name": "db"}, held)
     assert load_table_config(storage).database == "db"
 
 
 def test_an_update_that_changes_nothing_writes_nothing(storage: MemoryStorage) -> None:
     create_table(storage, PROPS)
     faulty = FaultyStorage(storage)
-    update_table_config(faulty, {"hoodie.table.format": "native", "no.such.key": None})
+    update_table_config(faulty, {"hoodie.table.format": "native", "no.such.key": None}, held)
     assert faulty.mutations == []
 
 
@@ -176,7 +177,7 @@ def test_an_update_to_an_unknown_version_is_refused_before_writing(storage: Memo
     create_table(storage, PROPS)
     faulty = FaultyStorage(storage)
     with pytest.raises(UnsupportedFeature):
-        update_table_config(faulty, {"hoodie.table.version": "10"})
+        update_table_config(faulty, {"hoodie.table.version": "10"}, held)
     assert faulty.mutations == []
 
 
@@ -191,7 +192,7 @@ def test_two_updates_at_once_conflict(storage: MemoryStorage) -> None:
             return super().put_if_absent(path, data, durable=durable)
 
     with pytest.raises(CommitConflict, match="another writer is updating"):
-        update_table_config(Meanwhile(storage), {"a": "1"})
+        update_table_config(Meanwhile(storage), {"a": "1"}, held)
     assert dict(load_table_config(storage).properties) == PROPS
 
 
@@ -202,10 +203,10 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_settings(storage: MemoryS
     new = PROPS | {"a": "1"}
     faulty = FaultyStorage(storage, FaultPlan(step, mode))  # type: ignore[arg-type]
     with contextlib.suppress(Killed, StorageError):
-        update_table_config(faulty, {"a": "1"})
+        update_table_config(faulty, {"a": "1"}, held)
     assert faulty.crash.fired
     assert dict(load_table_config(storage).properties) in (PROPS, new)
-    after = update_table_config(storage, {"b": "2"})
+    after = update_table_config(storage, {"b": "2"}, held)
     assert dict(after.properties) in (PROPS | {"b": "2"}, new | {"b": "2"})
     assert storage.head(BACKUP_PATH) is None
 

@@ -81,7 +81,7 @@ def table() -> Iterator[Table]:
     batches = [pa.Table.from_pylist(made(chance, part), SCHEMA) for part in range(10)]
     table.upsert(pa.concat_tables(batches[:5]))
     for index, column, function, options, kind in INDEXES:
-        table.indexes.create(index, column=column, function=function, options=options, kind=kind)
+        table.indexes.create(index, column=column, function=function, function_options=options, kind=kind)
     table.upsert(pa.concat_tables(batches[5:]))
     table.upsert(batches[7].slice(0, 2).set_column(2, "name", pa.array(["new", None], pa.string())))
     yield lakebed.open(table.uri)

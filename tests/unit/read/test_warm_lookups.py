@@ -28,6 +28,7 @@ from lakebed.storage.streams import RangeFile
 from lakebed.table import Table
 from lakebed.testing import CountingStorage
 from lakebed.timeline.timeline import load_timeline
+from support.locks import held
 
 ROWS = 40_000
 INDEXES = pytest.mark.parametrize("indexes", [["record_index"], []], ids=["record_index", "plain"])
@@ -212,7 +213,7 @@ def lose_key(table: Table, key: str) -> None:
     storage = open_storage(table.uri)
     config = load_table_config(storage)
     timeline = load_timeline(storage, config)
-    store = MetadataStore(storage, config, timeline)
+    store = MetadataStore(storage, config, timeline, lock_is_held=held)
     time = str(int(timeline.commits[-1].time) + 1)
     apply_delta(store, time, {"record_index": Records.deletes(pa.array([key]))})
 

@@ -16,19 +16,21 @@ import lakebed
 from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.config.settings import CleaningSettings
-from lakebed.errors import InvalidOption
+from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Action, State
 from lakebed.services.cleaning import Cleaning, find_cleanable
 from lakebed.services.driver import NothingToDo, run_plan
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from lakebed.testing import Mutation
 from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_plan
 from lakebed.timeline.history import last_clean
 from lakebed.timeline.instants import format_time, parse_time
 from lakebed.timeline.transitions import TimelineWriter
 from support.cleaning_tables import data_files, savepoint, shown, snapshot, timeline
 from support.compaction_tables import bare, context
+from support.frozen import FrozenWriter
 from support.golden_tables import GoldenTable, golden_tables
 from support.sampling import HISTORIES, todays
 from support.write_tables import content, rows
@@ -340,6 +342,28 @@ def test_a_dropped_partition_is_cleaned_when_no_reader_can_see_it(make: Make, ve
     put(table, 3)  # it comes back
     assert content(lakebed.open(table.uri)) == after(3)
     assert table.indexes.verify().ok
+
+
+def test_a_clean_that_loses_its_lock_deletes_no_further_folder(plain: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = plain()
+    put(table, 0)
+    table.delete_partitions(["a", "b"])
+    put(table, 1, "c")
+    put(table, 2, "c")
+
+    def is_folder(mutation: Mutation) -> bool:
+        return mutation.verb == "delete" and mutation.path.endswith("/.hoodie_partition_metadata")
+
+    with monkeypatch.context() as patch:
+        frozen = FrozenWriter(table.uri, lambda t: t.clean(options=KEEP), is_folder, patch)
+        assert frozen.freeze()
+        frozen.lose_lock()
+        frozen.thaw()
+        assert isinstance(frozen.error, CommitConflict), frozen.error
+    assert open_storage(table.uri).list_folders("") == [".hoodie", "b", "c"]
+    assert lakebed.open(table.uri).clean().runs[0].partitions == ("a", "b")
+    assert open_storage(table.uri).list_folders("") == [".hoodie", "c"]
+    assert lakebed.open(table.uri).indexes.verify().ok
 
 
 def test_a_dropped_partition_of_a_savepoint_stays(plain: Make) -> None:

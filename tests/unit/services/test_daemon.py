@@ -30,6 +30,7 @@ from lakebed.table import Table
 from lakebed.testing import Killed, crash_at
 from support.cleaning_tables import data_files, timeline
 from support.compaction_tables import log_files, pending
+from support.locks import held
 from support.steady_time import later
 from support.write_tables import content, files, rows
 
@@ -141,7 +142,7 @@ def test_partitions_that_are_over_their_time(make: Make) -> None:
 def test_an_index_that_waits_to_be_built(make: Make) -> None:
     table = make(**BUCKET, properties=QUIET)
     put(table, 0)
-    update_table_config(open_storage(table.uri), remembered_property([parse_index_name("v")]))
+    update_table_config(open_storage(table.uri), remembered_property([parse_index_name("v")]), held)
     assert once(table) == [("due", "indexing"), ("ran", "indexing")]
     assert "secondary_index_v" in {facts.name for facts in table.indexes.list()}
     settled(table)

@@ -31,6 +31,7 @@ from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.table import Table
 from lakebed.timeline.timeline import load_timeline
+from support.locks import held
 from support.tables_in_memory import in_memory
 
 SCHEMA = pa.schema(
@@ -67,9 +68,9 @@ def make(request: pytest.FixtureRequest, tmp_path: Any) -> Make:
 
 
 def indexed(table: Table) -> Table:
-    table.indexes.create("day", column="at", function="date_format", options={"format": "yyyy-MM-dd"})
+    table.indexes.create("day", column="at", function="date_format", function_options={"format": "yyyy-MM-dd"})
     table.indexes.create(
-        LOWER, column="name", function="lower", options={"numentries": 20}, kind="bloom_filters"
+        LOWER, column="name", function="lower", function_options={"numentries": 20}, kind="bloom_filters"
     )  # fmt: skip
     return table
 
@@ -241,7 +242,7 @@ def test_differences_are_named_and_repaired(make: Make) -> None:
     gone = pa.concat_arrays([files["at"]["key"].combine_chunks(), paths["at"]["key"].combine_chunks()])
     instant = str(int(timeline.commits[-1].time) + 1)
     wrong = {DAY: Records.deletes(gone), LOWER: Records.deletes(keys_of_filters(table))}
-    apply_delta(MetadataStore(storage, config, timeline), instant, wrong)
+    apply_delta(MetadataStore(storage, config, timeline, lock_is_held=held), instant, wrong)
     found = table.indexes.verify()
     assert found.of(DAY)["problem"].to_pylist() == ["missing"] * (2 * len(bases))
     assert found.of(LOWER)["problem"].to_pylist() == ["missing"] * len(bases)
@@ -335,5 +336,5 @@ def test_a_note_of_a_zone_ends_with_its_index(make: Make) -> None:
     storage = open_storage(table.uri)
     properties = load_table_config(storage).properties
     noted = properties["lakebed.metadata.expression.zones"]
-    update_table_config(storage, {"lakebed.metadata.expression.zones": noted.replace(" 000000", " 000001")})
+    update_table_config(storage, {"lakebed.metadata.expression.zones": noted.replace(" 000000", " 000001")}, held)
     assert len(lakebed.open(table.uri).scan(filter=some).files) == 3

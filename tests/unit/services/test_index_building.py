@@ -29,6 +29,7 @@ from lakebed.timeline.bodies.rollback import decode_action
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from support.golden_tables import golden
+from support.locks import held
 from support.write_tables import SCHEMA, content, files, rows
 
 Make = Callable[..., Table]
@@ -408,7 +409,7 @@ def test_an_index_that_real_hudi_has_begun_to_build_is_in_no_writers_way(make: M
     table = created(make)
     storage = open_storage(table.uri)
     # it names the partition before it makes the file groups
-    update_table_config(storage, {PARTITIONS_INFLIGHT: "bloom_filters"})
+    update_table_config(storage, {PARTITIONS_INFLIGHT: "bloom_filters"}, held)
     upsert(table.uri, (1, "c1", "changed", 2), (40, "c0", "new", 2))()
     assert (40, "c0", "new", 2) in content(table)
     instant = "20990101000000000"

@@ -30,6 +30,7 @@ from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from support.cleaning_tables import data_files, timeline
 from support.golden_tables import GoldenTable, golden_tables
+from support.locks import held
 from support.sampling import HISTORIES, todays
 from support.write_tables import content, files, rows
 
@@ -301,7 +302,9 @@ def test_a_metadata_table_behind_the_data(make: Make) -> None:
         record_form(9),
         removed={"c": [base.rpartition("/")[2]]},
     )
-    apply_delta(MetadataStore(storage, config, now), str(int(now.commits[-1].time) + 1), {"files": said})
+    apply_delta(
+        MetadataStore(storage, config, now, lock_is_held=held), str(int(now.commits[-1].time) + 1), {"files": said}
+    )
     found = lakebed.repair(table.uri, dry_run=True)["metadata"].found
     assert {what.split(" ")[1] for what in found if what.startswith("files")} == {"missing", "extra"}
     assert table.repair()["metadata"].mended

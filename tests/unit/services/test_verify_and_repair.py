@@ -29,6 +29,7 @@ from lakebed.table import Table
 from lakebed.testing import CountingStorage
 from lakebed.timeline.timeline import load_timeline
 from support.golden_tables import golden_tables
+from support.locks import held
 from support.tables_in_memory import in_memory
 from support.write_tables import rows
 
@@ -52,7 +53,7 @@ def told(table: Table, said: dict[str, Records]) -> None:
     timeline = load_timeline(storage, config)
     last = timeline.commits[-1].time
     instant = str(int(last) + 1) if config.version >= 8 else f"{last}000"
-    apply_delta(MetadataStore(storage, config, timeline), instant, said)
+    apply_delta(MetadataStore(storage, config, timeline, lock_is_held=held), instant, said)
 
 
 def wrong_keys(version: int, *, partitioned: bool) -> Records:

@@ -49,6 +49,7 @@ from lakebed.timeline.instants import parse_instant_file
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from support.golden_tables import golden
+from support.locks import held
 
 VERSIONS = [9, 6]
 
@@ -118,7 +119,7 @@ def test_completed_instants_go_from_the_oldest_on(version: int) -> None:
     added = [table.add(Action.DELTACOMMIT) for _ in range(6)]
     names = [instant.file_name for instant in added]
     table.storage = far = Remote(table.storage, table.config.timeline_path)
-    archive(table.timeline, added[:5])
+    archive(table.timeline, added[:5], held)
     assert [names[-len(left) :] for left in far.left] == far.left
     assert far.left[-1] == names[-1:]
 
@@ -128,7 +129,7 @@ def test_many_archivals_keep_every_instant(version: int) -> None:
     table = Table(version)
     added = [table.add(Action.DELTACOMMIT) for _ in range(26)]
     for instant in added[:-1]:
-        archive(table.timeline, [instant])
+        archive(table.timeline, [instant], held)
     timeline = table.timeline
     assert [i.time for i in timeline.instants] == [added[-1].time]
     archived = timeline.archived()
@@ -160,7 +161,7 @@ def test_each_name_on_the_timeline_is_parsed_as_often_however_many_instants_go(
         added = [table.add(Action.DELTACOMMIT) for _ in range(many)]
         timeline = table.timeline
         parsed.clear()
-        archive(timeline, added)
+        archive(timeline, added, held)
         times.append(len(parsed) / len(timeline.files))
     assert times[1] <= times[0] + 1
 
@@ -170,10 +171,10 @@ def test_an_archival_that_was_cut_off(version: int) -> None:
     table = Table(version)
     added = [table.add(Action.DELTACOMMIT) for _ in range(4)]
     files = {info.path: table.storage.read(info.path) for info in table.storage.list(table.config.timeline_path)}
-    archive(table.timeline, added[:2])
+    archive(table.timeline, added[:2], held)
     for path, body in files.items():
         table.storage.write(path, body)
-    archive(table.timeline, added[:3])
+    archive(table.timeline, added[:3], held)
     assert [i.time for i in table.timeline.instants] == [added[3].time]
     assert [i.time for i in table.timeline.archived().instants] == [i.time for i in added[:3]]
 
@@ -193,7 +194,7 @@ def archived_in_part(version: int) -> tuple[Mapping[str, bytes], list[Instant]]:
     table = Table(version)
     added = [table.add(Action.DELTACOMMIT) for _ in range(18)]
     for instant in added[:9]:
-        archive(table.timeline, [instant])
+        archive(table.timeline, [instant], held)
     return {info.path: table.storage.read(info.path) for info in table.storage.list()}, added
 
 
@@ -228,7 +229,7 @@ def test_an_archival_that_another_process_overtakes_loses_no_instant(version: in
         def meanwhile() -> None:
             table.storage, is_held[0] = inner, not is_noticed
             for last in (14, 16):
-                archive(table.timeline, [i for i in table.timeline.completed if i.time <= added[last].time])
+                archive(table.timeline, [i for i in table.timeline.completed if i.time <= added[last].time], held)
 
         table.storage = interrupted = Interrupted(inner, at, meanwhile)
         try:
@@ -243,7 +244,7 @@ def test_an_archival_that_another_process_overtakes_loses_no_instant(version: in
         ends.add(is_done)
         try:
             check_archive(table, added)
-            archive(table.timeline, table.timeline.completed)
+            archive(table.timeline, table.timeline.completed, held)
             check_archive(table, added)
         except Exception as error:
             error.add_note(f"overtaken before {changes[at - 1]}")
@@ -262,7 +263,7 @@ def test_files_of_the_history_become_one_up_to_a_number_of_bytes(limit: int, mon
         noise = random.Random(number).randbytes(200_000 if number in (0, 5) else 100).hex()
         body = CommitMetadata("UPSERT", extra={"n": "", "noise": noise})
         added.append(table.add(Action.COMMIT, completed=encode_commit(body, 9, Action.COMMIT)))
-        archive(table.timeline, added[-1:])
+        archive(table.timeline, added[-1:], held)
     archived = table.timeline.archived()
     assert [i.time for i in archived.instants] == [i.time for i in added]
     sizes = [len(archived.commit_metadata(i.time).extra["noise"]) for i in added]
@@ -284,7 +285,7 @@ def test_plans_and_results_of_services(version: int) -> None:
     rollback = table.add(
         Action.ROLLBACK, encode_rollback_plan("file:///t", RollbackPlan(target, ("p/f",))), completed=undone
     )
-    archive(table.timeline, [compaction, clean, rollback])
+    archive(table.timeline, [compaction, clean, rollback], held)
     archived = table.timeline.archived()
     assert {(i.time, i.action) for i in archived.instants} == {
         (compaction.time, Action.COMMIT),
@@ -308,7 +309,7 @@ def test_the_plan_of_a_replacecommit_is_archived(version: int) -> None:
     deleted = table.add(Action.REPLACECOMMIT, encode_requested_replace("DELETE_PARTITION"))
     profile = encode_commit(CommitMetadata("INSERT_OVERWRITE"), version, Action.COMMIT)
     overwritten = table.add(Action.REPLACECOMMIT, encode_requested_replace(None), inflight=profile)
-    archive(table.timeline, [clustering, deleted, overwritten])
+    archive(table.timeline, [clustering, deleted, overwritten], held)
     archived = table.timeline.archived()
     assert clustering_groups(archived.plan(clustering.time)) == {("p", "f1")}
     assert archived.plan(deleted.time)["operationType"] == "DELETE_PARTITION"
@@ -324,7 +325,7 @@ def test_a_pending_replacecommit_has_its_own_fields_in_the_log_archive() -> None
     plan = encode_clean_plan("file:///t", CleanPlan({"p": ["gone"]}))
     clean = table.add(Action.CLEAN, plan, completed=encode_clean_metadata("1", decode_action(plan), 5))
     commits = [table.add(Action.COMMIT) for _ in range(3)]
-    archive(table.timeline, [instant, clean, *commits])
+    archive(table.timeline, [instant, clean, *commits], held)
     (path,) = [i.path for i in table.storage.list(table.config.archive_folder)]
     blocks = [list(avro_records(b)) for b in read_blocks(table.storage.read(path))]
     assert [len(block) for block in blocks] == [10, 5]
@@ -348,7 +349,7 @@ def test_history_files_are_as_hudi_writes_them() -> None:
     theirs = pq.ParquetFile(io.BytesIO(files[name]))
     table = Table(9)
     instant = table.add(Action.COMMIT)
-    archive(table.timeline, [instant])
+    archive(table.timeline, [instant], held)
     (path,) = [i.path for i in table.storage.list(table.config.archive_folder) if i.path.endswith(".parquet")]
     ours = pq.ParquetFile(io.BytesIO(table.storage.read(path)))
     assert ours.schema_arrow == theirs.schema_arrow
@@ -362,7 +363,7 @@ def test_entries_of_the_log_archive_are_those_of_hudi() -> None:
     theirs = [r for b in read_blocks(files[name]) for r in avro_records(b)]
     table = Table(6)
     instant = table.add(Action.DELTACOMMIT)
-    archive(table.timeline, [instant])
+    archive(table.timeline, [instant], held)
     (path,) = [i.path for i in table.storage.list(table.config.archive_folder)]
     ours = [r for b in read_blocks(table.storage.read(path)) for r in avro_records(b)]
     assert path.endswith("/.commits_.archive.1_1-0-1")

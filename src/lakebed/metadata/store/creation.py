@@ -176,7 +176,7 @@ def _withdraw(store: MetadataStore, new: NewPartition) -> None:
         built = new.instant
     if built == new.instant:
         left = [name for name in config.metadata_partitions if name != new.partition]
-        store.changed(update_table_config(store.data_storage, {PARTITIONS: ",".join(left)}))
+        store.changed(update_table_config(store.data_storage, {PARTITIONS: ",".join(left)}, store.lock_is_held))
     store.check_lock()
 
 

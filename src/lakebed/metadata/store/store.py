@@ -117,7 +117,8 @@ class MetadataStore:
     """Reads the metadata table when first used, and again after `changed`. The caller holds the data table's lock.
 
     `data_storage`, `data_config` and `data_timeline` are the data table's, `storage` the metadata table's own.
-    `lock_is_held` tells whether that lock is still held: a process may be suspended for longer than it is valid.
+    `lock_is_held` tells whether that lock is still held: a process may be suspended for longer than it is valid;
+    `no_lock` is that of a store that only reads.
     `stored` is what `read_stored` gave under that lock, where it was called. `durable` is "later" where this process
     completes the data table's instant under the same lock, after what it completes here. `shown_inflight` are the
     instants whose inflight files it has made under that lock.
@@ -129,7 +130,8 @@ class MetadataStore:
         config: TableConfig,
         timeline: Timeline,
         settings: MetadataSettings | None = None,
-        lock_is_held: Callable[[], bool] = lambda: True,
+        *,
+        lock_is_held: Callable[[], bool],
         stored: StoredState | None = None,
     ) -> None:
         self.lock_is_held = lock_is_held

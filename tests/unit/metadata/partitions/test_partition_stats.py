@@ -23,6 +23,7 @@ from lakebed.services import build_index
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.write_status import WriteStatus
+from support.locks import held
 from support.write_tables import content, rows
 
 Make = Callable[..., Table]
@@ -106,7 +107,9 @@ def without_column_stats(make: Make, kind: str) -> Table:
     t.upsert(rows((1, "a", "b", 5), (2, "b", "b", 5)))
     t.indexes.drop("column_stats")
     view = open_snapshot(open_storage(t.uri))
-    MetadataUpkeep(view.storage, view.config, view.timeline, WriteSettings()).add(IndexName("partition_stats"))
+    MetadataUpkeep(view.storage, view.config, view.timeline, WriteSettings(), None, held).add(
+        IndexName("partition_stats")
+    )
     assert [index.name for index in t.indexes.list()] == ["files", "partition_stats"]
     return t
 

@@ -35,6 +35,7 @@ from lakebed.storage.opening import wrapping
 from lakebed.table import Table
 from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed
 from lakebed.timeline.timeline import load_timeline
+from support.locks import held as still_held
 from support.write_tables import rows
 
 Make = Callable[..., Table]
@@ -167,7 +168,11 @@ def test_it_is_built_verified_repaired_and_dropped(make: Make, version: int) -> 
     keys, values = encoded({"c0": (written, 7), "ghost": (written, 1)}, record_form(version))
     instant = f"{latest}000" if version == 6 else str(int(latest) + 1)
     tampered = Records(keys, values, pa.array(["c2"]))
-    apply_delta(MetadataStore(storage, config, load_timeline(storage, config)), instant, {TOY: tampered})
+    apply_delta(
+        MetadataStore(storage, config, load_timeline(storage, config), lock_is_held=still_held),
+        instant,
+        {TOY: tampered},
+    )
     found = table.indexes.verify()
     problems = {(row["problem"], row["what"]) for row in found.of(TOY).to_pylist()}
     assert problems == {("wrong", "c0"), ("extra", "ghost"), ("missing", "c2")}
