@@ -64,6 +64,7 @@ _VIEWS = (
     ("lakebed.table_indexes", "SkewView"),
     ("lakebed.table_views", "TimelineView"),
     ("lakebed.table_views", "FilesView"),
+    ("lakebed.table_views", "FeaturesView"),
 )
 GIVEN = (
     "DataFiles",
@@ -77,7 +78,7 @@ GIVEN = (
     "Once",
 )
 _READS_INTRO = "`Table.scan`, `changes` and `cdc` give these; nothing is read before a method asks for rows."
-_VIEWS_INTRO = "`Table.consumers`, `indexes`, `timeline` and `files` give these; each prints as a table."
+_VIEWS_INTRO = "`Table.consumers`, `indexes`, `timeline`, `files` and `features` give these; each prints as a table."
 _RESULTS_INTRO = "What writes and services give; each prints in a line or two, `to_dict()` gives plain values."
 # Members that are there for lakebed itself, or in every class of results.
 _LEFT_OUT = frozenset({"to_dict", "apply"})

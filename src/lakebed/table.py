@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakebed.catalog.base import SyncResult
 from lakebed.config.arguments import public_methods_check_arguments, refused, whole_number
-from lakebed.config.features import Feature, features_of
+from lakebed.config.features import features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
 from lakebed.diagnosis.doctor import examine
@@ -68,7 +68,7 @@ from lakebed.table_columns import ColumnsView
 from lakebed.table_consumers import BatchRequest, ConsumersView, Consumption
 from lakebed.table_indexes import IndexesView
 from lakebed.table_merge import Merge
-from lakebed.table_views import FilesView, PropertiesView, TimelineView, table_html
+from lakebed.table_views import FeaturesView, FilesView, PropertiesView, TimelineView, table_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,13 +202,13 @@ class Table:
         return tuple(dict.fromkeys(file_slice.partition for file_slice in slices))
 
     @property
-    def features(self) -> tuple[Feature, ...]:
-        """The features of the read and write matrix that this table has, each with lakebed's support for it.
+    def features(self) -> FeaturesView:
+        """The features of the read and write matrix that this table has: iterable, and printed as a table.
 
         >>> [(feature.name, feature.write) for feature in t.features]
         [('metadata table', 'yes'), ('merge-on-read', 'yes')]
         """
-        return self._steadily(lambda view: features_of(view.config.properties, table_features(view)))
+        return FeaturesView(self._steadily(lambda view: features_of(view.config.properties, table_features(view))))
 
     @property
     def columns(self) -> ColumnsView:

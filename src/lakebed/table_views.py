@@ -10,6 +10,7 @@ from typing import Any, overload
 import pyarrow as pa
 
 from lakebed.concurrency.heartbeat import LastHeartbeat, last_heartbeat
+from lakebed.config.features import Feature
 from lakebed.config.options import resolve_options, with_table_settings
 from lakebed.errors import InvalidOption
 from lakebed.format.base_file import read_footer
@@ -100,6 +101,39 @@ class View:
             return []
         which, left = "newest" if self.newest_last else "first", total - _PREVIEWED
         return [f"the {which} {_PREVIEWED} of {total:,}, {left:,} more; to_arrow() has all"]
+
+
+class FeaturesView(View):
+    """The features of the read and write matrix that a table has, each with lakebed's support for it. Prints as a
+    table.
+
+    >>> print(t.features)
+    feature         read  write  note
+    metadata table  yes   yes
+    merge-on-read   yes   yes
+    """
+
+    def __init__(self, features: Sequence[Feature]) -> None:
+        self._features = features
+
+    def __iter__(self) -> Iterator[Feature]:
+        return iter(self._features)
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    def __getitem__(self, at: int) -> Feature:
+        return self._features[at]
+
+    def to_arrow(self) -> pa.Table:
+        """Columns: feature, read, write ("yes", "some" or "no"), and as note why not, and what to do.
+
+        >>> t.features.to_arrow()["feature"].to_pylist()
+        ['metadata table', 'merge-on-read']
+        """
+        rows = [(f.name, f.read, f.write, "; ".join(filter(None, (f.why, f.hint)))) for f in self._features]
+        columns = zip(("feature", "read", "write", "note"), zip(*rows, strict=True) if rows else [()] * 4, strict=True)
+        return pa.table({name: pa.array(values, pa.string()) for name, values in columns})
 
 
 class TimelineView(View):

@@ -85,6 +85,33 @@ def test_an_error_gives_the_near_name(case: str, table: Table) -> None:
     assert f"id you mean {near!r}?" in raised.value.hint
 
 
+def test_a_column_named_for_statistics_that_is_not_there_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    option = "hoodie.metadata.index.column.stats.column.list"
+    name = made(properties={option: "qtty,id,event.at"}).name
+    warned = f"{option} names 'qtty', which is no column of table {name!r}"
+    assert [record.getMessage() for record in caplog.records] == [f"{warned}; did you mean 'qty'?"]
+    caplog.clear()
+    table = made()
+    for _ in range(2):
+        table.upsert(ROWS, options={option: "citty"})
+    assert [record.getMessage().partition("; ")[2] for record in caplog.records] == ["did you mean 'city'?"]
+
+
+@pytest.mark.parametrize(
+    ("version", "way"),
+    [
+        (9, "With t.indexes.create('record_index', partitioned=True) each partition path has an index of its own."),
+        (8, "Tables of version 9 can have a record index for each partition path: t.upgrade()."),
+        (6, "Tables of version 9 can have a record index for each partition path: t.upgrade()."),
+    ],
+)
+def test_a_global_record_index_that_is_refused_names_what_the_version_has(version: int, way: str) -> None:
+    table = made(index="bloom", table_version=version)
+    with pytest.raises(LakebedError, match="a global record index has one place for it") as caught:
+        table.indexes.create("record_index", partitioned=False)
+    assert caught.value.hint == f"Make the table with index='record' or 'global_simple'. {way}"
+
+
 def test_an_index_that_is_not_there_is_named_with_those_that_are(table: Table) -> None:
     with pytest.raises(LakebedError, match=r"has no index 'secondary_index_fare'.* It has column_stats"):
         table.indexes.drop("secondary_index_fare")

@@ -154,7 +154,10 @@ def _table(what: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataTyp
     made: dict[Any, Any] = {}
     try:
         for name, values in columns.items():
-            made[name] = _column(values, type_of(name, types))
+            kind = type_of(name, types)
+            if kind is not None and pt.is_map(kind):
+                _check_entries(name, values)
+            made[name] = _column(values, kind)
         return pa.table(made)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         if len(made) < len(columns):
@@ -202,6 +205,23 @@ def refuse_values(name: Any, values: Any) -> None:
                 f"column {name} has values of a type that no table can hold: {where[0]}",
                 hint=way or "give numbers, texts, bytes, dates, times, lists or dicts",
                 context=context,
+            )
+
+
+def _check_entries(name: Any, values: Any) -> None:
+    """Raise `SchemaConflict` for a map of which an entry is no pair, or has no key; the row and the entry are named."""
+    value: Any
+    for at, value in enumerate(values if isinstance(values, list | tuple) else ()):
+        entries: Any = list(value.items()) if isinstance(value, Mapping) else value
+        for entry in entries if isinstance(entries, list | tuple) else ():
+            is_pair = isinstance(entry, list | tuple) and len(entry) == 2
+            if is_pair and entry[0] is not None:
+                continue
+            what = f"{shorten(repr(entry), 40)}, which " + ("has no key" if is_pair else "is no pair of key and value")
+            raise SchemaConflict(
+                f"column {name} has maps, and that of row {at} has the entry {what}",
+                hint="give each map as a dict, or as a list of pairs: [(key, value), ...]",
+                context={"column": str(name), "row": at},
             )
 
 

@@ -37,6 +37,7 @@ from lakebed.schema.arrow import (
     check_names,
     has_untyped,
     is_list,
+    leaf_paths,
     list_of,
     map_of,
     normal_type,
@@ -57,6 +58,7 @@ from lakebed.timeline.schema_files import continued
 from lakebed.timeline.schema_versions import comments_of, document, next_version, unreadable_columns
 
 _log = logging.getLogger("lakebed")
+_STATS_COLUMNS = "hoodie.metadata.index.column.stats.column.list"
 CONCURRENCY = "hoodie.write.concurrency.mode"
 
 
@@ -231,6 +233,19 @@ def check_similar_names(context: WriteContext, rows: Rows) -> None:
             )
         if settings.evolution != "strict":
             _log.warning("%s; if it is a typo, restore the table to the commit before this write", text)
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def warn_of_unknown_stats_columns(storage: Storage, table: str, named: Sequence[str], schema: pa.Schema) -> None:
+    """Warn, once a process, of columns that are named for statistics and that a table of this schema does not have."""
+    known = {*META_COLUMNS, *schema.names, *(path for path, _ in leaf_paths(schema))}
+    for name in named:
+        if name not in known and (storage.spec.uri, name) not in _warned:
+            _warned.add((storage.spec.uri, name))
+            near = did_you_mean(name, schema.names)
+            _log.warning("%s names %r, which is no column of table %r; %s", _STATS_COLUMNS, name, table, near)
 
 
 def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:

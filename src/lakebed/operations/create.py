@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lakebed.concurrency.conflicts import GIVES_WAY
 from lakebed.config.option_table import PAYLOADS, simple_name
+from lakebed.config.options import service_settings
 from lakebed.config.settings import HBaseSettings, IndexSettings, TableSettings
 from lakebed.engine.arrow_data import schema_of_stream
 from lakebed.engine.base import Engine, Rows
@@ -26,7 +27,7 @@ from lakebed.index.registry import check_new_indexes, make_index
 from lakebed.merge.mergers import ENTRY_POINTS, Merger, merger_named, register
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.registry import parse_index_name, remembered_property
-from lakebed.operations.context import incoming_schema
+from lakebed.operations.context import incoming_schema, warn_of_unknown_stats_columns
 from lakebed.operations.foreign_files import refuse_foreign_files
 from lakebed.operations.recreate import finish_interrupted_overwrite
 from lakebed.properties.file import PROPERTIES_PATH, create_table
@@ -130,6 +131,9 @@ def create(
     if not allow_existing and storage.head(PROPERTIES_PATH) is None:  # a table's own files are not foreign
         refuse_foreign_files(storage)
     config = create_table(storage, created)
+    if len(columns):
+        named = service_settings({}, config.properties).write.stats_columns
+        warn_of_unknown_stats_columns(storage, config.name, named, columns)
     if chosen.hashing is not None:
         chosen.hashing.before_change(NO_INSTANT, storage)
     return config

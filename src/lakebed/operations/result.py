@@ -27,14 +27,16 @@ class WriteResult(Printed):
     """The outcome of one committed write. Prints in a line.
 
     `instant` is its requested time, `checkpoint` the argument for the next `changes(start=...)`. Counts are rows.
-    `rows` counts all incoming rows. `inserted` are rows of new keys, `updated` rows that were written for a stored key,
+    `rows` counts all incoming rows; where an upsert meets a key that is stored several times, each of its stored rows
+    counts. `inserted` are rows of new keys, `updated` rows that were written for a stored key,
     `deleted` the stored rows that went. `unchanged` are incoming rows that were not written, since they change nothing:
     a delete of a key that the table lacks, a row with an older ordering value than the stored one. `combined` are
     incoming rows that were merged into another incoming row of their key. `inserted`, `updated` and `deleted` are None
     where the write did not look whether keys are stored: it appended to log files of existing buckets. A row that moves
     to another partition path is one updated row. Log files take a row without a look at the values of the stored one:
-    there an older row is `updated`, unless `lakebed.write.skip.unchanged` makes an upsert look. With that option
-    `unchanged` counts the rows that equal the stored ones, too, and no count is None.
+    there a row with an older ordering value is written, and counts as `updated`, though readers see the stored one.
+    With `lakebed.write.skip.unchanged` an upsert compares, and no such row is written; `unchanged` counts the rows that
+    equal the stored ones, too, and no count is None.
     `replaced_rows` are the rows of the file groups that overwrites and deletes of partitions replaced, None where one
     of their files cannot be read. `bytes` is the size of the files written.
 
@@ -42,8 +44,9 @@ class WriteResult(Printed):
     compacted), "tag" (the index places the rows, file groups are assigned), "write", "commit". `services` has a line
     for each table service that was due after the write, `schema_changes` one for each column that was added or changed,
     `bucket_changes` one for each partition path whose buckets the write split.
-    `duplicates` are the rows of an insert whose key is stored another time, in the table or by the same insert; None
-    where no record index tells, 0 for writes that look keys up. `retries` counts earlier runs, which lost against
+    `duplicates` are the rows of an insert whose key is stored another time, in the table or by the same insert. It is 0
+    for writes that look keys up. Inserts know it where the table has a record index and no key was stored twice
+    before; otherwise it is None, under bloom, simple and bucket indexes too: they would have to read the stored keys. `retries` counts earlier runs, which lost against
     concurrent writes. `lookup` has the index's counts: keys looked up and found, file slices ruled out and read, files
     opened, bytes. It is None where no key was looked up: for a plain or bulk insert, and for rows that were found by a
     condition or by their keys alone. `dry_run` is whether nothing was written: the counts are what the write would do,
@@ -194,6 +197,7 @@ class WriteResult(Printed):
                 for name, n in (("inserted", self.inserted), ("updated", self.updated), ("deleted", self.deleted))
             },
             "unchanged": f"{self.unchanged:,}",
+            **({"duplicates": "not looked up"} if self.duplicates is None else {}),
             **({"duplicates": f"{self.duplicates:,}"} if self.duplicates else {}),
             "files": str(len(self.files)),
             "size": size_text(self.bytes),

@@ -17,6 +17,7 @@ from lakebed.operations.context import (
     keyed_by_meta,
     require_columns,
     schema_for_write,
+    warn_of_unknown_stats_columns,
 )
 from lakebed.operations.pipeline import RowsVerb, admit, explain, refuse_clustered_groups, run
 from lakebed.operations.placement import Placed, TaskRows, placed
@@ -89,13 +90,15 @@ def _upsert(context: WriteContext, data: Any) -> RowsVerb:
 def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMatch) -> Rows:
     """The caller's rows; everything that can be refused is refused here, before the write begins."""
     admit(context, operation)
-    if context.settings.partial:
+    settings = context.settings
+    if settings.partial:
         _check_partial(context, operation)
     if match.looks_up:
         keyed_by_meta(context, operation.lower())
     rows = incoming_rows(context, data)
     require_columns(context, context.engine.schema(rows))
-    schema_for_write(context, context.opened, rows, partial=context.settings.partial)
+    schema = schema_for_write(context, context.opened, rows, partial=settings.partial)
+    warn_of_unknown_stats_columns(context.storage, context.config.name, settings.stats_columns, schema.data)
     check_similar_names(context, rows)
     check_partitions(context, rows)
     return rows

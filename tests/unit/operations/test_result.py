@@ -171,8 +171,18 @@ def test_files_and_their_skew_show_the_top_and_say_how_many_more(make: Make, mon
     assert "more" not in repr(table.files) + repr(table.files.skew())
 
 
-def test_features_show_no_functions(make: Make) -> None:
-    assert "<function" not in repr(make().features)
+def test_features_print_as_a_table(make: Make) -> None:
+    table = make(type="mor")
+    table.upsert(rows(*FIRST))
+    features = table.features
+    assert repr(features).splitlines() == [
+        "feature         read  write  note",
+        "metadata table  yes   yes",
+        "merge-on-read   yes   yes",
+    ]
+    assert "<tr><td>merge-on-read</td><td>yes</td><td>yes</td><td></td></tr>" in features._repr_html_()
+    assert [f.name for f in features] == [features[0].name, features[1].name] == ["metadata table", "merge-on-read"]
+    assert len(features) == 2
 
 
 @pytest.mark.parametrize(
@@ -194,6 +204,38 @@ def test_counts_mean_the_same_on_every_table_and_are_none_where_no_key_was_looke
     assert table.delete([0, 98, 99]).deleted == 1  # keys without their partition path are looked up
     assert ("not looked up" in done._repr_html_()) is not looks_up
     assert table.count() == 10
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("index", ["bucket", "simple", "bloom", "record", "global_simple"])
+def test_a_key_with_several_stored_rows_counts_once_among_the_rows_of_a_delete(
+    make: Make, kind: str, index: str
+) -> None:
+    given = {"index": index, "type": kind, "partition_by": None, "merge": "commit_time", "ordering": None}
+    table = make(**given, **({"buckets": 1} if index == "bucket" else {}))
+    for _ in range(2):
+        table.insert(rows((1, "c", "a", 1)), options={"hoodie.parquet.small.file.limit": 0})
+    stored = table.count()
+    gone = table.delete(pa.table({"id": pa.array([1, 7, 7], table.schema.field("id").type)}))
+    assert (gone.rows, gone.combined) == (3, 1)
+    if gone.deleted is None:
+        assert (kind, index) == ("mor", "bucket")
+    else:
+        assert (gone.deleted, gone.unchanged) == (stored, 1)
+    assert table.count() == 0
+
+
+def test_duplicates_of_an_insert_are_not_looked_up_without_a_record_index(make: Make) -> None:
+    table = make(index="simple")
+    for index in ("bucket", "simple", "bloom"):
+        table.indexes.use(index, **({"buckets": 1} if index == "bucket" else {}))
+        done = table.insert(rows((len(index), "c0", "a", 1)))
+        assert done.duplicates is None
+        assert "<th>duplicates</th>" in done._repr_html_()
+        assert "<td>not looked up</td>" in done._repr_html_()
+    drop = {"hoodie.datasource.write.insert.drop.duplicates": True}
+    done = table.insert(rows((4, "c0", "a", 1), (1, "c0", "a", 1)), options=drop)
+    assert (done.duplicates, done.inserted) == (0, 2)
 
 
 def test_deletes_of_hashed_keys_are_not_looked_up_and_not_counted(make: Make) -> None:

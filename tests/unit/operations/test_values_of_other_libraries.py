@@ -32,6 +32,25 @@ def of_kind(kind: pa.DataType) -> Table:
     return new(pa.schema([("id", pa.int64()), ("u", kind)]))
 
 
+@pytest.mark.parametrize("as_rows", [True, False])
+@pytest.mark.parametrize(
+    ("entries", "what"),
+    [
+        ([("a", 1), None], "None, which is no pair of key and value"),
+        ([("a", 1), ("b",)], "('b',), which is no pair of key and value"),
+        ([("a", 1), (None, 2)], "(None, 2), which has no key"),
+        ({"a": 1, None: 2}, "(None, 2), which has no key"),
+    ],
+)
+def test_a_map_with_an_entry_that_is_none_is_refused_with_its_row(entries: Any, what: str, as_rows: bool) -> None:
+    table = of_kind(pa.map_(pa.string(), pa.int64()))
+    data = [{"id": 1, "u": {"a": 1}}, {"id": 2, "u": entries}]
+    with pytest.raises(SchemaConflict) as caught:
+        table.upsert(data if as_rows else {"id": [1, 2], "u": [row["u"] for row in data]})
+    assert caught.value.message == f"column u has maps, and that of row 1 has the entry {what}"
+    assert table.count() == 0
+
+
 def values(table: Table) -> list[Any]:
     return [row["u"] for row in sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])]
 

@@ -169,14 +169,13 @@ class NewIndex:
                 hint="Make the table with key fields and with meta fields.",
             )
 
-    def require_one_location(self, why: str) -> None:
-        """Raise `InvalidOption` for a table where a key may have several places."""
+    def require_one_location(self, why: str, hint: str = "") -> None:
+        """Raise `InvalidOption` for a table where a key may have several places; `hint` names another way out."""
         if self.config.partition_fields and not self.has_unique_keys:
             raise InvalidOption(
                 f"with the index {self.write_index!r} a key of table {self.config.name!r} may be stored in each"
                 f" partition path, and {why}",
-                hint="Make the table with index='record' or 'global_simple', or a record index for each partition"
-                " path.",
+                hint=f"Make the table with index='record' or 'global_simple'.{hint}",
                 context={"index": self.write_index},
             )
 

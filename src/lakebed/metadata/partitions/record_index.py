@@ -350,7 +350,10 @@ class RecordIndexKind(KeyIndexKind):
                 context={"feature": "partitioned record index"},
             )
         if not index.name.partitioned:
-            index.require_one_location("a global record index has one place for it")
+            way = "With t.indexes.create('record_index', partitioned=True) each partition path has an index of its own."
+            older = "Tables of version 9 can have a record index for each partition path: t.upgrade()."
+            hint = f" {way if index.config.version >= 9 else older}"
+            index.require_one_location("a global record index has one place for it", hint)
 
     def check_drop(self, storage: Storage, config: TableConfig) -> None:
         needing = KeyIndexes.of(storage, config).secondary
