@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, InvalidRecord, UnsupportedFeature
+from lakebed.merge.row_differences import rows_differ
 from lakebed.properties.table_config import TableConfig
 
 ENTRY_POINTS = "lakebed.mergers"
@@ -44,31 +46,77 @@ class Merger(ABC):
         """The merged rows, and which of them are deletes (None: none).
 
         `old` and `new` have the table's columns and the same number of rows; row by row they have the same key, and
-        `new` is the later one. The result has the same columns, types and keys. It is not called for pairs with a
+        `new` is the later one. The result has the same columns and types, and in the columns of key and partition path
+        the values of `old` or of `new`; another one is refused with `InvalidRecord`. It is not called for pairs with a
         delete: a delete removes older rows, and a later row of its key replaces it.
         """
         raise NotImplementedError
 
-    def apply(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """`merge`, with what it gives checked."""
-        name = type(self).__name__
-        rows, deletes = self.merge(old, new)
-        if rows.num_rows != new.num_rows or not rows.schema.remove_metadata().equals(new.schema.remove_metadata()):
-            raise InvalidRecord(
-                f"the merger {name} gave {rows.num_rows} rows of {_schema_text(rows.schema)} for {new.num_rows} pairs"
+    def apply(
+        self, old: pa.RecordBatch, new: pa.RecordBatch, fixed: Sequence[str] = ()
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
+        """`merge`, with what it gives checked: also that the `fixed` fields have the values of one of the two rows."""
+        rows, deletes = self._merged(old, new)
+        if rows.num_rows != new.num_rows or _columns(rows.schema) != _columns(new.schema):
+            raise self._refusal(
+                f"gave {rows.num_rows} rows of {_schema_text(rows.schema)} for {new.num_rows} pairs"
                 f" of rows of {_schema_text(new.schema)}",
-                hint="merge() gives one row for each pair, in the columns and types of the rows that it got",
-                context={"merger": name, "strategy_id": self.strategy_id},
+                "merge() gives one row for each pair, in the columns and types of the rows that it got",
             )
         if deletes is None:
-            return rows, np.zeros(rows.num_rows, dtype=bool)
-        if len(deletes) != rows.num_rows or not pa.types.is_boolean(deletes.type):
-            raise InvalidRecord(
-                f"the merger {name} gave {len(deletes)} delete flags of type {deletes.type} for {rows.num_rows} rows",
-                hint="merge() gives a boolean for each row, or None",
-                context={"merger": name, "strategy_id": self.strategy_id},
+            flags = np.zeros(rows.num_rows, dtype=bool)
+        elif len(deletes) != rows.num_rows or not pa.types.is_boolean(deletes.type):
+            raise self._refusal(
+                f"gave {len(deletes)} delete flags of type {deletes.type} for {rows.num_rows} rows",
+                "merge() gives a boolean for each row, or None",
             )
-        return rows, pc.fill_null(deletes, False).to_numpy(zero_copy_only=False)
+        else:
+            flags = pc.fill_null(deletes, False).to_numpy(zero_copy_only=False)
+        self._check_fixed(old, new, rows, flags, fixed)
+        return rows, flags
+
+    def _merged(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
+        """What `merge` gives, if it is a pair of these sorts."""
+        given: Any = self.merge(old, new)
+        parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
+        sorts = pa.Array, pa.ChunkedArray, type(None)
+        if len(parts) == 2 and isinstance(parts[0], pa.RecordBatch) and isinstance(parts[1], sorts):
+            return parts
+        found = ", ".join(type(part).__name__ for part in parts)
+        raise self._refusal(
+            f"gave {f'({found})' if isinstance(given, tuple) else found}, not a record batch and delete flags",
+            "merge() gives (rows, deletes): a pyarrow.RecordBatch, and a boolean pyarrow.Array or None",
+        )
+
+    def _check_fixed(
+        self,
+        old: pa.RecordBatch,
+        new: pa.RecordBatch,
+        rows: pa.RecordBatch,
+        deletes: npt.NDArray[np.bool_],
+        fixed: Sequence[str],
+    ) -> None:
+        """Raise `InvalidRecord` where a row that stays has values of the key or the partition path that neither of its
+        two rows has: no lookup would find it where it is stored."""
+        places = [path for path in (name.split(".") for name in fixed) if path[0] in rows.schema.names]
+        names = [".".join(path) for path in places]
+        made, *both = (
+            pa.RecordBatch.from_arrays([pc.struct_field(values, path) for path in places], names)
+            for values in (batch.to_struct_array() for batch in (rows, old, new))
+        )
+        other = rows_differ(made, both[0]) & rows_differ(made, both[1]) & ~deletes
+        if other.any():
+            at = int(np.flatnonzero(other)[0])
+            found, given = made.slice(at, 1).to_pylist()[0], both[1].slice(at, 1).to_pylist()[0]
+            raise self._refusal(
+                f"gave a row with {found} for a pair of rows with {given}",
+                "merge() leaves the columns of the key and of the partition path as they are in one of the two rows",
+            )
+
+    def _refusal(self, what: str, hint: str) -> InvalidRecord:
+        name = type(self).__name__
+        context = {"merger": name, "strategy_id": self.strategy_id}
+        return InvalidRecord(f"the merger {name} {what}", hint=hint, context=context)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Merger) and other.strategy_id == self.strategy_id
@@ -137,6 +185,11 @@ def _strategy_id(merger: Merger) -> str:
             hint="Make one with uuid.uuid4() and write it into the class: strategy_id = '...'.",
             context={"merger": type(merger).__name__},
         ) from None
+
+
+def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    """Names and types: whether a column may hold nulls is the table's to say."""
+    return [(field.name, field.type) for field in schema]
 
 
 def _schema_text(schema: pa.Schema) -> str:

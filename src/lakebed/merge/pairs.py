@@ -211,7 +211,7 @@ def merge_pairs(rules: MergeRules, older: Side, newer: Side) -> Side:
 def merge_into(rules: MergeRules, older: Side, newer: Side) -> tuple[Side, Flags]:
     """The same, and which records are not the older ones as they were."""
     if rules.merger is not None:
-        return _by_merger(rules.merger, older, newer)
+        return _by_merger(rules.merger, rules.fixed, older, newer)
     pairs = _Pairs(older, newer, newer_wins(rules, older, newer))
     merged = pairs.winners()
     filled: dict[str, pa.Array] = {}
@@ -237,7 +237,7 @@ def newer_wins(rules: MergeRules, older: Side, newer: Side) -> Flags:
     return np.where(gone, ~newer.deletes, goes | by_value)
 
 
-def _by_merger(merger: Merger, older: Side, newer: Side) -> tuple[Side, Flags]:
+def _by_merger(merger: Merger, fixed: Sequence[str], older: Side, newer: Side) -> tuple[Side, Flags]:
     """What the user's function makes of two rows. A delete removes what is older, and what follows it starts again:
     such a record is `forced`, so that it does not meet what came before the delete."""
     every = np.ones(older.length, dtype=bool)
@@ -252,7 +252,7 @@ def _by_merger(merger: Merger, older: Side, newer: Side) -> tuple[Side, Flags]:
     names = [name for name in result.rows.schema.names if is_data(name)]
     at = pa.array(asked)
     old, new = (plain(rows.select(names).take(at)) for rows in (older.rows, result.rows))
-    made, gone = merger.apply(old, new)
+    made, gone = merger.apply(old, new, fixed)
     row_numbers = np.arange(older.length)
     row_numbers[asked] = older.length + np.arange(len(asked))
     columns = {name: take_of_both(result.rows.column(name), made.column(name), pa.array(row_numbers)) for name in names}

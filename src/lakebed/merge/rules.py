@@ -98,7 +98,8 @@ class MergeRules:
     `partial` selects the fields of the winner that take the other row's value: IGNORE_DEFAULTS those that are null,
     FILL_UNAVAILABLE texts that are `unavailable`; empty: none. With `late_fills` only a newer row that wins takes them.
     `batch_ordering` are the fields by which one of several rows of a batch is picked, as it is, where that is not by
-    the rules themselves. With a `merger` a function of the user's merges two rows. `key_fields` are those
+    the rules themselves. With a `merger` a function of the user's merges two rows; it leaves the `fixed`
+    fields, of key and partition path, as one of the rows has them. `key_fields` are those
     of a composite key: rows of one key text that differ in them are refused.
     """
 
@@ -115,6 +116,7 @@ class MergeRules:
     file_positions: bool = False
     batch_ordering: tuple[str, ...] | None = None
     merger: Merger | None = None
+    fixed: tuple[str, ...] = ()
     key_fields: KeyFields | None = None
 
     @classmethod
@@ -136,7 +138,8 @@ class MergeRules:
     def _custom(cls, config: TableConfig, field: str | None, marker: str | None) -> MergeRules:
         payload = config.payload_rule
         if payload is None:
-            return cls((), field, marker, merger=merger_of(config))
+            fixed = (*config.key_fields, *config.partition_fields)
+            return cls((), field, marker, merger=merger_of(config), fixed=fixed)
         given = payload.merge_properties
         rules = cls(
             _payload_ordering(payload, config),

@@ -1,7 +1,6 @@
 """Which incoming rows of an upsert change nothing: what the merge rules make of them and the stored row is that row.
 
-Pure: Arrow in, masks out. Values are equal if they are stored as the same value: null equals null, NaN equals NaN, and
-zero does not equal minus zero.
+Pure: Arrow in, masks out.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ import pyarrow.compute as pc
 
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.pairs import Flags, Side, merge_into
+from lakebed.merge.row_differences import rows_differ
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
-
-_BITS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 @dataclass
@@ -57,69 +55,3 @@ class Comparison:
         may follow, which they outlive by their ordering value."""
         new = ~self.incoming.deletes | self.incoming.forced | bool(self.rules.ordering)
         return np.where(self.stored, self.changes, new)
-
-
-def rows_differ(one: pa.RecordBatch, other: pa.RecordBatch) -> Flags:
-    """Whether the rows at the same position of both differ in a column. Both have the same columns and types.
-
-    >>> one = pa.record_batch({"a": pa.array([1, None, None]), "b": pa.array([[1.5], [2.5], None])})
-    >>> other = pa.record_batch({"a": pa.array([1, None, 3]), "b": pa.array([[1.5], [0.5], None])})
-    >>> rows_differ(one, other).tolist()
-    [False, True, True]
-    """
-    differ = np.zeros(one.num_rows, bool)
-    for name in one.schema.names:
-        differ |= _differ(_plain(one.column(name)), _plain(other.column(name)))
-    return differ
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _differ(one: pa.Array, other: pa.Array) -> Flags:
-    kind = one.type
-    nulls, others = (values.is_null().to_numpy(zero_copy_only=False) for values in (one, other))
-    if pa.types.is_null(kind):
-        return np.zeros(len(one), bool)
-    if pa.types.is_struct(kind):
-        values = np.zeros(len(one), bool)
-        for number in range(kind.num_fields):
-            values |= _differ(_plain(pc.struct_field(one, [number])), _plain(pc.struct_field(other, [number])))
-    elif pa.types.is_nested(kind):
-        values = _lists_differ(one, other)
-    else:
-        if pa.types.is_floating(kind):
-            one, other = one.view(_BITS[kind.bit_width]), other.view(_BITS[kind.bit_width])
-        values = pc.fill_null(pc.not_equal(one, other), False).to_numpy(zero_copy_only=False)
-    return np.where(nulls | others, nulls != others, values)
-
-
-def _lists_differ(one: pa.Array, other: pa.Array) -> Flags:
-    """Lists, and maps as lists of their entries in their order."""
-    entries, counts = zip(*map(_entries, (one, other)), strict=True)
-    differ = counts[0] != counts[1]
-    alike = ~differ
-    left, right = (
-        values.filter(pa.array(np.repeat(alike, count))) for values, count in zip(entries, counts, strict=True)
-    )
-    rows = np.repeat(np.flatnonzero(alike), counts[0][alike])
-    differ[rows[_differ(_plain(left), _plain(right))]] = True
-    return differ
-
-
-def _entries(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """The entries of all lists, one after the other, and how many each list has."""
-    if pa.types.is_fixed_size_list(values.type):
-        values = values.cast(pa.list_(values.type.value_field))
-    if pa.types.is_map(values.type):
-        entry = pa.struct([values.type.key_field, values.type.item_field])
-        start, stop = values.offsets[0].as_py(), values.offsets[len(values)].as_py()
-        parts = [part.slice(start, stop - start) for part in (values.keys, values.items)]
-        flat: pa.Array = pa.StructArray.from_arrays(parts, fields=list(entry))
-        counts = np.diff(values.offsets.to_numpy(zero_copy_only=False))
-        # what is behind a null is no entry
-        present = values.is_valid().to_numpy(zero_copy_only=False)
-        return flat.filter(pa.array(np.repeat(present, counts))), np.where(present, counts, 0)
-    counts = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-    return values.flatten(), counts.astype(np.int64)

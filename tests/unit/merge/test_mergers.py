@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakebed
@@ -153,9 +154,20 @@ class Broken(Merger):
     def merge(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
         if self.how == "rows":
             return new.slice(1), None
-        if self.how == "columns":
-            return new.select(new.schema.names[1:]), None
-        return new, pa.array([1] * new.num_rows)
+        count = new.num_rows
+        given: dict[str, Any] = {
+            "columns": (new.select(new.schema.names[1:]), None),
+            "flags": (new, pa.array([1] * count)),
+            "list of flags": (new, [True] * count),
+            "nothing": None,
+            "rows alone": new,
+            "a table": (pa.Table.from_batches([new]), None),
+            "three": (new, None, None),
+            "key": (new.set_column(0, "id", pc.add(new["id"], 1000)), None),
+            "no key": (new.set_column(0, "id", pa.nulls(count, pa.int64())), None),
+            "path": (new.set_column(1, "city", pa.array(["bergen"] * count)), None),
+        }
+        return given[self.how]
 
 
 @pytest.mark.parametrize(
@@ -164,15 +176,47 @@ class Broken(Merger):
         ("rows", "gave 0 rows of .* for 1 pairs"),
         ("columns", "gave 1 rows of"),
         ("flags", "gave 1 delete flags of type int64"),
+        ("list of flags", r"gave \(RecordBatch, list\), not a record batch and delete flags"),
+        ("nothing", "gave NoneType, not a record batch"),
+        ("rows alone", "gave RecordBatch, not a record batch and delete flags"),
+        ("a table", r"gave \(Table, NoneType\)"),
+        ("three", r"gave \(RecordBatch, NoneType, NoneType\)"),
+        ("key", r"gave a row with \{'id': 1001, 'city': 'oslo'\} for a pair of rows with \{'id': 1, 'city': 'oslo'\}"),
+        ("no key", r"gave a row with \{'id': None, 'city': 'oslo'\}"),
+        ("path", r"gave a row with \{'id': 1, 'city': 'bergen'\}"),
     ],
 )
-def test_rows_of_a_merger_are_checked(how: str, words: str) -> None:
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_rows_of_a_merger_are_checked(how: str, words: str, kind: str) -> None:
     row = pa.Table.from_pylist([{"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}], SCHEMA)
-    table = made(f"memory://mergers/broken{how}", merge=Broken(how))
+    table = made(f"memory://mergers/broken{how}{kind}", merge=Broken(how), type=kind)
     table.upsert(row)
-    with pytest.raises(InvalidRecord, match=f"the merger Broken {words}"):
+    if kind == "mor":
         table.upsert(row)
-    assert table.scan().to_arrow().to_pylist() == row.to_pylist()
+    with pytest.raises(InvalidRecord, match=f"the merger Broken {words}"):
+        table.upsert(row) if kind == "cow" else table.compact()
+    assert table.scan(query="read_optimized").to_arrow().to_pylist() == row.to_pylist()
+
+
+class Lenient(Broken):
+    """Gives old rows, or new ones, in a schema of its own making."""
+
+    strategy_id = "22222222-2222-4222-8222-222222222222"
+
+    def merge(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
+        rows = old if self.how == "old" else new
+        return rows.cast(pa.schema([field.with_nullable(False) for field in rows.schema])), None
+
+
+@pytest.mark.parametrize(("how", "city", "who"), [("old", "oslo", "a"), ("new", "rome", "b")])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_merger_takes_the_path_of_either_row_and_may_say_not_null(kind: str, how: str, city: str, who: str) -> None:
+    row = {"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}
+    table = made(f"memory://mergers/lenient{how}{kind}", merge=Lenient(how), type=kind, index="global_simple")
+    table.upsert(pa.Table.from_pylist([row], SCHEMA))
+    table.upsert(pa.Table.from_pylist([row | {"city": "rome", "who": "b"}], SCHEMA))
+    assert table.scan().to_arrow().to_pylist() == [row | {"city": city, "who": who}]
+    assert table.get([1])["who"].to_pylist() == [who]
 
 
 def test_an_object_that_is_no_merger_is_refused() -> None:

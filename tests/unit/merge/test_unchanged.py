@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakebed.merge.unchanged import rows_differ
+from lakebed.merge.row_differences import rows_differ
 
 STRUCT = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])
 NAN = float("nan")
