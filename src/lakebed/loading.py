@@ -42,6 +42,8 @@ _log = logging.getLogger("lakebed")
 _HISTORY = (f"{HOODIE}/timeline/history", f"{HOODIE}/archived")
 _LOOKUP_INDEXES = ("auto", "simple", "global_simple", "bloom", "global_bloom")
 _COMBINE = "hoodie.combine.before.insert"
+_LET_NEWEST_STAY = f"let the newest row of each key stay: options={{{_COMBINE!r}: True}} with an ordering column"
+_COPY_AND_COMBINE = f"make a copy, without in_place, and {_LET_NEWEST_STAY}"
 # So many rows of a partition path are compared at a time.
 _COMPARED_ROWS = 500_000
 
@@ -151,7 +153,7 @@ def _convert_over_files(
         context = write_context(storage, load_table_config(storage), session_engine(None), resolve_options(options))
         result = bootstrap(context, files)
         table = open_table(uri, spark=create_options.get("spark"), storage_options=storage_options)
-        _check_rows(table, result, files.rows.rows, combined=False)
+        _check_rows(table, result, files.rows.rows, combined=False, way_out=_COPY_AND_COMBINE)
     except BaseException:
         _drop_unless_used(table, result, uri, storage_options)
         raise
@@ -280,7 +282,9 @@ def _remove_interrupted_load(uri: str, storage_options: Mapping[str, str] | None
         drop(uri, storage_options=storage_options)
 
 
-def _check_rows(table: Table, result: WriteResult, expected: int | None, *, combined: bool) -> None:
+def _check_rows(
+    table: Table, result: WriteResult, expected: int | None, *, combined: bool, way_out: str = _LET_NEWEST_STAY
+) -> None:
     """Raise where the table does not have as many rows as the source, or two rows of one key."""
     if expected is not None and result.rows != expected:
         raise LakebedError(
@@ -306,8 +310,7 @@ def _check_rows(table: Table, result: WriteResult, expected: int | None, *, comb
         more = f"; so have at least {count_text(len(repeated) - 1, 'other key')}" if len(repeated) > 1 else ""
         raise InvalidRecord(
             f"the key is not unique: {count} rows have the key {key!r}{where}{more}",
-            hint="name more key columns, or let the newest row of each key stay:"
-            f" options={{{_COMBINE!r}: True}} with an ordering column",
+            hint=f"name more key columns, or {way_out}",
             context={"record_key": key, "partition": path, "count": count},
         )
 

@@ -71,6 +71,12 @@ CHECKPOINT_KEYS = frozenset(
     ]
 )
 """Keys of checkpoints, Hudi Streamer's and ours: options of a write that go to its commit metadata under any prefix."""
+_MOVES = {
+    "record": "hoodie.record.index.update.partition.path",
+    "global_simple": "hoodie.simple.index.update.partition.path",
+    "global_bloom": "hoodie.bloom.index.update.partition.path",
+    "hbase": "hoodie.hbase.index.update.partition.path",
+}
 _RECORD_NAMES = ("record_index", "global_record_level_index", "record_level_index")
 
 
@@ -186,10 +192,12 @@ def _in_lower_case(names: tuple[str, ...] | None) -> tuple[str, ...]:
     return tuple(name.lower() for name in names or ())
 
 
-def _conflict(key: str, requested: object, stored: object) -> InvalidOption:
+def _conflict(
+    key: str, requested: object, stored: object, hint: str = "leave the option out: a table remembers its settings"
+) -> InvalidOption:
     return InvalidOption(
         f"{key}: the options have {_text_of(requested)}, the table has {_text_of(stored)}",
-        hint="leave the option out: a table remembers its settings",
+        hint=hint,
         context={"option": key, "given": requested, "table": stored},
     )
 
@@ -398,6 +406,11 @@ def conflicts_with_table(options: Options, properties: Mapping[str, str]) -> Non
     both values. Settings that the options do not have are not compared."""
     check_table(options.table, properties)
     check_index(options.index, properties)
+    key = _MOVES.get(properties.get("lakebed.index.type", ""), "")
+    moves, stays = options.explicit.get(key), properties.get("lakebed.index.update_partition")
+    if moves is not None and stays is not None and moves.strip().lower() != stays.strip().lower():
+        change = f" t.indexes.use({properties['lakebed.index.type']!r}, update_partition_path=...) changes it"
+        raise _conflict(key, moves, stays, "leave the option out: a table remembers its settings." + change)
 
 
 def service_properties(known: Mapping[str, str]) -> dict[str, str]:

@@ -264,6 +264,19 @@ def test_a_conflict_with_the_table_shows_both(given: dict[str, str], shows: list
     assert all(text in error.value.message for text in shows), error.value.message
 
 
+@pytest.mark.parametrize(
+    ("index", "key"), [("record", "record"), ("global_simple", "simple"), ("global_bloom", "bloom"), ("hbase", "hbase")]
+)
+def test_a_write_that_asks_for_another_move_of_rows_is_told_how_to_change_the_table(index: str, key: str):
+    moves = f"hoodie.{key}.index.update.partition.path"
+    stored = {"lakebed.index.type": index, "lakebed.index.update_partition": "false"}
+    with pytest.raises(InvalidOption, match=rf"{moves}: the options have true, the table has false.*indexes\.use"):
+        conflicts_with_table(resolve_options({moves: "true"}), stored)
+    conflicts_with_table(resolve_options({moves: "False"}), stored)
+    others = {"hoodie.bloom.index.update.partition.path", "hoodie.simple.index.update.partition.path"} - {moves}
+    conflicts_with_table(resolve_options(dict.fromkeys(others, "true")), stored)
+
+
 def test_an_option_equal_to_the_tables_is_no_conflict():
     said = {
         "hoodie.table.name": "trips",
