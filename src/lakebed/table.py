@@ -24,6 +24,7 @@ from lakebed.metadata.lookups import open_again
 from lakebed.operations import hudi_job
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import Where, count_deletes, delete, rows_to_delete
+from lakebed.operations.group_commit import UpsertTarget, commit
 from lakebed.operations.merge import MergeResult, merge
 from lakebed.operations.merge_statement import ClauseText, MergeStatement
 from lakebed.operations.once import Once
@@ -270,7 +271,7 @@ class Table:
         [{'id': 1, 'fare': 10.0}, {'id': 4, 'fare': 3.0}]
         """
         rows = self._data(data, partitioning)
-        return self._write(upsert, rows, _partial(partial, options), "upsert", retries, progress, once)
+        return self._write(upsert, rows, hudi_job.with_partial(partial, options), "upsert", retries, progress, once)
 
     def insert(
         self,
@@ -470,7 +471,7 @@ class Table:
         >>> plan.rows, plan.engine
         (3, 'local')
         """
-        given = _partial(partial, options)
+        given = hudi_job.with_partial(partial, options)
         rows = self._data(upsert, None)
         return self._again(lambda: explain_upsert(self._context(rows, given, "upsert"), rows))
 
@@ -1187,9 +1188,10 @@ class Table:
     ) -> WriteResult:
         """A write, run again where it lost and may be, and what the table's settings make due after it."""
         given = hudi_job.with_retries(retries, options)
+        run = partial(hudi_job.run_again, lambda: self._context(data, given, name), data=data, name=name, once=once)
+        target = None if once else UpsertTarget(self._storage, self._config, given)
         with display(enabled=progress):
-            context, result = hudi_job.run_again(lambda: self._context(data, given, name), verb, data, name, once)
-            return run_due_services(context, result, self._spark)
+            return commit(run, verb, data, target, partial(run_due_services, spark=self._spark))
 
     def _data(self, data: Any, partitioning: Partitioning | None) -> Any:
         return data_of(data, partitioning, (self._storage.spec.uri, self._storage.spec.options))
@@ -1291,10 +1293,6 @@ class Table:
 
     def _repr_html_(self) -> str:
         return self._steadily(table_html)
-
-
-def _partial(partial: bool, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    return {**(options or {}), "lakebed.write.partial": True} if partial else options
 
 
 Query = Literal["snapshot", "read_optimized"]

@@ -29,7 +29,8 @@ class WriteStatus:
     file: paths and sizes. `plain_keys` is whether no key in the file can be misread, None if not requested.
     `lookup` has the `LOOKUP_COUNTS` of a task that looked keys up itself. Of the updates and deletes `num_blind_rows`
     and `num_blind_deletes` were written without looking whether their keys are stored. `clauses` are the rows that each
-    clause of a merge acted on.
+    clause of a merge acted on, `shares` the counts of each of several upserts that are one action, as
+    `lakebed.merge.shares` encodes them.
     """
 
     partition: str
@@ -60,6 +61,7 @@ class WriteStatus:
     plain_keys: bool | None = None
     lookup: Sequence[int] | None = None
     clauses: Sequence[int] | None = None
+    shares: Sequence[int] | None = None
     error: str | None = None
 
     def stat(self) -> WriteStat:

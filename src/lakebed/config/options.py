@@ -254,6 +254,7 @@ _REMEMBERED_WRITES = frozenset(
         "write.record_positions",
         "write.delete_lookup",
         "write.skip_unchanged",
+        "write.group_commit",
         "write.copy_row_groups",
         "write.row_addresses",
         "write.evolution",

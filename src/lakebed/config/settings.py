@@ -86,7 +86,8 @@ class WriteSettings:
     touch a file group one does; with `early_conflicts` a write gives up before it writes a file group that another one
     is at, with `early_commit_check` before it writes at all where others have committed to one. The columns that the
     rows of a `partial` upsert lack keep what is stored in them. With `skip_unchanged` rows of an upsert that change
-    nothing are not written. With `null_ordering` "lowest" a null in an ordering field is smaller than every value. With
+    nothing are not written. With `group_commit` small upserts that wait for one another in one process become one
+    commit. With `null_ordering` "lowest" a null in an ordering field is smaller than every value. With
     `grow_buckets` a write splits buckets of more than `bucket_bytes`; with `small_files` "deferred" new rows of a
     merge-on-read table fill no small file. The `metadata_` numbers are delta
     commits and log blocks after which its own services run.
@@ -117,6 +118,7 @@ class WriteSettings:
     null_ordering: NullOrdering = "refuse"
     partial: bool = False
     skip_unchanged: bool = False
+    group_commit: bool = True
     merge_candidates: int = 1
     log_file_bytes: int = 1024 * MIB
     log_block_bytes: int = 256 * MIB

@@ -416,7 +416,7 @@ class AppendHandle:
         return self._begun
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
-        group, received, combined = self._group, incoming.received, incoming.combined
+        group, received, combined, members = self._group, incoming.received, incoming.combined, incoming.members
         incoming, absent = appendable(group, without_stored(group, incoming))
         incoming, stored = without_absent(group, incoming.by_position())
         # of a file group that a pending clustering is about to make a reader sees more than what is written here
@@ -425,6 +425,8 @@ class AppendHandle:
         deletes = np.flatnonzero(incoming.deletes & ~incoming.forced if is_new else incoming.deletes)
         unchanged = received - combined - incoming.alive - len(deletes)
         counts: dict[str, Any] = {"rows_in": received, "num_unchanged": unchanged, "num_combined": combined}
+        if members is not None:
+            self._share_counts(members, incoming, deletes, stored)
         if not incoming.alive and not len(deletes):
             return [WriteStatus(group.partition, group.target.file_id, **counts)]
         if group.new_partition and is_new:
@@ -440,6 +442,24 @@ class AppendHandle:
             log.abort()
             raise
         return self._statuses(incoming, counts, log.done)
+
+    def _share_counts(
+        self, members: Positions, incoming: Incoming, deletes: Positions, stored: DeletedRows | None
+    ) -> None:
+        """Count the rows for each of several upserts that they are of; `members` are those of all rows."""
+        left, shares, job = incoming.members, incoming.shares, self._group.job
+        assert left is not None
+        assert shares is not None
+        alive = left[~incoming.deletes]
+        shares.add("num_unchanged", members)
+        shares.subtract("num_unchanged", np.concatenate([alive, left[deletes]]))
+        is_insert = self._group.target.slice is None or job.takes_new_keys_only
+        shares.add("num_inserts" if is_insert else "num_updates", alive)
+        if not is_insert and not job.located:
+            shares.add("num_blind_rows", alive)
+        shares.add("num_deletes", left[deletes])
+        if not (job.located or job.stored):
+            shares.add("num_blind_deletes", left[deletes if stored is None else deletes[~incoming.forced[deletes]]])
 
     def _log_writer(self, absent: Sequence[str]) -> LogWriter:
         group, file_slice = self._group, self._group.target.slice

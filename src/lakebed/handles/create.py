@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lakebed.concurrency.markers import MarkerKind, write_marker
@@ -137,6 +138,8 @@ class CreateHandle:
             "num_unchanged": incoming.rows - incoming.alive,
             "num_combined": incoming.combined,
         }
+        incoming.count("num_inserts", np.flatnonzero(~incoming.deletes))
+        incoming.count("num_unchanged", np.flatnonzero(incoming.deletes))
         if incoming.alive == 0:
             return [WriteStatus(group.partition, group.target.file_id, **counts)]
         incoming.require_complete()

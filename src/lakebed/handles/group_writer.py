@@ -25,6 +25,7 @@ from lakebed.handles.log_writer import mark_all
 from lakebed.handles.merge import MergeHandle
 from lakebed.handles.rebucket import SplitHandle
 from lakebed.merge.incoming import Incoming
+from lakebed.merge.shares import COUNTS, Shares, without_counts
 from lakebed.merge.unchanged import Comparison
 from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import POSITION, RECORD_KEY
@@ -84,6 +85,21 @@ def counted_as_looked_up(statuses: Sequence[WriteStatus], inserts: int, absent_d
     return counted
 
 
+def with_shares(statuses: list[WriteStatus], shares: Shares | None) -> list[WriteStatus]:
+    """The statuses of a file group with the counts of each upsert that its rows are of, where there are several."""
+    if shares is None:
+        return statuses
+    totals = {name: sum(getattr(status, name) for status in statuses) for name in COUNTS}
+    if totals != shares.totals():
+        raise LakebedError(
+            f"the rows of several upserts cannot be counted apart: {totals} in all, {shares.totals()} of them",
+            context={"partition": statuses[0].partition},
+        )
+    first, *others = statuses
+    counted = shares.encoded()
+    return [replace(first, shares=counted), *(replace(one, shares=without_counts(counted)) for one in others)]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupWriter:
     """Sent to the tasks. Called with a partition path, a group number and the group's batches.
@@ -113,7 +129,7 @@ class GroupWriter:
         """Collect the group's rows and hand them to its handle."""
         if self.begun is not None:
             begun, incoming = self.begun[partition, group]
-            return begun.write(incoming)
+            return with_shares(begun.write(incoming), incoming.shares)
         to = self._group(partition, group, task)
         self._check_concurrent_writers(to)
         handle = self._handle_type(to.target)(to)
@@ -129,8 +145,8 @@ class GroupWriter:
                 incoming, counts = merge.apply(to, incoming, appends=appends)
             check_stored_key_fields(to, incoming)
             if self.job.skip_unchanged:
-                return self._write_changes(to, incoming, handle)
-            first, *others = self._handed_over(incoming, handle)
+                return with_shares(self._write_changes(to, incoming, handle), incoming.shares)
+            first, *others = with_shares(self._handed_over(incoming, handle), incoming.shares)
         return [replace(first, clauses=counts), *others]
 
     def _handed_over(self, incoming: Incoming, handle: Handle) -> list[WriteStatus]:
@@ -150,6 +166,10 @@ class GroupWriter:
         new = kept & ~compared.stored
         absent = new & incoming.deletes  # deletes that wait for a row that may follow
         statuses = counted_as_looked_up(statuses, int((new & ~absent).sum()), int(absent.sum()))
+        incoming.count("num_unchanged", np.flatnonzero(~kept))
+        members = incoming.members
+        if incoming.shares is not None and members is not None:
+            incoming.shares.see_stored(members[new & ~absent], members[absent])
         first, *others = statuses
         return [
             replace(first, rows_in=first.rows_in + skipped, num_unchanged=first.num_unchanged + skipped),

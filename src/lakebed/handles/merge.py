@@ -291,6 +291,7 @@ class MergeHandle:
 
         writer = self._merged(rows, stored, incoming, files, log)
         if writer is None:
+            incoming.count("num_unchanged")
             return [
                 WriteStatus(
                     group.partition,
@@ -310,6 +311,7 @@ class MergeHandle:
         except BaseException:
             writer.abort()
             raise
+        rows.share_counts()
         first, *others = files.done
         merged = replace(
             first,

@@ -173,6 +173,12 @@ class Combined:
     deletes: Flags
     forced: Flags
 
+    def in_rows(self, numbers: Positions) -> Positions:
+        """Numbers of the rows that came, for `rows`: a row that was made of several has that of the last of them."""
+        found = np.zeros(self.rows.num_rows, np.int64)
+        found[self.row_numbers] = numbers[self.last]
+        return found
+
 
 def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
     """One row per key, in the order of the rows: the one that wins (`winners`), or what they make together. A column

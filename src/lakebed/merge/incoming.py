@@ -19,13 +19,14 @@ from lakebed.merge.combine import merged_duplicates, winners
 from lakebed.merge.meta_columns import sequence_numbers
 from lakebed.merge.pairs import Side
 from lakebed.merge.rules import MergeRules
-from lakebed.model import COMBINED, DELETE, DERIVED, PARTITION_PATH, POSITION, RECORD_KEY
+from lakebed.merge.shares import CountName, Shares
+from lakebed.model import COMBINED, DELETE, DERIVED, MEMBER, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.schema.conversion import can_cast, cast_column, one_array, project_incoming
 
 Positions = npt.NDArray[np.int64]
 
 # What rows have in addition to their data.
-_CARRIED = (RECORD_KEY, DELETE, POSITION, COMBINED)
+_CARRIED = (RECORD_KEY, DELETE, POSITION, COMBINED, MEMBER)
 # A key that a base file has several times: each of its rows is updated.
 _RECORD = (RECORD_KEY, POSITION)
 # Before the names of ordering columns that the caller gave with keys to delete.
@@ -43,7 +44,8 @@ class Incoming:
     `absent` are columns of the table that the rows lack: existing keys keep their stored values. `required` are columns
     that the rows may lack and that are not to be null. `positions` are the rows of the group's base file that these are
     for, as an index found them, -1 where it did not. `before` counts for each incoming row how many more of its key
-    went into each; `received` counts those as well.
+    went into each; `received` counts those as well. Where several upserts are one action, `shares` has the counts of
+    each.
     """
 
     keys: pa.Array
@@ -56,6 +58,8 @@ class Incoming:
     required: tuple[str, ...] = ()
     positions: Positions | None = None
     before: Positions | None = None
+    shares: Shares | None = None
+    _members: Positions | None = None
 
     @property
     def combined(self) -> int:
@@ -71,9 +75,29 @@ class Incoming:
         """Which of the rows that came these are, where that is not all of them."""
         return self._row_numbers
 
+    @property
+    def members(self) -> Positions | None:
+        """The number of the upsert that each row is of; None for one upsert alone."""
+        if self._members is None or self._row_numbers is None:
+            return self._members
+        return self._members[self._row_numbers]
+
+    def count(self, name: CountName, rows: Positions | None = None) -> None:
+        """Count these rows (None: all) for the upserts that they are of, where there are several."""
+        members = self.members
+        if self.shares is not None and members is not None:
+            self.shares.add(name, members if rows is None else members[rows])
+
+    def with_shares(self, received: Positions | None) -> Incoming:
+        """The same rows with their shares; `received` are the upserts of the rows that came."""
+        members = self.members
+        if received is None or members is None:
+            return self
+        return replace(self, shares=Shares(received, members, self.before))
+
     def part(self, start: int, stop: int, first: int, last: int) -> Incoming:
         """Rows from `start` to `stop`, which are all that are left of those that came as `first` to `last`."""
-        return replace(
+        part = replace(
             self,
             keys=self.keys.slice(start, stop - start),
             deletes=self.deletes[start:stop],
@@ -83,7 +107,9 @@ class Incoming:
             positions=None if self.positions is None else self.positions[start:stop],
             _data=self._data.slice(first, last - first),
             _row_numbers=None if self._row_numbers is None else self._row_numbers[start:stop] - first,
+            _members=None if self._members is None else self._members[first:last],
         )
+        return part.with_shares(part._members)
 
     @property
     def alive(self) -> int:
@@ -117,7 +143,8 @@ class Incoming:
 
     def with_rows(self, data: pa.Table, deletes: npt.NDArray[np.bool_]) -> Incoming:
         """Whole rows in place of the same rows, some of them deletes now."""
-        return replace(self, deletes=deletes, _data=data, _row_numbers=None, absent=(), required=())
+        whole = replace(self, deletes=deletes, _data=data, _row_numbers=None, absent=(), required=())
+        return replace(whole, _members=self.members)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Incoming:
         """The rows that a mask marks; the data stays where it is."""
@@ -219,7 +246,7 @@ class Intake:
                 raise null_key(batch)
             carried = [RECORD_KEY, *([DELETE] if DELETE in batch.schema.names else [])]
             carried += [POSITION] if self.numbered and POSITION in batch.schema.names else []
-            carried += [COMBINED] if COMBINED in batch.schema.names else []
+            carried += [name for name in (COMBINED, MEMBER) if name in batch.schema.names]
             data = self._of_delete(batch) if self.all_deletes else self._whole(batch)
             names = data.schema.names if self.all_deletes else self.schema.names
             if not self.all_deletes:
@@ -298,8 +325,11 @@ class Intake:
         if COMBINED in table.column_names:
             counts: Positions = pc.fill_null(table.column(COMBINED), 0).to_numpy(zero_copy_only=False)
             before, received = counts, received + int(counts.sum())
+        members = _members(table)
         incoming = Incoming(keys, deletes, forced, received, data, None, absent, required, positions, before)
-        return self._combined(table, incoming, edges) if self.combine else incoming
+        incoming = replace(incoming, _members=members)
+        incoming = self._combined(table, incoming, edges) if self.combine else incoming
+        return incoming.with_shares(members)
 
     def _combined(self, table: pa.Table, incoming: Incoming, edges: Positions | None) -> Incoming:
         rules = self._rules_in_batch
@@ -326,7 +356,18 @@ class Intake:
             positions=None if incoming.positions is None else incoming.positions[made.last],
             _data=made.rows.select(names),
             _row_numbers=made.row_numbers,
+            _members=None if incoming.members is None else made.in_rows(incoming.members),
         )
+
+
+def _members(table: pa.Table) -> Positions | None:
+    """The upsert that each row is of, where there are several."""
+    if MEMBER not in table.column_names:
+        return None
+    members = table.column(MEMBER)
+    if members.null_count:
+        raise LakebedError("rows of several upserts were merged into others, and of which upsert they are is unknown")
+    return members.to_numpy().astype(np.int64)
 
 
 def _cast_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:

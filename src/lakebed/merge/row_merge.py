@@ -25,6 +25,7 @@ from lakebed.merge.key_table import KeyTable
 from lakebed.merge.meta_columns import FreshMeta
 from lakebed.merge.pairs import Flags, Positions, Side, merge_into, put, stacked, take_of_both
 from lakebed.merge.rules import MergeRules
+from lakebed.merge.shares import CountName
 from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
 
 OnMatch = Literal["keys", "one", "none", "skip", "fail"]
@@ -58,13 +59,13 @@ class Counts:
 @dataclass(frozen=True, slots=True)
 class Match:
     """The rows of a stored batch that incoming rows change: positions in the batch and in the incoming rows, and which
-    of them are deleted. `rows` is what the pairs make in the data columns, None if it is the incoming rows. `lost` is
-    the number of incoming rows that lose to the stored one."""
+    of them are deleted. `rows` is what the pairs make in the data columns, None if it is the incoming rows. `lost` are
+    the incoming rows that lose to the stored one."""
 
     stored: Positions
     incoming: Positions
     deleted: Flags
-    lost: int
+    lost: Positions
     rows: pa.RecordBatch | None = None
 
     def split(self, incoming: Incoming) -> tuple[Positions, Positions, Positions, pa.RecordBatch]:
@@ -118,6 +119,7 @@ class RowMerge:
     on_match: OnMatch = "keys"
     tracked: tuple[str, ...] | None = None
     counts: Counts = field(default_factory=Counts)
+    _outcomes: dict[CountName, list[Positions]] = field(init=False, default_factory=dict[CountName, list[Positions]])
     _seen: npt.NDArray[np.bool_] = field(init=False)
     _placed: npt.NDArray[np.bool_] = field(init=False)
     _table: KeyTable | None = field(default=None, init=False)
@@ -178,6 +180,26 @@ class RowMerge:
         needed = {*self.rules.ordering_columns, *(self.tracked or ())}
         return [name for name in names if name not in kept or name in needed]
 
+    def share_counts(self) -> None:
+        """Count what was done for each of several upserts whose rows these are."""
+        for name, parts in self._outcomes.items():
+            self.incoming.count(name, np.concatenate(parts))
+        self.incoming.count("num_unchanged", np.flatnonzero(~self._seen & self.incoming.deletes))
+
+    def _note(self, name: CountName, rows: Positions) -> None:
+        if self.incoming.shares is not None:
+            self._outcomes.setdefault(name, []).append(rows)
+
+    def _note_lost(self, match: Match) -> None:
+        self.counts.unchanged += len(match.lost)
+        self._note("num_unchanged", match.lost)
+
+    def _note_match(self, match: Match, updated: Positions) -> None:
+        self.counts.updates += len(updated)
+        self.counts.deletes += int(match.deleted.sum())
+        self._note("num_updates", updated)
+        self._note("num_deletes", match.incoming[match.deleted])
+
     @property
     def changed(self) -> bool:
         """Whether a row came or went, or will be added, as far as stored rows were seen."""
@@ -200,13 +222,12 @@ class RowMerge:
     def merge(self, batch: pa.RecordBatch, following: str | None = None, touch: Touch | None = None) -> Merged:
         """A stored batch with winners in place, without deleted rows. `touch` saves the search for keys."""
         match = self._match(batch, touch)
-        self.counts.unchanged += match.lost
+        self._note_lost(match)
         no_keys = batch.column(RECORD_KEY).slice(0, 0)
         if not len(match.stored):
             return Merged(batch, no_keys, updated=match.stored)
-        at, _, deleted, data = match.split(self.incoming)
-        self.counts.updates += len(at)
-        self.counts.deletes += len(deleted)
+        at, source, deleted, data = match.split(self.incoming)
+        self._note_match(match, source)
         updated = self._updated(batch, at, data) if len(at) else batch
         rows = updated
         if len(deleted):
@@ -220,6 +241,7 @@ class RowMerge:
         """The incoming rows that no `merge` has placed, in the file's schema, to be added."""
         fresh = np.flatnonzero(~self._seen & ~self.incoming.deletes)
         self.counts.inserts += len(fresh)
+        self._note("num_inserts", fresh)
         self.incoming.require_complete(fresh)
         for keys, data in self.incoming.batches(fresh):
             yield self.fresh.with_meta(keys, data)
@@ -266,7 +288,7 @@ class RowMerge:
             return self._only_one(positions)
         known = positions[positions >= 0]
         self._seen[known] = True
-        return replace(_NO_MATCH, lost=len(known))
+        return replace(_NO_MATCH, lost=known)
 
     def _only_one(self, positions: Positions) -> Match:
         """Of all stored rows of a key the first is replaced, and the others are deleted."""
@@ -276,7 +298,7 @@ class RowMerge:
         first = np.zeros(len(stored), dtype=bool)
         first[np.unique(incoming, return_index=True)[1]] = True
         self._seen[incoming] = self._placed[incoming] = True
-        return Match(stored, incoming, others | ~first, 0)
+        return Match(stored, incoming, others | ~first, _NOWHERE)
 
     def _winners(self, batch: pa.RecordBatch, positions: Positions) -> Match:
         stored = np.flatnonzero(positions >= 0)
@@ -284,11 +306,11 @@ class RowMerge:
         self._seen[incoming] = True
         gone, forced = self.incoming.deletes[incoming], self.incoming.forced[incoming]
         if not len(stored) or forced.all():
-            return Match(stored, incoming, gone, 0)
+            return Match(stored, incoming, gone, _NOWHERE)
         if self._in_pairs:
             return self._merged(batch, stored, incoming)
         if not self.rules.ordering:
-            return Match(stored, incoming, gone, 0)
+            return Match(stored, incoming, gone, _NOWHERE)
         fields = [f for f in self.rules.ordering_columns if f in self.incoming.columns]
         new = self.incoming.take(incoming, fields)
         old = batch.select(fields).take(pa.array(stored))
@@ -297,7 +319,7 @@ class RowMerge:
         kept = wins.to_numpy(zero_copy_only=False) | forced
         if self.rules.deletes_win:
             kept |= gone
-        return Match(stored[kept], incoming[kept], gone[kept], int((~kept).sum()))
+        return Match(stored[kept], incoming[kept], gone[kept], incoming[~kept])
 
     @property
     def _in_pairs(self) -> bool:
@@ -310,8 +332,8 @@ class RowMerge:
         names = [name for name in self.incoming.columns if name in known_names]
         older = Side.of(batch.select(names).take(pa.array(stored)))
         made, changed = merge_into(self.rules, older, self.incoming.side(incoming, names))
-        lost = int((~changed).sum())
-        if lost:
+        lost = incoming[~changed]
+        if len(lost):
             made = made.take(np.flatnonzero(changed))
         return Match(stored[changed], incoming[changed], made.deletes, lost, made.rows)
 
@@ -335,7 +357,7 @@ class RowMerge:
 
 
 _NOWHERE = np.array([], dtype=np.int64)
-_NO_MATCH = Match(_NOWHERE, _NOWHERE, np.array([], dtype=bool), 0)
+_NO_MATCH = Match(_NOWHERE, _NOWHERE, np.array([], dtype=bool), _NOWHERE)
 
 
 @dataclass(slots=True)
@@ -376,7 +398,7 @@ class SortedRowMerge(RowMerge):
         end = self._incoming_below(following)
         # a key that equals the first of what follows may have rows on both sides
         match = self._match(batch, touch, self._start, self._incoming_below(following, or_equal=True))
-        self.counts.unchanged += match.lost
+        self._note_lost(match)
         fresh = self._place_new(self._start, end)
         self._start = end
         return self._woven(batch, match, fresh, self.incoming.keys.take(pa.array(fresh)))
@@ -397,6 +419,7 @@ class SortedRowMerge(RowMerge):
         if self.room is not None:
             fresh = fresh[: max(0, self.room - self.counts.inserts)]
         self.counts.inserts += len(fresh)
+        self._note("num_inserts", fresh)
         self.incoming.require_complete(fresh)
         self._seen[fresh] = True
         return fresh
@@ -406,8 +429,7 @@ class SortedRowMerge(RowMerge):
         if not len(match.stored) and not len(fresh):
             return Merged(batch, new_keys, updated=match.stored)
         at, source, deleted, data = match.split(self.incoming)
-        self.counts.updates += len(at)
-        self.counts.deletes += len(deleted)
+        self._note_match(match, source)
         if not len(deleted) and not len(fresh):
             rows = self._updated(batch, at, data)
             return self._with_changes(Merged(rows, new_keys, updated=at), batch, rows, at, deleted)

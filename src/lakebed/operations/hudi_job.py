@@ -133,6 +133,11 @@ def with_retries(retries: int | None, options: Mapping[str, Any] | None) -> Mapp
     return options if retries is None else {**(options or {}), RETRIES: retries}
 
 
+def with_partial(partial: bool, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The options of an upsert whose rows may lack columns, where its caller says so."""
+    return {**(options or {}), "lakebed.write.partial": True} if partial else options
+
+
 def _overtaken(error: Exception) -> CommitConflict:
     path = path_of(error)
     return CommitConflict(

@@ -21,6 +21,7 @@ from lakebed.errors import CommitConflict, InvalidOption, LakebedError
 from lakebed.index.base import pending_resizes
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.registry import check_partition_counts
+from lakebed.merge.shares import without_counts
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, FileGroupId, path_in
 from lakebed.operations.callbacks import call_back
@@ -177,6 +178,11 @@ class Verb(ABC):
         """The buckets that the write splits, where the table allows it."""
         return None
 
+    def report(self, result: WriteResult, statuses: Sequence[WriteStatus], moved: Mapping[int, int]) -> WriteResult:
+        """The result, with what this kind of write reports in addition. Of several upserts that are one write each has
+        so many rows that `moved`."""
+        return result
+
 
 @dataclass(frozen=True, kw_only=True)
 class RowsVerb(Verb):
@@ -256,7 +262,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         call_back(
             context.options.callback, context.storage.spec.uri, context.config, tx.instant, tx.action, tx.published
         )
-    return result
+    return verb.report(result, counted, layout.moved_of)
 
 
 def _counted_once(status: WriteStatus, copies: Collection[FileGroupId]) -> WriteStatus:
@@ -264,7 +270,8 @@ def _counted_once(status: WriteStatus, copies: Collection[FileGroupId]) -> Write
     if (status.partition, status.file_id) not in copies:
         return status
     counts = (field.name for field in fields(status) if field.name == "rows_in" or field.name.startswith("num_"))
-    return replace(status, **dict.fromkeys(counts, 0))
+    shares = None if status.shares is None else without_counts(status.shares)
+    return replace(status, **dict.fromkeys(counts, 0), shares=shares)
 
 
 def explain(context: WriteContext, verb: Verb) -> WritePlan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -31,6 +31,7 @@ from lakebed.model import (
     DELETE,
     DERIVED,
     FILE_ID,
+    MEMBER,
     MOVED,
     OPENED,
     PARTITION_PATH,
@@ -82,6 +83,11 @@ class Layout(Protocol):
     def moved(self) -> int:
         """How many rows do nothing but delete a key at the place that it leaves for another partition path."""
         return 0
+
+    @property
+    def moved_of(self) -> Mapping[int, int]:
+        """How many of them each of several upserts has, by its number."""
+        return {}
 
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
@@ -331,6 +337,14 @@ class TaggedRows:
     def moved(self) -> int:
         return self._sum(MOVED)
 
+    @property
+    def moved_of(self) -> Mapping[int, int]:
+        """How many of the `moved` rows each of several upserts has."""
+        if not {MEMBER, MOVED} <= set(self._names):
+            return {}
+        counted = self.write.context.engine.aggregate(self.tagged, [MEMBER], [MOVED])
+        return dict(zip(counted[MEMBER].to_pylist(), counted[MOVED].to_pylist(), strict=True))
+
     def _sum(self, name: str) -> int:
         counted = self._counted
         return int(pc.sum(counted.column(name)).as_py() or 0) if name in counted.column_names else 0
@@ -382,7 +396,7 @@ class TaggedRows:
             log_instants={**log_instants(write.snapshot), **resizes.children},
             origins=resizes.origins,
         )
-        return AssignedRows(write, self.written_rows, plan, self.reported, self.moved)
+        return AssignedRows(write, self.written_rows, plan, self.reported, self.moved, self.moved_of)
 
     def _groups_of_services(self) -> frozenset[FileGroupId]:
         """File groups that take no new rows in: a service is about to rewrite them. Those of a compaction have log
@@ -413,6 +427,7 @@ class AssignedRows:
     assignment: Assignment
     reported: KeyLookup | None = None
     moved: int = 0
+    moved_of: Mapping[int, int] = field(default_factory=dict[int, int])
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
         return self.reported

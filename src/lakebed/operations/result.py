@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakebed.index.base import KeyLookup
@@ -20,6 +20,8 @@ _BLIND = {
     "delete": "delete",
     "merge": "row merged",
 }
+# What differs between parts of the rows of a write.
+_OF_ROWS = ("rows", "inserted", "updated", "deleted", "unchanged", "combined", "files", "bytes")
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +53,10 @@ class WriteResult(Printed):
     opened, bytes. It is None where no key was looked up: for a plain or bulk insert, and for rows that were found by a
     condition or by their keys alone. `dry_run` is whether nothing was written: the counts are what the write would do,
     `instant` and `checkpoint` are empty. `skipped` is whether nothing was written because the table has the batch named
-    by `once=`: `instant` is the commit that has it, empty where no commit is left that does.
+    by `once=`: `instant` is the commit that has it, empty where no commit is left that does. `joined` is how many
+    upserts of this process the commit has (`lakebed.write.group.commit`). Where it has others, the counts of rows are
+    those of this upsert, `files` and `bytes` those of the file groups that its rows went to, and the times, `lookup`
+    and the lines of text are those of the commit; the upsert that ran the table services has their lines.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2], "at": [1, 1]})
@@ -83,6 +88,7 @@ class WriteResult(Printed):
     lookup: KeyLookup | None = None
     dry_run: bool = False
     skipped: bool = False
+    joined: int = 1
 
     @classmethod
     def of_written(cls, instant: Instant | None, operation: str) -> WriteResult:
@@ -122,6 +128,11 @@ class WriteResult(Printed):
             **more,
         )
 
+    def reduced_to(self, statuses: Sequence[WriteStatus], moved: int) -> WriteResult:
+        """The result of a part of the rows, of which these `statuses` are."""
+        part = WriteResult.of(self.instant, self.checkpoint, self.operation, statuses, moved)
+        return replace(self, **{name: getattr(part, name) for name in _OF_ROWS})
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
@@ -148,6 +159,7 @@ class WriteResult(Printed):
             "lookup": self.lookup.to_dict() if self.lookup else None,
             "dry_run": self.dry_run,
             "skipped": self.skipped,
+            "joined": self.joined,
         }
 
     def __str__(self) -> str:
@@ -161,6 +173,7 @@ class WriteResult(Printed):
             else ""
         )
         again = f", run {self.retries + 1} times" if self.retries else ""
+        again += f", one commit with {count_text(self.joined - 1, 'other upsert')}" if self.joined > 1 else ""
         nothing = "no rows written" if self.replaced_file_groups else "no rows changed"
         if self.skipped:
             return f"{self.operation}: skipped, the batch is written{f' by {self.instant}' if self.instant else ''}"

@@ -22,7 +22,7 @@ from lakebed.index.base import key_hash_of
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
 from lakebed.metadata.partitions.key_changes import KeyIndexes
-from lakebed.model import IS_DELETED_COLUMN, PARTITION_PATH, RECORD_KEY
+from lakebed.model import IS_DELETED_COLUMN, MEMBER, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import TableSchema, WriteContext, file_format
 from lakebed.operations.growth import Growth
 from lakebed.slices.snapshot import Snapshot
@@ -33,7 +33,7 @@ def prepare(context: WriteContext, rows: Rows, schema: TableSchema) -> Rows:
     """Key, partition path (and number of the file group) in front of the columns that go into the files."""
     present = context.engine.schema(rows)
     wanted = set(schema.data.names)
-    extra = {IS_DELETED_COLUMN, context.config.delete_field}
+    extra = {IS_DELETED_COLUMN, context.config.delete_field, MEMBER}
     keep = [n for n in present.names if n in wanted or n in extra]
     return derive_keys(context, rows, present, keep)
 

@@ -1,0 +1,384 @@
+"""Group commit: upserts of one process that wait for one another become one action on the timeline.
+
+An upsert that finds no other one of its table under way begins at once. Those that come meanwhile wait. The first of
+them then writes the rows of all that wait, as one action, and each gets a result with its own counts. No upsert waits
+for others to come, so that one thread is as fast as without.
+
+Upserts are joined where the order among them does not matter: their keys differ, their columns are the same, and so
+are their options. One whose key another one has comes later, in the order of arrival. Where the joined action fails,
+each upsert runs alone, so that an error is that of its own rows.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.config.options import resolve_options, with_table_settings
+from lakebed.config.settings import WriteSettings
+from lakebed.engine.base import Rows
+from lakebed.errors import CommitConflict, CommitStateUnknown, InvalidRecord, LockTimeout, StorageError
+from lakebed.merge.shares import decoded
+from lakebed.model import MEMBER, RECORD_KEY
+from lakebed.operations.context import WriteContext
+from lakebed.operations.pipeline import RowsVerb, run
+from lakebed.operations.result import WriteResult
+from lakebed.operations.upsert import admitted_rows, upsert
+from lakebed.operations.write import RowMatch, Write, prepare
+from lakebed.properties.table_config import TableConfig
+from lakebed.schema.conversion import one_array
+from lakebed.storage.base import Storage
+from lakebed.timeline.timeline import load_timeline
+from lakebed.write_status import WriteStatus
+
+# An upsert of more bytes is an action of its own, and so many bytes are joined at most.
+MOST_BYTES, MOST_JOINED_BYTES = 4 << 20, 64 << 20
+# What a row of a list is taken for, which has no size before it is in Arrow's form.
+_ROW_BYTES = 1 << 10
+# What fails for reasons that no row has: it would fail each upsert alone as well.
+_OF_ALL = (StorageError, OSError, LockTimeout, CommitStateUnknown)
+_MATCH = RowMatch("keys")
+
+Verb = Callable[[WriteContext, Any], WriteResult]
+Run = Callable[[Verb], tuple[WriteContext, WriteResult]]
+After = Callable[[WriteContext, WriteResult], WriteResult]
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertTarget:
+    """The table and the options of an upsert: those of equal ones can be one action."""
+
+    storage: Storage
+    config: TableConfig
+    options: Mapping[str, Any] | None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        spec = self.storage.spec
+        given = sorted((str(name), repr(value)) for name, value in (self.options or {}).items())
+        return type(self.storage), spec.uri, tuple(sorted(spec.options.items())), tuple(given)
+
+    @property
+    def joins(self) -> bool:
+        """Whether upserts with these options into the table, as it was when it was read last, can be joined."""
+        return _can_join(with_table_settings(resolve_options(self.options), self.config.properties).write)
+
+
+def _can_join(settings: WriteSettings) -> bool:
+    """Non-blocking writers do not wait for one another. Rows that are inserted, that lack columns or that split buckets
+    are not counted apart, and metadata of its own is for one commit."""
+    if not settings.group_commit or settings.concurrency == "non_blocking":
+        return False
+    plain = not (settings.partial or settings.drop_duplicates or settings.grow_buckets or settings.extra_metadata)
+    return plain and settings.dup_policy == "none"
+
+
+def commit(start: Run, verb: Verb, data: Any, target: UpsertTarget | None, after: After) -> WriteResult:
+    """Run a verb with these rows: an upsert alone or, with a `target`, in one action with others. `start` runs it with
+    a context of its own, again where it lost. `after` is called once an action."""
+    size = None
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        size = data.nbytes
+    elif isinstance(data, list):
+        size = len(data) * _ROW_BYTES
+    member = None if verb is not upsert or size is None or size > MOST_BYTES else _Member(data, size)
+    if target is None or member is None or not _enter(target, member):
+        return after(*start(verb))
+    context, result = _with_others(start, target, member)
+    return result if context is None else after(context, result)
+
+
+def _with_others(start: Run, target: UpsertTarget, member: _Member) -> tuple[WriteContext | None, WriteResult]:
+    """The result of an upsert that waits or leads, and the context of the action where it led."""
+    try:
+        member.wait()
+        if member.error is not None:
+            raise member.error
+        return Batch(target, member).lead(start) if member.result is None else (None, member.result)
+    finally:
+        _leave(target, member)
+
+
+@dataclass(eq=False, slots=True)
+class _Member:
+    """One upsert. Its `turn` comes when it leads, or when it is done: with a `result` or an `error`.
+
+    `alone`: it is joined with no other one. `taken` while another upsert writes its rows, `interrupted` when its own
+    thread no longer waits for that. `lost` counts the joined runs that lost against a concurrent write.
+    """
+
+    data: Any
+    size: int
+    alone: bool = False
+    taken: bool = False
+    interrupted: bool = False
+    lost: int = 0
+    result: WriteResult | None = None
+    error: BaseException | None = None
+    thread: int = field(default_factory=threading.get_ident)
+    turn: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self) -> None:
+        """Wait for the turn. A thread that is interrupted leaves, once no other one writes its rows."""
+        try:
+            self.turn.wait()
+        except BaseException:
+            with _lock:
+                self.interrupted = True
+                is_written = self.taken
+            if is_written:
+                self.turn.wait()
+            raise
+
+    def finish(self, result: WriteResult | None = None, error: BaseException | None = None) -> None:
+        self.result, self.error = result, error
+        self.turn.set()
+
+
+@dataclass(eq=False, slots=True)
+class _Queue:
+    """The upsert that writes, and those that wait for it, in the order of arrival."""
+
+    leader: _Member
+    waiting: deque[_Member] = field(default_factory=deque[_Member])
+
+
+_lock = threading.Lock()
+_queues: dict[tuple[Any, ...], _Queue] = {}
+
+
+def _forget() -> None:
+    """A forked process has none of the threads that write and wait."""
+    global _lock
+    _lock = threading.Lock()
+    _queues.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _enter(target: UpsertTarget, member: _Member) -> bool:
+    """Lead, or wait for the turn; False for an upsert that does neither: it cannot be joined, or the leader's own
+    thread calls it, which would wait for itself."""
+    checked = False
+    while True:
+        with _lock:
+            queue = _queues.get(target.key)
+            if queue is None:
+                _queues[target.key] = _Queue(member)
+                member.turn.set()
+                return True
+            if queue.leader.thread == member.thread:
+                return False
+            if checked:
+                queue.waiting.append(member)
+                return True
+        if not target.joins:
+            return False
+        checked = True
+
+
+def _leave(target: UpsertTarget, member: _Member) -> None:
+    """Wait no longer, and let the next one lead."""
+    with _lock:
+        queue = _queues.get(target.key)
+        if queue is None:
+            return
+        if member in queue.waiting:
+            queue.waiting.remove(member)
+        if queue.leader is not member:
+            return
+        if not queue.waiting:
+            del _queues[target.key]
+            return
+        queue.leader = queue.waiting.popleft()
+        queue.leader.turn.set()
+
+
+class Batch:
+    """The upserts of one action: the leader's, and those that it takes when its write begins. `instant` is empty before
+    it has one."""
+
+    def __init__(self, target: UpsertTarget, leader: _Member) -> None:
+        self._target = target
+        self._leader = leader
+        self._others: list[_Member] = []
+        self._context: WriteContext | None = None
+        self.instant = ""
+
+    def lead(self, start: Run) -> tuple[WriteContext, WriteResult]:
+        """Write the rows of all, and give each its result. Raises what the leader's own upsert raises."""
+        try:
+            context, result = start(self._write)
+            for member, one in zip(self._others, _parts(result)[1:], strict=True):
+                member.finish(replace(one, retries=result.retries + member.lost))
+        except Exception as error:
+            if not self._others:
+                raise
+            if isinstance(error, _OF_ALL):
+                self._fail(error)
+                raise
+            lost = 1 + int(error.context.get("retries", 0)) if isinstance(error, CommitConflict) else 0
+            for member in (self._leader, *self._others):
+                member.alone, member.lost = True, member.lost + lost
+            self._put_back(self._others)
+            context, result = start(upsert)
+        except BaseException:
+            self._resolve_interrupted()
+            raise
+        own = _parts(result)[0]
+        return context, replace(own, retries=result.retries + self._leader.lost, services=result.services)
+
+    def _write(self, context: WriteContext, data: Any) -> WriteResult:
+        """What the leader runs in target of its upsert: again with the same others, where it is run again."""
+        self._context, self.instant = context, ""
+        if not self._others:
+            self._take(context)
+        if not self._others:
+            return upsert(context, data)
+        tables = [_rows(context, member.data) for member in (self._leader, *self._others)]
+        rows = context.engine.from_arrow(pa.concat_tables(tables))
+        sizes = tuple(table.num_rows for table in tables)
+        return run(context, JointUpsert(operation="UPSERT", match=_MATCH, rows=rows, sizes=sizes, batch=self))
+
+    def _take(self, context: WriteContext) -> None:
+        """Take those that wait and can be joined; the others go back."""
+        engine = context.engine
+        if self._leader.alone or engine.is_distributed or not _can_join(context.settings):
+            return
+        with _lock:
+            waiting, size = _queues[self._target.key].waiting, self._leader.size
+            while waiting and not waiting[0].alone and size + waiting[0].size <= MOST_JOINED_BYTES:
+                self._others.append(waiting.popleft())
+                size += self._others[-1].size
+                self._others[-1].taken = True
+        if not self._others:
+            return
+        candidates = list(self._others)
+        try:
+            joined = _joinable(context, self._leader, candidates)
+        except BaseException:  # the leader's own rows are at fault
+            self._put_back(candidates)
+            raise
+        self._put_back([member for member in candidates if member not in joined])
+        self._others = joined
+
+    def _put_back(self, members: Sequence[_Member]) -> None:
+        """Let upserts wait again, in front of those that came later."""
+        with _lock:
+            for member in reversed(members):
+                member.taken = False
+                if member.interrupted:
+                    member.finish()
+                else:
+                    _queues[self._target.key].waiting.appendleft(member)
+        self._others = [member for member in self._others if member not in members]
+
+    def _fail(self, error: BaseException) -> None:
+        for member in self._others:
+            if not member.turn.is_set():
+                # each thread adds its own calls to the traceback
+                member.finish(error=copy.copy(error))
+
+    def _resolve_interrupted(self) -> None:
+        """The leader's thread was interrupted. What is not committed others write; of what is, the counts are lost."""
+        unknown = CommitStateUnknown(
+            "the thread that wrote the rows of this upsert with its own was interrupted"
+            + (f"; instant {self.instant} has them where it is completed" if self.instant else ""),
+            hint="Look for the instant on the timeline: completed, the rows are written; otherwise upsert them again.",
+            context={"instant": self.instant},
+            instant=self.instant,
+        )
+        try:
+            context, is_committed = self._context, False
+            if context is not None and self.instant:
+                is_committed = load_timeline(context.storage, context.config).has_completed(self.instant)
+            if not is_committed:
+                self._put_back([member for member in self._others if not member.turn.is_set()])
+        finally:
+            self._fail(unknown)
+
+
+def _rows(context: WriteContext, data: Any) -> pa.Table:
+    """The rows of an upsert as the table takes them; raises what is wrong with them."""
+    return context.engine.collect(admitted_rows(context, data, "UPSERT", _MATCH))
+
+
+def _keys(context: WriteContext, table: pa.Table) -> pa.Array:
+    """The record keys of these rows."""
+    engine = context.engine
+    derived = engine.derive(engine.from_arrow(table), {RECORD_KEY: context.keys.record_key}, keep=[])
+    keys = one_array(engine.collect(derived).column(RECORD_KEY))
+    if keys.null_count:
+        raise InvalidRecord("a row has no record key")  # its own run names it
+    return keys
+
+
+def _joinable(context: WriteContext, leader: _Member, candidates: Sequence[_Member]) -> list[_Member]:
+    """Those whose columns are the leader's, and whose keys neither it nor one that came before has. One with rows that
+    the table refuses is to run alone."""
+    first = _rows(context, leader.data)
+    seen, joined = [_keys(context, first)], list[_Member]()
+    for member in candidates:
+        try:
+            table = _rows(context, member.data)
+            keys = _keys(context, table)
+        except Exception:
+            member.alone = True
+            continue
+        is_new = not any(pc.any(pc.is_in(other, value_set=keys)).as_py() for other in seen)
+        if is_new and table.schema.equals(first.schema):
+            joined.append(member)
+        seen.append(keys)
+    return joined
+
+
+@dataclass(frozen=True, repr=False)
+class SharedResult(WriteResult):
+    """The result of an action of several upserts, and that of each, in their order."""
+
+    members: tuple[WriteResult, ...] = ()
+
+
+def _parts(result: WriteResult) -> tuple[WriteResult, ...]:
+    return result.members if isinstance(result, SharedResult) else (result,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointUpsert(RowsVerb):
+    """The rows of several upserts, which have no key in common: so many of each, one after the other. The `batch`
+    notes the instant of the action."""
+
+    sizes: tuple[int, ...]
+    batch: Batch
+
+    def prepare(self, write: Write) -> Rows:
+        self.batch.instant = write.instant
+        engine = write.context.engine
+        members = pa.array(np.repeat(np.arange(len(self.sizes), dtype=np.int64), self.sizes))
+        numbered = engine.collect(self.rows).append_column(MEMBER, members)
+        return prepare(write.context, engine.from_arrow(numbered), write.schema)
+
+    def noted(self, statuses: Sequence[WriteStatus]) -> None:
+        """Nothing is committed whose rows are not counted for each upsert."""
+        assert all(status.shares is not None for status in statuses), "rows of several upserts are not counted apart"
+
+    def report(self, result: WriteResult, statuses: Sequence[WriteStatus], moved: Mapping[int, int]) -> WriteResult:
+        parts: list[list[WriteStatus]] = [[] for _ in self.sizes]
+        for status in statuses:
+            for member, counts in decoded(status.shares or ()):
+                parts[member].append(replace(status, **counts, shares=None))
+        result = replace(result, joined=len(self.sizes))
+        members = tuple(result.reduced_to(own, moved.get(number, 0)) for number, own in enumerate(parts))
+        shared: dict[str, Any] = {one.name: getattr(result, one.name) for one in fields(WriteResult)}
+        return SharedResult(**shared, members=members)
