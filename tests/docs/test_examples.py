@@ -63,7 +63,7 @@ _PAGES = [
     ("docs/merging.md", 8),
     ("docs/compaction.md", 9),
     ("docs/changes.md", 6),
-    ("docs/concurrency.md", 6),
+    ("docs/concurrency.md", 10),
     ("docs/cow_or_mor.md", 4),
     ("docs/partition_ttl.md", 5),
     ("docs/services.md", 5),

@@ -189,6 +189,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata.store.slices._BASES_BYTES": (0, HUGE),
     "metadata.store.slices._CACHED_BYTES": (0, HUGE),
     "operations.assign.MOST_SMALL_FILES": (1, HUGE),
+    "operations.group_commit.MOST_BYTES": (0, HUGE),
+    "operations.group_commit.MOST_JOINED_BYTES": (0, HUGE),
     "operations.merge_join._MOST_PAIRS": (1, HUGE),
     "operations.merge_join._MOST_VALUES": (0, HUGE),
     "operations.uniqueness._KEYS_TOGETHER": (1, HUGE),

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.operations import group_commit
 from lakebed.operations.transaction import Transaction, WriteTransaction
 from lakebed.table import Table
 
@@ -286,6 +287,7 @@ def held_writers() -> Generator[None]:
         return run
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_commit, "MOST_BYTES", -1)  # each writer is as one of a process of its own
         for kind, step in ((Transaction, "begin"), (WriteTransaction, "commit")):
             patch.setattr(kind, step, held(step, getattr(kind, step)))
         yield

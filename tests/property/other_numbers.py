@@ -210,6 +210,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "format.row_groups.assembled": "_STREAM_BYTES",
     },
     "an estimate of time or of bytes: what is advised, the size of files, the number of file groups": {
+        "operations.group_commit": "_ROW_BYTES",
         "index.bucket_counts": "ADVISED_BYTES _MOST_HALVINGS",
         "index.costs": "_START _FILE _INDEX_FILE STORED_KEY _JOINED_KEY _INDEX_KEY _INDEX_BYTE _INDEX_BLOCK"
         " _KEY_BYTES _SAVED_SHARE _SAVED_SECONDS",

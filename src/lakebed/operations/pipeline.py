@@ -329,7 +329,10 @@ def _transaction(context: WriteContext, verb: Verb) -> WriteTransaction:
         action_of(context.config, verb),
         verb.operation,
         planned_index=context.opened.index_settings,
-        unique=uniqueness_of(context.index) if verb.unique and context.stores_keys else "nowhere",
+        # under an index that hashes keys to file groups two writers of one key always meet in its file group
+        unique=uniqueness_of(context.index)
+        if verb.unique and context.stores_keys and context.index.hashing is None
+        else "nowhere",
         non_blocking=context.is_non_blocking and not verb.new_groups_only,
         looks_up=verb.match.looks_up,
         repeatable=verb.repeatable,

@@ -610,7 +610,8 @@ class WriteTransaction(Transaction):
             self.hooks.check(self, timeline, others)
             if self.index.resizing is not None:
                 self.index.resizing.check_commits(metadata, others)
-            check_unique(self.snapshot.reader, statuses, others, self.unique)
+            if self.unique != "nowhere":
+                check_unique(self.snapshot.reader, statuses, others, self.unique)
             if has_completion_times(self.config.version):  # before, log files of lost attempts stay
                 self._copied_as = frozenset(resizes.children.values())
             if lost := self.unnamed(metadata, markers):
