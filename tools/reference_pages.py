@@ -152,7 +152,10 @@ def _results() -> list[type]:
     """The classes of lakebed that methods of a table and its views return, but for those that have a section."""
     shown = {name for _, name, *_ in (*_READS, *_VIEWS)} | {"Table"}
     # iterating over a view gives features
-    found: dict[str, type] = {"WriteResult": lakebed.WriteResult, "Feature": _named("lakebed.config.features", "Feature")}
+    found: dict[str, type] = {
+        "WriteResult": lakebed.WriteResult,
+        "Feature": _named("lakebed.config.features", "Feature"),
+    }
     for owner in (lakebed.Table, _named("lakebed.table_indexes", "IndexesView")):
         space = {name: found for part in _parts(owner) for name, found in vars(sys.modules[part.__module__]).items()}
         for _, member in _public(owner):

@@ -1,25 +1,35 @@
-"""Markers: which files a write meant to make, so that its rollback finds those it did make."""
+"""Markers: which files a write meant to make, so that its rollback finds those it did make.
+
+A write is inflight and a file's marker is there before the file is. Neither needs the other, so that on a slow store
+the inflight instant is created while the first markers are. And each file is followed by a look at its marker, which
+has to be answered before the write completes, not before it goes on.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lakebed.concurrency.local_writes import check_file, wait_for_inflight
 from lakebed.errors import CommitConflict, StorageError
 from lakebed.format.file_names import is_data_path, parse_log_file
 from lakebed.model import HOODIE, has_completion_times
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage import Storage
 from lakebed.storage.base import FileInfo
+from lakebed.storage.parallel import in_background
 from lakebed.write_status import WriteStatus
 
 MarkerKind = Literal["CREATE", "MERGE", "APPEND"]
 TEMP_FOLDER = f"{HOODIE}/.temp"
 _MARKER = re.compile(r"^(?P<path>[^\0]+)\.marker\.(?P<kind>CREATE|MERGE|APPEND)$")
 _SERVER_FILE = re.compile(r"^MARKERS\d+$")
+# By the URL of the table and the instant.
+_writes: dict[tuple[str, str], LocalWrite] = {}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,7 +67,7 @@ def write_marker(storage: Storage, instant: str, partition: str, file_name: str,
     """Write the marker of a data file. Do it before the file itself, in the same process: a rollback deletes what
     markers name, no more. The write's inflight instant is there when this returns, too."""
     storage.write(marker_path(instant, partition, file_name, kind), b"", durable="later")
-    wait_for_inflight(storage, instant)
+    _wait_for_inflight(storage, instant)
 
 
 def write_markers(storage: Storage, instant: str, files: Sequence[tuple[str, str]], kind: MarkerKind) -> None:
@@ -68,7 +78,7 @@ def write_markers(storage: Storage, instant: str, files: Sequence[tuple[str, str
         by_partition.setdefault(partition, []).append(name)
     for partition, names in by_partition.items():
         storage.write_same([marker_path(instant, partition, name, kind) for name in names], b"")
-    wait_for_inflight(storage, instant)
+    _wait_for_inflight(storage, instant)
 
 
 def check_marker(
@@ -92,7 +102,11 @@ def check_marker(
             context={"instant": instant, "path": path},
         )
 
-    check_file(storage, instant, check)
+    write = _writes.get((storage.url(), instant))
+    if write is None:
+        check()
+    else:
+        write.begin(check)
 
 
 def list_markers(storage: Storage, instant: str) -> list[Marker]:
@@ -180,3 +194,59 @@ def _parse(name: str) -> Marker | None:
         return None
     kind: MarkerKind = match["kind"]  # type: ignore[assignment]
     return Marker(match["path"], kind)
+
+
+class LocalWrite:
+    """The requests of one write that other steps do not wait for at once; `show` creates its inflight instant."""
+
+    def __init__(self, show: Callable[[], object]) -> None:
+        self._showing: Callable[[], object] | None = in_background(show)
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._checks: deque[Callable[[], object]] = deque()
+
+    def wait_for_inflight(self) -> None:
+        """Wait for the inflight instant. Each caller gets the error of its creation."""
+        with self._lock:
+            if self._showing is not None:
+                try:
+                    self._showing()
+                except BaseException as error:
+                    self._error = error
+                self._showing = None
+        if self._error is not None:
+            raise self._error
+
+    def begin(self, check: Callable[[], object]) -> None:
+        """Begin to look at the marker of a file that was written."""
+        self._checks.append(in_background(check))
+
+    def finish(self) -> None:
+        """Wait for all of it. Raises what a look found wrong."""
+        self.wait_for_inflight()
+        while self._checks:
+            self._checks.popleft()()
+
+
+@contextmanager
+def local_write(storage: Storage, instant: str, show: Callable[[], object]) -> Generator[LocalWrite]:
+    """A write whose files are written in the block, by threads of this process. What the block raises comes after all
+    that is under way: nobody undoes a write while requests of it may still come through."""
+    key = storage.url(), instant
+    write = _writes[key] = LocalWrite(show)
+    try:
+        yield write
+    except BaseException:
+        with suppress(BaseException):
+            write.finish()
+        raise
+    finally:
+        del _writes[key]
+    write.wait_for_inflight()
+
+
+def _wait_for_inflight(storage: Storage, instant: str) -> None:
+    """Return when an instant is inflight whose creation this process has begun; at once for any other."""
+    write = _writes.get((storage.url(), instant))
+    if write is not None:
+        write.wait_for_inflight()

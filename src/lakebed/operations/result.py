@@ -48,15 +48,16 @@ class WriteResult(Printed):
     `bucket_changes` one for each partition path whose buckets the write split.
     `duplicates` are the rows of an insert whose key is stored another time, in the table or by the same insert. It is 0
     for writes that look keys up. Inserts know it where the table has a record index and no key was stored twice
-    before; otherwise it is None, under bloom, simple and bucket indexes too: they would have to read the stored keys. `retries` counts earlier runs, which lost against
-    concurrent writes. `lookup` has the index's counts: keys looked up and found, file slices ruled out and read, files
-    opened, bytes. It is None where no key was looked up: for a plain or bulk insert, and for rows that were found by a
-    condition or by their keys alone. `dry_run` is whether nothing was written: the counts are what the write would do,
-    `instant` and `checkpoint` are empty. `skipped` is whether nothing was written because the table has the batch named
-    by `once=`: `instant` is the commit that has it, empty where no commit is left that does. `joined` is how many
-    upserts of this process the commit has (`lakebed.write.group.commit`). Where it has others, the counts of rows are
-    those of this upsert, `files` and `bytes` those of the file groups that its rows went to, and the times, `lookup`
-    and the lines of text are those of the commit; the upsert that ran the table services has their lines.
+    before; otherwise it is None, under bloom, simple and bucket indexes too: they would have to read the stored keys.
+    `retries` counts earlier runs, which lost against concurrent writes. `lookup` has the index's counts: keys looked up
+    and found, file slices ruled out and read, files opened, bytes. It is None where no key was looked up: for a plain
+    or bulk insert, and for rows that were found by a condition or by their keys alone. `dry_run` is whether nothing was
+    written: the counts are what the write would do, `instant` and `checkpoint` are empty. `skipped` is whether nothing
+    was written because the table has the batch named by `once=`: `instant` is the commit that has it, empty where no
+    commit is left that does. `joined` is how many upserts of this process the commit has
+    (`lakebed.write.group.commit`). Where it has others, the counts of rows are those of this upsert, `files` and
+    `bytes` those of the file groups that its rows went to, and the times, `lookup` and the lines of text are those of
+    the commit; the upsert that ran the table services has their lines.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2], "at": [1, 1]})

@@ -22,9 +22,16 @@ from lakebed.concurrency.conflicts import (
     reason_to_take_back,
 )
 from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, writer_of
-from lakebed.concurrency.local_writes import LocalWrite, local_write
 from lakebed.concurrency.lock import FileLock
-from lakebed.concurrency.markers import TEMP_FOLDER, Marker, appended_again, delete_markers, list_markers
+from lakebed.concurrency.markers import (
+    TEMP_FOLDER,
+    LocalWrite,
+    Marker,
+    appended_again,
+    delete_markers,
+    list_markers,
+    local_write,
+)
 from lakebed.concurrency.providers import NestedLock, table_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import (
@@ -332,10 +339,6 @@ class Transaction:
         writer = TimelineWriter(self.storage, self.config)
         return writer.complete(self.action, self.instant, completion, body, is_inflight=is_inflight)
 
-    def check_inflight(self) -> None:
-        """Raise `CommitConflict` where the instant is not inflight any more."""
-        TimelineWriter(self.storage, self.config).check_inflight(self.action, self.instant)
-
     def publish_commit(
         self, timeline: Timeline, metadata: CommitMetadata, once: Once | None = None, *, is_inflight: bool = False
     ) -> Instant:
@@ -587,8 +590,7 @@ class WriteTransaction(Transaction):
                 self._local.finish()
             timeline = self._take_state(state)
             self._check_still_pending(timeline)
-            once = self.context.stream_batch
-            if once is not None:
+            if (once := self.context.stream_batch) is not None:
                 check_once(timeline, once, repeatable=self.repeatable)
             assert self._started is not None
             check_nothing_undone(self._started.timeline, timeline)
@@ -624,7 +626,7 @@ class WriteTransaction(Transaction):
                 statuses,
                 unchanged_rows=unchanged_rows,
                 looks_up=self.looks_up,
-                beside=self.check_inflight,
+                beside=lambda: TimelineWriter(self.storage, self.config).check_inflight(self.action, self.instant),
             )
             self._note_index(timeline, metadata)
             self.continue_history(timeline, metadata)
@@ -632,8 +634,7 @@ class WriteTransaction(Transaction):
                 note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
             self.refuse_lost("complete")
             done = self.publish_commit(timeline, metadata, once, is_inflight=True)
-            is_settled = self.lock_is_held()
-            if is_settled:
+            if is_settled := self.lock_is_held():
                 self._follow_up(timeline, touched, resizes.parents)
         if not is_settled:
             self.resolve_late(

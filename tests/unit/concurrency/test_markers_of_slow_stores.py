@@ -6,8 +6,14 @@ import threading
 
 import pytest
 
-from lakebed.concurrency.local_writes import local_write
-from lakebed.concurrency.markers import check_marker, delete_markers, list_markers, write_marker, write_markers
+from lakebed.concurrency.markers import (
+    check_marker,
+    delete_markers,
+    list_markers,
+    local_write,
+    write_marker,
+    write_markers,
+)
 from lakebed.errors import CommitConflict
 from lakebed.storage.memory import MemoryStorage
 
