@@ -224,6 +224,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "slices.changed_rows._SEARCHED": (0, HUGE),
     "slices.key_rows._FEW_KEYS": (2, HUGE),
     "slices.key_rows._LARGE_ROW_GROUP": (0, HUGE),
+    "slices.key_rows._MOST_PAGES": (0, 2),
     "slices.key_rows._TAKE_ROWS": (3, 1 << 20),
     "slices.log_rows._BATCH_BYTES": (1, HUGE),
     "slices.log_rows._BATCH_ROWS": (3, HUGE),

@@ -32,6 +32,8 @@ from lakebed.storage.parallel import begun
 _LARGE_ROW_GROUP = 256 << 20
 # So many rows are decoded at a time, and none after the last that has a key.
 _TAKE_ROWS = 8_192
+# Where so large a part of the pages holds a row, row groups are decoded as they are: pages are not put together again.
+_MOST_PAGES = 0.75
 # So few keys are searched one by one.
 _FEW_KEYS = 1_000
 
@@ -83,7 +85,12 @@ def _stored(
     stored = list(dict.fromkeys([RECORD_KEY, *columns]))
     renaming = reader.renaming(base) if names is None else None
     if renaming is None:
-        return _from_row_groups(reader, file_slice, base, footer, groups, stored)
+        copy = None if base.is_skeleton or names is not None else reader.key_copy(footer.footer.schema)
+        if copy is None or copy not in columns:
+            return _from_row_groups(reader, file_slice, base, footer, groups, stored)
+        others = [name for name in stored if name not in (RECORD_KEY, copy)]
+        found = _from_row_groups(reader, file_slice, base, footer, groups, [copy, *others])
+        return [_with_record_key(batch, copy) for batch in found]
     found = _from_row_groups(reader, file_slice, base, footer, groups, renaming.in_file(stored))
     return [renaming.batch(batch) for batch in found]
 
@@ -114,7 +121,7 @@ def _merged(
     known_names = frozenset(stored.names)
     names_in_file = [n for n in needed if n is not None and n in known_names]
     plain = replace(reader, tally=reads, history=None)
-    found = _stored(plain, file_slice.without_logs(), keys, names_in_file, use_bloom, None)
+    found = _stored(plain, file_slice.without_logs(), keys, names_in_file, use_bloom, by_name)
     reader = replace(reader, opened=logs())
     if reader.tally is not None:
         reader.tally.add_reads(reads)
@@ -150,6 +157,7 @@ def _from_row_groups(
     groups: Mapping[int, pa.Array],
     columns: Sequence[str],
 ) -> list[pa.RecordBatch]:
+    """The rows of row groups that have one of their keys; the first of the columns is that of the keys."""
     metadata = footer.metadata
     place = reader.storage.url(base.path), base.size
     maybe = {number: POSITIONS.get((*place, number)) for number in groups}
@@ -168,13 +176,14 @@ def _from_row_groups(
         with naming_damage(base.path):
             by_page = _by_pages(reader, base, footer, None, hits, columns)
         if by_page is not None:
-            return _of_groups(by_page, groups, hits)
+            return _of_groups(by_page, groups, hits, columns[0])
     with naming_damage(base.path), reader.storage.open_input(base.path, base.size) as source:
         parquet = pq.ParquetFile(source, **_options(source, metadata))
         for number, keys in groups.items():
             if base.is_skeleton or metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
                 untold = replace(reader, tally=None, history=None)
-                found = (_with_keys(batch, keys) for batch in untold.read(file_slice, columns, row_groups=[number]))
+                read = untold.read(file_slice, columns, row_groups=[number])
+                found = (_with_keys(batch, keys, columns[0]) for batch in read)
                 batches += [batch for batch in found if batch.num_rows]
                 rows.pop(number, None)
                 continue
@@ -188,7 +197,7 @@ def _from_row_groups(
         by_page = _by_pages(reader, base, footer, parquet, hits, columns)
         if by_page is None:
             by_page = [batch for n, some in hits.items() for batch in _take(parquet, base, n, some, columns)]
-        return batches + _of_groups(by_page, groups, hits)
+        return batches + _of_groups(by_page, groups, hits, columns[0])
 
 
 def _hits(rows: Mapping[int, npt.NDArray[np.int64]]) -> dict[int, npt.NDArray[np.int64]]:
@@ -196,11 +205,11 @@ def _hits(rows: Mapping[int, npt.NDArray[np.int64]]) -> dict[int, npt.NDArray[np
 
 
 def _of_groups(
-    batches: Sequence[pa.RecordBatch], groups: Mapping[int, pa.Array], hits: Collection[int]
+    batches: Sequence[pa.RecordBatch], groups: Mapping[int, pa.Array], hits: Collection[int], column: str
 ) -> list[pa.RecordBatch]:
-    """The rows of the batches that have one of the keys which the row groups of `hits` may have."""
+    """The rows of the batches that have one of the keys, in a column, which the row groups of `hits` may have."""
     keys = pa.concat_arrays([groups[number] for number in hits]) if hits else pa.array([], pa.string())
-    return [_with_keys(batch, keys) for batch in batches]
+    return [_with_keys(batch, keys, column) for batch in batches]
 
 
 def _addressed(
@@ -230,9 +239,9 @@ def _by_pages(
     hits: Mapping[int, npt.NDArray[np.int64]],
     columns: Sequence[str],
 ) -> list[pa.RecordBatch] | None:
-    """Rows of row groups (ascending numbers), of which only the pages that hold them are read; None where the file does
-    not show its pages, or not rightly: then its row groups are read, or show what is broken. `parquet` is the opened
-    file (None: it is not), from which columns without pages are read."""
+    """Rows of row groups (ascending numbers), of which only the pages that hold them are read. None where most pages
+    hold some, or the file does not show its pages, or not rightly: then its row groups are read, or show what is
+    broken. `parquet` is the opened file (None: it is not), from which columns without pages are read."""
     found: list[pa.RecordBatch] = []
     try:
         paged = footer.pages
@@ -242,7 +251,7 @@ def _by_pages(
         pages = PageReader(reader.storage, base.path, base.size, paged)
         by_page = pages.readable(list(hits), stored)
         others = [name for name in stored if name not in by_page]
-        if not by_page or (others and parquet is None):
+        if not by_page or (others and parquet is None) or pages.share(hits, by_page) >= _MOST_PAGES:
             return None
         for groups, table in pages.take(hits, by_page):
             parts = [b for n in groups for b in _take(parquet, base, n, hits[n], others)] if others else []
@@ -272,7 +281,13 @@ def _take(
     rows: npt.NDArray[np.int64],
     columns: Sequence[str],
 ) -> list[pa.RecordBatch]:
-    """Rows (ascending numbers) of a row group; none after the last of them is decoded."""
+    """Rows (ascending numbers) of a row group; none after the last of them is decoded, unless there are so many that
+    most batches have one."""
+    stored = parquet.metadata.row_group(row_group).num_rows
+    if len(rows) * _TAKE_ROWS >= stored:
+        table = parquet.read_row_group(row_group, columns=list(columns), use_threads=False)
+        check_rows(base.path, table.num_rows, stored)
+        return table.take(pa.array(rows)).combine_chunks().to_batches()
     found: list[pa.RecordBatch] = []
     start = end = 0
     for batch in parquet.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=list(columns), use_threads=False):
@@ -283,9 +298,14 @@ def _take(
         if end == len(rows):
             break
     if end < len(rows):
-        check_rows(base.path, start, parquet.metadata.row_group(row_group).num_rows)
+        check_rows(base.path, start, stored)
     return found
 
 
-def _with_keys(batch: pa.RecordBatch, keys: pa.Array) -> pa.RecordBatch:
-    return batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys))
+def _with_keys(batch: pa.RecordBatch, keys: pa.Array, column: str = RECORD_KEY) -> pa.RecordBatch:
+    return batch.filter(pc.is_in(batch.column(column), value_set=keys))
+
+
+def _with_record_key(batch: pa.RecordBatch, copy: str) -> pa.RecordBatch:
+    names = [RECORD_KEY, *batch.schema.names]
+    return pa.RecordBatch.from_arrays([batch.column(copy), *batch.columns], names=names)

@@ -302,6 +302,11 @@ class SliceReader:
             return KeyColumns((RECORD_KEY,))
         return KeyColumns(tuple(self.config.key_fields), KeyTexts(self.config))
 
+    def key_copy(self, schema: pa.Schema) -> str | None:
+        """The column of files with this schema whose texts are the record keys, None where there is none."""
+        copy = self._key_copy()
+        return copy if copy in schema.names and pa.types.is_string(schema.field(copy).type) else None
+
     def _key_copy(self) -> str | None:
         """The column whose text is the record key, where there is one."""
         config = self.config

@@ -66,3 +66,35 @@ def test_keys_that_a_large_row_group_lacks_are_new_ones(type_: str, monkeypatch:
     assert sorted(table.get(["k00041", "k00042", "k00043"]).column("v").to_pylist()) == [41, 42]
     assert table.count() == 51
     assert lakebed.open(table.uri).indexes.verify()
+
+
+@pytest.mark.parametrize("most_pages", [0, 2], ids=["as a whole", "by pages"])
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [("id", pa.string()), ("id", pa.int64()), (["id", "v"], pa.string())],
+    ids=["text", "number", "two"],
+)
+def test_rows_of_a_few_and_of_most_pages_are_the_same(
+    fields: str | list[str], kind: pa.DataType, most_pages: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the key's text is a column of its own that one is read for the record key as well."""
+    monkeypatch.setattr(key_rows, "_MOST_PAGES", most_pages)
+    count = 20_000
+    numbers = pa.array(range(count), pa.int64())
+    texts = pa.array([str(n) for n in range(count)])
+    rows = pa.table({"v": numbers, "w": texts, "id": texts if kind == pa.string() else numbers})
+    table = lakebed.create(
+        f"memory://most-pages-{len(fields)}-{kind}-{most_pages}", rows.schema, key=fields, index="bucket", buckets=1
+    )
+    table.insert(rows)
+    for step in (5, 4_999):
+        wanted = range(3, count, step)
+        ids = [n if kind == pa.int64() else str(n) for n in wanted]
+        found = table.get(ids if isinstance(fields, str) else list(zip(ids, wanted, strict=True))).sort_by("v")
+        assert found.column_names == ["v", "w", "id"]
+        assert found.to_pydict() == {"v": list(wanted), "w": [str(n) for n in wanted], "id": ids}
+        shown = table.get(
+            ids if isinstance(fields, str) else list(zip(ids, wanted, strict=True)), ["_hoodie_record_key"]
+        )
+        expected = [str(n) if isinstance(fields, str) else f"id:{n},v:{n}" for n in wanted]
+        assert sorted(shown["_hoodie_record_key"].to_pylist()) == sorted(expected)

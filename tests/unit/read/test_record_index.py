@@ -103,7 +103,7 @@ def test_one_key_opens_one_data_file() -> None:
     assert storage.counts["list"] == 3  # the metadata timeline, `files`, `record_index`
     opened = [path for path in storage.opened if not path.startswith(HOODIE)]
     assert len(set(opened)) == 1
-    assert len(opened) == 3  # footer, then keys, then the pages that have the row
+    assert len(opened) == 2  # footer, then keys and the row group: it has one page
     storage.reset()
     assert get(snapshot, KeyText([key])).num_rows == 1
     assert len([path for path in storage.opened if not path.startswith(HOODIE)]) == 1

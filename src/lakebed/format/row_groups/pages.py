@@ -204,6 +204,14 @@ class PageReader:
             )
         ]
 
+    def share(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> float:
+        """The part of the pages of these columns, which are `readable`, that holds rows (of each row group)."""
+        pages = selected = 0
+        for (group, _), offsets in self.indexes(list(rows), columns[:1]).items():
+            pages += len(offsets.sizes)
+            selected += len(np.unique(np.searchsorted(offsets.first_rows, rows[group], "right")))
+        return selected / max(1, pages)
+
     def take(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> Iterator[tuple[Sequence[int], pa.Table]]:
         """Rows (of each row group, ascending numbers in it) in these columns, which are `readable`: the row
         groups whose rows they are, and the rows in that order. Raises `ValueError` and Arrow's errors for broken
