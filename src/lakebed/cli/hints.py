@@ -94,11 +94,14 @@ _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r" makes one, and so does t\.consumers\.start\(name\)", " makes one"),
     (r", or give (?:spark=|a pyarrow\.compute expression)", ""),
     (r"\bimages='rows'", "--output json"),
+    (r"^sql\(\) does not run (.+) without a session, in the", r"\1 is no statement that runs without Spark, in the"),
     (r"; give spark= for those of Spark|\b[Ww]ithout spark= ", ""),
     (r"\b[Gg]ive spark=", "run it in a Python program with Spark"),
     (r"\blakebed\.create\b(?!\()", "`lakebed table create`"),
     (r"\blakebed\.open\b(?!\()", "`lakebed table describe`"),
 )
+# How a method refuses a value (`lakebed.config.arguments.refused`).
+_TAKES = re.compile(r"^\w+\(\) takes (.+) as (\w+), not ")
 _GROUPS = {"indexes": "index"}
 # The command of a group that shows what the group is of.
 _LISTS = {"index": "index list", "timeline": "timeline show", "files": "files show", "consumers": "consumers list"}
@@ -133,15 +136,29 @@ def as_commands(text: str) -> str:
     return _TWICE.sub(r"\1", "`".join(pieces))
 
 
+def message_as_commands(message: str) -> str:
+    """The message of an error as `as_commands` gives it, with options in place of arguments that it names.
+
+    >>> import lakebed.cli.main
+    >>> message_as_commands("merge='event_time' needs an ordering column")
+    '--merge event_time needs an ordering column'
+    >>> message_as_commands("scan() takes a column or several as columns, not 3")
+    '--columns takes a column or several, not 3'
+    """
+    pieces = _TAKES.sub(_taking, as_commands(message)).split("`")
+    pieces[::2] = [_ARGUMENT.sub(_option, piece) for piece in pieces[::2]]
+    return "`".join(pieces)
+
+
 def hint_as_commands(hint: str) -> str:
-    """The hint of an error as `as_commands` gives it, with options in place of arguments that it names.
+    """The hint of an error as `message_as_commands` gives it, with options in place of names of arguments, too.
 
     >>> import lakebed.cli.main
     >>> hint_as_commands("Give buckets=, or make it with type='mor'; t.upgrade(to=9).")
     'Give --buckets, or make it with --type mor; `lakebed upgrade URI --to 9`.'
     """
-    pieces = as_commands(hint).split("`")
-    pieces[::2] = [_LONG_NAME.sub(_long_option, _ARGUMENT.sub(_option, piece)) for piece in pieces[::2]]
+    pieces = message_as_commands(hint).split("`")
+    pieces[::2] = [_LONG_NAME.sub(_long_option, piece) for piece in pieces[::2]]
     text = "`".join(pieces)
     return text[:1].upper() + text[1:] if hint[:1].isupper() else text
 
@@ -264,6 +281,13 @@ def _option(argument: re.Match[str]) -> str:
     if isinstance(value, ast.Dict):
         return f"`{option}`"
     return option if text not in ("", "...") else option.removesuffix(" ...") + (" ..." if text else "")
+
+
+def _taking(refusal: re.Match[str]) -> str:
+    """The refusal of a value, by the name of its option or argument."""
+    takes, name = refusal.groups()
+    option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    return f"{option if option in _all_options() else _VALUES.get(name, name.upper())} takes {takes}, not "
 
 
 def _long_option(name: re.Match[str]) -> str:

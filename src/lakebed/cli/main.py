@@ -27,7 +27,7 @@ from lakebed.cli import (
     tables,
 )
 from lakebed.cli.examples import add_examples
-from lakebed.cli.hints import Warnings, hint_as_commands, name_program
+from lakebed.cli.hints import Warnings, hint_as_commands, message_as_commands, name_program
 from lakebed.errors import LakebedError
 
 _TRACEBACK = "--traceback"
@@ -136,9 +136,10 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def _print_error(error: LakebedError, *, as_json: bool) -> None:
     if as_json:
         record = json.loads(error.to_json()) | {"retryable": error.retryable, "exit_code": error.exit_code}
+        record["message"] = message_as_commands(error.message)
         record["hint"] = hint_as_commands(error.hint)
         typer.echo(json.dumps({"error": record}), err=True)
         return
-    typer.echo(f"error: {error.message}", err=True)
+    typer.echo(f"error: {message_as_commands(error.message)}", err=True)
     if error.hint:
         typer.echo(f"hint:  {hint_as_commands(error.hint)}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lakebed
-from lakebed.cli.hints import as_commands, hint_as_commands
+from lakebed.cli.hints import as_commands, hint_as_commands, message_as_commands
 from lakebed.cli.main import invoke
 from lakebed.errors import InvalidOption, LakebedError
 
@@ -120,6 +121,56 @@ def test_no_hint_that_a_command_can_print_asks_for_python() -> None:
                         left.append(f"{name}:{node.value.lineno}: {said}")
     assert seen > 300
     assert not left, left
+
+
+# Refusals of what only a call in Python can be given.
+_OF_CALLS = re.compile(
+    r"^(open|ingest|convert|sql|join|bucketed|stream_into|Once|KeyText)\(\) |a dict\b|a pyarrow|path= goes with"
+)
+
+
+@pytest.mark.rest
+def test_no_message_that_a_command_can_print_has_words_of_python() -> None:
+    root = Path(lakebed.__file__).parent
+    errors = {name for name in vars(lakebed.errors) if inspect.isclass(getattr(lakebed.errors, name))}
+    left: list[str] = []
+    seen = 0
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if name.startswith(_OF_PYTHON):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in errors):
+                continue
+            for text in _texts(node.args[0]) if node.args else ():
+                seen += 1
+                said = message_as_commands(text)
+                if _PYTHON.search(re.sub(r"`[^`]*`|'[^']*'", "_", said)) and not _OF_CALLS.search(said):
+                    left.append(f"{name}:{node.lineno}: {said}")
+    assert seen > 600
+    assert not left, left
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("merge='event_time' needs an ordering column", "--merge event_time needs an ordering column"),
+        ("record_index with groups=0", "record_index with --groups 0"),
+        ("key text 'key=1' of file 'key=1/a.parquet', in year=2020/key=5/a",) * 2,
+        ("skew() takes a number, 1 or more as file_groups, not 0", "--file-groups takes a number, 1 or more, not 0"),
+        ("get() takes keys of the table as keys, not 1.5", "KEY... takes keys of the table, not 1.5"),
+        (
+            "t.upsert(...) of a table that only t.compact() reads",
+            "`lakebed upsert URI FILE` of a table that only `lakebed compact URI` reads",
+        ),
+        (
+            "sql() does not run SET without a session, in the SQL text near 'set'",
+            "SET is no statement that runs without Spark, in the SQL text near 'set'",
+        ),
+    ],
+)
+def test_messages_name_commands_and_options(message: str, expected: str) -> None:
+    assert message_as_commands(message) == expected
 
 
 def test_warnings_of_a_command_name_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
