@@ -97,6 +97,12 @@ def test_a_column_named_for_statistics_that_is_not_there_is_warned_of_once(caplo
     assert [record.getMessage().partition("; ")[2] for record in caplog.records] == ["did you mean 'city'?"]
 
 
+def test_a_secondary_index_on_a_column_that_is_not_there_gives_the_near_name() -> None:
+    with pytest.raises(LakebedError, match="qtty") as caught:
+        made(index="bloom").indexes.create("qtty")
+    assert "'qty'" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("version", "way"),
     [
@@ -109,7 +115,7 @@ def test_a_global_record_index_that_is_refused_names_what_the_version_has(versio
     table = made(index="bloom", table_version=version)
     with pytest.raises(LakebedError, match="a global record index has one place for it") as caught:
         table.indexes.create("record_index", partitioned=False)
-    assert caught.value.hint == f"Make the table with index='record' or 'global_simple'. {way}"
+    assert caught.value.hint == f"Make the table with the index 'record' or 'global_simple'. {way}"
 
 
 def test_an_index_that_is_not_there_is_named_with_those_that_are(table: Table) -> None:

@@ -68,7 +68,7 @@ _TWICE = re.compile(r"(`[^`]+`)(?:,? or|,) \1")
 # A name of two words or more, which can only mean an argument where an option is called so.
 _LONG_NAME = re.compile(r"(?<![\w.'\"/=-])[a-z]+(?:_[a-z]+)+(?![\w.='\"(])")
 _ARGUMENT = re.compile(
-    r"(?<![\w.{,'\[/-])(?<!\w\()([a-z]\w*)=(\{[^}]*\}|\[[^]]*\]|'[^']*'|\"[^\"]*\"|True|False|\.\.\.|\w*)"
+    r"(?<![\w.{,'\[/-])(?<!\w\()([a-z]\w*)=(\{[^}]*\}|\[[^]]*\]|'[^']*'|\"[^\"]*\"|True|False|\.\.\.|-?\w*)"
 )
 
 
@@ -327,6 +327,8 @@ def _text(value: ast.expr, separator: str) -> str | None:
         return separator.join(map("=".join, zip(words[::2], words[1::2], strict=True)))
     if isinstance(value, ast.Name):
         return _VALUES.get(value.id, value.id.upper())
+    if isinstance(value, ast.UnaryOp):  # a number below 0
+        return ast.unparse(value)
     if not isinstance(value, ast.Constant):
         return None
     text = "..." if value.value is ... else str(value.value)

@@ -155,7 +155,7 @@ def test_no_message_that_a_command_can_print_has_words_of_python() -> None:
     ("message", "expected"),
     [
         ("merge='event_time' needs an ordering column", "--merge event_time needs an ordering column"),
-        ("record_index with groups=0", "record_index with --groups 0"),
+        ("record_index with groups=-1", "record_index with --groups -1"),
         ("key text 'key=1' of file 'key=1/a.parquet', in year=2020/key=5/a",) * 2,
         ("skew() takes a number, 1 or more as file_groups, not 0", "--file-groups takes a number, 1 or more, not 0"),
         ("get() takes keys of the table as keys, not 1.5", "KEY... takes keys of the table, not 1.5"),

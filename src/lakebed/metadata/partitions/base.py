@@ -175,7 +175,7 @@ class NewIndex:
             raise InvalidOption(
                 f"with the index {self.write_index!r} a key of table {self.config.name!r} may be stored in each"
                 f" partition path, and {why}",
-                hint=f"Make the table with index='record' or 'global_simple'.{hint}",
+                hint=f"Make the table with the index 'record' or 'global_simple'.{hint}",
                 context={"index": self.write_index},
             )
 

@@ -173,6 +173,7 @@ class SecondaryIndexKind(KeyIndexKind):
         column = index.name.column
         if column is None:
             return
+        kind = Column(column).type_in(index.schema) if len(index.schema) else None  # raises for an unknown column
         index.require_one_location("a secondary index has one value for it")
         index.require_stored_keys("a secondary index")
         if index.config.version < 8:
@@ -187,7 +188,7 @@ class SecondaryIndexKind(KeyIndexKind):
                 hint="Create 'record_index' first.",
                 context={"column": column},
             )
-        if len(index.schema) and not can_index(kind := Column(column).type_in(index.schema)):
+        if kind is not None and not can_index(kind):
             raise UnsupportedFeature(
                 f"a secondary index on column {column!r} of type {kind}",
                 hint="Index a text, an integer, a floating number, a date or a timestamp.",
