@@ -91,8 +91,8 @@ def convert(
     options: Mapping[str, Any] | None = None,
     **create_options: Any,
 ) -> Table:
-    """Make a new table of a Delta Lake or Iceberg table, or of a folder of data files, and return it: a copy, or with
-    `in_place` a table at `uri` over the Parquet files where they are, which the table then needs unchanged.
+    """Make a new table from a Delta Lake or Iceberg table, or from a folder of data files, and return it: a copy, or
+    with `in_place` a table at `uri` over the Parquet files where they are, which the table then needs unchanged.
 
     `source` is a path or URL, or a table that `pyiceberg` opened. The copy has the rows that the source holds now, in
     its columns, and its partition columns unless `partition_by` names others. It is written in batches; then rows are

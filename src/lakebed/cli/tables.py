@@ -207,7 +207,7 @@ def convert(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Make a new table of a Delta Lake or Iceberg table, or of data files: a copy, or with --in-place a table over
+    """Make a new table from a Delta Lake or Iceberg table, or from data files: a copy, or with --in-place a table over
     their Parquet files. Its partition columns are those of the source unless --partition-by names others."""
     options = _create_options(
         locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
