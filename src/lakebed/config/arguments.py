@@ -106,7 +106,9 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("deletes", "unique_keys", "partitioned", "update_partition_path", "cdc"), _FLAG),
     **dict.fromkeys(("allow_existing", "first", "progress", "in_place", "full"), _FLAG),
     **dict.fromkeys(("partitioning", "delimiter", "target", "source_alias", "identifier"), _TEXT),
-    **dict.fromkeys(("options", "storage_options", "source_options", "properties", "settings"), _OPTIONS),
+    **dict.fromkeys(
+        ("options", "function_options", "storage_options", "source_options", "properties", "settings"), _OPTIONS
+    ),
     **dict.fromkeys(("start", "end", "as_of"), _MOMENT),
     "spark": _SESSION,
     "where": _CONDITION,
