@@ -13,6 +13,7 @@ import time_machine
 from pyspark.sql import SparkSession
 
 import lakebed
+from lakebed.engine.spark_python import use_this_python
 from lakebed.errors import InvalidOption
 from lakebed.table import Table
 
@@ -118,3 +119,24 @@ def test_reads_of_a_table_of_a_session_take_all_of_sparks_sql(table: Table) -> N
     assert table.scan(columns=["v"], filter=condition).to_arrow().column_names == ["v"]
     with pytest.raises(InvalidOption, match="on Spark only: LEVENSHTEIN"):
         lakebed.open(table.uri).scan(filter=condition).count()
+
+
+def test_another_object_for_a_session_costs_no_call_to_the_jvm(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams have one for each batch."""
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    use_this_python(spark)
+    session: Any = spark
+    another = type(spark)(session.sparkContext, session._jsparkSession)
+    client = session.sparkContext._gateway._gateway_client
+    calls: list[str] = []
+    send = client.send_command
+
+    def count(command: str, *more: Any, **words: Any) -> Any:
+        calls.append(command)
+        return send(command, *more, **words)
+
+    monkeypatch.setattr(client, "send_command", count)
+    use_this_python(another)
+    assert calls == []

@@ -26,6 +26,7 @@ def test_a_local_session_without_a_chosen_python_and_workers_without_lakebed(spa
         [sys.executable, BODY, tmp_path], env=env, capture_output=True, text=True, timeout=200, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr[-4000:]
+    assert "replaced a previously registered data source" not in run.stderr
     write, *reads = run.stdout.splitlines()[-3:]
     assert write.startswith("write: Spark's workers have no lakebed: ")
     assert sys.executable in write

@@ -20,6 +20,7 @@ def main(folder: Path) -> None:
     # imported after the session has begun and has looked for data sources in vain
     import lakebed
     from lakebed.engine import spark_columns
+    from lakebed.engine.spark_python import use_this_python
     from lakebed.errors import UnsupportedFeature
     from lakebed.expressions.base import Column
     from lakebed.expressions.bucket import JavaHash
@@ -34,6 +35,11 @@ def main(folder: Path) -> None:
     assert spark.read.format("lakebed").load(str(folder / "t")).count() == 3
     spark.sql(f"CREATE TEMPORARY VIEW v USING lakebed OPTIONS (path '{folder / 't'}')")
     assert sorted(row.id for row in spark.sql("SELECT id FROM v").collect()) == [0, 1, 2]
+
+    # a stream has another object for its session with each batch: the source is not registered again
+    spark.sparkContext.setLogLevel("WARN")
+    use_this_python(SparkSession(spark.sparkContext, spark._jsparkSession))
+    spark.sparkContext.setLogLevel("OFF")
 
     bare = folder / "bare"
     bare.mkdir()

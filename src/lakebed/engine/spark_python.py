@@ -26,6 +26,9 @@ PYTHON = "PYSPARK_PYTHON"
 DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
 _CONFIGURED = ("spark.pyspark.python", "spark.executorEnv.PYSPARK_PYTHON")
 _DEFAULT = "python3"
+_SOURCE = "lakebed"
+# Contexts and gateways whose Python is chosen, and sessions that have the source.
+_decided: WeakSet[Any] = WeakSet()
 _registered: WeakSet[Any] = WeakSet()
 
 LACKING = "Spark's workers have no "
@@ -57,28 +60,31 @@ def use_this_python_now() -> None:
 
 def use_this_python(spark: SparkSession) -> None:
     """If no Python is set for Spark, let the session's workers in this process be this one, and register the data
-    source."""
+    source. It is called often, and by streams with another object for the same session each time: what is decided
+    costs no call to the JVM."""
     if is_in_one_process(spark) and not os.environ.get(PYTHON):
         context = spark.sparkContext
-        chosen = any(context.getConf().get(key) for key in _CONFIGURED)
-        if not chosen and context.pythonExec == _DEFAULT:  # pyright: ignore[reportUnknownMemberType]
-            context.pythonExec = sys.executable
+        if context not in _decided and context.pythonExec == _DEFAULT:  # pyright: ignore[reportUnknownMemberType]
+            configuration = context.getConf()
+            if not any(configuration.get(key) for key in _CONFIGURED):
+                context.pythonExec = sys.executable
+        _decided.add(context)
     _register_source(spark)
 
 
 def _register_source(spark: SparkSession) -> None:
     jvm = gateway(spark)
-    if jvm is None or spark in _registered:
+    if jvm is None or jvm in _decided or spark in _registered:
         return
-    _registered.add(spark)
     environment = jvm.java.lang.System
     if environment.getenv(DRIVER_PYTHON) or environment.getenv(PYTHON) or _is_default():
+        _decided.add(jvm)
         return  # the Python that Spark looks with is chosen, or is this one
-    try:
-        spark.dataSource.register(_source_class())
-    except Exception as error:
-        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # found after all: `python3` has lakebed, too
-            raise
+    _registered.add(spark)
+    session: Any = spark
+    if session._jsparkSession.sessionState().dataSourceManager().dataSourceExists(_SOURCE):
+        return  # by another object for this session, or one that it is a clone of
+    spark.dataSource.register(_source_class())
 
 
 def _is_default() -> bool:
