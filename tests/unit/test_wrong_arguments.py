@@ -94,6 +94,51 @@ def test_methods_of_a_table_raise_lakebeds_errors_alone(name: str, table: Table)
     try_all(getattr(table, name), signature, fresh)
 
 
+def test_a_text_for_columns_is_one_column_not_its_letters() -> None:
+    rows = pa.table({"id": [1, 2], "i": [10, 20], "d": [100, 200]})
+    uri = f"memory://wrong-arguments/{next(_numbers)}"
+    logged = {"hoodie.table.cdc.enabled": True}
+    table = lakebed.create(uri, rows, key="id", index="bucket", buckets=1, properties=logged)
+    table.upsert(rows)
+    ids = rows.select(["id"])
+    assert table.scan("id").to_arrow().equals(ids)
+    assert table.to_arrow(columns="id").equals(ids)
+    assert table.to_pandas(columns="id").equals(ids.to_pandas())
+    assert table.get([1, 2], columns="id").equals(ids)
+    assert table.changes("000", columns="id").to_arrow().equals(ids)
+    assert table.cdc("000", columns="id").to_arrow()["after"].to_pylist() == [{"id": 1}, {"id": 2}]
+    assert table.join(table, columns="id").to_arrow().equals(ids)
+    with table.consume("reader", columns="id") as batch:
+        assert batch.to_arrow().equals(ids)
+    assert table.indexes.ranges("id").to_arrow()["column"].to_pylist() == ["id"]
+    table.indexes.use("simple")
+    table.indexes.use("bucket", fields="id", buckets=2)
+    assert table.properties["lakebed.index.bucket.fields"] == "id"
+    with pytest.raises(InvalidOption, match="no column 'di' in the table"):
+        table.scan("di").to_arrow()
+
+
+@pytest.mark.parametrize("version", [9, 6])
+def test_a_range_of_commits_that_ends_before_it_begins_is_refused(version: int) -> None:
+    uri = f"memory://wrong-arguments/{next(_numbers)}"
+    logged = {"hoodie.table.cdc.enabled": True}
+    table = lakebed.create(uri, ROWS, key="id", index="bucket", buckets=1, table_version=version, properties=logged)
+    first, second = table.upsert(ROWS), table.upsert(ROWS)
+    words = f"begins at {second.checkpoint}, which is after its end {first.checkpoint}"
+    with pytest.raises(InvalidOption, match=words):
+        table.changes(second.checkpoint, first.checkpoint).to_arrow()
+    with pytest.raises(InvalidOption, match=words):
+        table.cdc(second.instant, first.instant).to_arrow()
+    with pytest.raises(InvalidOption, match="which is after its end"):
+        table.changes(second.checkpoint, datetime(2020, 1, 1)).count()
+    assert table.changes(second.checkpoint, second.checkpoint).count() == 0
+    assert table.changes(first.checkpoint, second.checkpoint).to_arrow()["id"].to_pylist() == [1, 2]
+
+
+def test_a_limit_beyond_all_numbers_of_arrow_gives_all_rows(table: Table) -> None:
+    assert sorted(table.scan().head(1 << 70)["id"].to_pylist()) == [1, 2]
+
+
 @pytest.mark.parametrize("name", methods(type(new_table().indexes)))
 def test_methods_of_indexes_raise_lakebeds_errors_alone(name: str) -> None:
     indexes = new_table().indexes

@@ -119,7 +119,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 def checks_arguments(function: _F) -> _F:
     """The function, which now refuses arguments of a type that their name does not take; a parameter's default is
-    always fine.
+    always fine. A text for a parameter that takes names in a sequence is that one name, not its letters.
 
     >>> @checks_arguments
     ... def head(rows: int = 5) -> int:
@@ -136,20 +136,27 @@ def checks_arguments(function: _F) -> _F:
     }
     if not checked:
         return function
+    in_sequences = [
+        n for n in checked if TAKEN[n] is _NAMES and str(signature.parameters[n].annotation).startswith("Sequence[")
+    ]
 
     @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         try:
-            arguments = signature.bind(*given, **named).arguments
+            bound = signature.bind(*given, **named)
         except TypeError as error:
             for name in named.keys() - signature.parameters.keys():
                 if near := get_close_matches(name, signature.parameters, n=1):
                     raise TypeError(f"{function.__name__}() {error}; did you mean {near[0]!r}?") from None
             return function(*given, **named)  # Python's own words for an argument too many
+        arguments = bound.arguments
         for name, ((takes, words), default) in checked.items():
             if name in arguments and arguments[name] is not default and not takes(arguments[name]):
                 raise refused(function.__name__, name, arguments[name], words)
-        return function(*given, **named)
+        for name in in_sequences:
+            if isinstance(arguments.get(name), str):
+                arguments[name] = [arguments[name]]
+        return function(*bound.args, **bound.kwargs)
 
     return call  # pyright: ignore[reportReturnType]
 

@@ -152,11 +152,17 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
 
     A text that equals a requested time of the table means that commit's completion time, so the commit itself is
     left out (`start`) or in (`end`). On version 6 the range stops before the first pending commit: what completes
-    later with an earlier time would be lost otherwise.
+    later with an earlier time would be lost otherwise. Raises `InvalidOption` for a start after the end.
     """
     by_completion = has_completion_times(snapshot.config.version)
     low = _bound(snapshot, start, "start")
     high = None if end is None else _bound(snapshot, end, "end")
+    if high is not None and high < low:
+        raise InvalidOption(
+            f"the range of commits begins at {low}, which is after its end {high}",
+            hint="give the earlier time as start, the later one as end",
+            context={"start": low, "end": high},
+        )
     active = [(position_of(i, by_completion), i) for i in snapshot.commits]
     archived = _archived(snapshot, low, [p for p, _ in active], by_completion)
     if not by_completion and (hole := first_pending(snapshot)) is not None:

@@ -205,8 +205,9 @@ class _Limited(Results):
         if not left:
             return
         for batch in self._whole._first_rows(left):
-            yield batch.slice(0, left)
-            left -= min(left, batch.num_rows)
+            taken = min(left, batch.num_rows)
+            yield batch.slice(0, taken)
+            left -= taken
             if not left:
                 return
 

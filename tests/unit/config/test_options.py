@@ -267,7 +267,7 @@ def test_a_conflict_with_the_table_shows_both(given: dict[str, str], shows: list
 @pytest.mark.parametrize(
     ("index", "key"), [("record", "record"), ("global_simple", "simple"), ("global_bloom", "bloom"), ("hbase", "hbase")]
 )
-def test_a_write_that_asks_for_another_move_of_rows_names_the_change_of_the_table(index: str, key: str):
+def test_a_write_that_asks_for_another_move_of_rows_is_refused(index: str, key: str):
     moves = f"hoodie.{key}.index.update.partition.path"
     stored = {"lakebed.index.type": index, "lakebed.index.update_partition": "false"}
     with pytest.raises(InvalidOption, match=rf"{moves}: the options have true, the table has false.*indexes\.use"):
