@@ -208,8 +208,10 @@ class PathCheck:
                 continue
             known = pc.unique(values)
             texts = part.arrow(pa.RecordBatch.from_arrays([known], names=[name]))
-            for at in pc.indices_nonzero(pc.fill_null(self._suspects(texts, several), False)).to_pylist():
-                wrong = self._fault_of(part, texts[at].as_py(), several)
+            lost = pc.is_in(known, value_set=pa.array(["", DEFAULT_PARTITION] if self.dropped else [], known.type))
+            suspects = pc.or_(lost, pc.fill_null(self._suspects(texts, several), False))
+            for at in pc.indices_nonzero(suspects).to_pylist():
+                wrong = _READS_NULL if lost[at].as_py() else self._fault_of(part, texts[at].as_py(), several)
                 if wrong is not None:
                     value, row = known[at].as_py(), pc.index(values, known[at]).as_py()
                     what = f"partition column {name!r} has the value {_preview(value)} in row {row} (counted from 0)"
@@ -249,6 +251,7 @@ class PathCheck:
         return None
 
 
+_READS_NULL = f"files do not hold the partition columns, and its path {DEFAULT_PARTITION!r} would read null"
 _RESERVED = f"{_ALL_PARTITIONS} is a name of the metadata table's"
 
 

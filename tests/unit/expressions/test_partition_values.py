@@ -105,6 +105,20 @@ def test_a_slash_in_one_of_two_columns_that_only_the_path_holds(
     assert single.scan().to_arrow().to_pylist()[0]["city"] == "a/x"
 
 
+@pytest.mark.parametrize("value", ["", "__HIVE_DEFAULT_PARTITION__"])
+@pytest.mark.parametrize("properties", [DROP, DROP | HIVE, DROP | ENCODE], ids=["plain", "hive", "encoded"])
+def test_a_value_that_the_path_alone_would_give_as_null_is_refused(
+    make: Make, uri: str, properties: dict[str, Any], value: str
+) -> None:
+    table = make(properties=properties)
+    null = rows((1, "a", "b", 1), (2, "a", "b", 1))
+    table.upsert(null.set_column(1, "city", pa.array(["a", None])))
+    with refused(uri, InvalidRecord, "would read null", "row 1"):
+        table.upsert(rows((3, "a", "b", 1), (4, value, "b", 1)))
+    found = table.scan().to_arrow().sort_by("id")
+    assert (found["id"].to_pylist(), found["city"].to_pylist()) == ([1, 2], ["a", None])
+
+
 def test_a_filter_finds_hive_values_that_begin_with_a_slash_as_hudi_writes_them() -> None:
     layout = PartitionLayout(("city",), {"city": pa.string()}, (True,), hive_style=True)
     schema = pa.schema([("city", pa.string())])
