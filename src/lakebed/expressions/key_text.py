@@ -4,12 +4,14 @@ text, or `f1:v1,f2:v2`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import SchemaConflict
+from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.expressions.base import Column, bind_sql, columns_of, repeat_text, sql_literal
 from lakebed.expressions.joda import print_pattern
 from lakebed.expressions.zones import UTC_ZONE, Zone
@@ -22,6 +24,7 @@ _MICROS_A_MILLI = 1000
 # What java.sql.Timestamp prints, but for its fraction's trailing zeros.
 _TIMESTAMP_TEXT = print_pattern("yyyy-MM-dd HH:mm:ss.SSS")
 _TRAILING_ZEROS = "0{1,2}$"
+_WHOLE_NUMBER = re.compile("-?[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,28 @@ class KeyText:
             hint="Use a string, number, boolean, date, timestamp, decimal or binary column",
             context={"column": self.column, "type": str(kind)},
         )
+
+
+def value_of_key_text(text: str | None, type_: pa.DataType) -> Any:
+    """The value of a column whose key text this is, or whose text a partition path has. Raises `InvalidRecord` for a
+    text that is no value of the type.
+
+    >>> value_of_key_text("1000000", pa.timestamp("us")), value_of_key_text("61ff", pa.binary())
+    (datetime.datetime(1970, 1, 1, 0, 0, 1), b'a\\xff')
+    """
+    texts = pa.array([text], pa.string())
+    try:
+        if text is not None and _is_binary(type_):
+            return bytes.fromhex(text)
+        if text is not None and pa.types.is_timestamp(type_) and _WHOLE_NUMBER.fullmatch(text):
+            return texts.cast(pa.int64()).cast(pa.timestamp("us", type_.tz)).cast(type_)[0].as_py()
+        return texts.cast(type_)[0].as_py()
+    except (pa.ArrowInvalid, ValueError):
+        raise InvalidRecord(
+            f"the text {text!r} of a key or a partition path is no value of type {type_}",
+            hint="a table that keeps its partition columns in its files reads them from there",
+            context={"text": text, "type": str(type_)},
+        ) from None
 
 
 def _is_binary(kind: pa.DataType) -> bool:

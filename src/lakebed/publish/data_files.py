@@ -16,6 +16,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.key_generators import key_generator
+from lakebed.expressions.key_text import value_of_key_text
 from lakebed.format.base_file import Footer, read_footer
 from lakebed.model import BaseFile
 from lakebed.properties.table_config import TableConfig, key_generator_spec
@@ -199,7 +200,7 @@ def _value(
     if stats is not None and stats.nulls:
         raise _several(base, column)
     text = key_generator(key_generator_spec(config)).partition_values(base.partition).get(column)
-    return None if text is None else pa.array([text]).cast(schema.field(column).type)[0].as_py()
+    return value_of_key_text(text, schema.field(column).type)
 
 
 def _several(base: BaseFile, column: str) -> UnsupportedFeature:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakebed import telemetry
 from lakebed.config.settings import ReadSettings
+from lakebed.expressions.key_text import value_of_key_text
 from lakebed.filters.predicates import Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.format.bounded_cache import requests_of_caches
@@ -371,5 +372,5 @@ def _path_values(
     for partition in dict.fromkeys(s.partition for s in slices):
         texts = keys.partition_values(partition)
         row = {c: texts.get(c) for c in columns}
-        values[partition] = {c: pa.array([t]).cast(read_schema.field(c).type)[0].as_py() for c, t in row.items()}
+        values[partition] = {c: value_of_key_text(t, read_schema.field(c).type) for c, t in row.items()}
     return values

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakebed
@@ -107,3 +110,38 @@ def test_values_come_from_the_paths(version: int, type_: str, index: str) -> Non
                 assert (image["day"], int(image["hour"])) == row(image["id"], "")[1:3]
     t.upsert(rows(range(4, 7), "c"))
     assert shown(lakebed.open(t.uri).scan().to_arrow()) == expected(after | dict.fromkeys(range(4, 7), "c"))
+
+
+TYPED: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "times": (pa.timestamp("us"), [datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2024, 1, 1, 1, 2, 3, 4), None]),
+    "moments": (pa.timestamp("us", "UTC"), [datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC), None]),
+    "milliseconds": (pa.timestamp("ms"), [datetime(2024, 1, 1, 1, 2, 3, 4000), datetime(1960, 1, 1), None]),
+    "bytes": (pa.binary(), [b"a", b"\xff\x00", None]),
+    "days": (pa.date32(), [date(1, 1, 1), date(9999, 12, 31), None]),
+    "decimals": (pa.decimal128(38, 18), [Decimal("1E-18"), Decimal("-1.5"), None]),
+    "doubles": (pa.float64(), [-0.0, 1e300, None]),
+    "flags": (pa.bool_(), [True, False, None]),
+}
+
+
+@pytest.mark.parametrize("hive", [True, False])
+@pytest.mark.parametrize("type_", ["cow", "mor"])
+@pytest.mark.parametrize("kind", TYPED)
+def test_values_of_every_type_come_back_from_their_path(kind: str, type_: Any, hive: bool) -> None:
+    stored, values = TYPED[kind]
+    given = pa.table({"id": range(3), "at": pa.array(values, stored), "n": [0, 1, 2]})
+    properties = LEFT_OUT | {"hoodie.datasource.write.hive_style_partitioning": hive}
+    uri = f"memory://left-out/{uuid.uuid4().hex}"
+    t = lakebed.create(
+        uri, given.schema, key="id", partition_by="at", type=type_, properties=properties, index="simple"
+    )
+    t.upsert(given)
+    for _ in range(2):
+        found = t.to_arrow(columns=["id", "at", "n"]).sort_by("id")
+        assert found.to_pylist() == given.to_pylist()
+        assert list(map(str, found["at"])) == list(map(str, given["at"]))  # zero is not minus zero
+        assert t.get([1])["at"].to_pylist() == [values[1]]
+        for n, value in enumerate(values):
+            where = pc.field("at").is_null() if value is None else pc.field("at") == pa.scalar(value, stored)
+            assert t.to_arrow(where=where)["id"].to_pylist() == [n]
+        assert t.upsert(given).inserted in (0, None)
