@@ -1,5 +1,5 @@
-"""Upserts of several threads that wait for one another for certain: the first one stands still before it changes
-anything on storage, until all others wait for it in their order."""
+"""Upserts of several threads that wait for one another for certain: the first one stands still when its action has
+begun, until all others wait for it in their order."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Upserts:
         self.later = 0
         self._strike, self._meanwhile = strike, meanwhile
         self._first: threading.Thread | None = None
+        self._stands_in = ""
         self._stands, self._goes_on = threading.Event(), threading.Event()
         with crash_at(self._strikes, mode) as self.crash:
             self.tables = [lakebed.open(uri) for _ in batches]
@@ -67,9 +68,9 @@ class Upserts:
         return done
 
     def begin(self, *, are_joined: bool = True) -> None:
-        """Start all threads: the first one stands still, and the others wait for it, or for the table lock if they are
-        not to be joined."""
-        self._first = self.threads[0]
+        """Start all threads: the first one stands still when it has taken its others, and those that come now wait for
+        it. If they are not to be joined, it stands still with the table lock, for which they wait."""
+        self._first, self._stands_in = self.threads[0], ".inflight" if are_joined else ""
         self._first.start()
         assert self._stands.wait(60)
         for at, thread in enumerate(self.threads[1:], 1):
@@ -106,7 +107,8 @@ class Upserts:
             self.outcomes[at] = error
 
     def _strikes(self, mutation: Mutation) -> bool:
-        if threading.current_thread() is self._first and not self._goes_on.is_set():
+        is_first = threading.current_thread() is self._first and mutation.path.endswith(self._stands_in)
+        if is_first and not self._goes_on.is_set():
             self._stands.set()
             assert self._goes_on.wait(60)
         self._meanwhile(mutation)

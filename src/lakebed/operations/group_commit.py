@@ -1,8 +1,8 @@
 """Group commit: upserts of one process that wait for one another become one action on the timeline.
 
 An upsert that finds no other one of its table under way begins at once. Those that come meanwhile wait. The first of
-them then writes the rows of all that wait, as one action, and each gets a result with its own counts. No upsert waits
-for others to come, so that one thread is as fast as without.
+them then writes, with its own rows, those of all that wait when its action has begun, and each gets a result with its
+own counts. No upsert waits for others to come, so that one thread is as fast as without.
 
 Upserts are joined where the order among them does not matter: their keys differ, their columns are the same, and so
 are their options. One whose key another one has comes later, in the order of arrival. Where the joined action fails,
@@ -15,7 +15,7 @@ import copy
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -29,13 +29,14 @@ from lakebed.engine.base import Rows
 from lakebed.errors import CommitConflict, CommitStateUnknown, InvalidRecord, LockTimeout, StorageError
 from lakebed.merge.shares import decoded
 from lakebed.model import MEMBER, RECORD_KEY
-from lakebed.operations.context import WriteContext
+from lakebed.operations.context import TableSchema, WriteContext
 from lakebed.operations.pipeline import RowsVerb, run
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows, upsert
 from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.conversion import one_array
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.timeline import load_timeline
 from lakebed.write_status import WriteStatus
@@ -206,13 +207,14 @@ def _leave(target: UpsertTarget, member: _Member) -> None:
 
 
 class Batch:
-    """The upserts of one action: the leader's, and those that it takes when its write begins. `instant` is empty before
-    it has one."""
+    """The upserts of one action: the leader's, and those that it takes. `tables` are their rows, `instant` is empty
+    before the action has one."""
 
     def __init__(self, target: UpsertTarget, leader: _Member) -> None:
         self._target = target
         self._leader = leader
         self._others: list[_Member] = []
+        self.tables: list[pa.Table] = []
         self._context: WriteContext | None = None
         self.instant = ""
 
@@ -240,21 +242,19 @@ class Batch:
         return context, replace(own, retries=result.retries + self._leader.lost, services=result.services)
 
     def _write(self, context: WriteContext, data: Any) -> WriteResult:
-        """What the leader runs in target of its upsert: again with the same others, where it is run again."""
+        """What the leader runs as its upsert: again with the same others, where it is run again."""
         self._context, self.instant = context, ""
-        if not self._others:
-            self._take(context)
-        if not self._others:
+        if self._leader.alone or context.engine.is_distributed or not _can_join(context.settings):
+            self._put_back(self._others)
             return upsert(context, data)
-        tables = [_rows(context, member.data) for member in (self._leader, *self._others)]
-        rows = context.engine.from_arrow(pa.concat_tables(tables))
-        sizes = tuple(table.num_rows for table in tables)
-        return run(context, JointUpsert(operation="UPSERT", match=_MATCH, rows=rows, sizes=sizes, batch=self))
+        self.tables = [_rows(context, member.data) for member in (self._leader, *self._others)]
+        rows = context.engine.from_arrow(self.tables[0])
+        return run(context, JointUpsert(operation="UPSERT", match=_MATCH, rows=rows, batch=self))
 
-    def _take(self, context: WriteContext) -> None:
-        """Take those that wait and can be joined; the others go back."""
-        engine = context.engine
-        if self._leader.alone or engine.is_distributed or not _can_join(context.settings):
+    def take(self, context: WriteContext, snapshot: Snapshot) -> None:
+        """Take those that wait and can be joined; the others go back. Which file groups the rows of others go to was
+        not compared with those of a pending clustering."""
+        if self._others or snapshot.timeline.pending_clustering():
             return
         with _lock:
             waiting, size = _queues[self._target.key].waiting, self._leader.size
@@ -264,14 +264,13 @@ class Batch:
                 self._others[-1].taken = True
         if not self._others:
             return
-        candidates = list(self._others)
+        candidates, joined = list(self._others), list[_Member]()
         try:
-            joined = _joinable(context, self._leader, candidates)
-        except BaseException:  # the leader's own rows are at fault
-            self._put_back(candidates)
-            raise
-        self._put_back([member for member in candidates if member not in joined])
-        self._others = joined
+            for member, table in _joinable(context, self.tables[0], candidates):
+                joined.append(member)
+                self.tables.append(table)
+        finally:
+            self._put_back([member for member in candidates if member not in joined])
 
     def _put_back(self, members: Sequence[_Member]) -> None:
         """Let upserts wait again, in front of those that came later."""
@@ -324,11 +323,15 @@ def _keys(context: WriteContext, table: pa.Table) -> pa.Array:
     return keys
 
 
-def _joinable(context: WriteContext, leader: _Member, candidates: Sequence[_Member]) -> list[_Member]:
-    """Those whose columns are the leader's, and whose keys neither it nor one that came before has. One with rows that
-    the table refuses is to run alone."""
-    first = _rows(context, leader.data)
-    seen, joined = [_keys(context, first)], list[_Member]()
+def _joinable(
+    context: WriteContext, first: pa.Table, candidates: Sequence[_Member]
+) -> Iterator[tuple[_Member, pa.Table]]:
+    """Those whose columns are the same as the `first` rows', and whose keys neither these nor an upsert that came
+    before has. One with rows that the table refuses is to run alone."""
+    try:
+        seen = [_keys(context, first)]
+    except Exception:  # which the leader's own write reports
+        return
     for member in candidates:
         try:
             table = _rows(context, member.data)
@@ -337,10 +340,9 @@ def _joinable(context: WriteContext, leader: _Member, candidates: Sequence[_Memb
             member.alone = True
             continue
         is_new = not any(pc.any(pc.is_in(other, value_set=keys)).as_py() for other in seen)
-        if is_new and table.schema.equals(first.schema):
-            joined.append(member)
         seen.append(keys)
-    return joined
+        if is_new and table.schema.equals(first.schema):
+            yield member, table
 
 
 @dataclass(frozen=True, repr=False)
@@ -356,29 +358,39 @@ def _parts(result: WriteResult) -> tuple[WriteResult, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class JointUpsert(RowsVerb):
-    """The rows of several upserts, which have no key in common: so many of each, one after the other. The `batch`
-    notes the instant of the action."""
+    """The rows of one upsert, and those of others that its batch takes once the action has begun, as late as possible:
+    there are more of them then."""
 
-    sizes: tuple[int, ...]
     batch: Batch
+
+    def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
+        self.batch.take(context, snapshot)
+        return super().schema(context, snapshot)
 
     def prepare(self, write: Write) -> Rows:
         self.batch.instant = write.instant
-        engine = write.context.engine
-        members = pa.array(np.repeat(np.arange(len(self.sizes), dtype=np.int64), self.sizes))
-        numbered = engine.collect(self.rows).append_column(MEMBER, members)
-        return prepare(write.context, engine.from_arrow(numbered), write.schema)
+        tables = self.batch.tables
+        if len(tables) == 1:
+            return super().prepare(write)
+        sizes = [table.num_rows for table in tables]
+        members = pa.array(np.repeat(np.arange(len(sizes), dtype=np.int64), sizes))
+        numbered = pa.concat_tables(tables).append_column(MEMBER, members)
+        return prepare(write.context, write.context.engine.from_arrow(numbered), write.schema)
 
     def noted(self, statuses: Sequence[WriteStatus]) -> None:
         """Nothing is committed whose rows are not counted for each upsert."""
-        assert all(status.shares is not None for status in statuses), "rows of several upserts are not counted apart"
+        counted = len(self.batch.tables) == 1 or all(status.shares is not None for status in statuses)
+        assert counted, "rows of several upserts are not counted apart"
 
     def report(self, result: WriteResult, statuses: Sequence[WriteStatus], moved: Mapping[int, int]) -> WriteResult:
-        parts: list[list[WriteStatus]] = [[] for _ in self.sizes]
+        count = len(self.batch.tables)
+        if count == 1:
+            return result
+        parts: list[list[WriteStatus]] = [[] for _ in range(count)]
         for status in statuses:
             for member, counts in decoded(status.shares or ()):
                 parts[member].append(replace(status, **counts, shares=None))
-        result = replace(result, joined=len(self.sizes))
+        result = replace(result, joined=count)
         members = tuple(result.reduced_to(own, moved.get(number, 0)) for number, own in enumerate(parts))
         shared: dict[str, Any] = {one.name: getattr(result, one.name) for one in fields(WriteResult)}
         return SharedResult(**shared, members=members)

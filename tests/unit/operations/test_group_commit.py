@@ -230,13 +230,13 @@ def test_these_upserts_do_not_wait_for_others(words: dict[str, Any]) -> None:
 def test_options_that_differ_are_not_joined() -> None:
     table = created()
     upserts = Upserts(table.uri, [rows((0, 9)), rows((3, 9))], retries=8)
-    others = Upserts(table.uri, [rows((6, 9))], retries=9)
     upserts.begin()
+    others = Upserts(table.uri, [rows((6, 9))], retries=9)
     others.threads[0].start()
-    others.stop_in("lock.py", others.threads[0])
-    upserts.finish()
     others.finish()
-    assert [result.joined for result in (*upserts.results, *others.results)] == [1, 1, 1]
+    upserts.finish()
+    assert others.results[0].joined == 1
+    assert [n for n, _, ts, _ in stored(table) if ts == 9] == [0, 3, 6]
 
 
 def test_tables_of_one_name_in_other_stores_are_not_joined() -> None:
@@ -301,16 +301,16 @@ class Interrupted(BaseException):
 def test_what_waits_is_written_where_the_first_one_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     table = created()
     upserts = Upserts(table.uri, [rows((n, 9)) for n in range(4)])
-    interrupted: list[int] = []
-    group_run = group_commit.run
+    calls: list[int] = []
+    prepare = group_commit.prepare
 
-    def run(*given: Any) -> Any:
-        if not interrupted:
-            interrupted.append(1)
+    def interrupted(*given: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:  # of the first joined action
             raise KeyboardInterrupt
-        return group_run(*given)
+        return prepare(*given)
 
-    monkeypatch.setattr(group_commit, "run", run)
+    monkeypatch.setattr(group_commit, "prepare", interrupted)
     upserts.begin()
     first, second, *others = upserts.finish()
     assert isinstance(second, KeyboardInterrupt)
@@ -328,8 +328,10 @@ def test_what_is_committed_is_not_written_again_where_its_writer_is_interrupted(
     group_run = group_commit.run
 
     def run(*given: Any) -> Any:
-        group_run(*given)
-        raise KeyboardInterrupt
+        result = group_run(*given)
+        if result.joined > 1:
+            raise KeyboardInterrupt
+        return result
 
     monkeypatch.setattr(group_commit, "run", run)
     upserts.begin()
