@@ -107,10 +107,11 @@ class Upserts:
             self.outcomes[at] = error
 
     def _strikes(self, mutation: Mutation) -> bool:
-        is_first = threading.current_thread() is self._first and mutation.path.endswith(self._stands_in)
-        if is_first and not self._goes_on.is_set():
-            self._stands.set()
-            assert self._goes_on.wait(60)
+        if not self._goes_on.is_set():
+            if threading.current_thread() is self._first and mutation.path.endswith(self._stands_in):
+                self._stands.set()
+                assert self._goes_on.wait(60)
+            return False
         self._meanwhile(mutation)
         self.later += 1
         return self.later == self._strike

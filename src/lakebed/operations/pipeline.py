@@ -329,7 +329,6 @@ def _transaction(context: WriteContext, verb: Verb) -> WriteTransaction:
         action_of(context.config, verb),
         verb.operation,
         planned_index=context.opened.index_settings,
-        # under an index that hashes keys to file groups two writers of one key always meet in its file group
         unique=uniqueness_of(context.index)
         if verb.unique and context.stores_keys and context.index.hashing is None
         else "nowhere",

@@ -30,9 +30,7 @@ _BASE = ".parquet"
 
 
 def uniqueness_of(index: Index) -> Uniqueness:
-    """Under an index that hashes keys to file groups two writers of one key always meet in its file group."""
-    if index.hashing is not None:
-        return "nowhere"
+    """Of an index that looks keys up: under one that hashes them two writers of one key meet in its file group."""
     return "table" if index.is_global else "partition"
 
 
