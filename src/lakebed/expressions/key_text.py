@@ -24,7 +24,7 @@ _MICROS_A_MILLI = 1000
 # What java.sql.Timestamp prints, but for its fraction's trailing zeros.
 _TIMESTAMP_TEXT = print_pattern("yyyy-MM-dd HH:mm:ss.SSS")
 _TRAILING_ZEROS = "0{1,2}$"
-_INTEGER_TEXT = re.compile("-?[0-9]+")
+_DIGITS = re.compile("-?[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def value_of_key_text(text: str | None, type_: pa.DataType) -> Any:
     try:
         if text is not None and _is_binary(type_):
             return bytes.fromhex(text)
-        if text is not None and pa.types.is_timestamp(type_) and _INTEGER_TEXT.fullmatch(text):
+        if text is not None and pa.types.is_timestamp(type_) and _DIGITS.fullmatch(text):
             return texts.cast(pa.int64()).cast(pa.timestamp("us", type_.tz)).cast(type_)[0].as_py()
         return texts.cast(type_)[0].as_py()
     except (pa.ArrowInvalid, ValueError):

@@ -267,7 +267,19 @@ def _check_config(config: TableConfig, columns: pa.Schema) -> None:
                 hint=did_you_mean(name, columns.names, "the schema has"),
                 context={"column": name, "role": "ordering"},
             )
-    check_field_counts(key_generator_spec(config))
+    spec = key_generator_spec(config)
+    check_field_counts(spec)
+    kinds = config.partition_types or (config.key_generator,) * len(config.partition_fields)
+    for name, kind in zip(config.partition_fields, kinds, strict=False):
+        is_moment = name in columns.names and getattr(columns.field(name).type, "tz", None) is not None
+        is_printed = kind.upper() == "TIMESTAMP" or (spec.consistent_logical_timestamp and is_moment)
+        if config.drop_partition_columns and is_printed:
+            raise InvalidOption(
+                f"the paths of partition column {name!r} have its times as printed texts, and files would not have its"
+                " values",
+                hint="leave hoodie.datasource.write.drop.partition.columns out",
+                context={"column": name, "option": "hoodie.datasource.write.drop.partition.columns"},
+            )
 
 
 def name_of(storage: Storage) -> str:

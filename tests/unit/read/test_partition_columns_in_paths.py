@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
+from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.storage import open_storage
@@ -145,3 +146,35 @@ def test_values_of_every_type_come_back_from_their_path(kind: str, type_: Any, h
             where = pc.field("at").is_null() if value is None else pc.field("at") == pa.scalar(value, stored)
             assert t.to_arrow(where=where)["id"].to_pylist() == [n]
         assert t.upsert(given).inserted in (0, None)
+
+
+PRINTED: list[tuple[pa.DataType, dict[str, Any]]] = [
+    (
+        pa.string(),
+        {
+            "hoodie.datasource.write.keygenerator.type": "TIMESTAMP",
+            "hoodie.keygen.timebased.timestamp.type": "DATE_STRING",
+            "hoodie.keygen.timebased.input.dateformat": "yyyy-MM-dd",
+            "hoodie.keygen.timebased.output.dateformat": "yyyyMM",
+        },
+    ),
+    (
+        pa.timestamp("us", "UTC"),
+        {"hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": True},
+    ),
+]
+
+
+@pytest.mark.parametrize(("stored", "generator"), PRINTED, ids=["formatted", "consistent"])
+def test_a_table_whose_paths_print_times_otherwise_keeps_the_column_in_its_files(
+    stored: pa.DataType, generator: dict[str, Any]
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", stored)])
+    uri = f"memory://left-out/{uuid.uuid4().hex}"
+    with pytest.raises(InvalidOption, match="'at' have its times as printed texts"):
+        lakebed.create(uri, schema, key="id", partition_by="at", properties=generator | LEFT_OUT)
+    assert not lakebed.exists(uri)
+    t = lakebed.create(uri, schema, key="id", partition_by="at", properties=generator)
+    value = "2024-01-31" if stored == pa.string() else datetime(2024, 1, 31, 1, 2, 3, 4, tzinfo=UTC)
+    t.upsert(pa.table({"id": [1], "at": pa.array([value], stored)}))
+    assert t.to_arrow().to_pylist() == [{"id": 1, "at": value}]
