@@ -16,6 +16,7 @@ from lakebed.expressions.base import Column, bind_sql, columns_of, repeat_text, 
 from lakebed.expressions.joda import print_pattern
 from lakebed.expressions.zones import UTC_ZONE, Zone
 from lakebed.schema.arrow import is_text
+from lakebed.schema.conversion import floored_times
 from lakebed.schema.java_text import to_java_text
 
 # BigDecimal leaves plain notation below 1E-6 only: a column of this scale never needs help.
@@ -156,7 +157,7 @@ def timestamp_micros(values: pa.Array) -> pa.Array:
     """Timestamps of any unit as epoch micros (int64), rounded down."""
     micros = pa.timestamp("us", values.type.tz)
     if values.type.unit == "ns":
-        values = pc.floor_temporal(values, unit="microsecond")
+        values = floored_times(values, "us")
     return values.cast(micros).cast(pa.int64())
 
 

@@ -4,7 +4,7 @@ refused, never rounded or cut.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,8 @@ from lakebed.schema.arrow import check_nulls, is_list, is_text
 from lakebed.schema.java_text import to_java_text
 from lakebed.schema.layouts import list_offsets
 from lakebed.schema.spark import spark_type
+
+_A_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def cast_column(array: Any, to_type: pa.DataType) -> Any:
@@ -159,9 +161,21 @@ def _to_timestamp(array: pa.Array, to_type: pa.DataType) -> pa.Array:
     if not pt.is_timestamp(kind):
         raise _no_conversion(kind, to_type)
     if (kind.unit, to_type.unit) in (("ns", "us"), ("ns", "ms"), ("us", "ms")):
-        # a plain cast cuts times before 1970 towards 1970
-        array = pc.floor_temporal(array, unit="millisecond" if to_type.unit == "ms" else "microsecond")
+        array = floored_times(array, to_type.unit)
     return array.cast(to_type)
+
+
+def floored_times(array: pa.Array, unit: Literal["us", "ms"]) -> pa.Array:
+    """Timestamps in a coarser unit, rounded down: a cast would cut those before 1970 towards 1970, and Arrow's
+    `floor_temporal` gives other numbers near the least time of a unit (`pandas.Timestamp.min`).
+
+    >>> floored_times(pa.array([-1, 1999, None]).view(pa.timestamp("ns")), "us").cast(pa.int64()).to_pylist()
+    [-1, 1, None]
+    """
+    step = _A_SECOND[array.type.unit] // _A_SECOND[unit]
+    numbers = pc.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    nulls = array.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(np.floor_divide(numbers, step), mask=nulls).view(pa.timestamp(unit, array.type.tz))
 
 
 def _to_decimal(array: pa.Array, to_type: pa.DataType) -> pa.Array:

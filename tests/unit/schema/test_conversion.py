@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import lakebed
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.schema.arrow import list_of, map_of
 from lakebed.schema.conversion import can_cast, cast_column, project
@@ -171,3 +172,26 @@ def test_a_cast_that_is_announced_succeeds(kind: pa.DataType):
             assert not can_cast(kind, to_type), to_type
         else:
             assert can_cast(kind, to_type), to_type
+
+
+@pytest.mark.parametrize(("unit", "coarse", "step"), [("ns", "us", 10**3), ("ns", "ms", 10**6), ("us", "ms", 10**3)])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_times_at_the_ends_of_a_unit_are_cut_downwards(unit: str, coarse: str, step: int, zone: str | None) -> None:
+    numbers = [-(2**63), -(2**63) + 1, -(2**63) + step, -step - 1, -step, -1, 0, 1, step - 1, 2**63 - 1, None]
+    given = pa.array(numbers, pa.int64()).view(pa.timestamp(unit, zone))
+    found = cast_column(given, pa.timestamp(coarse, zone))
+    assert found.type == pa.timestamp(coarse, zone)
+    assert found.cast(pa.int64()).to_pylist() == [None if n is None else n // step for n in numbers]
+    assert cast_column(given.slice(3, 4), pa.timestamp(coarse, zone)).equals(found.slice(3, 4))
+
+
+def test_the_least_time_of_pandas_is_a_key_and_a_value() -> None:
+    times = pa.array([-(2**63) + 1, 5], pa.int64()).view(pa.timestamp("ns"))
+    rows = pa.table({"at": times, "seen": times, "n": [1, 2]})
+    table = lakebed.create("memory://conversion/least", rows, key="at", index="bucket", buckets=1)
+    table.upsert(rows)
+    found = table.to_arrow().sort_by("n")
+    for name in ("at", "seen"):
+        assert found[name].cast(pa.int64()).to_pylist() == [-(2**63) // 1000, 0]
+    table.upsert(rows.set_column(2, "n", pa.array([3, 4])))
+    assert table.to_arrow().sort_by("n")["n"].to_pylist() == [3, 4]
