@@ -5,7 +5,8 @@ and without, in turn.
     python bench/group_commit.py --folder /mnt/disk  on another disk
     python bench/group_commit.py --seconds 20        longer runs
 
-Bars: with 8 threads at least 3 times the upserts a second, with one thread no fewer (0.9 times, for what runs differ).
+Bars: with 8 threads at least 3 times the upserts a second (2 times on copy-on-write tables, where each file group is
+rewritten in any case), with fewer threads no fewer (0.9 times, for what runs differ).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import pyarrow as pa
 import lakebed
 
 BUCKETS, KEYS, ROWS = 8, 8_000, 10
-LEAST_RATIO, LEAST_ALONE = 3.0, 0.9
+LEAST_RATIO = {"mor": 3.0, "cow": 2.0}
+LEAST_ALONE = 0.9
 Spread = Literal["own file groups", "all file groups"]
 
 
@@ -109,7 +111,7 @@ def main() -> None:
                 )
                 ratio = joined["upserts a second"] / alone["upserts a second"]
                 found[f"{kind}, {threads} threads, {spread}"] = {"joined": joined, "alone": alone, "ratio": ratio}
-                bar = LEAST_RATIO if threads == 8 else LEAST_ALONE
+                bar = LEAST_RATIO[kind] if threads == 8 else LEAST_ALONE
                 print(
                     f"{'pass' if ratio >= bar else 'MISS'}  {kind}  {threads} threads  {spread}:"
                     f" {joined['upserts a second']:6.1f} upserts/s, alone {alone['upserts a second']:6.1f}"
