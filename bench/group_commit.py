@@ -101,7 +101,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         for kind in ("mor", "cow"):
             writers = Writers(Path(folder), kind)
-            for threads, spread in [(1, spreads[0]), (2, spreads[0]), *((8, one) for one in spreads)]:
+            cases: list[tuple[int, Spread]] = [(1, spreads[0]), (2, spreads[0]), (8, spreads[0]), (8, spreads[1])]
+            for threads, spread in cases:
                 ways: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
                 for _ in range(asked.rounds):
                     for is_joined, runs in ways.items():
