@@ -112,13 +112,13 @@ def test_services_due_after_a_write_run_where_another_process_archived(
 
         due, done = run_due_services, list[bool]()
 
-        def held(*given: Any) -> Any:
+        def held(*given: Any, **named: Any) -> Any:
             if not done:
                 done.append(True)
                 others()
                 # what another process has read of them is not known here
                 monkeypatch.setattr("lakebed.timeline.history._CLEANS", BoundedCache[Any](0))
-            return due(*given)
+            return due(*given, **named)
 
         monkeypatch.setattr("lakebed.table.run_due_services", held)
         result = lakebed.open(uri).upsert(rows(OURS), options=TIDY)

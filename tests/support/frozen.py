@@ -11,6 +11,7 @@ import pytest
 import lakebed
 from lakebed.concurrency import heartbeat, lock
 from lakebed.concurrency.lock import FileLock
+from lakebed.operations import group_commit
 from lakebed.table import Table
 from lakebed.testing import Mutation, crash_at
 
@@ -30,6 +31,7 @@ class FrozenWriter:
         patch: pytest.MonkeyPatch,
         dies: Callable[[Mutation], bool] = lambda _: False,
     ) -> None:
+        patch.setattr(group_commit, "MOST_BYTES", -1)  # it is as a writer of another process
         self._dies = dies
         self.result: Any = None
         self.error: BaseException | None = None
