@@ -17,10 +17,12 @@ from statistics import median
 from typing import Any
 
 from page_reasons import INTRODUCTION, ON_SPARK, ORDER, PROCESS_REASONS, SPARK_REASONS
+from page_tasks import TASKS
 from svg import Axis, dots
 
 _HERE = Path(__file__).parent
 Results = Mapping[str, Any]
+_INPUTS = {task.name: len(task.inputs) for task in TASKS}
 TITLES = {
     "load": "load",
     "upsert_percent": "upsert of 1 %",
@@ -72,13 +74,11 @@ class Group:
         return median(run[of] / run.get("count", 1) for run in runs) if runs else None
 
     def memory(self, side: str, tasks: Sequence[str]) -> float | None:
-        """The most memory in any of these tasks, in MB."""
-        found = [
-            run["memory"]
-            for task in tasks
-            for run in self.sides[side]["tasks"].get(task, {}).get("runs", ())
-            if run["memory"]
-        ]
+        """The most memory in any of these tasks, in MB: in the first round, since a process keeps some of it for the
+        next one."""
+        measured = self.sides[side]["tasks"]
+        first = [run for task in tasks if task in measured for run in measured[task]["runs"][: _INPUTS[task]]]
+        found = [run["memory"] for run in first if run["memory"]]
         return max(found) / 1e6 if found else None
 
     def times(self, task: str) -> dict[str, float]:

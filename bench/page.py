@@ -193,17 +193,20 @@ def inputs_of(work: Path, rows: int) -> Path:
     return folder
 
 
+def check_rows(old: Mapping[str, Any], wanted: Wanted) -> None:
+    """End before anything is measured where the results that are there are of other numbers of rows."""
+    for name in wanted.only:
+        rows = wanted.rows_of(SIDES[name])
+        if name in old and old[name]["rows"] != rows:
+            known = f"{name}: the results are of {old[name]['rows']:,} rows, this run is of {rows:,}"
+            raise SystemExit(f"{known}; give --rows or --spark-rows, another --results, or --fresh")
+
+
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Old results of sides, and what new ones replace of them: task by task. Raises ValueError where both are of other
-    numbers of rows."""
+    """Old results of sides, and what new ones replace of them: task by task."""
     sides = dict(old)
     for name, side in new.items():
         before = sides.get(name)
-        if before is not None and before["rows"] != side["rows"]:
-            raise ValueError(
-                f"{name}: the results are of {before['rows']:,} rows, this run is of {side['rows']:,}; "
-                "take another --results, or --fresh"
-            )
         tasks = {**(before["tasks"] if before else {}), **side["tasks"]}
         sides[name] = {**side, "tasks": {name: tasks[name] for name in tasks if name not in side["missing"]}}
     return {name: sides[name] for name in SIDES if name in sides}
@@ -244,6 +247,7 @@ def main() -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join(_paths())
     has_old = given.results.exists() and not given.fresh
     old = json.loads(given.results.read_text())["sides"] if has_old else {}
+    check_rows(old, wanted)
     new, failed = measured(wanted)
     sides = merged(old, new)
     wrong = differing(sides)
