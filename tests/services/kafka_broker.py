@@ -63,7 +63,8 @@ class Kafka(Service):
         file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         path = os.pathsep.join([str(settings), *self._jars])
         java = [java_home() / "bin" / "java", *JAVA_FLAGS, "-cp", path]
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # it begins with "AA": a text that began with "-" the tool would take for an option
+        cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         format_log = [*map(str, java), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(file)]
         done = subprocess.run(format_log, cwd=self.folder, capture_output=True, text=True, check=False)
         if done.returncode:
