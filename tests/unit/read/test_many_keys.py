@@ -84,7 +84,11 @@ def test_rows_of_a_few_and_of_most_pages_are_the_same(
     texts = pa.array([str(n) for n in range(count)])
     rows = pa.table({"v": numbers, "w": texts, "id": texts if kind == pa.string() else numbers})
     table = lakebed.create(
-        f"memory://most-pages-{len(fields)}-{kind}-{most_pages}", rows.schema, key=fields, index="bucket", buckets=1
+        f"memory://most-pages-{'-'.join(fields)}-{kind}-{most_pages}",
+        rows.schema,
+        key=fields,
+        index="bucket",
+        buckets=1,
     )
     table.insert(rows)
     for step in (5, 4_999):
