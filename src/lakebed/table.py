@@ -1194,8 +1194,6 @@ class Table:
             return commit(run, verb, data, target, partial(run_due_services, spark=self._spark))
 
     def _data(self, data: Any, partitioning: Partitioning | None) -> Any:
-        if isinstance(data, pa.Table) and partitioning is None:
-            return data
         return data_of(data, partitioning, (self._storage.spec.uri, self._storage.spec.options))
 
     def _merge(

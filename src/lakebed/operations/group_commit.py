@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ Run = Callable[[Verb], tuple[WriteContext, WriteResult]]
 After = Callable[[WriteContext, WriteResult], WriteResult]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UpsertTarget:
     """The table and the options of an upsert: those of equal ones can be one action."""
 
@@ -62,7 +63,7 @@ class UpsertTarget:
     config: TableConfig
     options: Mapping[str, Any] | None
 
-    @property
+    @cached_property
     def key(self) -> tuple[Any, ...]:
         spec = self.storage.spec
         given = sorted((str(name), repr(value)) for name, value in (self.options or {}).items())
@@ -164,8 +165,7 @@ def _forget() -> None:
     _queues.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)
 
 
 def _enter(target: UpsertTarget, member: _Member) -> bool:

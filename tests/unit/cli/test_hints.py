@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,23 +103,30 @@ def _texts(node: ast.expr) -> list[str]:
     return []
 
 
-@pytest.mark.rest
-def test_no_hint_that_a_command_can_print_asks_for_python() -> None:
+def _nodes() -> Iterator[tuple[str, ast.AST]]:
+    """The syntax of all source files but those of `_OF_PYTHON`, with their names."""
     root = Path(lakebed.__file__).parent
-    left: list[str] = []
-    seen = 0
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if name.startswith(_OF_PYTHON):
-            continue
-        source = path.read_text()
-        for node in ast.walk(ast.parse(source)) if "hint=" in source else ():
-            if isinstance(node, ast.keyword) and node.arg == "hint":
-                for text in _texts(node.value):
-                    seen += 1
-                    said = hint_as_commands(LakebedError("", hint=text).hint)
-                    if _PYTHON.search(re.sub(r"`[^`]*`|'[^']*'", "_", said)):
-                        left.append(f"{name}:{node.value.lineno}: {said}")
+        if not name.startswith(_OF_PYTHON):
+            yield from ((name, node) for node in ast.walk(ast.parse(path.read_text())))
+
+
+def _has_python(said: str) -> bool:
+    return _PYTHON.search(re.sub(r"`[^`]*`|'[^']*'", "_", said)) is not None
+
+
+@pytest.mark.rest
+def test_no_hint_that_a_command_can_print_asks_for_python() -> None:
+    left: list[str] = []
+    seen = 0
+    for name, node in _nodes():
+        if isinstance(node, ast.keyword) and node.arg == "hint":
+            for text in _texts(node.value):
+                seen += 1
+                said = hint_as_commands(LakebedError("", hint=text).hint)
+                if _has_python(said):
+                    left.append(f"{name}:{node.value.lineno}: {said}")
     assert seen > 300
     assert not left, left
 
@@ -131,22 +139,17 @@ _OF_CALLS = re.compile(
 
 @pytest.mark.rest
 def test_no_message_that_a_command_can_print_has_words_of_python() -> None:
-    root = Path(lakebed.__file__).parent
     errors = {name for name in vars(lakebed.errors) if inspect.isclass(getattr(lakebed.errors, name))}
     left: list[str] = []
     seen = 0
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
-        if name.startswith(_OF_PYTHON):
+    for name, node in _nodes():
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in errors):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in errors):
-                continue
-            for text in _texts(node.args[0]) if node.args else ():
-                seen += 1
-                said = message_as_commands(text)
-                if _PYTHON.search(re.sub(r"`[^`]*`|'[^']*'", "_", said)) and not _OF_CALLS.search(said):
-                    left.append(f"{name}:{node.lineno}: {said}")
+        for text in _texts(node.args[0]) if node.args else ():
+            seen += 1
+            said = message_as_commands(text)
+            if _has_python(said) and not _OF_CALLS.search(said):
+                left.append(f"{name}:{node.lineno}: {said}")
     assert seen > 600
     assert not left, left
 
