@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.concurrency.providers import table_lock
+from lakebed.concurrency.providers import writers_lock
 from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption
@@ -414,8 +414,7 @@ class IndexesView(View):
 
         def adopted() -> None:
             name = load_table_config(self._storage).name
-            wait = settings.lock_wait_seconds
-            with table_lock(self._storage, settings.lock, wait_seconds=wait, table=name) as lock:
+            with writers_lock(self._storage, settings, name) as lock:
                 snapshot = self._snapshot()
                 taken = adopt(
                     snapshot,

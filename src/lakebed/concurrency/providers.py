@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from lakebed.concurrency.lock import HDFS_LOCK_FILE, FileLock, Lock, default_lock
-from lakebed.config.settings import LockSettings
+from lakebed.config.settings import LockSettings, WriteSettings
 from lakebed.errors import InvalidOption, LockTimeout
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
@@ -75,6 +75,11 @@ def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, t
             wait_seconds=wait_seconds,
         )
     return None
+
+
+def writers_lock(storage: Storage, settings: WriteSettings, table: str) -> FileLock | NestedLock:
+    """The lock of writers with these settings, for as long as these wait: see `table_lock`."""
+    return table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=table)
 
 
 def _required(value: str, key: str, provider: str) -> str:

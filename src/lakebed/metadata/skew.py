@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.concurrency.providers import table_lock
+from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.format.log_file import BlockType
@@ -107,7 +107,7 @@ def reshard_index(
     """
     settings = settings or WriteSettings()
     table_name = load_table_config(storage).name
-    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=table_name) as lock:
+    with writers_lock(storage, settings, table_name) as lock:
         config = load_table_config(storage)
         partition = key_index_of(config, name)
         _check_numbers(partition, file_groups)

@@ -16,7 +16,7 @@ from pyarrow.types import is_time
 
 from lakebed import telemetry
 from lakebed.concurrency.lock import look_at_lock
-from lakebed.concurrency.providers import table_lock
+from lakebed.concurrency.providers import writers_lock
 from lakebed.config.options import (
     Options,
     conflicts_with_table,
@@ -365,8 +365,7 @@ def write(
         return after(write_context(storage, load_settled(storage), engine, job), result)
     if mode == "overwrite" and operation != "insert_overwrite_table":
         named = replace(job, table=replace(job.table, name=job.table.name or config.name))
-        wait = job.write.lock_wait_seconds
-        lock = table_lock(storage, job.write.lock, wait_seconds=wait, table=config.name)
+        lock = writers_lock(storage, job.write, config.name)
         result = recreate(storage, lambda staged: _write_new(staged, engine, df, named), lock)
         return after(write_context(storage, load_settled(storage), engine, named), result)
     verb = operation or _default_operation(config)

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from lakebed.concurrency.heartbeat import ProcessIdentity, has_ended, this_process
 from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, Lock, default_lock
-from lakebed.concurrency.providers import table_lock
+from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, CorruptFile, StorageError, TableNotFound, UnsupportedFeature
 from lakebed.format.file_names import parse_base_file, parse_log_file
@@ -323,7 +323,7 @@ def drop(storage: Storage, settings: WriteSettings, *, dry_run: bool = False) ->
         below = [path for folder in folders for path in _split(storage, folder, ())[1]]
         return below + [name for name in storage.list_names("") if not is_table_file(name)]
     name = name_if_readable(storage)
-    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=name) as lock:
+    with writers_lock(storage, settings, name) as lock:
         _check_lock(storage, lock)
         storage.delete(BACKUP_PATH)
         storage.delete(PROPERTIES_PATH)

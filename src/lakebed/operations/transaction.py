@@ -32,7 +32,7 @@ from lakebed.concurrency.markers import (
     list_markers,
     local_write,
 )
-from lakebed.concurrency.providers import NestedLock, table_lock
+from lakebed.concurrency.providers import NestedLock, writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import (
     CommitConflict,
@@ -191,7 +191,7 @@ class Transaction:
         """Hold the table lock during the block, which gets the results of `reads`: those read storage, change nothing,
         and may be called while the lock is taken, and again where another process had it."""
         seconds = self.settings.lock_wait_seconds
-        self._lock = table_lock(self.storage, self.settings.lock, wait_seconds=seconds, table=self.config.name)
+        self._lock = writers_lock(self.storage, self.settings, self.config.name)
         results = self._lock.acquire_reading(seconds, lambda: at_once(self.storage, *reads))
         with ExitStack() as stack:
             stack.push(self._lock)

@@ -13,7 +13,7 @@ from typing import Any
 
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, writer_of
 from lakebed.concurrency.lock import Lock, no_lock
-from lakebed.concurrency.providers import table_lock
+from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, IndexInconsistent, LakebedError
@@ -337,7 +337,7 @@ class _Build:
 
     def _locked(self) -> Any:
         name = load_table_config(self.storage).name
-        return table_lock(self.storage, self.settings.lock, wait_seconds=self.settings.lock_wait_seconds, table=name)
+        return writers_lock(self.storage, self.settings, name)
 
     def _stop(self) -> None:
         if self._heartbeat is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakebed.concurrency.providers import table_lock
+from lakebed.concurrency.providers import writers_lock
 from lakebed.config.option_table import Option, canonical, nearest, parse_value
 from lakebed.config.option_table import options as known_options
 from lakebed.config.options import resolve_options, service_properties, service_settings
@@ -63,7 +63,7 @@ def configure(
     config = load_table_config(storage)
     if dry_run:
         return Configured(_difference(config, given), done=False)
-    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=config.name) as lock:
+    with writers_lock(storage, settings, config.name) as lock:
         found = _difference(load_table_config(storage), given)
         if found:
             update_table_config(storage, {key: new for key, (_, new) in found.items()}, lock.lock_is_held)

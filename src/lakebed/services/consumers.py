@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakebed.concurrency.providers import table_lock
+from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import ConsumerSettings, WriteSettings
 from lakebed.errors import CommitConflict
 from lakebed.properties.file import load_table_config, update_table_config
@@ -45,7 +45,7 @@ def note_consumers(storage: Storage, settings: WriteSettings) -> None:
     config = load_table_config(storage)
     if config.has_consumers:
         return
-    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=config.name) as lock:
+    with writers_lock(storage, settings, config.name) as lock:
         if not lock.lock_is_held():
             raise CommitConflict(
                 f"the table lock was lost before {storage.url()} could have its first consumer",

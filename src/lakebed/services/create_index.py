@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
-from lakebed.concurrency.providers import table_lock
+from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
@@ -248,7 +248,7 @@ def create_index(
     index_name = parse_index_name(name) if expression is None else _by_expression(name, expression)
     sizing = _sizing(index_name, groups)
     table_name = load_table_config(storage).name
-    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=table_name) as lock:
+    with writers_lock(storage, settings, table_name) as lock:
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
         snapshot = snapshot_of(storage, config, timeline)
@@ -298,7 +298,7 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
     """
     settings = settings or WriteSettings()
     table_name = load_table_config(storage).name
-    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=table_name) as lock:
+    with writers_lock(storage, settings, table_name) as lock:
         config = load_table_config(storage)
         kept = (*config.metadata_partitions, *config.metadata_partitions_inflight)
         partition = next((n for n in (name, expression_partition(name)) if n in kept), None)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.concurrency.lock import Lock
-from lakebed.concurrency.providers import table_lock
+from lakebed.concurrency.providers import writers_lock
 from lakebed.config.features import check_write
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import WriteSettings
@@ -403,7 +403,7 @@ def repair_table(
     if unknown:
         raise InvalidOption(f"there is no part {unknown[0]!r} of a repair", hint=f"There are {', '.join(PARTS)}.")
     settings = resolve_options(options).write
-    lock = table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=name_if_readable(storage))
+    lock = writers_lock(storage, settings, name_if_readable(storage))
     listed = cache(partial(_files, storage))
     run: dict[Part, Callable[[bool], RepairPart]] = {
         "properties": lambda mends: _properties(storage, lock, mends=mends),
@@ -527,7 +527,7 @@ def _note_unique(context: WriteContext, checked: Timeline, mended_by: Sequence[s
     """
     storage, settings = context.storage, context.settings
     name = context.config.name
-    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=name) as lock:
+    with writers_lock(storage, settings, name) as lock:
         config, now = load_table_config(storage), load_timeline(storage, context.config)
         seen = {*mended_by, *(i.time for i in checked.commits)}
         if not now.commits or any(i.time not in seen for i in now.commits):

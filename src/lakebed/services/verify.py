@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.concurrency.lock import no_lock
-from lakebed.concurrency.providers import table_lock
+from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.index.registry import recorded_index
@@ -353,7 +353,7 @@ def repair(
     """
     settings = settings or WriteSettings()
     name = load_table_config(storage).name
-    with table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=name) as lock:
+    with writers_lock(storage, settings, name) as lock:
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
         snapshot = snapshot_of(storage, config, timeline)
