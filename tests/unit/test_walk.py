@@ -32,7 +32,7 @@ BUDGETS = {
     ("mor", "upsert"): (119, 67),
     ("mor", "get"): (88, 39),
     ("mor", "scan"): (71, 33),
-    ("mor", "compact"): (123, 66),
+    ("mor", "compact"): (124, 66),
     ("cow", "upsert"): (131, 72),
     ("cow", "get"): (73, 32),
     ("cow", "scan"): (54, 26),

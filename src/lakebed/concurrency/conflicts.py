@@ -311,8 +311,11 @@ def _only_adds(before: str, after: str) -> bool:
 def reason_to_take_back(
     instant: str, action: Action, config: TableConfig, timeline: Timeline, checked: Timeline
 ) -> str | None:
-    """Why it may not: another writer undid it, or committed or planned since the timeline was `checked` without seeing
-    it. None if it is valid."""
+    """Why an instant that was published without the lock cannot stay, to be followed by "while"; None where it can.
+
+    It cannot where another writer undid it, or committed or planned since the timeline was `checked` without seeing
+    it. It stays where others that saw it have gone on from it.
+    """
     # whose rollback was cut off finds its requested file still there
     if not is_requested(timeline, instant, action) or is_rolled_back(instant, timeline, checked):
         return "another writer rolled it back"

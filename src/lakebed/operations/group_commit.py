@@ -301,7 +301,7 @@ class Batch:
         try:
             context, is_committed = self._context, False
             if context is not None and self.instant:
-                is_committed = load_timeline(context.storage, context.config).has_completed(self.instant)
+                is_committed = load_timeline(context.storage, context.config).is_completed_or_archived(self.instant)
             if not is_committed:
                 self._put_back([member for member in self._others if not member.turn.is_set()])
         finally:

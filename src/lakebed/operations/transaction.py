@@ -58,17 +58,9 @@ from lakebed.model import (
     has_completion_times,
 )
 from lakebed.operations.context import WriteContext
+from lakebed.operations.leftovers import delete_data_files, remove_leftovers
 from lakebed.operations.once import Once, check_once
-from lakebed.operations.rollback import (
-    delete_data_files,
-    remove_leftovers,
-    remove_overtaken_plans,
-    roll_back,
-    roll_back_dead_writers,
-    roll_back_late,
-    without_dead_savepoints,
-    without_refused_rollbacks,
-)
+from lakebed.operations.rollback import Rollbacks, without_dead_savepoints, without_refused_rollbacks
 from lakebed.operations.uniqueness import Uniqueness, check_unique
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
@@ -174,6 +166,10 @@ class Transaction:
         """Let the index forget an instant that is undone."""
         self.index.rollback(instant, snapshot_of(self.storage, self.config, self.timeline))
 
+    def rollbacks(self, forget: Callable[[str], None] = lambda _: None) -> Rollbacks:
+        """What takes instants back under the lock that this holds; `forget` is called with each of them."""
+        return Rollbacks(self.storage, self.config, self.clock, self.lock_is_held, forget)
+
     def __enter__(self) -> Self:
         return self
 
@@ -271,9 +267,7 @@ class Transaction:
         self._stored = None
         self.timeline = without_refused_rollbacks(self.storage, self.config, self.timeline)
         self.timeline = without_dead_savepoints(self.storage, self.config, self.timeline)
-        done = roll_back_dead_writers(
-            self.storage, self.config, self.timeline, self.clock, self.lock_is_held, self.forget
-        )
+        done = self.rollbacks(self.forget).roll_back_dead_writers(self.timeline)
         if done:
             self.timeline = self.load()
         return done
@@ -281,8 +275,7 @@ class Transaction:
     def _roll_back_late(self, instant: str) -> None:
         """Undo what a writer wrote after it was rolled back."""
         self._stored = None
-        late = Instant(instant, self.action, State.INFLIGHT)
-        roll_back_late(self.storage, self.config, self.load(), late, self.clock, self.lock_is_held)
+        self.rollbacks().roll_back_late(self.load(), Instant(instant, self.action, State.INFLIGHT))
         self.timeline = self.load()
 
     def _settle_index(self) -> None:
@@ -362,7 +355,7 @@ class Transaction:
         try:
             with self.locked():
                 timeline = self.load()
-                if timeline.find(self.instant, self.action) is None and timeline.has_completed(self.instant):
+                if timeline.find(self.instant, self.action) is None and timeline.is_completed_or_archived(self.instant):
                     return
                 reason = reason_of(timeline)
                 if reason is None:
@@ -640,7 +633,7 @@ class WriteTransaction(Transaction):
             self.resolve_late(
                 lambda now: reason_to_take_back(self.instant, self.action, self.config, now, timeline),
                 # by its write stats: others may have removed its markers since it was published
-                lambda now: roll_back(self.storage, self.config, now, done, self.clock, self.lock_is_held, self.forget),
+                lambda now: self.rollbacks(self.forget).roll_back(now, done),
             )
         self.tidy(metadata)
         with suppress(Exception):  # the commit is valid
@@ -654,7 +647,7 @@ class WriteTransaction(Transaction):
                 self.timeline = self.load()
                 self._settle_index()
             if timeline.pending_clustering():
-                remove_overtaken_plans(self.storage, self.load(), touched, beside, self.clock, self.lock_is_held)
+                self.rollbacks().remove_overtaken_plans(self.load(), touched, beside)
 
     def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:
         """Put a change of the index into the commit, and into the properties: it holds once the instant completes."""
@@ -691,8 +684,8 @@ class WriteTransaction(Transaction):
             timeline = self.load()
             mine = timeline.find(self.instant, self.action)
             if mine is not None and not mine.is_completed:
-                roll_back(self.storage, self.config, timeline, mine, self.clock, self.lock_is_held, self.forget)
-            elif not timeline.has_completed(self.instant):
+                self.rollbacks(self.forget).roll_back(timeline, mine)
+            elif not timeline.is_completed_or_archived(self.instant):
                 # another writer has rolled it back, with its markers, while this one still wrote
                 self.forget(self.instant)
                 remove_instant(self.metadata_upkeep(timeline).store, self.instant)

@@ -24,7 +24,7 @@ from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.overwrite import match_partitions
-from lakebed.operations.rollback import files_named, roll_back
+from lakebed.operations.rollback_plan import files_named
 from lakebed.operations.transaction import Transaction, TransactionHooks
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
 from lakebed.progress import progress
@@ -332,7 +332,7 @@ class _PlannedInputs(TransactionHooks):
             if mine is not None and not mine.is_completed and tx.lock_is_held():
                 if files_named(tx.storage, tx.instant):
                     # writes during it have added rows to file groups that there will not be
-                    roll_back(tx.storage, tx.config, timeline, mine, tx.clock, tx.lock_is_held, with_plan=True)
+                    tx.rollbacks().roll_back(timeline, mine, with_plan=True)
                     return
                 TimelineWriter(tx.storage, tx.config).remove_pending(mine)
 

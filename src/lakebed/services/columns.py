@@ -19,7 +19,6 @@ from lakebed.metadata.definitions import load_definitions
 from lakebed.metadata.layout import COLUMN_STATS, PARTITION_STATS
 from lakebed.model import ALTER_OPERATION, Action, Instant
 from lakebed.operations.context import WriteContext, refuse_reserved
-from lakebed.operations.rollback import roll_back
 from lakebed.operations.transaction import WriteTransaction
 from lakebed.schema.avro import arrow_to_avro, check_avro_names
 from lakebed.schema.column_changes import ChangedSchema, ColumnChange, changed, field_at
@@ -110,7 +109,7 @@ class _ColumnTransaction(WriteTransaction):
         if not is_settled:
             self.resolve_late(
                 lambda now: reason_to_take_back(self.instant, self.action, self.config, now, timeline),
-                lambda now: roll_back(self.storage, self.config, now, done, self.clock, self.lock_is_held, self.forget),
+                lambda now: self.rollbacks(self.forget).roll_back(now, done),
             )
         self.tidy(metadata)
         return done, planned

@@ -26,7 +26,7 @@ from lakebed.metadata.store.commit import apply_delta
 from lakebed.metadata.store.rollback import is_compacted
 from lakebed.model import Action, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
-from lakebed.operations.rollback import plan_rollback
+from lakebed.operations.rollback_plan import plan_rollback
 from lakebed.policies.rollback import later_actions
 from lakebed.read.reopening import MISSING, path_of
 from lakebed.services.undo import (

@@ -15,7 +15,7 @@ from lakebed.concurrency.conflicts import check_nothing_undone, is_requested, is
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat, writer_of
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.model import Action, CommitMetadata, Instant, State
-from lakebed.operations.rollback import delete_data_files, remove_lost, remove_unfinished, roll_back
+from lakebed.operations.leftovers import delete_data_files, remove_lost, remove_unfinished
 from lakebed.operations.transaction import Transaction
 from lakebed.read.reopening import MISSING
 from lakebed.slices.snapshot import Snapshot
@@ -99,7 +99,7 @@ class ServiceTransaction(Transaction):
                     context={"instant": instant},
                 )
             if began and not self.resumes:
-                roll_back(self.storage, self.config, self.timeline, pending, self.clock, self.lock_is_held)
+                self.rollbacks().roll_back(self.timeline, pending)
                 self.rolled_back.append(instant)
                 self.timeline = self.load()
                 pending = self._pending_plan(self.timeline)
@@ -165,7 +165,7 @@ class ServiceTransaction(Transaction):
                 timeline = self.load()
                 mine = timeline.find(self.instant, self.action)
                 if mine is not None and mine.state is State.INFLIGHT and self._is_mine():
-                    roll_back(self.storage, self.config, timeline, mine, self.clock, self.lock_is_held)
+                    self.rollbacks().roll_back(timeline, mine)
                 elif mine is not None and mine.state is State.REQUESTED and self._is_mine():
                     self.remove_heartbeat()
                 elif mine is None or mine.is_completed:

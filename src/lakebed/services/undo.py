@@ -19,7 +19,6 @@ from lakebed.metadata.store.services import finish_services
 from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
 from lakebed.operations.context import WriteContext
-from lakebed.operations.rollback import roll_back
 from lakebed.operations.transaction import Transaction
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
@@ -245,18 +244,8 @@ class UndoTransaction(Transaction):
         return MetadataStore(self.storage, self.config, self.timeline, settings, lock_is_held=self.lock_is_held)
 
     def take_back(self, target: Instant, *, with_plan: bool = False, doomed: Collection[str] = frozenset()) -> str:
-        """Roll an instant back (see `roll_back`); gives the rollback's instant."""
-        done = roll_back(
-            self.storage,
-            self.config,
-            self.timeline,
-            target,
-            self.clock,
-            self.lock_is_held,
-            self.forget,
-            with_plan=with_plan,
-            doomed=doomed,
-        )
+        """Roll an instant back (see `Rollbacks.roll_back`); gives the rollback's instant."""
+        done = self.rollbacks(self.forget).roll_back(self.timeline, target, with_plan=with_plan, doomed=doomed)
         self.timeline = self.load()
         return done
 

@@ -132,6 +132,15 @@ class Timeline:
     - `commit_times`: requested times of the commits; `savepoints`: those of the savepoints.
     - `completion_times`: completion times by requested time.
     - `latest_time`: the greatest requested or completion time there is, empty on a new table.
+
+    Four methods say what became of a requested time:
+
+    | method | a commit of it is completed | what it knows of the archive |
+    |---|---|---|
+    | `is_completed` | on the active timeline | nothing |
+    | `is_committed` | there, or in the archive | what is older than the active timeline, and not pending, is archived |
+    | `is_completed_or_archived` | there, or in the archive | reads it |
+    | `is_taken_off` | nowhere: no instant of any state has the time | reads it |
     """
 
     storage: Storage = field(repr=False)
@@ -400,7 +409,7 @@ class Timeline:
         archived = {i.time for i in self.archived().instants}
         return time not in archived and time > min(archived, default=self.start or "")
 
-    def has_completed(self, time: str) -> bool:
+    def is_completed_or_archived(self, time: str) -> bool:
         """Whether a commit of this requested time is completed, here or in the archive."""
         if self.is_completed(time):
             return True

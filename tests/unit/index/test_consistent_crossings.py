@@ -14,7 +14,7 @@ from lakebed.concurrency.lock import default_lock
 from lakebed.errors import CommitConflict
 from lakebed.index.consistent.ring import default_ring, ring_hashes
 from lakebed.operations.placement import AssignedRows, HashedRows, NoRows, NumberedRows
-from lakebed.operations.rollback import roll_back
+from lakebed.operations.rollback import Rollbacks
 from lakebed.properties.file import load_table_config
 from lakebed.slices.listing import list_table
 from lakebed.storage import open_storage
@@ -213,7 +213,7 @@ def take_for_dead(table: Table) -> None:
     with default_lock(storage) as lock:
         timeline = load_timeline(storage, config)
         (pending,) = [i for i in timeline.pending if not timeline.is_pending_clustering(i)]
-        roll_back(storage, config, timeline, pending, InstantClock(config.timezone), lock.lock_is_held)
+        Rollbacks(storage, config, InstantClock(config.timezone), lock.lock_is_held).roll_back(timeline, pending)
 
 
 @pytest.mark.parametrize("resize", ["pending", "completed", "taken off"])

@@ -1,0 +1,110 @@
+"""What a rollback of a write deletes and hides: the files that the write's markers name, or, where it completed, its
+write stats, and those that have its instant in their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+
+from lakebed.concurrency.markers import list_markers
+from lakebed.errors import CorruptFile
+from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.model import Action, Instant, LogFile, State, has_completion_times
+from lakebed.policies.rollback import files_of_instant, is_log_path, plan_rollback_by_paths
+from lakebed.slices.listing import list_table
+from lakebed.storage.base import Storage
+from lakebed.timeline.bodies.rollback import RollbackPlan
+from lakebed.timeline.timeline import Timeline
+
+# The actions that a clustering has on the timeline: of version 8 on, and before.
+CLUSTERS = (Action.CLUSTERING, Action.REPLACECOMMIT)
+
+
+def plan_rollback(storage: Storage, timeline: Timeline, target: Instant, *, with_plan: bool = False) -> RollbackPlan:
+    """The data files that a pending write may have left: by its markers, by name where it has no marker folder; those
+    that a completed one wrote."""
+    if target.is_completed:
+        return _plan_by_stats(storage, timeline, target)
+    if with_plan and target.action is Action.COMPACTION and not has_completion_times(timeline.config.version):
+        # who wrote to the slice that it began was taken back before it
+        return RollbackPlan(target, tuple(files_named(storage, target.time)))
+    markers = list_markers(storage, target.time)
+    if timeline.is_pending_clustering(target):
+        # writes during it may have named log files after it: they stay as long as the plan does
+        named = files_named(storage, target.time, logs=with_plan)
+        return plan_by_paths(timeline, target, [*(marker.path for marker in markers), *named], [])
+    # a compaction's instant is also in the names of log files of version 6 that others write meanwhile
+    if markers or target.state is State.REQUESTED or target.action is Action.COMPACTION:
+        appended = [marker.path for marker in markers if marker.kind == "APPEND"]
+        return plan_by_paths(timeline, target, [marker.path for marker in markers], appended)
+    return RollbackPlan(target, tuple(files_named(storage, target.time)))
+
+
+def _plan_by_stats(storage: Storage, timeline: Timeline, target: Instant) -> RollbackPlan:
+    """What the write stats name, and what lost task attempts left next to it: only files of the target's own."""
+    metadata = timeline.commit_metadata(target)
+    listing = list_table(storage, set(metadata.stats))
+    named = [file.path for file in files_of_instant((*listing.base_files, *listing.log_files), target.time)]
+    logs = [path for path in metadata.paths if is_log_path(path)]
+    return plan_by_paths(timeline, target, [*metadata.paths, *named], logs)
+
+
+def plan_by_paths(timeline: Timeline, target: Instant, paths: Collection[str], logs: Collection[str]) -> RollbackPlan:
+    """The rollback of a write whose markers, stats or earlier plan name these files; `logs` are those that it may have
+    appended to."""
+    resizes = _others_that_name_logs(timeline, target.time, paths, logs)
+    return plan_rollback_by_paths(target, paths, logs, resizes=resizes)
+
+
+def _others_that_name_logs(timeline: Timeline, target: str, paths: Iterable[str], appended: Iterable[str]) -> set[str]:
+    """The instants, not the target's own, in the names of log files that are the target's alone and are to be deleted.
+    `paths` are all that its markers or stats name, `appended` those that it may have appended to.
+
+    | version | a log file is named after | others that name log files of the target alone |
+    |---|---|---|
+    | 8, 9 | its writer | a clustering during which the target wrote, which may be archived or taken off the timeline |
+    | 6 | its slice | a clustering that is pending or was taken off; a slice that was undone |
+    """
+    logs = [log for path in paths if (log := _parse_log(path)) is not None]
+    known = {i.time for i in timeline.instants}
+    unknown = {log.instant for log in logs if log.instant < target and log.instant not in known}
+    if has_completion_times(timeline.config.version):
+        found = {i.time for i in timeline.instants if i.action in CLUSTERS and i.time < target}
+        with suppress(CorruptFile):  # a damaged archive does not stop a rollback
+            found |= {time for time in unknown if timeline.is_taken_off(time)}
+            if unknown:
+                found |= {i.time for i in timeline.archived().instants if i.time in unknown and i.action in CLUSTERS}
+        return found
+    found = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
+    # alone in a slice that was taken back they would be its newest
+    slices = {log.instant for path in appended if (log := _parse_log(path)) is not None}
+    found |= {instant for instant in slices if not timeline.begins_slices(instant)}
+    if unknown:
+        unknown -= _of_slices_with_base_file(timeline.storage, [log for log in logs if log.instant in unknown])
+    with suppress(CorruptFile):
+        found |= {time for time in unknown if timeline.is_taken_off(time)}
+    return found
+
+
+def _parse_log(path: str) -> LogFile | None:
+    folder, _, name = path.rpartition("/")
+    return parse_log_file(folder, name, 0)
+
+
+def _of_slices_with_base_file(storage: Storage, logs: Sequence[LogFile]) -> set[str]:
+    """The instants of those log files whose slice has a base file."""
+    names = {folder: storage.list_names(folder) for folder in {log.partition for log in logs}}
+    bases = {
+        (base.partition, base.file_id, base.instant)
+        for folder, found in names.items()
+        for name in found
+        if (base := parse_base_file(folder, name, 0)) is not None
+    }
+    return {log.instant for log in logs if (log.partition, log.file_id, log.instant) in bases}
+
+
+def files_named(storage: Storage, instant: str, *, logs: bool = True) -> list[str]:
+    """Data files that carry the instant in their name (without `logs` base files alone); lists the whole table."""
+    listing = list_table(storage)
+    return sorted(file.path for file in files_of_instant((*listing.base_files, *listing.log_files), instant, logs=logs))
