@@ -50,7 +50,7 @@ _FUNCTIONS = (
 # What a program holds in its hands after a call of the table: each class with the members that are there for it.
 _READS = (
     ("lakebed.read.scan", "Results", None),
-    ("lakebed.read.scan", "Scan", ("files", "available")),
+    ("lakebed.read.scan", "Scan", ("files", "available", "pruning", "explain")),
     ("lakebed.read.incremental", "Changes", ("end",)),
     ("lakebed.read.cdc", "ChangeLog", ("end",)),
     ("lakebed.table_consumers", "ConsumedBatch", None),

@@ -426,6 +426,12 @@ def explain(
     filter_by: Filter = None,
     columns: Columns = None,
     as_of: AsOf = None,
+    files: Annotated[
+        int,
+        typer.Option(
+            "--files", min=0, help="How many files a scan's plan names, of those read and of those ruled out."
+        ),
+    ] = 0,
     delimiter: Delimiter = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
@@ -438,5 +444,5 @@ def explain(
             plan = table.explain(upsert=data_files(file, delimiter), options=pairs(option, "--option"))
         show_result(plan, output)
         return
-    plan = as_commands(table.scan(columns=names(columns), filter=filter_by, as_of=as_of).explain())
+    plan = as_commands(table.scan(columns=names(columns), filter=filter_by, as_of=as_of).explain(files=files))
     show_text(plan, output)

@@ -15,12 +15,12 @@ from starlette.responses import Response
 
 import lakebed
 from lakebed.config.option_table import options
-from lakebed.inspector.rendering import Pages, is_asked_by_page, section
+from lakebed.inspector.rendering import Pages, is_asked_by_page, page_number, section
 from lakebed.inspector.tables import InspectedTable, Problem, UnknownPage, problem_of
 from lakebed.table_views import FilesView
 from lakebed.wording import count_text, size_text
 
-_PAGE, _LONGEST_NUMBER = 50, 8
+_PAGE = 50
 _SMALL_FILE = "hoodie.parquet.small.file.limit"
 # The largest file group over the mean from which the sizes count as uneven, and log bytes over base bytes as much.
 _UNEVEN, _MANY_LOGS = 4.0, 1.0
@@ -55,8 +55,7 @@ class Sizes:
 def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """Totals, the skew of sizes with advice, and partition paths or the file groups of one."""
     partition = request.query_params.get("partition")
-    number = request.query_params.get("page", "")
-    page = int(number) if number.isascii() and number.isdigit() and len(number) < _LONGEST_NUMBER else 0
+    page = page_number(request)
     with table.opened() as opened:
         values, damage = table.without_metadata(opened, lambda one: _overview(one, partition, page))
     values = {**values, "damage": damage, "partition": partition, "page": page}
@@ -153,23 +152,29 @@ def group(pages: Pages, table: InspectedTable, request: Request) -> Response:
 
 
 def plans(pages: Pages, table: InspectedTable, request: Request) -> Response:
-    """What each service would do now, by its dry run: nothing is written."""
-    services: tuple[tuple[str, str, Callable[[lakebed.Table], object]], ...] = (
-        ("Compaction", "merges log files into base files", lambda one: one.compact(dry_run=True)),
-        ("Clustering", "rewrites files, sorted or joined", lambda one: one.cluster(dry_run=True)),
-        ("Small files", "joins files below the limit", lambda one: one.merge_small_files(dry_run=True)),
-        ("Cleaning", "deletes files that no retained commit needs", lambda one: one.clean(dry_run=True)),
-        ("Archival", "moves old instants off the timeline", lambda one: one.archive(dry_run=True)),
-    )
-    listed: list[tuple[str, str, str, Problem | None]] = []
+    """What each service would do now, by its dry run, and whether the table's settings call for it: nothing is
+    written."""
     with table.opened() as opened:
-        for name, what, call in services:
-            try:
-                listed.append((name, what, str(call(opened)), None))
-            except lakebed.UnsupportedFeature as refusal:
-                listed.append((name, what, f"not for this table: {refusal.message}", None))
-            except lakebed.InvalidOption as refusal:
-                listed.append((name, what, f"not for this table: {refusal.message}", None))
-            except Exception as error:
-                listed.append((name, what, "", problem_of(error)))
+        services: tuple[tuple[str, str, Callable[..., object], bool], ...] = (
+            ("Compaction", "merges log files into base files", opened.compact, True),
+            ("Clustering", "rewrites files, sorted or joined", opened.cluster, True),
+            ("Small files", "joins files below the limit", opened.merge_small_files, False),
+            ("Cleaning", "deletes files that no retained commit needs", opened.clean, True),
+            ("Archival", "moves old instants off the timeline", opened.archive, False),
+        )
+        listed = [(name, what, *_preview(call, has_trigger=trigger)) for name, what, call, trigger in services]
     return pages.show(table, "part_plans.html", {"listed": listed}, request)
+
+
+def _preview(call: Callable[..., Any], *, has_trigger: bool) -> tuple[str, str, Problem | None]:
+    """What a service would do, why its settings do or do not call for that now, and the problem that it met."""
+    try:
+        result = call(dry_run=True)
+        due = call(dry_run=True, when_due=True) if has_trigger and result.plan is not None else None
+    except (lakebed.UnsupportedFeature, lakebed.InvalidOption) as refusal:
+        return f"not for this table: {refusal.message}", "", None
+    except Exception as error:
+        return "", "", problem_of(error)
+    if due is None:
+        return str(result), "", None
+    return str(result), "Its trigger is reached." if due.plan is not None else str(due), None

@@ -17,6 +17,7 @@ from lakebed.inspector.tables import InspectedTable, Problem, UnknownPage, probl
 from lakebed.wording import count_text, instant_text, size_text
 
 T = TypeVar("T")
+_LONGEST_NUMBER = 8
 TABS = (
     ("timeline", "Timeline"),
     ("files", "Files"),
@@ -87,6 +88,12 @@ def bytes_text(value: float | None) -> str:
 def is_asked_by_page(request: Request) -> bool:
     """Whether a page that is shown already asks for a part of it."""
     return request.headers.get("hx-request") == "true"
+
+
+def page_number(request: Request) -> int:
+    """The page of a long list that an address names; 0 for the first, and where it names none."""
+    number = request.query_params.get("page", "")
+    return int(number) if number.isascii() and number.isdigit() and len(number) < _LONGEST_NUMBER else 0
 
 
 def link(path: str, **parameters: object) -> str:

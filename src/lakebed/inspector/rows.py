@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from starlette.requests import Request
 from starlette.responses import Response
 
 import lakebed
-from lakebed.inspector.rendering import Pages, is_asked_by_page, section
+from lakebed.inspector.rendering import Pages, is_asked_by_page, page_number, section
 from lakebed.inspector.tables import InspectedTable
 
 if TYPE_CHECKING:
     from lakebed.read.history import RowVersion
 
 # A page looks a key up in so many commits, and lists so many files.
-_LOOKUPS, _MOST_FILES = 20, 200
+_LOOKUPS, _PAGE = 20, 50
 _LONGEST_VALUE = 500
 
 
@@ -79,26 +80,30 @@ def _value(row: Mapping[str, Any] | None, name: str) -> str:
 
 
 def query(pages: Pages, table: InspectedTable, request: Request) -> Response:
-    """The plan of a scan with a filter: which files are read, and what rules the others out, in this order."""
-    text = request.query_params.get("filter", "")
+    """The plan of a scan with a filter: which files are read, and what rules the others out, in this order. `by` is the
+    step whose files are listed; without it those that are read are."""
+    text, by, page = request.query_params.get("filter", ""), request.query_params.get("by"), page_number(request)
     with table.opened() as opened:
         columns = section(lambda: [(f.name, str(f.type)) for f in opened.schema])
-        plan = section(lambda: _plan(opened, text)) if "filter" in request.query_params else None
-    values = {"filter": text, "columns": columns, "plan": plan}
+        plan = section(lambda: _plan(opened, text, by, page)) if "filter" in request.query_params else None
+    values = {"filter": text, "by": by, "page": page, "columns": columns, "plan": plan}
+    if is_asked_by_page(request) and page and plan and plan.content:
+        return pages.show(table, "part_plan_files.html", {**values, "p": plan.content}, request)
     return pages.show(table, "query.html", values, request)
 
 
-def _plan(opened: lakebed.Table, text: str) -> Mapping[str, Any]:
+def _plan(opened: lakebed.Table, text: str, by: str | None, page: int) -> Mapping[str, Any]:
     scan = opened.scan(filter=text or None)
-    plan = scan.plan
+    plan, pruning = scan.plan, scan.pruning()
     slices = plan.slices
-    pruned = dict(plan.pruned_by or {})
-    left = total = len(slices) + sum(pruned.values())
+    left = total = pruning.num_rows
     steps: list[Mapping[str, Any]] = []
-    for what, count in pruned.items():
+    for what, count in plan.pruned_by.items():
         left -= count
         steps.append({"what": what, "pruned": count, "left": left})
-    listed = sorted(slices, key=lambda one: (one.partition, one.file_id))[:_MOST_FILES]
+    by_step = pruning["pruned_by"]
+    listed = pruning.filter(pc.is_null(by_step) if by is None else pc.equal(by_step, by))
+    listed = listed.sort_by([("partition", "ascending"), ("file_id", "ascending")])
     return {
         "understood": str(plan.predicate) if plan.predicate is not None else "",
         "total": total,
@@ -107,6 +112,6 @@ def _plan(opened: lakebed.Table, text: str) -> Mapping[str, Any]:
         "logs": sum(len(one.log_files) for one in slices),
         "partitions": (plan.remaining_partitions, plan.total_partitions),
         "steps": steps,
-        "files": listed,
-        "more": max(0, len(slices) - _MOST_FILES),
+        "files": listed.slice(page * _PAGE, _PAGE).to_pylist(),
+        "more": max(0, listed.num_rows - (page + 1) * _PAGE),
     }

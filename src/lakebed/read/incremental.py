@@ -335,10 +335,10 @@ class Changes(Scan):
     def available(self) -> pa.Schema:
         return read_again(self._storage(), lambda: table_columns(self._newest), self._renew)
 
-    def explain(self) -> Lines:
+    def explain(self, files: int = 0) -> Lines:
         commits = self.range
         span = f"({commits.start or 'beginning'}, {commits.end}]"
-        _, *lines = super().explain().splitlines()
+        _, *lines = super().explain(files).splitlines()
         if self.parsed_filter() is None:  # the condition that the plan shows is that of the range
             lines = [line for line in lines if not line.startswith("  filter ")]
         head = (

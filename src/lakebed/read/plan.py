@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from lakebed.filters.text import resolve_columns
 from lakebed.format.bounded_cache import requests_of_caches
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
 from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
-from lakebed.read.prune import prune_partitions, slices_in_buckets
+from lakebed.read.prune import prune_partitions, slices_in_buckets, slices_without
 from lakebed.read.skip import skip_slices
 from lakebed.read.statistics import Provenance
 from lakebed.schema.conversion import can_cast
@@ -29,6 +29,16 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.wording import count_text
 
 _READS = ReadSettings()
+PRUNING = pa.schema(
+    [
+        pa.field("partition", pa.string(), nullable=False),
+        pa.field("file_id", pa.string(), nullable=False),
+        ("base_file", pa.string()),
+        pa.field("log_files", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        ("pruned_by", pa.string()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,8 @@ class SliceSet:
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
     """What a scan will do; prints itself. `read_schema` are the columns it reads, in the table's types (those of the
-    filter among them); `columns` those it gives back. Rows of commits before `since` need not be read."""
+    filter among them); `columns` those it gives back. Rows of commits before `since` need not be read. `pruned` are the
+    file slices that are not read, by what rules them out, in the order of these steps."""
 
     table: str
     query: Query
@@ -75,7 +86,7 @@ class ScanPlan:
     total_files: int = 0
     total_partitions: int = 0
     remaining_partitions: int = 0
-    pruned_by: Mapping[str, int] | None = None
+    pruned: Mapping[str, Sequence[FileSlice]] = field(default_factory=dict[str, Sequence[FileSlice]])
     partition_values: Mapping[str, Mapping[str, object]] | None = None
     page_checksums: bool = True
     names: ColumnNames | None = None
@@ -96,24 +107,46 @@ class ScanPlan:
         """The result's schema."""
         return pa.schema([self.read_schema.field(c) for c in self.columns])
 
+    @property
+    def pruned_by(self) -> dict[str, int]:
+        """How many file slices each step rules out, in the order of the steps."""
+        return {what: len(slices) for what, slices in self.pruned.items()}
+
+    def pruning(self) -> pa.Table:
+        """See `Scan.pruning`."""
+        listed: list[tuple[str | None, FileSlice]] = [(None, one) for one in self.slices]
+        listed += [(what, one) for what, slices in self.pruned.items() for one in slices]
+        columns = [
+            [one.partition for _, one in listed],
+            [one.file_id for _, one in listed],
+            [one.base_file.name if one.base_file else None for _, one in listed],
+            [len(one.log_files) for _, one in listed],
+            [one.size for _, one in listed],
+            [what for what, _ in listed],
+        ]
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, PRUNING, strict=True)], schema=PRUNING)
+
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, names: int = 0) -> str:
+        """The plan, with up to so many names of the files that are read, and of those that each step rules out."""
         kept = self.files
         size = sum(f.size for f in kept)
         merged = [s for s in self.slices if s.log_files]
         lines = [
             f"scan of {self.table}: {self.query}" + (f" as of {self.as_of}" if self.as_of else ""),
             f"  files       {len(kept)} of {self.total_files} ({size / (1 << 20):.1f} MiB)",
+            *_names(self.slices, names),
             f"  partitions  {self.remaining_partitions} of {self.total_partitions}",
         ]
         if merged:
             logs = [log for one in merged for log in one.log_files]
             weight = sum(log.size for log in logs) / (1 << 20)
             lines.append(f"  log files   {len(logs)} of {len(merged)} file slices are merged ({weight:.1f} MiB)")
-        lines += [
-            f"  pruned      {count_text(count, 'file')} by {what}"
-            for what, count in (self.pruned_by or {}).items()
-            if count
-        ]
+        for what, slices in self.pruned.items():
+            if slices:
+                lines += [f"  pruned      {count_text(len(slices), 'file')} by {what}", *_names(slices, names)]
         if self.predicate is not None:
             lines.append(f"  filter      {self.predicate}")
         lines.append(f"  columns     {', '.join(self.columns)}")
@@ -128,6 +161,12 @@ class ScanPlan:
                 f"  old schemas {sum(len(s.slices) for s in rewritten)} files in {len(rewritten)} sets are cast"
             )
         return "\n".join(lines)
+
+
+def _names(slices: Sequence[FileSlice], most: int) -> list[str]:
+    """Lines with the names of file slices, and how many more there are."""
+    lines = [f"    {one.label}" for one in slices[:most]]
+    return [*lines, f"    and {len(slices) - most:,} more"] if 0 < most < len(slices) else lines
 
 
 def table_columns(snapshot: Snapshot) -> pa.Schema:
@@ -201,14 +240,14 @@ def plan_scan(
         total_files=sum(s.base_file is not None for s in everything),
         total_partitions=len({s.partition for s in everything}),
         remaining_partitions=partitions,
-        pruned_by=pruned,
+        pruned=pruned,
         partition_values=_path_values(snapshot, kept, read_schema, from_path) if from_path else None,
         page_checksums=reads.page_checksums,
         names=_names_in_files(snapshot, kept, read_schema, history),
         provenance=Provenance(snapshot.timeline, snapshot.config.is_made_by_lakebed),
     )
     if telemetry.is_active():
-        files = {"read": len(plan.files), **{f"pruned by {what}": count for what, count in pruned.items()}}
+        files = {"read": len(plan.files), **{f"pruned by {what}": count for what, count in plan.pruned_by.items()}}
         size, seconds = sum(file.size for file in plan.files), time.monotonic() - began
         telemetry.read_planned(snapshot.storage.spec.uri, query, seconds, files, size)
         telemetry.caches_used(requests_of_caches())
@@ -222,10 +261,10 @@ def _prune(
     available: pa.Schema,
     *,
     own: bool,
-) -> tuple[list[FileSlice], dict[str, int], int]:
+) -> tuple[list[FileSlice], dict[str, list[FileSlice]], int]:
     """What may hold matching rows of file slices, which are the view's `own` or others, which it may not know
     completely."""
-    pruned: dict[str, int] = {}
+    pruned: dict[str, list[FileSlice]] = {}
     kept = list(slices)
     partitions = list(dict.fromkeys(s.partition for s in slices))
     if predicate is None:
@@ -233,16 +272,15 @@ def _prune(
     layout = partition_layout(snapshot.config, available)
     if layout is not None and not partition_paths_may_be_stale(snapshot.storage, snapshot.config):
         matching = set(prune_partitions(predicate, layout, partitions))
-        before = len(kept)
+        pruned["partition"] = [s for s in kept if s.partition not in matching]
         kept = [s for s in kept if s.partition in matching]
-        pruned["partition"] = before - len(kept)
         partitions = [p for p in partitions if p in matching]
     bucketed = bucket_layout(snapshot, available)
     if bucketed is not None and not own:
         bucketed = replace(bucketed, plain=None)
     found = None if bucketed is None else slices_in_buckets(predicate, bucketed, kept)
     if found is not None:
-        pruned["bucket"] = len(kept) - len(found)
+        pruned["bucket"] = slices_without(kept, found)
         kept = found
     return kept, pruned, len(partitions)
 

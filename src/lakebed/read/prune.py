@@ -371,6 +371,12 @@ def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] 
     return by_text & by_fields
 
 
+def slices_without(slices: Sequence[FileSlice], remaining: Sequence[FileSlice]) -> list[FileSlice]:
+    """The slices that are not among `remaining`, which are some of the same objects."""
+    left = {id(one) for one in remaining}
+    return [one for one in slices if id(one) not in left]
+
+
 def slices_in_buckets(
     predicate: Predicate, layout: BucketLayout, slices: Sequence[FileSlice]
 ) -> list[FileSlice] | None:

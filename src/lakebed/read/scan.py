@@ -440,9 +440,29 @@ class Scan(Results):
         self.__dict__.pop("plan", None)
         return True
 
-    def explain(self) -> Lines:
-        """The plan as text: files kept of all, what pruned the others, and how Spark would read them."""
-        lines = [str(self.plan)]
+    def pruning(self) -> pa.Table:
+        """What the scan reads and what rules out the rest; no row is read.
+
+        A row for each file slice of the view, with the columns `partition`, `file_id`, `base_file` (null for a slice of
+        log files alone), `log_files` (their number), `bytes` and `pruned_by`: null for a slice that is read, else the
+        step that rules it out (`partition`, `bucket`, `record index`, `column statistics`, ...). Those that are read
+        come first, then those of each step, in the order of the steps. Raises what planning raises.
+
+        >>> import lakebed
+        >>> cities = {"id": [1, 2], "city": ["Oslo", "Rome"]}
+        >>> t = lakebed.load("memory://docs/pruning", cities, key="id", partition_by="city")
+        >>> t.scan(filter="city = 'Oslo'").pruning().select(["partition", "pruned_by"]).to_pylist()
+        [{'partition': 'Oslo', 'pruned_by': None}, {'partition': 'Rome', 'pruned_by': 'partition'}]
+        """
+        return self.plan.pruning()
+
+    def explain(self, files: int = 0) -> Lines:
+        """The plan as text: files kept of all, what pruned the others, and how Spark would read them.
+
+        With `files` it has up to so many names of files that are read, and of those that each step rules out;
+        `pruning()` gives all. Raises `InvalidOption` for a negative number.
+        """
+        lines = [self.plan.text(whole_number("explain", "files", files))]
         if self._spark is not None:
             from lakebed.read.spark import through_storage
 

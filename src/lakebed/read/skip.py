@@ -41,7 +41,7 @@ from lakebed.metadata.partitions.secondary_index import KIND as SECONDARY
 from lakebed.metadata.partitions.stats_values import RANGES_OPTION
 from lakebed.model import META_COLUMNS, FileSlice
 from lakebed.read.keys import IndexedKeys, demanded_keys, demanded_values, find_keys, usable_record_index
-from lakebed.read.prune import MAX_KEYS
+from lakebed.read.prune import MAX_KEYS, slices_without
 from lakebed.read.statistics import (
     bounds_of_expression,
     bounds_of_files,
@@ -211,8 +211,9 @@ _FEW_KEYS = 10_000
 
 def skip_slices(
     snapshot: Snapshot, predicate: Predicate, slices: Sequence[FileSlice], available: pa.Schema, *, log_files: bool
-) -> tuple[list[FileSlice], dict[str, int]]:
-    """The slices that may hold matching rows, and how many others each index ruled out.
+) -> tuple[list[FileSlice], dict[str, list[FileSlice]]]:
+    """The slices that may hold matching rows, and the others by the index that ruled them out, in the order in which
+    the indexes were asked.
 
     `log_files`: whether rows come from log files too (a snapshot query) or from base files alone. All slices are given
     where an index is being dropped or built by another process just now.
@@ -239,7 +240,7 @@ class _Skipping:
         self.predicate = predicate
         self.available = available
         self.log_files = log_files
-        self.pruned: dict[str, int] = {}
+        self.pruned: dict[str, list[FileSlice]] = {}
 
     def run(self, slices: list[FileSlice]) -> list[FileSlice]:
         by_key = self._by_keys(slices)
@@ -254,7 +255,7 @@ class _Skipping:
         return kept
 
     def _note(self, what: str, before: list[FileSlice], after: list[FileSlice]) -> list[FileSlice]:
-        self.pruned[what] = self.pruned.get(what, 0) + len(before) - len(after)
+        self.pruned.setdefault(what, []).extend(slices_without(before, after))
         return after
 
     # -- indexes of keys
@@ -393,7 +394,7 @@ class _Skipping:
         def prune(what: str) -> None:
             nonlocal kept
             found = kept & (unknown | may_match(self.predicate.root, known, len(slices), results.get))
-            self.pruned[what] = self.pruned.get(what, 0) + int(kept.sum() - found.sum())
+            self.pruned.setdefault(what, []).extend(slices[at] for at in np.flatnonzero(kept & ~found).tolist())
             kept = found
 
         if known:

@@ -407,7 +407,7 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
         plan = plan_clean(snapshot, found, settings)
         if not plan.files:
             retained = retained_text(plan.consumers)
-            return NothingToDo(f"nothing to clean: no file is one that only commits see which are not kept{retained}")
+            return NothingToDo(f"nothing to clean: commits that are kept see every file{retained}")
         return plan
 
     def encode(self, snapshot: Snapshot, plan: CleanPlan) -> bytes:

@@ -145,6 +145,7 @@ def test_files_show_partitions_groups_and_slices(server: InspectorServer, table:
 
 def test_plans_are_those_of_the_dry_runs(server: InspectorServer, table: lakebed.Table) -> None:
     text = plain(page(server, "/t/0/files/plans"))
+    assert "Its trigger is reached." in text
     for result in (table.compact(dry_run=True), table.clean(dry_run=True), table.archive(dry_run=True)):
         assert " ".join(str(result).split()) in text
 
@@ -205,6 +206,37 @@ def test_the_plan_of_a_query_shows_what_is_read(server: InspectorServer, table: 
         assert f"{what} " in plain(text), what
         assert f"−{count}" in plain(text)
     assert "No file is read" in page(server, "/t/0/query?" + urlencode({"filter": condition}))
+    nothing = page(server, "/t/0/query?" + urlencode({"filter": condition, "by": "no step", "page": 3}))
+    assert "This step rules out no file" in nothing
+
+
+def test_the_plan_of_a_query_names_the_files_that_each_step_rules_out(
+    server: InspectorServer, table: lakebed.Table
+) -> None:
+    condition = "city != 'Rome' and fare > 38"
+    pruning = table.scan(filter=condition).pruning().to_pylist()
+    steps = {row["pruned_by"] for row in pruning}
+    assert len(steps) > 1
+    for step in steps:
+        query = {"filter": condition} | ({"by": step} if step else {})
+        text = page(server, "/t/0/query?" + urlencode(query))
+        shown = {row[0] for row in rows_of(text[text.index('id="files"') :]) if len(row) == 3} - {"Base file"}
+        assert shown == {f"{row['partition']}/{row['base_file']}" for row in pruning if row["pruned_by"] == step}, step
+
+
+def test_files_of_a_plan_are_paged(server: InspectorServer) -> None:
+    uri = "memory://inspector-pages/many"
+    t = lakebed.load(uri, {"id": range(130), "part": range(130)}, key="id", partition_by="part")
+    with inspector(uri) as many:
+        path: str | None = "/t/0/query?" + urlencode({"filter": "part < 10", "by": "partition"})
+        pages: list[list[str]] = []
+        while path:
+            _, text, _ = answer(many, path, headers={"hx-request": "true"})
+            text = text[text.index('id="files"') :] if 'id="files"' in text else text
+            pages.append([row[0] for row in rows_of(text) if len(row) == 3 and row[0] != "Base file"])
+            path = next(iter(links_of(text, "hx-get")), None)
+    assert [len(one) for one in pages] == [50, 50, 20]
+    assert {name for one in pages for name in one} == {s.label for s in t.files if int(s.partition) >= 10}
 
 
 def test_a_bad_filter_shows_the_text_of_the_error(server: InspectorServer, table: lakebed.Table) -> None:

@@ -100,6 +100,42 @@ def test_partition_pruning_opens_only_what_it_needs(tmp_path: Path) -> None:
     assert scan._repr_html_().startswith("<pre>")
 
 
+def test_pruning_names_every_file_slice_once_with_the_step_that_rules_it_out() -> None:
+    uri = "memory://pruning-names/t"
+    rows = pa.table({"id": [f"k{n}" for n in range(40)], "city": ["Oslo", "Rome"] * 20, "fare": range(40)})
+    t = lakebed.load(uri, rows, key="id", partition_by="city", index="bucket", buckets=4, type="mor")
+    t.insert(pa.table({"id": ["k100"], "city": ["Lima"], "fare": [7]}))
+    scan = t.scan(filter="city != 'Rome' and id in ('k0', 'k100', 'k2')")
+    found = scan.pruning()
+    read = {s.label for s in scan.plan.slices}
+    listed = {(s.partition, s.file_id): s for s in t.files}
+    assert len(listed) == found.num_rows
+    steps: list[str | None] = []
+    for row in found.to_pylist():
+        one = listed.pop((row["partition"], row["file_id"]))
+        stored = (one.base_file and one.base_file.name, len(one.log_files), one.size)
+        assert (row["base_file"], row["log_files"], row["bytes"]) == stored
+        assert (row["pruned_by"] is None) == (one.label in read)
+        steps += [row["pruned_by"]] if row["pruned_by"] not in steps else []
+    assert steps == [None, "bucket", "partition statistics"]
+    counts = {step: len(found.filter(pc.equal(found["pruned_by"], step))) for step in steps[1:]}
+    assert counts == {step: count for step, count in scan.plan.pruned_by.items() if count}
+
+
+def test_explain_names_no_more_files_than_asked_for() -> None:
+    t = lakebed.load("memory://pruning-names/few", {"id": range(9), "p": range(9)}, key="id", partition_by="p")
+    scan = t.scan(filter="p < 2")
+    paths = [f"    {s.label}" for s in t.files]
+    assert not [line for line in scan.explain().splitlines() if line in paths]
+    lines = scan.explain(files=2).splitlines()
+    assert [line for line in lines if line in paths] == paths[:4]
+    assert lines[lines.index(paths[3]) + 1] == "    and 5 more"
+    assert [line for line in scan.explain(files=7).splitlines() if line in paths] == paths
+    assert "more" not in scan.explain(files=7)
+    with pytest.raises(InvalidOption, match="files"):
+        scan.explain(files=-1)
+
+
 def test_a_filter_on_the_hash_key_opens_one_bucket(tmp_path: Path) -> None:
     index = {
         "lakebed__index__type": "bucket",
