@@ -56,6 +56,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "format.base_file._BATCH_BYTES": (100, HUGE),
     "format.base_file._PREFETCH_BYTES": (0, HUGE),
     "format.base_file._READ_BUFFER": (512, 1 << 20),
+    "format.bloom._FEW_ROWS": (0, HUGE),
     "format.bloom._HASHES_TOGETHER": (1, 64),
     "format.column_ranges._LONG": (0, HUGE),
     "format.delete_block._RUN_BYTES": (32, HUGE),

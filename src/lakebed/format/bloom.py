@@ -22,6 +22,8 @@ UInt32s = npt.NDArray[np.uint32]
 _M = np.uint32(0x5BD1E995)
 # Keys hashed together: their words stay in the processor's cache through all seeds.
 _BLOCK_ROWS = 8192
+# So few long keys are hashed one after another: an operation on an array costs as much as one on some ten integers.
+_FEW_ROWS = 4
 
 
 class KeyBlock:
@@ -49,9 +51,12 @@ class KeyBlock:
         """The hash of each key under its seed (an array) or one seed for all."""
         h = np.full(len(self.rows), self._length, np.uint32)
         h ^= seed
-        for word in self._words:
-            h *= _M
-            h ^= word
+        if len(h) <= _FEW_ROWS and len(self._words) > len(h):
+            h = np.fromiter(map(_mixed, h.tolist(), self._words.T), np.uint32, len(h))
+        else:
+            for word in self._words:
+                h *= _M
+                h ^= word
         if self._tail is not None:
             h ^= self._tail
             h *= _M
@@ -59,6 +64,14 @@ class KeyBlock:
         h *= _M
         h ^= h >> np.uint32(15)
         return h
+
+
+def _mixed(h: int, words: UInt32s) -> int:
+    """The hash of one key after all its words."""
+    factor = int(_M)
+    for word in words.tolist():
+        h = (h * factor ^ word) & 0xFFFFFFFF
+    return h
 
 
 def _tail(rest: npt.NDArray[np.uint8]) -> UInt32s | None:

@@ -28,6 +28,12 @@ def test_murmur2_of_any_text(keys: list[str | None], seed: int):
     assert murmur2(column[1:], seed).tolist() == expected[1:]
 
 
+@pytest.mark.parametrize("rows", [1, 4, 5])
+def test_murmur2_of_few_long_keys_is_that_of_many(rows: int):
+    keys = [chr(97 + row) * 4003 for row in range(rows)]
+    assert murmur2(pa.array(keys), 7).tolist() == [reference_murmur2(key.encode(), 7) for key in keys]
+
+
 def test_filters_have_hudis_bytes():
     simple, dynamic = BloomFilter.simple(2, 0.1), BloomFilter.dynamic(2, 0.1, 3)
     simple.add(pa.array(["a", "b"]))
