@@ -622,7 +622,7 @@ class Table:
 
         `start` and `end` are checkpoints (`WriteResult.checkpoint`, `changes.end`), instants of this table, or
         datetimes (without a zone in the Spark session's, or the machine's); "000" is the beginning. Deletes are not
-        among the rows: `cdc` returns them. Raises `InvalidOption` where `start` is after `end`.
+        among the rows: `cdc` returns them. Raises `InvalidOption` where `start` is after `end` or in the future.
 
         >>> checkpoint = t.changes("000").end
         >>> _ = t.upsert([{"id": 2, "city": "Rome", "fare": 13.0, "ts": 2}])

@@ -11,6 +11,7 @@ import lakebed
 from lakebed.errors import InvalidRecord
 
 pytestmark = pytest.mark.rest
+IN_TASKS = {"lakebed.local.rows": 0, "lakebed.local.max.bytes": 0}
 
 
 @pytest.mark.parametrize("index", ["bucket", "simple"])
@@ -31,3 +32,35 @@ def test_bad_partition_values_are_refused_and_nothing_is_written(spark: SparkSes
     stored = table.scan().to_spark().sort("id").collect()
     assert [tuple(row) for row in stored] == [(1, "a", "x"), (2, "b/c", "x")]
     assert sorted(p.name for p in tmp_path.iterdir()) == inside
+
+
+@pytest.mark.parametrize("index", ["bucket", "global_simple"])
+@pytest.mark.parametrize("hive_style", [True, False])
+def test_texts_that_paths_would_give_as_null_are_refused_where_files_lack_the_column(
+    spark: SparkSession, tmp_path: Path, index: str, hive_style: bool
+):
+    schema = "id long, city string, v string"
+    good = spark.createDataFrame([(1, "a", "x"), (2, None, "x")], schema)
+    options = {
+        "hoodie.datasource.write.drop.partition.columns": True,
+        "hoodie.datasource.write.hive_style_partitioning": hive_style,
+    }
+    buckets = 2 if index == "bucket" else None
+    table = lakebed.create(
+        str(tmp_path / "t"),
+        good,
+        key="id",
+        partition_by="city",
+        index=index,
+        buckets=buckets,
+        properties=options,
+        spark=spark,
+    )
+    table.upsert(good)
+    for verb in ("upsert", "bulk_insert", "insert_overwrite"):
+        for value in ("", "__HIVE_DEFAULT_PARTITION__"):
+            rows = spark.range(3, 5).selectExpr("id", f"if(id = 3, 'b', '{value}') city", "'y' v")
+            with pytest.raises(InvalidRecord, match="would read null"):
+                getattr(table, verb)(rows, options=IN_TASKS)
+    stored = table.scan().to_spark().sort("id").collect()
+    assert [tuple(row) for row in stored] == [(1, "a", "x"), (2, None, "x")]

@@ -3,9 +3,11 @@ ends without an error."""
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -227,11 +229,14 @@ def test_a_new_consumer_begins_where_it_is_to(make: Callable[..., Table]) -> Non
         assert batch.to_arrow().num_rows == 0, "start is for new consumers alone"
 
 
-def test_a_start_in_the_future_is_refused(make: Callable[..., Table]) -> None:
+def test_a_start_after_the_newest_commit_is_refused(make: Callable[..., Table]) -> None:
     table = make()
     table.upsert(rows((1, "a", "1", 1)))
-    with pytest.raises(InvalidOption, match="is after the newest commit"):
+    with pytest.raises(InvalidOption, match="is in the future"):
         table.consumers.start("daily", "2100-01-01")
+    time.sleep(0.002)
+    with pytest.raises(InvalidOption, match="is after the newest commit"):
+        table.consumers.start("daily", datetime.now(UTC))
     assert table.consumers.list() == []
 
 

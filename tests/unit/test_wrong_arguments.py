@@ -135,6 +135,35 @@ def test_a_range_of_commits_that_ends_before_it_begins_is_refused(version: int) 
     assert table.changes(first.checkpoint, second.checkpoint).to_arrow()["id"].to_pylist() == [1, 2]
 
 
+@pytest.mark.parametrize("version", [9, 6])
+def test_a_range_of_commits_begins_and_ends_at_times_of_the_calendar_up_to_now(version: int) -> None:
+    uri = f"memory://wrong-arguments/{next(_numbers)}"
+    logged = {"hoodie.table.cdc.enabled": True}
+    table = lakebed.create(uri, ROWS, key="id", index="bucket", buckets=1, table_version=version, properties=logged)
+    instant = table.upsert(ROWS).instant
+    for start in (
+        "20261301000000000",
+        "20260101250000",
+        "20260001",
+        "99999999999999999",
+        "2026",
+        "1" * 30,
+        "２０２６１１２７",
+    ):
+        for read in (lambda: table.changes(start), lambda: table.changes("000", start), lambda: table.cdc(start)):
+            with pytest.raises(InvalidOption, match=f"'{start}' is no time"):
+                read().to_arrow()
+        with pytest.raises(InvalidOption, match=f"as_of '{start}' is no time"):
+            table.scan(as_of=start)
+    for start in ("29990101000000000", "29990101", "2999-01-01", datetime(2999, 1, 1)):
+        for read in (lambda: table.changes(start), lambda: table.cdc(start)):
+            with pytest.raises(InvalidOption, match=r"start 29990101.* is in the future: .* latest time of table"):
+                read().to_arrow()
+    assert table.changes("0000", "2999-01-01").count() == table.changes("00000000000001").count() == 2
+    assert table.changes(instant[:8]).count() == 2
+    assert table.changes(instant, datetime.now()).count() == 0
+
+
 def test_a_limit_beyond_all_numbers_of_arrow_gives_all_rows(table: Table) -> None:
     assert sorted(table.scan().head(1 << 70)["id"].to_pylist()) == [1, 2]
 

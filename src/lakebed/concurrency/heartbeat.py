@@ -58,7 +58,7 @@ class PeriodicTask:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._seconds):
+        while not self._stopped.wait(min(self._seconds, threading.TIMEOUT_MAX)):
             if not self._continues():
                 return
 

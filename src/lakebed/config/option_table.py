@@ -4,6 +4,7 @@ what a setting takes, or a clear refusal.
 
 from __future__ import annotations
 
+import math
 import re
 import uuid
 from collections.abc import Callable
@@ -148,7 +149,17 @@ VERSIONS = {"6": 6, "8": 8, "9": 9, "SIX": 6, "EIGHT": 8, "NINE": 9}
 
 
 def _int(text: str) -> int:
-    return int(text.replace("_", ""))
+    number = int(text.replace("_", ""))
+    if not -(1 << 63) <= number < 1 << 63:  # a long of Java
+        raise ValueError
+    return number
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
 
 
 def _positive(text: str) -> int:
@@ -179,10 +190,10 @@ def _millis(text: str) -> float:
 
 _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "bool": (_bool, "true or false"),
-    "int": (_int, "a whole number"),
+    "int": (_int, "a whole number of 64 bits"),
     "size": (_int, "a number of bytes"),
-    "positive": (_positive, "a whole number above 0"),
-    "float": (float, "a number"),
+    "positive": (_positive, "a whole number above 0 and of 64 bits"),
+    "float": (_float, "a finite number"),
     "millis": (_millis, "a number of milliseconds above 0"),
     "list": (_list, "names separated by commas"),
     "formats": (_formats, "formats separated by commas: delta, iceberg"),

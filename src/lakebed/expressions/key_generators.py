@@ -42,8 +42,9 @@ class KeyGeneratorSpec:
     `kind` is Hudi's enum text (SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE) or a class name of
     Hudi's; empty: inferred as Hudi infers it. No `key_fields`: keys are generated. `partition_types` (SIMPLE or
     TIMESTAMP, one for each partition field) belongs to CUSTOM. `timestamp` holds the `hoodie.keygen.timebased.*`
-    settings without that prefix. `complex_single_field_prefix`: COMPLEX with one field writes `f:v`, not `v` (always
-    so on version 9). `timezone` replaces the JVM's default zone wherever Hudi would use that.
+    settings without that prefix. `complex_single_field_prefix`: COMPLEX with one field writes `f:v`, not `v`
+    (always so on version 9). `dropped`: files lack the partition columns. `timezone` replaces the JVM's default
+    zone wherever Hudi would use that.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class KeyGeneratorSpec:
     hive_style: bool = False
     url_encode: bool = False
     slash_dates: bool = False
+    dropped: bool = False
     timestamp: Mapping[str, str] = field(default_factory=dict)
     consistent_logical_timestamp: bool = False
     complex_single_field_prefix: bool = True
@@ -216,7 +218,7 @@ def _part(config: KeyGeneratorSpec, name: str, is_stamp: bool) -> PathPart:
         settings = TimestampSettings.of(config.timestamp, config.timezone)
         return TimestampPart(name, settings, config.hive_style, config.url_encode, config.consistent_logical_timestamp)
     slash_dates = config.slash_dates and len(config.partition_fields) == 1
-    return ValuePart(_text(config, name), config.hive_style, config.url_encode, slash_dates)
+    return ValuePart(_text(config, name), config.hive_style, config.url_encode, slash_dates, config.dropped)
 
 
 def _key_table(values: Any, key_fields: tuple[str, ...], schema: pa.Schema | None) -> pa.Table:

@@ -25,6 +25,8 @@ from lakebed.expressions.base import (
 from lakebed.expressions.key_text import KeyText
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+# The path of values that would be read as null where files lack the column; no table can have it.
+_NO_PATH = f"{DEFAULT_PARTITION}\x7f"
 
 
 class PathPart(RowExpression, Protocol):
@@ -50,12 +52,14 @@ class PathPart(RowExpression, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ValuePart:
-    """A field's own text; null and empty read `__HIVE_DEFAULT_PARTITION__`."""
+    """A field's own text; null and empty read `__HIVE_DEFAULT_PARTITION__`. Where files lack the column (`dropped`),
+    only null does: the empty text and that text itself get a path that is refused."""
 
     text: KeyText
     hive_style: bool = False
     url_encode: bool = False
     slash_dates: bool = False
+    dropped: bool = False
 
     @property
     def field(self) -> str:
@@ -78,7 +82,12 @@ class ValuePart:
         shown = escape_sql(text) if self.url_encode else text
         if self.slash_dates and not self.hive_style:
             shown = f"replace({shown}, '-', '/')"
-        if self.text.can_be_empty(schema):
+        if self.text.can_be_empty(schema) and self.dropped:
+            shown = (
+                f"CASE WHEN {text} IN ('', '{DEFAULT_PARTITION}') THEN {sql_literal(_NO_PATH)}"
+                f" ELSE coalesce({shown}, '{DEFAULT_PARTITION}') END"
+            )
+        elif self.text.can_be_empty(schema):
             shown = f"CASE WHEN {text} != '' THEN {shown} ELSE '{DEFAULT_PARTITION}' END"
         else:
             shown = f"coalesce({shown}, '{DEFAULT_PARTITION}')"
@@ -89,7 +98,10 @@ class ValuePart:
         shown = escape_arrow(text) if self.url_encode else text
         if self.slash_dates and not self.hive_style:
             shown = pc.replace_substring(shown, "-", "/")
-        empty = pc.fill_null(pc.equal(text, ""), True)
+        if self.dropped:
+            lost = pc.is_in(text, value_set=pa.array(["", DEFAULT_PARTITION], text.type))
+            shown = pc.if_else(lost, _NO_PATH, shown)
+        empty = pc.fill_null(pc.equal(shown, ""), True)
         shown = pc.if_else(empty, DEFAULT_PARTITION, shown)
         return pc.binary_join_element_wise(f"{self.field}=", shown, "") if self.hive_style else shown
 
@@ -208,10 +220,8 @@ class PathCheck:
                 continue
             known = pc.unique(values)
             texts = part.arrow(pa.RecordBatch.from_arrays([known], names=[name]))
-            lost = pc.is_in(known, value_set=pa.array(["", DEFAULT_PARTITION] if self.dropped else [], known.type))
-            suspects = pc.or_(lost, pc.fill_null(self._suspects(texts, several), False))
-            for at in pc.indices_nonzero(suspects).to_pylist():
-                wrong = _READS_NULL if lost[at].as_py() else self._fault_of(part, texts[at].as_py(), several)
+            for at in pc.indices_nonzero(pc.fill_null(self._suspects(texts, several), False)).to_pylist():
+                wrong = self._fault_of(part, texts[at].as_py(), several)
                 if wrong is not None:
                     value, row = known[at].as_py(), pc.index(values, known[at]).as_py()
                     what = f"partition column {name!r} has the value {_preview(value)} in row {row} (counted from 0)"
@@ -233,6 +243,8 @@ class PathCheck:
     def _unusable(self, path: str) -> str | None:
         if not path:
             return None
+        if self.dropped and _NO_PATH in path:
+            return _READS_NULL
         if _CONTROL.search(path):
             return "it has a control character or a backslash"
         if path == _ALL_PARTITIONS:

@@ -32,7 +32,13 @@ from lakebed.operations.foreign_files import refuse_foreign_files
 from lakebed.operations.recreate import finish_interrupted_overwrite
 from lakebed.properties.file import PROPERTIES_PATH, create_table
 from lakebed.properties.new_table import new_table_properties
-from lakebed.properties.table_config import INDEX_REASON, SORT, TableConfig, key_generator_spec
+from lakebed.properties.table_config import (
+    INDEX_REASON,
+    SORT,
+    TableConfig,
+    key_generator_spec,
+    printed_partition_fields,
+)
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.schema.column_names import did_you_mean, in_any_case
 from lakebed.slices.row_size import from_types
@@ -267,13 +273,9 @@ def _check_config(config: TableConfig, columns: pa.Schema) -> None:
                 hint=did_you_mean(name, columns.names, "the schema has"),
                 context={"column": name, "role": "ordering"},
             )
-    spec = key_generator_spec(config)
-    check_field_counts(spec)
-    kinds = config.partition_types or (config.key_generator,) * len(config.partition_fields)
-    for name, kind in zip(config.partition_fields, kinds, strict=False):
-        is_moment = name in columns.names and getattr(columns.field(name).type, "tz", None) is not None
-        is_printed = kind.upper() == "TIMESTAMP" or (spec.consistent_logical_timestamp and is_moment)
-        if config.drop_partition_columns and is_printed:
+    check_field_counts(key_generator_spec(config))
+    if config.drop_partition_columns:
+        for name in printed_partition_fields(config, columns):
             raise InvalidOption(
                 f"the paths of partition column {name!r} have its times as printed texts, and files would not have its"
                 " values",

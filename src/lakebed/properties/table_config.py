@@ -432,6 +432,18 @@ _TIMEBASED = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased
 _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
 
+def printed_partition_fields(config: TableConfig, columns: pa.Schema) -> list[str]:
+    """The partition fields whose paths have times as printed texts, by the key generator and the columns' types."""
+    spec = key_generator_spec(config)
+    kinds = config.partition_types or (config.key_generator,) * len(config.partition_fields)
+    moments = {f.name for f in columns if getattr(f.type, "tz", None) is not None}
+    return [
+        name
+        for name, kind in zip(config.partition_fields, kinds, strict=False)
+        if kind.upper() == "TIMESTAMP" or (spec.consistent_logical_timestamp and name in moments)
+    ]
+
+
 def key_generator_spec(
     config: TableConfig,
     *,
@@ -461,6 +473,7 @@ def key_generator_spec(
         hive_style=config.hive_style,
         url_encode=config.url_encode,
         slash_dates=config.slash_dates,
+        dropped=config.drop_partition_columns,
         timestamp=timestamp,
         consistent_logical_timestamp=config.properties.get(_CONSISTENT, "false").lower() == "true",
         complex_single_field_prefix=single_field_prefix,

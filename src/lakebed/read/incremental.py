@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, tzinfo
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import once, parallel_map
 from lakebed.timeline.history import being_cleaned
-from lakebed.timeline.instants import completes_as, format_time, time_zone, without_suffix
+from lakebed.timeline.instants import completes_as, format_time, parse_time, time_zone, without_suffix
 from lakebed.timeline.timeline import COMMITS
 from lakebed.wording import Lines, count_text
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 When = str | datetime | date
-_DIGITS = re.compile(r"\d{17}|\d{14}|\d{8}")
+_DIGITS = re.compile(r"\d{17}|\d{14}|\d{8}", re.ASCII)
 
 
 def resolve_as_of(when: str | datetime | date, config: TableConfig) -> str:
@@ -93,21 +94,36 @@ def to_instant_time(when: str | datetime | date, zone: str, *, what: str) -> str
     """
     if isinstance(when, str):
         text = when.strip()
-        if _DIGITS.fullmatch(text):
+        if text.isdigit():
+            _check_digits(text, what)
             return {17: text, 14: text + "999", 8: text + "000000000"}[len(text)]
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
-            raise InvalidOption(
-                f"{what} {when!r} is no time",
-                hint="give an instant of the timeline, '2026-11-21', '2026-11-21 11:01:49' or a datetime",
-                context={"option": what, "value": when},
-            ) from None
+            raise _no_time(when, what) from None
     if not isinstance(when, datetime):
         when = datetime(when.year, when.month, when.day)
     if when.tzinfo is None:
         when = _aware(when, time_zone(zone) if zone.upper() == "UTC" else None, what)
     return format_time(when, zone)
+
+
+def _check_digits(text: str, what: str) -> None:
+    """Raise `InvalidOption` for digits that are no time. Real Hudi's bootstrap has instants of year 0."""
+    if _DIGITS.fullmatch(text):
+        with suppress(InvalidOption):
+            if not text.startswith("0000"):
+                parse_time(text.ljust(17, "0"), "UTC")
+            return
+    raise _no_time(text, what)
+
+
+def _no_time(when: str, what: str) -> InvalidOption:
+    return InvalidOption(
+        f"{what} {when!r} is no time",
+        hint="give an instant of the timeline, '2026-11-21', '2026-11-21 11:01:49' or a datetime",
+        context={"option": what, "value": when},
+    )
 
 
 def _aware(when: datetime, zone: tzinfo | None, what: str) -> datetime:
@@ -152,7 +168,7 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
 
     A text that equals a requested time of the table means that commit's completion time, so the commit itself is
     left out (`start`) or in (`end`). On version 6 the range stops before the first pending commit: what completes
-    later with an earlier time would be lost otherwise. Raises `InvalidOption` for a start after the end.
+    later with an earlier time would be lost otherwise. Raises `InvalidOption` for a start after the end or in the future.
     """
     by_completion = has_completion_times(snapshot.config.version)
     low = _bound(snapshot, start, "start")
@@ -163,6 +179,7 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
             hint="give the earlier time as start, the later one as end",
             context={"start": low, "end": high},
         )
+    _refuse_future(snapshot, low)
     active = [(position_of(i, by_completion), i) for i in snapshot.commits]
     archived = _archived(snapshot, low, [p for p, _ in active], by_completion)
     if not by_completion and (hole := first_pending(snapshot)) is not None:
@@ -174,6 +191,20 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
         end=max((p for p, _ in chosen), default=low),
         commits=tuple(sorted((i for _, i in chosen), key=lambda i: i.time)),
         archived_to=max((p for p, i in chosen if i.time in old), default=""),
+    )
+
+
+def _refuse_future(snapshot: Snapshot, start: str) -> None:
+    """Raise `InvalidOption` for a start that is after the table's times and after this machine's clock: what is
+    committed until then would never be read."""
+    latest = snapshot.timeline.latest_time
+    if start <= latest or start <= (now := format_time(datetime.now(UTC), snapshot.config.timezone)):
+        return
+    raise InvalidOption(
+        f"the start {start} is in the future: it is {now}, and the latest time of table {snapshot.config.name!r} is"
+        f" {latest or 'none'}",
+        hint='give a time up to now; "000" is the beginning',
+        context={"option": "start", "value": start, "latest": latest},
     )
 
 
@@ -230,7 +261,11 @@ def _bound(snapshot: Snapshot, when: When, name: str) -> str:
             return ""
         if text.isdigit():
             instant = next((i for i in snapshot.commits if i.time == text), None) or _archived_commit(snapshot, text)
-            return text if instant is None else position_of(instant, has_completion_times(snapshot.config.version))
+            if instant is not None:
+                return position_of(instant, has_completion_times(snapshot.config.version))
+            if text.strip("0"):
+                _check_digits(text, name)
+            return text
     return to_instant_time(when, snapshot.config.timezone, what=name)
 
 

@@ -16,6 +16,7 @@ from lakebed.filters.predicates import Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.format.bounded_cache import requests_of_caches
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
+from lakebed.properties.table_config import printed_partition_fields
 from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import prune_partitions, slices_in_buckets, slices_without
 from lakebed.read.skip import skip_slices
@@ -176,6 +177,8 @@ def table_columns(snapshot: Snapshot) -> pa.Schema:
     names = {f.name for f in fields}
     if snapshot.config.drop_partition_columns:
         created = _create_types(snapshot)
+        # what a path has of a time is its printed text: real Hudi gives that, too
+        created |= dict.fromkeys(printed_partition_fields(snapshot.config, pa.schema(created.items())), pa.string())
         fields += [pa.field(p, created.get(p, pa.string())) for p in snapshot.config.partition_fields if p not in names]
     return pa.schema(fields)
 

@@ -126,3 +126,12 @@ def test_a_forked_child_has_its_own() -> None:
         PeriodicTask(0.005, lambda: called.set() is None, "child").start()
         os._exit(0 if called.wait(10) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_an_interval_longer_than_any_that_the_system_waits_for_keeps_the_thread() -> None:
+    task = PeriodicTask((1 << 63) / 1000, lambda: True, "p")
+    task.start()
+    time.sleep(0.01)
+    assert "p" in {thread.name for thread in threading.enumerate()}
+    task.stop()
+    assert "p" not in {thread.name for thread in threading.enumerate()}

@@ -93,6 +93,10 @@ def test_a_hudi_job_is_read_whole():
         ("hoodie.index.type=BUCKET", "options of type str. Give a dict"),
         ({"hoodie.bucket.index.num.buckets": "many"}, "not a whole number above 0"),
         ({"hoodie.bucket.index.num.buckets": "0"}, "not a whole number above 0"),
+        ({"hoodie.bucket.index.num.buckets": "9223372036854775808"}, "of 64 bits"),
+        ({"hoodie.keep.max.commits": "-9223372036854775809"}, "of 64 bits"),
+        ({"hoodie.index.bloom.fpp": "NaN"}, "not a finite number"),
+        ({"hoodie.index.bloom.fpp": "1e400"}, "not a finite number"),
         ({"hoodie.combine.before.insert": "yes"}, "not true or false"),
         ({"hoodie.datasource.write.operation": "upsret"}, "not one of upsert"),
         (

@@ -115,6 +115,9 @@ def test_a_value_that_the_path_alone_would_give_as_null_is_refused(
     table.upsert(null.set_column(1, "city", pa.array(["a", None])))
     with refused(uri, InvalidRecord, "would read null", "row 1"):
         table.upsert(rows((3, "a", "b", 1), (4, value, "b", 1)))
+    with refused(uri, InvalidRecord, "would read null", "city"):
+        stream = pa.RecordBatchReader.from_batches(SCHEMA, rows((3, value, "b", 1)).to_batches())
+        table.bulk_insert(stream)
     found = table.scan().to_arrow().sort_by("id")
     assert (found["id"].to_pylist(), found["city"].to_pylist()) == ([1, 2], ["a", None])
 

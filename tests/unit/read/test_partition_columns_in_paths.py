@@ -178,3 +178,39 @@ def test_a_table_whose_paths_print_times_otherwise_keeps_the_column_in_its_files
     value = "2024-01-31" if stored == pa.string() else datetime(2024, 1, 31, 1, 2, 3, 4, tzinfo=UTC)
     t.upsert(pa.table({"id": [1], "at": pa.array([value], stored)}))
     assert t.to_arrow().to_pylist() == [{"id": 1, "at": value}]
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+@pytest.mark.parametrize("type_", ["cow", "mor"])
+def test_times_that_only_paths_have_are_read_as_their_printed_texts(
+    monkeypatch: pytest.MonkeyPatch, type_: Any, version: int
+) -> None:
+    # lakebed makes no such table, real Hudi does
+    monkeypatch.setattr("lakebed.operations.create.printed_partition_fields", lambda *_: [])
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64())])
+    table = lakebed.create(
+        f"memory://left-out/{uuid.uuid4().hex}",
+        schema,
+        key="id",
+        partition_by="at",
+        type=type_,
+        index="bucket",
+        buckets=1,
+        table_version=version,
+        properties={
+            "hoodie.datasource.write.drop.partition.columns": True,
+            "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
+            "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+            "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
+        },
+    )
+    table.upsert(pa.table({"id": [1, 2], "at": [1_700_000_000_000, 1_700_100_000_000]}))
+    both = [{"id": 1, "at": "2023-11-14"}, {"id": 2, "at": "2023-11-16"}]
+    assert table.schema.field("at").type == pa.string()
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == both
+    assert table.changes("000").to_arrow().sort_by("id").to_pylist() == both
+    assert table.get([2]).to_pylist() == both[1:]
+    assert table.scan(filter="at < '2023-11-15'").to_arrow().to_pylist() == both[:1]
+    assert table.upsert(pa.table({"id": [1], "at": [1_700_000_000_001]})).updated == 1
+    assert table.delete(where="at > '2023-11-15'").deleted == 1
+    assert table.scan().to_arrow().to_pylist() == both[:1]
