@@ -341,8 +341,11 @@ def _grouped(table: pa.Table, attempt: int) -> tuple[Positions, list[GroupOfRows
         return np.array([], np.int64), []
     partition = table.column(PARTITION_PATH).combine_chunks().dictionary_encode()
     codes = partition.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    numbers = table.column(GROUP).combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64)
-    combined = codes * (int(numbers.max()) + 1) + numbers
+    numbers = table.column(GROUP).combine_chunks().to_numpy(zero_copy_only=False)
+    stride = int(numbers.max()) + 1
+    # NumPy sorts numbers of one or two bytes by their digits, which is ten times as fast
+    narrow = np.min_scalar_type(len(partition.dictionary) * stride)
+    combined = (codes * stride + numbers).astype(narrow)
     order = np.argsort(combined, kind="stable")
     edges = [*np.flatnonzero(np.append(True, np.diff(combined[order]) != 0)).tolist(), len(order)]
     firsts = order[edges[:-1]]

@@ -115,7 +115,10 @@ def _repeats(leaf: pa.Array) -> bool:
         return True
     if pt.is_boolean(leaf.type) or len(leaf) == 0:
         return False
-    return pc.count_distinct(leaf, mode="all").as_py() <= max(1, _MAX_DISTINCT_RATIO * len(leaf))
+    most = max(1, _MAX_DISTINCT_RATIO * len(leaf))
+    # a part has no more distinct values than all of them, and costs as little as it is long
+    parts = (leaf.slice(0, _SLICE_ROWS), leaf) if len(leaf) > _SLICE_ROWS else (leaf,)
+    return all(pc.count_distinct(part, mode="all").as_py() <= most for part in parts)
 
 
 def _is_random_text(leaf: pa.Array) -> bool:

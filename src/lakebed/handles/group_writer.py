@@ -134,7 +134,10 @@ class GroupWriter:
         self._check_concurrent_writers(to)
         handle = self._handle_type(to.target)(to)
         appends = isinstance(handle, AppendHandle)
-        intake = replace(self.job.intake, numbered=appends and to.base_of_positions is not None)
+        numbered = appends and to.base_of_positions is not None
+        # rows of a new file group are written as they come
+        in_batches = not to.target.stored_in and not self.job.format.sort
+        intake = replace(self.job.intake, numbered=numbered, in_batches=in_batches)
         merge = self.job.merge
         if merge is not None:
             intake = merge.intake(intake)

@@ -219,7 +219,8 @@ class Intake:
 
     `absent` are columns that the caller's rows lack, if that means that existing keys keep their stored values. With
     `numbered` the rows of the base file that an index found are kept. With `null_ordering` "lowest" ordering values may
-    be null, but those of rows that are deletes.
+    be null, but those of rows that are deletes. With `in_batches` rows stay in the batches they come in, for a group
+    whose rows are all written as they come.
     """
 
     schema: pa.Schema
@@ -231,6 +232,7 @@ class Intake:
     absent: tuple[str, ...] = ()
     numbered: bool = False
     null_ordering: Literal["refuse", "lowest"] = "refuse"
+    in_batches: bool = False
 
     def checked(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         """Batches reduced to key, delete flag and the table's columns in the table's types."""
@@ -291,7 +293,7 @@ class Intake:
         """All rows of the group; beyond the memory bound they are in a mapped file."""
         spill.extend(self.checked(batches, task))
         table = spill.table()
-        if not spill.spilled and table.nbytes <= self.memory // 4:
+        if not self.in_batches and not spill.spilled and table.nbytes <= self.memory // 4:
             table = table.combine_chunks()
         return self.split(table)
 

@@ -87,6 +87,10 @@ class ArchivedTimeline:
         """All archived instants in order, each in its highest state."""
         return self._source.instants
 
+    def instants_between(self, first: str, last: str) -> tuple[Instant, ...]:
+        """Those with a requested time from `first` to `last`, and maybe more."""
+        return self._source.instants_between(first, last)
+
     def completion_time(self, time: str) -> str | None:
         """When an archived instant completed; None for an unknown one and on version 6."""
         return self._source.completion_time(time)
@@ -128,8 +132,14 @@ class LsmHistory:
 
     @cached_property
     def instants(self) -> tuple[Instant, ...]:
+        return self._instants_in(self.files)
+
+    def instants_between(self, first: str, last: str) -> tuple[Instant, ...]:
+        return self._instants_in(self._meeting(first, last))
+
+    def _instants_in(self, files: Sequence[LsmFile]) -> tuple[Instant, ...]:
         found: set[Instant] = set()
-        for file in self.files:
+        for file in files:
             for (time, action), completed in self._times_of(file).items():
                 if action in _ACTIONS:
                     found.add(Instant(time, _ACTIONS[action], State.COMPLETED, completed))
@@ -172,12 +182,15 @@ class LsmHistory:
             return str(max(versions)) if versions else None
 
     def _holding(self, time: str) -> Iterator[LsmFile]:
-        """The files that hold an instant of this requested time. Names show which may; but those that an upgrade of
-        Hudi wrote are named after their first and last instants, which are in no order."""
-        may = [file for file in self.files if file.first <= time <= file.last or self._is_upgraded]
-        for file in may:
+        """The files that hold an instant of this requested time."""
+        for file in self._meeting(time, time):
             if any(at == time for at, _ in self._times_of(file)):
                 yield file
+
+    def _meeting(self, first: str, last: str) -> list[LsmFile]:
+        """The files that may hold instants of these requested times. Names show it; but those that an upgrade of Hudi
+        wrote are named after their first and last instants, which are in no order."""
+        return [file for file in self.files if (file.first <= last and first <= file.last) or self._is_upgraded]
 
     @cached_property
     def _is_upgraded(self) -> bool:
@@ -256,6 +269,9 @@ class LogArchive:
             if key not in highest or highest[key].state < state:
                 highest[key] = instant
         return tuple(sorted(highest.values(), key=lambda i: (i.time, i.action.value)))
+
+    def instants_between(self, first: str, last: str) -> tuple[Instant, ...]:
+        return self.instants  # each entry is read to see its time
 
     def completion_time(self, time: str) -> str | None:
         """Version 6 has no completion times."""

@@ -79,7 +79,8 @@ def archive(timeline: Timeline, instants: Sequence[Instant], lock_is_held: Calla
     if not instants:
         return
     ordered = sorted(instants, key=lambda i: (i.time, i.action.value))
-    known = {(i.time, i.action) for i in timeline.archived().instants}
+    archived = timeline.archived().instants_between(ordered[0].time, ordered[-1].time)
+    known = {(i.time, i.action) for i in archived}
     new = [i for i in ordered if (i.time, i.action) not in known]
     files = _Files(timeline)
     if new:

@@ -147,3 +147,22 @@ def test_the_rows_of_a_group_come_in_their_order(
 
     LocalEngine().group_map(LocalRows(rows), write, pa.schema([]), groups=4, one_group_per_task=False)
     assert seen == {group: [n for n in range(COUNT) if numbers[n] == group] for group in range(4)}
+
+
+@pytest.mark.parametrize("highest", [3, 300, 70_000], ids=["one byte", "two bytes", "four bytes"])
+def test_rows_of_file_groups_with_large_numbers_come_in_their_order(highest: int) -> None:
+    """The numbers of groups are sorted in as few bytes as hold them."""
+    numbers = [highest - (7 * n) % 4 for n in range(COUNT)]
+    paths = [f"p{n % 3}" for n in range(COUNT)]
+    rows = ROWS.append_column(GROUP, pa.array(numbers, pa.int32())).append_column(PARTITION_PATH, pa.array(paths))
+    seen: dict[tuple[str, int], list[int]] = {}
+
+    def write(path: str, number: int, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+        seen[path, number] = [n for batch in batches for n in batch["n"].to_pylist()]
+        return iter(())
+
+    LocalEngine().group_map(LocalRows(rows), write, pa.schema([]), groups=None, one_group_per_task=False)
+    expected: dict[tuple[str, int], list[int]] = {}
+    for n in range(COUNT):
+        expected.setdefault((paths[n], numbers[n]), []).append(n)
+    assert seen == expected

@@ -112,6 +112,23 @@ def test_compaction_cleaning_and_archival_change_no_record(version: int) -> None
     assert len(list(table.storage.list(".hoodie/metadata/files"))) < 25
 
 
+def test_services_of_the_metadata_table_wait_for_a_compaction_that_is_due() -> None:
+    """The write that compacts cleans and archives as well; the writes between pay for nothing but their records."""
+    changes, content = Random(40), Content()
+    settings = MetadataSettings(compact_after=4, clean_commits=3, archive_above=6, archive_down_to=4)
+    table = made(9, content, settings)
+    done: list[list[str]] = []
+    for _ in range(24):
+        change = changes.change(content)
+        table.commit(change)
+        content = change.on(content)
+        done.append([text.partition(" ")[0] for text in run_services(table.store())])
+    # the first builds of the partitions are delta commits, too: one more is due at once
+    assert [bool(kinds) for kinds in done] == [n % 4 == 0 for n in range(24)]
+    assert done[::4] == [["compaction"], ["clean", "compaction", "archival"], *[["clean", "compaction"]] * 4]
+    assert table.content() == content
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_log_compaction_changes_no_record(version: int) -> None:
     changes, content = Random(version + 60), Content()

@@ -23,6 +23,7 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import WrappedStorage
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import CountingStorage
 from lakebed.timeline import archive_writer
 from lakebed.timeline.archive import LsmHistory
 from lakebed.timeline.archive_writer import archive
@@ -142,6 +143,22 @@ def test_many_archivals_keep_every_instant(version: int) -> None:
         assert sum(name.endswith("_1.parquet") for name in names) == 2
         assert sum(name.startswith("manifest_") for name in names) == 3
         assert sum(name.endswith("_0.parquet") for name in names) == 5
+
+
+def test_an_archival_opens_no_history_file_of_earlier_instants() -> None:
+    table = Table(9)
+    added = [table.add(Action.DELTACOMMIT) for _ in range(6)]
+    for instant in added[:4]:
+        archive(table.timeline, [instant], held)
+    files = [name for name in table.storage.list_names(table.config.archive_folder) if name.endswith(".parquet")]
+    assert len(files) == 4
+    table.storage = counting = CountingStorage(table.storage)
+    archive(table.timeline, added[4:], held)
+    assert not set(files) & {path.rpartition("/")[2] for path in counting.opened}
+    archived = table.timeline.archived()
+    between = archived.instants_between(added[2].time, added[3].time)
+    assert [i.time for i in between] == [added[2].time, added[3].time]
+    assert [i.time for i in archived.instants] == [i.time for i in added]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

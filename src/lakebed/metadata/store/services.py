@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -46,6 +47,7 @@ from lakebed.policies.compaction import (
 )
 from lakebed.policies.rollback import files_of_instant
 from lakebed.storage.atomic_file import remove_asides
+from lakebed.storage.parallel import delete_files
 from lakebed.timeline.archive_writer import archive
 from lakebed.timeline.bodies.commit import NEW_FILE
 from lakebed.timeline.bodies.plans import (
@@ -261,19 +263,23 @@ def _headers(instant: str, blocks: Sequence[BlockHead], schema_json: str) -> dic
 _GRACE_INSTANTS = 3
 
 
+def finish_cleans(store: MetadataStore) -> list[str]:
+    """Finish cleans that were cut off; gives a line about each."""
+    return [_run_clean(store, instant.time, instant.state) for instant in store.pending(Action.CLEAN)]
+
+
 def run_cleaning(store: MetadataStore) -> list[str]:
-    """Finish cleans that were cut off, then clean if there is something to; gives a line about each."""
-    done = [_run_clean(store, instant.time, instant.state) for instant in store.pending(Action.CLEAN)]
+    """Clean if there is something to; gives a line about what was done."""
     compaction = last_compaction(store.timeline.commits)
     grace = min(_GRACE_INSTANTS, store.settings.compact_after)  # a table that is compacted sooner is cleaned as well
     if compaction and len(store.timeline.completed_after(compaction.time)) < grace:
-        return done
+        return []
     commits, count = store.timeline.commits, store.settings.clean_commits
     pending = (instant for instant in store.timeline.pending if instant.action is not Action.CLEAN)
     retention = retain_commits(commits, pending, count)
     if retention is None or not has_expired_since(_last_clean(store), commits, retention, count):
-        return done
-    return [*done, *_clean(store, _plan(store, retention))]
+        return []
+    return _clean(store, _plan(store, retention))
 
 
 def _clean(store: MetadataStore, plan: CleanPlan) -> list[str]:
@@ -297,7 +303,8 @@ def _run_clean(store: MetadataStore, instant: str, state: State) -> str:
         for name in names
         if is_data_path(f"{partition}/{name}") and parse_files(partition, name, 0) is not None
     ]
-    store.parallel_map(store.storage.delete, files)
+    for folder, names in groupby(sorted(files), lambda path: path.rpartition("/")[0]):
+        delete_files(store.storage, folder, [path.rpartition("/")[2] for path in names])
     millis = int((time.monotonic() - started) * 1000)
     store.finish(Action.CLEAN, instant, encode_clean_metadata(instant, plan, millis))
     return f"clean {instant} of {count_text(len(files), 'file')}"
@@ -420,8 +427,13 @@ def _hides_files(store: MetadataStore, replace: Instant) -> bool:
 
 
 def run_services(store: MetadataStore) -> list[str]:
-    """Finish what writers that died left, clean, re-shard, compact, archive; gives a line about each."""
-    done = [*finish_services(store), *run_cleaning(store)]
+    """Finish what writers that died left; where a compaction is due clean, re-shard, compact and archive. Gives a line
+    about each. One write in several does all of it: between two compactions nothing more falls due to be cleaned, and
+    the instants of the other writes wait for the archival."""
+    done = [*finish_services(store), *finish_cleans(store)]
+    if not is_compaction_due(store):
+        return [*done, *run_log_compaction(store)]
+    done += run_cleaning(store)
     # a re-sharded index needs no compaction, and version 6 has the instant of this one in front of the other's
     done += run_resharding(store)
     done += run_compaction(store) or run_log_compaction(store)
@@ -444,8 +456,7 @@ def purge(store: MetadataStore) -> list[str]:
 
     Where file slices must stay unchanged, because a commit is pending, nothing is done.
     """
-    done = finish_services(store)
-    done += [_run_clean(store, instant.time, instant.state) for instant in store.pending(Action.CLEAN)]
+    done = [*finish_services(store), *finish_cleans(store)]
     if is_blocked(store):
         return done
     slices = [found for partition in store.partitions for found in store.slices.file_slices(partition)]
