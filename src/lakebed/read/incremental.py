@@ -168,7 +168,8 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
 
     A text that equals a requested time of the table means that commit's completion time, so the commit itself is
     left out (`start`) or in (`end`). On version 6 the range stops before the first pending commit: what completes
-    later with an earlier time would be lost otherwise. Raises `InvalidOption` for a start after the end or in the future.
+    later with an earlier time would be lost otherwise. Raises `InvalidOption` for a start after the end or in the
+    future.
     """
     by_completion = has_completion_times(snapshot.config.version)
     low = _bound(snapshot, start, "start")
