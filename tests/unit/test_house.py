@@ -14,6 +14,7 @@ import pytest
 import lakebed
 from lakebed.table_indexes import IndexesView, SkewView
 from lakebed.table_views import BucketSkewView, FilesView, TimelineView
+from support.source_trees import parsed_files
 
 SOURCE = Path(lakebed.__file__).parent
 # The faces, where a user's session or DataFrame comes in.
@@ -28,10 +29,7 @@ MOST_BODY_LINES = 70
 
 @cache
 def parsed() -> list[tuple[str, ast.Module]]:
-    return [
-        (str(path.relative_to(SOURCE)), ast.parse(path.read_text(encoding="utf-8")))
-        for path in sorted(SOURCE.rglob("*.py"))
-    ]
+    return parsed_files(SOURCE)
 
 
 @cache
@@ -81,10 +79,9 @@ def places(tests: Iterator[tuple[str, ast.AST]]) -> list[str]:
 def index_classes() -> set[str]:
     """Classes of `index/` that have an index's name (`name` is its type in `index="..."`)."""
     found = {"Index"}
-    for path in (SOURCE / "index").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef) and node.name.endswith("Index"):
-                found.add(node.name)
+    for name, tree in parsed():
+        if Path(name).parent == Path("index"):
+            found |= {n.name for n in nodes_of(tree) if isinstance(n, ast.ClassDef) and n.name.endswith("Index")}
     return found
 
 

@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from lakebed.catalog.base import Catalog, EntryName
 from lakebed.config.settings import CatalogSettings
 from lakebed.errors import InvalidOption
+from lakebed.storage.base import SCHEMES
 
 _Factory = Callable[[str, CatalogSettings], Catalog]
 _GROUP = "lakebed.catalogs"
@@ -130,7 +131,7 @@ def is_catalog_uri(uri: str) -> bool:
     (True, False)
     """
     scheme, slashes, _ = uri.partition("://")
-    return bool(slashes) and scheme in kinds()
+    return bool(slashes) and scheme not in SCHEMES and scheme in kinds()
 
 
 def find_table(catalog: str, name: str | None = None, settings: CatalogSettings | None = None) -> str:

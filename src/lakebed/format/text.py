@@ -16,6 +16,9 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _BLANKS = " \t\f"
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|u|.)", re.DOTALL)
+# The key of a line ends at the first `=`, `:` or blank without a backslash.
+_KEY_AND_VALUE = re.compile(r"((?:[^\\=: \t\f]+|\\.?)*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
+_TO_ESCAPE = re.compile(r"[^ -~]|[=:#!\\]")
 _PLAIN = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"} | {c: "\\" + c for c in "=:#!"}
 
@@ -30,8 +33,9 @@ def parse_properties(text: bytes) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for line in _logical_lines(text.decode("latin-1")):
-        key, value = _split(line)
-        found[_unescape(key)] = _unescape(value)
+        parts = _KEY_AND_VALUE.match(line)
+        assert parts is not None
+        found[_unescape(parts[1])] = _unescape(parts[2])
     return found
 
 
@@ -64,17 +68,6 @@ def _logical_lines(text: str) -> Iterator[str]:
         yield pending
 
 
-def _split(line: str) -> tuple[str, str]:
-    """Key and value of a logical line: the key ends at the first unescaped `=`, `:` or blank."""
-    end = 0
-    while end < len(line) and line[end] not in "=:" and line[end] not in _BLANKS:
-        end += 2 if line[end] == "\\" else 1
-    rest = line[end:].lstrip(_BLANKS)
-    if rest and rest[0] in "=:":
-        rest = rest[1:].lstrip(_BLANKS)
-    return line[:end], rest
-
-
 def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
@@ -90,18 +83,15 @@ def _unescape(text: str) -> str:
 
 
 def _escape(text: str, *, is_key: bool) -> str:
-    parts: list[str] = []
-    for position, char in enumerate(text):
-        if char == " ":
-            parts.append("\\ " if is_key or position == 0 else " ")
-        elif char in _ESCAPED:
-            parts.append(_ESCAPED[char])
-        elif " " < char <= "~":
-            parts.append(char)
-        else:
-            units = char.encode("utf-16-be", "surrogatepass")
-            parts += [f"\\u{units[i] << 8 | units[i + 1]:04X}" for i in range(0, len(units), 2)]
-    return "".join(parts)
+    def escape(match: re.Match[str]) -> str:
+        units = match[0].encode("utf-16-be", "surrogatepass")
+        codes = (f"\\u{units[i] << 8 | units[i + 1]:04X}" for i in range(0, len(units), 2))
+        return _ESCAPED.get(match[0]) or "".join(codes)
+
+    escaped = _TO_ESCAPE.sub(escape, text)
+    if is_key:
+        return escaped.replace(" ", "\\ ")
+    return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 
 def _java_date(when: datetime) -> str:

@@ -164,9 +164,12 @@ def ends_early(url: str, offset: int, requested: int, got: int) -> CorruptFile:
     )
 
 
+_NO_NAMES = frozenset({"", ".", ".."})
+
+
 def check_relative(path: str) -> str:
     """A path inside the table, or an error: nothing may reach outside of the root."""
-    if path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+    if path.startswith("/") or "\0" in path or not _NO_NAMES.isdisjoint(path.split("/")):
         raise refused(f"{path!r} is not a path inside a table", "paths are relative, with single slashes", url=path)
     return path
 
@@ -229,7 +232,7 @@ def from_os_error(error: OSError, doing: str, url: str) -> Exception:
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):(//)?")
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az", "abfs": "abfs", "abfss": "abfss"}
 _OBJECT_STORES = frozenset({"s3", "gs", "az", "abfs", "abfss"})
-_SCHEMES = frozenset({"s3", "gs", "az", "abfs", "abfss", "hdfs", "memory"})
+SCHEMES = frozenset({"file", "s3", "gs", "az", "abfs", "abfss", "hdfs", "memory"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +270,7 @@ def parse_uri(uri: str) -> Location:
         return _local(uri[match.end() :] if match else uri, from_uri=match is not None)
     assert match is not None
     scheme = _SAME_SCHEME.get(scheme, scheme)
-    if scheme not in _SCHEMES or not match.group(2):
+    if scheme not in SCHEMES or not match.group(2):
         raise InvalidOption(
             f"no storage for URIs that begin with {match.group(0)}",
             hint="use a local path, file://, s3://, gs://, az://, abfss://, hdfs:// or memory://",

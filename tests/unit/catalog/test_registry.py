@@ -28,6 +28,15 @@ def test_a_uri_names_a_catalog_and_an_entry(uri: str, kind: str, authority: str,
     assert is_catalog_uri(uri) == ("://" in uri)
 
 
+@pytest.mark.parametrize("scheme", ["file", "memory", "s3", "gs", "az", "abfs", "abfss", "hdfs"])
+def test_the_uri_of_a_storage_is_no_catalogs_whatever_is_installed(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakebed.catalog.registry.kinds", lambda: [scheme, "shelf"])
+    assert not is_catalog_uri(f"{scheme}://lake/t")
+    assert is_catalog_uri("shelf://lake/t")
+
+
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
