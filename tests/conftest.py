@@ -33,10 +33,24 @@ _FOLDERS_OF_ONE_CASE = (
     "property",
     "fault",
     *(f"unit/{room}" for room in ("services", "operations", "index", "read", "metadata", "handles", "cli")),
+    "unit/catalog/test_rest.py",
+    *(
+        f"unit/concurrency/test_{stem}.py"
+        for stem in ("archived_conflicts", "crossing_writers", "rewritten_base_files")
+    ),
+    "unit/engine/test_local.py",
+    *(f"unit/expressions/test_{stem}.py" for stem in ("partition_values", "patterns_and_zones", "shared_key_texts")),
+    *("unit/filters/test_ranges.py", "unit/filters/test_case_and_unix_timestamp.py"),
+    "unit/format/test_delta_encoded_texts.py",
+    *("unit/ingestion/test_rounds.py", "unit/ingestion/test_tables_source.py"),
     "unit/merge/test_deletes_and_late_rows.py",
     "unit/merge/test_merge_modes.py",
     "unit/merge/test_mergers.py",
+    "unit/merge/test_null_ordering.py",
+    "unit/spark_source/test_stream.py",
+    "unit/test_table_consumers.py",
     "unit/test_wrong_arguments.py",
+    "unit/timeline/test_archive_writer.py",
 )
 _NO_PARAMETERS = SimpleNamespace(params={})
 _HERE = Path(__file__).parent
@@ -116,10 +130,10 @@ def _one_case_of_costly_tests(items: Iterable[pytest.Item]) -> Iterator[pytest.I
     differs from test to test."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
+        if item.get_closest_marker("rest"):
+            continue
         if item.get_closest_marker("larger_set"):  # each golden table is a feature
             yield item
-        elif item.get_closest_marker("rest"):
-            continue
         elif item.get_closest_marker("one_case") and not item.get_closest_marker("every_case"):
             cases[item.nodeid.partition("[")[0]].append(item)
         else:

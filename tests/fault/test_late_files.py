@@ -79,6 +79,7 @@ def markers(uri: str) -> list[str]:
     return [info.path for info in open_storage(uri).list(".hoodie/.temp")]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dies", [never, takes_lock])
 @pytest.mark.parametrize(
     ("call", "index", "version"),

@@ -90,6 +90,7 @@ def test_a_replacement_that_was_taken_back_hides_no_rows(verb: str, version: int
         assert answer in (before, after), call
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_an_index_whose_files_were_cleaned_and_archived_is_not_taken_for_a_smaller_one(version: int) -> None:
     """Keys are shared out by the number of file groups: without one of them the others would be asked."""

@@ -69,6 +69,7 @@ def _refused(table: lakebed.Table, start: str, end: str) -> str | None:
     return None
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_each_range_is_read_or_names_a_checkpoint_that_is(seed: int) -> None:
     name = f"cleaned-{uuid.uuid4().hex}"

@@ -41,6 +41,7 @@ def run(uri: str, case: tuple[str, str, str], seed: int, steps: int) -> None:
         assert sorted_rows(read(uri, version)) == rows, (version, done)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_other_readers_give_the_rows_of_the_table_after_each_operation(
     case: tuple[str, str, str], tmp_path: Path

@@ -50,6 +50,7 @@ def rows(uri: str, table: str = "public.rides") -> dict[int, Any]:
     return dict(sorted(zip(found["id"].to_pylist(), found["text"].to_pylist(), strict=True)))
 
 
+@pytest.mark.rest
 def test_batches_that_come_again_change_nothing_also_around_a_truncation() -> None:
     uri = f"memory://debezium/{uuid.uuid4().hex}"
     handler = TableHandler(uri, create={"type": "mor"})

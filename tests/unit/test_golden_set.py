@@ -18,7 +18,8 @@ _MOST_BYTES = 12_000_000
 def _named_tables() -> Iterator[tuple[str, str]]:
     """Every text in a test that is a golden table's name, and the file."""
     for path in sorted(TESTS.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if _NAME.search(source) else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAME.fullmatch(node.value):
                 yield node.value, str(path.relative_to(TESTS))
 

@@ -190,6 +190,7 @@ def test_scan_prints_a_table_with_aligned_columns(capsys: pytest.CaptureFixture[
     assert lines == ["id", "fare", "t2", "12.0"]
 
 
+@pytest.mark.rest
 def test_json_has_every_row(capsys: pytest.CaptureFixture[str], uri: str):
     for n in range(1, 24):
         ids = [f"n{n}", f"m{n}"]

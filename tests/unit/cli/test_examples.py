@@ -121,6 +121,7 @@ def test_every_example_runs_on_the_tables_of_the_examples(
         assert invoke([places.get(word, word) for word in words]) == 0, line
 
 
+@pytest.mark.rest
 def test_help_shows_examples_and_no_types_of_python(capsys: pytest.CaptureFixture[str]) -> None:
     for name, _ in commands():
         assert invoke([*name.split(), "--help"]) == 0
@@ -130,6 +131,7 @@ def test_help_shows_examples_and_no_types_of_python(capsys: pytest.CaptureFixtur
         assert " range>" not in text
 
 
+@pytest.mark.rest
 def test_several_columns_are_given_with_commas_or_one_by_one(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "day": [1, 2], "city": ["a", "b"], "ts": [1, 1]})
     pacsv.write_csv(rows, tmp_path / "rows.csv")

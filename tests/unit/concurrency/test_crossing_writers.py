@@ -134,6 +134,7 @@ def test_results_of_an_expression_hold_them_too(uri: str) -> None:
     is_well(uri)
 
 
+@pytest.mark.rest
 def test_three_writers_in_every_order(uri: str) -> None:
     created(uri)
     for n, order in enumerate([(2, 1, 0), (1, 2, 0), (2, 0, 1), (0, 2, 1), (1, 0, 2)]):

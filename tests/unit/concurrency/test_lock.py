@@ -105,6 +105,7 @@ def test_threads_that_count_under_the_lock_lose_no_count(storage: Storage) -> No
     assert storage.read("n") == b"40"
 
 
+@pytest.mark.rest
 def test_processes_that_count_under_the_lock_lose_no_count(tmp_path: Path) -> None:
     program = """
         import sys

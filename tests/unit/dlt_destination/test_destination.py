@@ -131,6 +131,7 @@ def test_rows_are_appended_also_from_arrow_and_with_new_columns(uri: str, tmp_pa
     assert rows(uri, "keyed") == [{"x": 1, "y": 2.5}]
 
 
+@pytest.mark.rest
 def test_a_fresh_machine_goes_on_from_the_state_in_the_dataset(uri: str, tmp_path: Path) -> None:
     asked: list[int] = []
 

@@ -291,6 +291,7 @@ def test_counts_that_lie_take_no_memory() -> None:
                 read(with_lengths([one]), 1, schema)
 
 
+@pytest.mark.rest
 def test_nulls_of_wide_structs_are_bounded() -> None:
     fields = [{"name": f"f{i}", "type": [NULL, "long"]} for i in range(3000)]
     schema = record(("v", [NULL, {"type": "record", "name": "wide", "fields": fields}]))

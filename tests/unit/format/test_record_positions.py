@@ -50,6 +50,7 @@ def test_positions_that_are_not_ascending_are_refused() -> None:
             encode_positions(wrong)
 
 
+@pytest.mark.rest
 def test_more_positions_than_records_are_refused_before_they_are_made() -> None:
     header = encode_positions(range(10_000_000))
     assert len(header) < 3000

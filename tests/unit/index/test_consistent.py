@@ -258,6 +258,7 @@ def test_replaced_partitions_get_buckets_of_their_own(make: Made) -> None:
     check(table, model)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "its-writer-died-first"])
 @pytest.mark.parametrize("verb", ["insert_overwrite", "delete_partitions", "cluster"])
 @pytest.mark.parametrize("version", [9, 8, 6])

@@ -476,6 +476,7 @@ def test_rows_that_the_write_refuses_are_bad_rows_and_all_others_are_written(
     assert [checkpoint for checkpoint, _ in commits(uri)] == ["1"]
 
 
+@pytest.mark.rest
 def test_rows_that_are_refused_one_and_all_move_the_checkpoint(uri: str) -> None:
     lakebed.create(uri, pa.schema([("id", pa.int64()), ("city", pa.string())]), key="id", partition_by="city")
     rows = pa.table({"id": range(1000), "city": [".."] * 1000})

@@ -78,6 +78,7 @@ def test_a_round_reads_so_many_rows_and_all_of_its_last_value(
     assert result.commits == {1: 3, 2: 3, 3: 3, 7: 1}[limit]
 
 
+@pytest.mark.rest
 def test_values_of_each_type_are_checkpoints(database: sqlite3.Connection, tmp_path: Path) -> None:
     database.execute("CREATE TABLE typed(id INTEGER PRIMARY KEY, n REAL, t TEXT)")
     values = [(1, 0.1 + 0.2, "it's"), (2, 1e300, "z"), (3, 2.5, "2024-01-01 00:00:00")]

@@ -262,6 +262,7 @@ def test_hostile_contents_show_as_text(server: InspectorServer, hostile: lakebed
     assert f"column {EVIL!r} has no ranges" in unescape(pages[column])
 
 
+@pytest.mark.rest
 def test_every_link_leads_to_a_page_of_this_server(server: InspectorServer) -> None:
     pages = crawl(server, ["/"])
     kinds = {re.sub(r"\?.*", "", path) for path in pages}

@@ -57,6 +57,7 @@ KINDS = [("cow", 9), ("cow", 6), ("mor", 9), ("mor", 8), ("mor", 6)]
 CASES = todays_of(KINDS, ["bucket", "simple", "global_simple"], parts=3, variable=HISTORIES)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("kind", "version", "index"), [(*kind, index) for kind, index in CASES])
 def test_random_histories_give_the_rows_of_the_model(kind: str, version: int, index: str) -> None:
     chance = random.Random(f"{kind} {version} {index}")

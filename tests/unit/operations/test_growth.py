@@ -182,6 +182,7 @@ def test_a_table_with_a_change_log_splits_nothing(make: Make) -> None:
     assert table.files.skew().to_arrow()["splits_into"].null_count == 4
 
 
+@pytest.mark.rest
 def test_deletes_and_known_keys_of_a_write_that_splits(make: Make) -> None:
     table = filled(make)
     marked = rows((1, "c1", "w", 3), (5, "c1", "w", 3), (801, "c1", "w", 3))
@@ -224,6 +225,7 @@ def test_explain_and_skew_say_what_the_next_write_splits(make: Make, kind: str) 
     assert table.upsert(batch).bucket_changes == plan.bucket_changes
 
 
+@pytest.mark.rest
 def test_a_write_waits_with_the_split_for_a_compaction_that_is_planned(make: Make) -> None:
     table = filled(make, type="mor")
     table.compact(plan_only=True)

@@ -81,6 +81,7 @@ def test_statements_under_every_index_and_version(make: Make, case: Case, kind: 
     assert table.indexes.verify().ok
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("name", "value"), [("_MOST_VALUES", 0), ("_MOST_VALUES", 2), ("_MOST_PAIRS", 1)])
 def test_bounds_of_joins_change_no_rows(make: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
     monkeypatch.setattr(merge_join, name, value)

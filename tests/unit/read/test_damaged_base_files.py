@@ -105,6 +105,7 @@ def test_a_replaced_base_file_is_named(uri: str, body: str, read: Callable[[str]
     assert error.value.hint
 
 
+@pytest.mark.rest
 def test_a_changed_byte_of_a_page_gives_right_rows_or_an_error(uri: str) -> None:
     table = lakebed.create(uri, SCHEMA, key="id", partition_by="city", ordering="ts", index="simple")
     table.upsert(rows(*GIVEN))

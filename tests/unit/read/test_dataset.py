@@ -156,6 +156,7 @@ def test_polars_pushes_columns_and_conditions_to_a_dataset(table: lakebed.Table)
     assert lazy.head(4).collect().height == 4
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "read",
     [

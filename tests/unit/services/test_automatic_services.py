@@ -99,6 +99,7 @@ def _check(table: Table, first: Any, number: int) -> None:
     assert fresh.changes(changed.end).count() == 0
 
 
+@pytest.mark.rest
 def test_where_nothing_is_due_nothing_more_is_asked(bucket: Make) -> None:
     def requests(on: bool) -> list[Counter[str]]:
         properties = {"hoodie.clean.automatic": on, "hoodie.archive.automatic": on}

@@ -137,6 +137,7 @@ def test_files_without_an_order_are_copied_as_bytes(make: Make, monkeypatch: pyt
     assert len(content(table)) == 20_000
 
 
+@pytest.mark.rest
 def test_a_second_clustering_has_nothing_to_do(make: Make) -> None:
     table = filled(make)
     assert table.cluster().runs
@@ -168,6 +169,7 @@ def test_unknown_columns_and_two_ways_at_once_are_refused(make: Make) -> None:
 # -- plans that wait
 
 
+@pytest.mark.rest
 def test_a_plan_waits_while_others_write_elsewhere(make: Make) -> None:
     table = filled(make, index="record")
     planned = table.cluster(plan_only=True, partitions=["c0"])

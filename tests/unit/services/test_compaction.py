@@ -285,6 +285,7 @@ def test_writes_go_on_while_a_plan_is_pending(mor: Make, version: int) -> None:
     assert table.indexes.verify().ok
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", [9, 6])
 def test_a_plan_is_run_after_many_writes_and_another_compaction_follows(mor: Make, version: int) -> None:
     table = mor(table_version=version)
@@ -477,6 +478,7 @@ def test_tables_of_real_hudi_keep_what_they_say(tmp_path: Path) -> None:
     assert table.indexes.verify().ok
 
 
+@pytest.mark.rest
 def test_a_compaction_that_fails_after_a_write_leaves_the_write(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     settings = {"hoodie.compact.inline.max.delta.commits": 1}
     table = make(type="mor", index="bucket", buckets=1, properties=settings)

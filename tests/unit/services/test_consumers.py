@@ -74,6 +74,7 @@ def test_services_after_writes_retain_every_change_that_a_consumer_has_not_read(
     assert not before <= data_files(table), "what it has read is cleaned"
 
 
+@pytest.mark.rest
 def test_without_a_consumer_the_same_writes_are_cleaned_and_archived(make: MakeTable) -> None:
     table = table_of(make, "cow", 9, TIGHT)
     table.upsert(rows((1, "a", "0", 0)))
@@ -83,6 +84,7 @@ def test_without_a_consumer_the_same_writes_are_cleaned_and_archived(make: MakeT
         table.cdc("000").to_arrow()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("verb", ["clean", "archive", "daemon"])
 def test_services_that_are_called_retain_it_too(make: MakeTable, verb: str) -> None:
     off = {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False}
@@ -158,6 +160,7 @@ def read_all_later(table: Table, monkeypatch: pytest.MonkeyPatch, passed: timede
     return read_all(table)
 
 
+@pytest.mark.rest
 def test_no_lag_holds_nothing_back(make: MakeTable) -> None:
     table = table_of(make, "cow", 9, {**TIGHT, "lakebed.consumers.max_lag": 0})
     table.upsert(rows((1, "a", "0", 0)))
@@ -200,6 +203,7 @@ def test_a_pending_write_of_another_process_is_read_when_it_completes_later(make
     assert read_all(table) == ["late", "10", "11", "12", "13", "14"]
 
 
+@pytest.mark.rest
 def test_writes_to_a_table_without_consumers_list_none(make: MakeTable) -> None:
     table = table_of(make, "cow", 9, TIGHT)
     update(table, 3)

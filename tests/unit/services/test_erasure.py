@@ -118,6 +118,7 @@ def test_keys_that_the_table_never_had_leave_the_rows_alone() -> None:
     assert (report.rows, report.is_clean, stores(report), content(table)) == (0, True, set(), before)
 
 
+@pytest.mark.rest
 def test_a_key_in_another_partition_path_stays_where_the_caller_names_one() -> None:
     table = made("memory://erasure/partitions", "cow", "simple")
     twin = rows([ERASED], 1, "twin").set_column(1, "part", pa.array(["odd"]))
@@ -203,6 +204,7 @@ def test_a_savepoint_that_holds_the_rows_is_named_before_anything_is_done() -> N
     assert held(table) == {}
 
 
+@pytest.mark.rest
 def test_a_savepoint_of_a_commit_without_the_rows_does_not_hinder() -> None:
     table = made("memory://erasure/saved-others")
     assert table.erase([KEY]).is_clean
@@ -221,6 +223,7 @@ def test_a_dry_run_changes_nothing_and_names_the_files() -> None:
     assert "1 row would be deleted" in str(report)
 
 
+@pytest.mark.rest
 def test_a_report_has_no_value_of_a_row() -> None:
     table = made("memory://erasure/report", "mor", "record", **CDC)
     report = table.erase([KEY], options=OPTIONS)
@@ -233,6 +236,7 @@ def test_a_report_has_no_value_of_a_row() -> None:
 REJECTS = {"hoodie.clustering.updates.strategy": "SparkRejectUpdateStrategy"}
 
 
+@pytest.mark.rest
 def test_a_pending_clustering_of_the_rows_is_named_before_anything_is_done() -> None:
     table = made("memory://erasure/clustering")
     table.cluster(["mail"], plan_only=True)
@@ -261,6 +265,7 @@ def test_a_pending_clustering_of_files_that_held_the_rows_is_named_and_the_next_
     assert (held(table), content(table)) == ({}, expected)
 
 
+@pytest.mark.rest
 def test_a_pending_writer_that_the_metadata_table_waits_for_is_named_and_the_next_erasure_finishes() -> None:
     table = made("memory://erasure/writer", "cow", "record", 6)
     expected = others(table)
@@ -277,6 +282,7 @@ def test_a_pending_writer_that_the_metadata_table_waits_for_is_named_and_the_nex
     assert (held(table), content(table)) == ({}, expected)
 
 
+@pytest.mark.rest
 def test_a_file_that_no_commit_names_is_left_and_named() -> None:
     table = made("memory://erasure/orphan")
     storage = open_storage(table.uri)
@@ -297,6 +303,7 @@ def test_a_file_that_no_commit_names_is_left_and_named() -> None:
     assert "t.repair(['orphans'])" in " ".join(left.values())
 
 
+@pytest.mark.rest
 def test_column_ranges_that_hudi_left_in_delta_commits_are_taken_out(tmp_path: Any) -> None:
     table = lakebed.open(str(golden("v6_mor_mdt_basic").unpack(tmp_path)))
     storage = open_storage(table.uri)
@@ -313,6 +320,7 @@ def test_column_ranges_that_hudi_left_in_delta_commits_are_taken_out(tmp_path: A
     assert table.indexes.verify().ok
 
 
+@pytest.mark.rest
 def test_tables_are_erased_one_by_one_and_a_failure_does_not_stop_the_others() -> None:
     first, saved, last = (made(f"memory://erasure/several-{n}") for n in range(3))
     saved.savepoint()

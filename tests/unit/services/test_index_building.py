@@ -390,6 +390,7 @@ def test_services_build_planned_indexes(make: Make) -> None:
     is_right(table, "record")
 
 
+@pytest.mark.rest
 def test_the_command_line_plans_and_builds(make: Make, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     table = created(lambda **words: lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", **words))
     assert invoke(["index", "create", table.uri, "record_index", "--no-wait", "--groups", "3", "-o", "json"]) == 0

@@ -72,6 +72,7 @@ def test_blocks_become_one_of_records_and_one_of_deletes(mor: Make, version: int
     assert fresh.indexes.verify().ok
 
 
+@pytest.mark.rest
 def test_a_merged_log_is_merged_again(mor: Make) -> None:
     table = mor()
     for at in range(9):

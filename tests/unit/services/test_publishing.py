@@ -206,6 +206,7 @@ def test_a_failed_publication_fails_no_commit_and_the_next_one_catches_up(
     assert len(list(Path(table.uri, "_delta_log").glob("*.json"))) == 3
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("form", FORMS)
 def test_cleaning_retains_the_files_of_a_list_that_is_older_than_the_table(form: Form, tmp_path: Path) -> None:
     table = made(tmp_path)

@@ -345,6 +345,7 @@ def test_the_newest_copy_of_a_key_stays(make: Make, kind: str, version: int) -> 
     assert table.scan(filter="v = 'second'").count() == 0
 
 
+@pytest.mark.rest
 def test_a_table_of_a_global_index_has_each_key_once(make: Make) -> None:
     table = make(index="global_simple", indexes=["record_index", "v"], properties=LISTED["properties"])
     table.insert(rows((1, "a", "first", 1), (2, "a", "alone", 1)), options=APART)

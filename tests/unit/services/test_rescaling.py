@@ -207,6 +207,7 @@ def test_only_buckets_that_are_too_large_are_split(make: Make) -> None:
     check(table, upsert(table, 1))
 
 
+@pytest.mark.rest
 def test_pending_plans_have_to_be_run_before_a_rescale(make: Make) -> None:
     table = filled(make, type="mor")
     table.compact(plan_only=True)
@@ -245,6 +246,7 @@ def test_an_index_without_buckets_is_not_rescaled(make: Make) -> None:
         table.rescale(4)
 
 
+@pytest.mark.rest
 def test_the_count_before_and_after_an_undone_rescale(make: Make) -> None:
     table = filled(make)
     model, point = content(table), table.timeline.last
@@ -331,6 +333,7 @@ def test_writers_that_do_not_wait_start_again_where_a_file_group_was_replaced(ma
     check(table, content(table))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("table", golden_tables(lambda t: t.name == "v9_cow_bucket_partition_level"), ids=str)
 def test_a_table_of_real_hudi_with_counts_by_partition(table: GoldenTable, tmp_path: Any) -> None:
     uri = str(table.unpack(tmp_path))

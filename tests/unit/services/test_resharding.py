@@ -91,6 +91,7 @@ def test_a_partitioned_record_index(make: Make) -> None:
         table.indexes.reshard("record_index", {"nowhere": 2})
 
 
+@pytest.mark.rest
 def test_a_secondary_index_is_resharded_under_each_of_its_names(make: Make) -> None:
     table = make(indexes=["v"])
     table.upsert(rows(*FIRST))

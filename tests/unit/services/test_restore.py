@@ -192,6 +192,7 @@ def test_files_of_replaced_groups_that_were_cleaned(make: Make) -> None:
         table.rollback(last.instant)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_savepoint_is_restored_many_times_with_cleaning_between(make: Make, kind: str) -> None:
     table = made(make, 9, kind)
@@ -245,6 +246,7 @@ def test_commits_that_are_archived_stay_where_all_that_is_left_has_a_savepoint(
     assert is_whole(table)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("version", "kind"), [(9, "cow"), (8, "mor"), (6, "cow")])
 def test_file_groups_replaced_by_an_archived_commit_do_not_block_a_restore(make: Make, version: int, kind: str) -> None:
     table = made(make, version, kind, "simple")

@@ -351,6 +351,7 @@ def test_savepoints_with_log_files_stay_in_their_version(make: Make) -> None:
     assert content(table) == before
 
 
+@pytest.mark.rest
 def test_a_log_of_changes_of_a_merge_on_read_table_does_not_stand_against_it(make: Make) -> None:
     table = made(make, 9, "mor", "simple", properties={"hoodie.table.cdc.enabled": True})
     first_commits(table)
@@ -402,6 +403,7 @@ def test_statistics_of_columns_that_came_later_are_carried_over(make: Make, sour
     assert changed.scan(["id"], "tip < 6").to_arrow().to_pylist() == [{"id": 3}]
 
 
+@pytest.mark.rest
 def test_the_command_line_upgrades(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri = str(tmp_path / "t")
     table = lakebed.create(uri, rows().schema, key="id", partition_by="city", ordering="ts", table_version=6)

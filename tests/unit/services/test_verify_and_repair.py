@@ -117,6 +117,7 @@ def test_files_statistics_and_bloom_filters(make: Make, version: int) -> None:
     assert len(table.scan().to_arrow()) == len(FIRST) + 1
 
 
+@pytest.mark.rest
 def test_a_secondary_index_and_partition_statistics(make: Make) -> None:
     table = filled(make, 9)
     metadata = open_snapshot(open_storage(table.uri)).metadata

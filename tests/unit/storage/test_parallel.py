@@ -55,6 +55,7 @@ def test_the_first_error_is_raised_and_nothing_is_begun_after_it() -> None:
     assert parallel_map(abs, [-1, -2]) == [1, 2], "the threads are there afterwards"
 
 
+@pytest.mark.rest
 def test_nested_work_ends_though_all_threads_wait() -> None:
     def outer(number: int) -> int:
         return sum(parallel_map(lambda n: sum(parallel_map(lambda k: k, [n, number, 1])), range(20), 16))

@@ -59,6 +59,7 @@ def test_cleans_are_encoded_as_hudi_has_them() -> None:
     assert compared
 
 
+@pytest.mark.rest
 def test_compaction_plans_are_encoded_as_hudi_has_them() -> None:
     compared = 0
     for _, body in all_bodies(".compaction.requested"):
