@@ -129,11 +129,13 @@ def _one_case_of_costly_tests(items: Iterable[pytest.Item]) -> Iterator[pytest.I
     """The items without those with the mark `rest`, and one case of each test that has the mark `one_case`; which one
     differs from test to test."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    has_larger_set = bool(beyond_subset())
     for item in items:
-        if item.get_closest_marker("rest"):
+        is_rest = item.get_closest_marker("rest")
+        if item.get_closest_marker("larger_set") and (has_larger_set or not is_rest):
+            yield item  # each golden table is a feature
+        elif is_rest:
             continue
-        if item.get_closest_marker("larger_set"):  # each golden table is a feature
-            yield item
         elif item.get_closest_marker("one_case") and not item.get_closest_marker("every_case"):
             cases[item.nodeid.partition("[")[0]].append(item)
         else:

@@ -124,6 +124,7 @@ def test_the_plan_reads_no_data_file(spark: Any, tmp_path: Path) -> None:
     assert plan.count("Exchange") == 1
 
 
+@pytest.mark.rest
 def test_many_keys_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintain, "LARGE_KEYS", 0)
     table = made(tmp_path, "record", spark, indexes=["v"])

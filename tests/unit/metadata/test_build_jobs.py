@@ -37,7 +37,6 @@ def by_jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return ran
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize(("version", "index"), [(9, "record"), (8, "record"), (6, "record"), (9, "record_level_index")])
 def test_indexes_kept_by_jobs_are_right_after_every_write(
     make: Make, by_jobs: list[int], version: int, index: str
