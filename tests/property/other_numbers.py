@@ -23,6 +23,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "expressions.zones": "DAY_MILLIS _CYCLE_MILLIS",
         "filters.arrow": "_FOOTER_SCHEMA _SCHEMA_METADATA _KEY _VALUE",
         "filters.text": "_LAST",
+        "filters.functions": "_SECOND",
+        "expressions.sql_functions": "_INTEGRAL_FROM _SECONDS_OF_31_DAYS",
         "format.avro.columns": "_LONGEST_VARINT _WORD",
         "format.avro.cursors": "PADDING _WORD",
         "format.avro.encoder": "_SYNC_BYTES",
@@ -117,7 +119,7 @@ OTHERS: dict[str, dict[str, str]] = {
     "beyond it a file or a request is refused": {
         "format.avro.encoder": "_MOST_INFLATION _INFLATED_AT_LEAST",
         "format.avro.types": "_MOST_BYTES _DEEPEST _VALUES_A_BYTE _VALUES_TO_SPARE",
-        "filters.values": "_MOST_DIGITS",
+        "filters.functions": "MOST_DIGITS _PRINTED_PLACES",
         "format.bloom": "_MOST_HASHES",
         "format.hfile.blocks": "MAX_BLOCK_BYTES _MAX_INFLATION _MAX_LEVELS",
         "format.parquet_block": "_SPARE_BYTES _BYTES_A_BYTE _INFLATED_A_BYTE",

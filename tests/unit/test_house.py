@@ -136,6 +136,7 @@ CONCEPTS = {
     "engine/shuffle.py": "rows brought together by group, partly in a file",
     "expressions/joda_read.py": "texts to times; joda.py, its counterpart, is times to texts",
     "filters/arrow.py": "conditions as Arrow expressions; sql.py parses them",
+    "filters/functions.py": "functions by name; values.py has columns, constants and operators",
     "filters/values.py": "the types of Spark's literals",
     "format/hfile/search.py": "binary search in blocks",
     "format/parquet_block.py": "one kind of log block, as avro/ is the other",

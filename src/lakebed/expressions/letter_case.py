@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from lakebed.expressions.arrow_functions import call, register
 
 # Letters whose other case came to Unicode with versions 15 and 16, and their pairs, lower case first: Spark's library
 # knows version 16, Python an older one and Arrow a newer one.
@@ -81,20 +82,8 @@ def _changed(values: pa.Array, case: _Case) -> pa.Array:
 
 def expression(name: str, text: pc.Expression) -> pc.Expression:
     """A text of an expression in "upper" or "lower" case."""
-    call: Any = pc.Expression
-    return call._call(f"lakebed_{name}", [text])
+    return call(name, text)
 
 
-def _register(name: str, function: Callable[[pa.Array], pa.Array]) -> None:
-    def run(_context: Any, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
-        if isinstance(values, pa.Scalar):
-            return function(pa.array([values.as_py()], pa.string()))[0]
-        return function(values)
-
-    about = {"summary": f"{name} case as Spark has it", "description": ""}
-    with suppress(pa.ArrowKeyError):  # it is there already
-        pc.register_scalar_function(run, f"lakebed_{name}", about, {"text": pa.string()}, pa.string())
-
-
-_register("upper", upper)
-_register("lower", lower)
+for _name, _function in (("upper", upper), ("lower", lower)):
+    register(_name, f"{_name} case as Spark has it", {"text": pa.string()}, pa.string(), _function)

@@ -9,11 +9,9 @@ import errno
 import re
 import zoneinfo
 from bisect import bisect_left
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
+from lakebed.expressions.arrow_functions import call, register
 from lakebed.storage.base import from_os_error
 
 Int64s = npt.NDArray[np.int64]
@@ -88,7 +87,7 @@ _LAST_LISTED_MILLI = 2_114_380_800_000
 _LAST_RULED_MILLI = 253_370_764_799_999
 _CYCLE_MILLIS = 146_097 * 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LOCAL_TIMES = "lakebed_local_time"
+_LOCAL_TIMES = "local_time"
 _INSTANT = pa.timestamp("us", "UTC")
 
 
@@ -209,25 +208,16 @@ def local_times(instants: pa.Array, zone: str) -> pa.Array:
 
 def local_expression(instant: pc.Expression, zone: str) -> pc.Expression:
     """`local_times` of an expression."""
-    call: Any = pc.Expression
-    return call._call(_LOCAL_TIMES, [instant.cast(_INSTANT), pc.scalar(zone)])
+    return call(_LOCAL_TIMES, instant.cast(_INSTANT), pc.scalar(zone))
 
 
-def _register() -> None:
-    def run(_context: Any, instants: pa.Array | pa.Scalar, zone: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
-        if isinstance(instants, pa.Scalar):
-            return run(_context, pa.array([instants.as_py()], _INSTANT), zone)[0]
-        if not len(instants):
-            return pa.array([], pa.timestamp("us"))
-        return local_times(instants, (zone if isinstance(zone, pa.Scalar) else zone[0]).as_py())
-
-    about = {"summary": "the wall-clock time of an instant", "description": "Also after 2037, by the rule of the zone."}
-    with suppress(pa.ArrowKeyError):  # it is there already
-        types = {"instant": _INSTANT, "zone": pa.string()}
-        pc.register_scalar_function(run, _LOCAL_TIMES, about, types, pa.timestamp("us"))
-
-
-_register()
+register(
+    _LOCAL_TIMES,
+    "the wall-clock time of an instant, also after 2037",
+    {"instant": _INSTANT, "zone": pa.string()},
+    pa.timestamp("us"),
+    local_times,
+)
 
 
 def _offsets_by_rule(name: str, millis: pa.Array) -> pa.Array:

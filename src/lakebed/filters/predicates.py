@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
-from lakebed.expressions import letter_case
+from lakebed.expressions import letter_case, sql_functions
 from lakebed.expressions.base import sql_literal
 from lakebed.expressions.time_patterns import printed
 from lakebed.expressions.zones import local_expression
@@ -27,6 +27,7 @@ _CYCLE = 146_097 * 86_400_000_000
 # the beginning of the years 10000 and -10000, in microseconds
 _FAR_FUTURE = 253_402_300_800_000_000
 _FAR_PAST = -377_736_739_200_000_000
+Operator = OneOf["=", "!=", "<", "<=", ">", ">=", "<=>"]
 Kernel = Callable[[Sequence[pc.Expression], pa.DataType, tuple[Any, ...]], pc.Expression]
 
 
@@ -106,6 +107,41 @@ def _modulo(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any,
     return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
 
 
+def _positive_modulo(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    rest = _modulo(args, to, options)
+    return pc.if_else(pc.less(rest, 0), _modulo((pc.add(rest, args[1].cast(to)), args[1]), to, options), rest)
+
+
+def _extreme(op: Operator) -> Kernel:
+    """The greatest or the least value, without nulls; the first of equal ones."""
+
+    def call(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
+        result = args[0]
+        for value in args[1:]:
+            better = _ordered(value, op, result, to)
+            result = pc.if_else(pc.coalesce(better, result.is_null()), value, result)
+        return result
+
+    return call
+
+
+def _pad(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    """`lpad` and `rpad`, which also cut to the width."""
+    side, width, padding = options
+    function = pc.utf8_lpad if side == "left" else pc.utf8_rpad
+    return pc.utf8_slice_codeunits(function(args[0], width=width, padding=padding), start=0, stop=width)
+
+
+def _regexp_extract(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    """The group of the first match, empty where nothing matches; `options` have a pattern with that group alone."""
+    group = pc.struct_field(pc.extract_regex(args[0], pattern=options[0]), 0)
+    return pc.if_else(args[0].is_null(), pc.scalar(pa.scalar(None, to)), pc.coalesce(group, pc.scalar("")))
+
+
+def _add_micros(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    return pc.add(args[0].cast(to).cast(pa.int64()), pc.scalar(options[0])).cast(to)
+
+
 def _case(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
     """The value of the first condition that holds, which null does not; the last value where none holds."""
     result = args[-1]
@@ -123,6 +159,7 @@ ARROW_FUNCTIONS: dict[str, Kernel] = {
     "length": _kernel(pc.utf8_length),
     "octets": _kernel(pc.binary_length),
     "substring": _substring,
+    "tail": lambda args, _to, options: pc.utf8_slice_codeunits(args[0], start=options[0]),
     "trim": lambda args, _to, options: pc.utf8_trim(args[0], characters=options[0]),
     "ltrim": lambda args, _to, options: pc.utf8_ltrim(args[0], characters=options[0]),
     "rtrim": lambda args, _to, options: pc.utf8_rtrim(args[0], characters=options[0]),
@@ -154,6 +191,34 @@ ARROW_FUNCTIONS: dict[str, Kernel] = {
     "datediff": lambda args, to, _options: pc.subtract(args[0].cast(pa.int32()), args[1].cast(pa.int32())).cast(to),
     "date_trunc": lambda args, _to, options: pc.floor_temporal(args[0], unit=options[0]),
     "rlike": _predicate(pc.match_substring_regex),
+    "greatest": _extreme(">"),
+    "least": _extreme("<"),
+    "round_double": lambda args, _to, options: sql_functions.round_double(args[0], *options),
+    "round_decimal": lambda args, to, options: sql_functions.round_decimal(args[0], to, *options),
+    "integral": lambda args, _to, options: sql_functions.integral_double(args[0], *options),
+    "sign": lambda args, to, _options: sql_functions.sign(args[0].cast(to, safe=False)),
+    "sqrt": lambda args, to, _options: pc.sqrt(args[0].cast(to, safe=False)),
+    "pmod": _positive_modulo,
+    "bit_and": _kernel(pc.bit_wise_and),
+    "bit_or": _kernel(pc.bit_wise_or),
+    "bit_xor": _kernel(pc.bit_wise_xor),
+    "bit_not": _kernel(pc.bit_wise_not),
+    "position": lambda args, _to, options: sql_functions.position(args[0], *options),
+    "split_part": lambda args, _to, options: sql_functions.split_part(args[0], *options),
+    "pad": _pad,
+    "replace": lambda args, _to, options: pc.replace_substring(args[0], options[0], options[1]),
+    "regexp_replace": lambda args, _to, options: pc.replace_substring_regex(args[0], options[0], options[1]),
+    "regexp_extract": _regexp_extract,
+    "concat_ws": lambda args, _to, options: pc.binary_join_element_wise(*args, options[0], null_handling="skip"),
+    "reverse": _kernel(pc.utf8_reverse),
+    "repeat": lambda args, _to, options: pc.binary_repeat(args[0], options[0]),
+    "add_months": lambda args, _to, options: sql_functions.add_months(args[0], *options),
+    "last_day": lambda args, _to, _options: sql_functions.last_day(args[0]),
+    "next_day": lambda args, _to, options: sql_functions.next_day(args[0], *options),
+    "months_between": lambda args, _to, _options: sql_functions.months_between(*args),
+    "weekday": _kernel(pc.day_of_week),
+    "start_of": lambda args, _to, options: sql_functions.start_of(args[0], *options),
+    "add_micros": _add_micros,
     "starts_with": _predicate(pc.starts_with),
     "ends_with": _predicate(pc.ends_with),
     "contains": _predicate(pc.match_substring),
@@ -163,7 +228,6 @@ ARROW_FUNCTIONS: dict[str, Kernel] = {
 
 # What the reason of a condition begins with that has a function which the parser does not know.
 UNKNOWN_FUNCTION = "the unknown function"
-Operator = OneOf["=", "!=", "<", "<=", ">", ">=", "<=>"]
 FLIPPED: dict[str, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
 
 
@@ -441,13 +505,13 @@ def _fold(parts: tuple[Node, ...], join: Any) -> pc.Expression:
 def _compare(node: Compare) -> pc.Expression:
     left, right = node.left.to_arrow(), node.right.to_arrow()
     if node.op == "<=>":
-        both = _ordered(left, "=", right, node)
+        both = _ordered(left, "=", right, node.left.type)
         return pc.coalesce(both, left.is_null() & right.is_null())
-    return _ordered(left, node.op, right, node)
+    return _ordered(left, node.op, right, node.left.type)
 
 
-def _ordered(left: Any, op: str, right: Any, node: Compare) -> pc.Expression:
-    if not pa.types.is_floating(node.left.type):
+def _ordered(left: Any, op: str, right: Any, type_: pa.DataType) -> pc.Expression:
+    if not pa.types.is_floating(type_):
         return _plain(left, op, right)
     # Spark: NaN equals NaN and is greater than every number
     if op in (">", ">="):

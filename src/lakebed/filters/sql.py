@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from sqlglot.errors import SqlglotError
 
 from lakebed.errors import InvalidOption
 from lakebed.filters.coercion import SparkOnly, compare, membership, parse_zone
+from lakebed.filters.functions import only
 from lakebed.filters.predicates import (
     And,
     Call,
@@ -39,7 +40,7 @@ from lakebed.filters.predicates import (
     node_to_spark,
     walk,
 )
-from lakebed.filters.text import quote_name, resolve_column
+from lakebed.filters.text import quote_name, resolve_column, spark_literal
 from lakebed.filters.values import ValueReader
 
 if TYPE_CHECKING:
@@ -47,21 +48,47 @@ if TYPE_CHECKING:
     from sqlglot.expressions.core import Expression
 
 Edit = tuple[int, int, str]
+_MOMENTS: dict[str, type[Expression]] = {
+    "CURRENT_DATE": exp.CurrentDate,
+    "CURDATE": exp.CurrentDate,
+    "CURRENT_TIMESTAMP": exp.CurrentTimestamp,
+    "NOW": exp.CurrentTimestamp,
+}
+_MOMENTS_AS_NAMES = ("CURRENT_DATE", "CURRENT_TIMESTAMP")
 _TIMESTAMP = "TIMESTAMP"
 
 
-def session_text(text: str, tree: Any, dialect: type[Dialect], column: Callable[[Expression], Column]) -> str:
-    """The condition with columns in the table's spelling and `TIMESTAMP_LTZ` for `TIMESTAMP`.
+def session_text(
+    text: str, tree: Any, dialect: type[Dialect], column: Callable[[Expression], Column], more: Sequence[Edit] = ()
+) -> str:
+    """The condition with columns in the table's spelling, `TIMESTAMP_LTZ` for `TIMESTAMP`, and `more` edits.
 
     A session may distinguish names by case (`spark.sql.caseSensitive`), and `spark.sql.timestampType` decides what
     `TIMESTAMP` is. `column` finds the column that a node names.
     """
-    edits = [*_names(tree, column)]
+    edits = [*_names(tree, column), *more]
     if _TIMESTAMP in text.upper():
         edits += edits_of_types(dialect().tokenize(text))
     for start, stop, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[stop:]
     return text
+
+
+def _edits_of_moments(text: str, values: ValueReader) -> Iterator[Edit]:
+    """Constants for the current time and date, which Spark would take from a later moment than the one that files are
+    chosen by."""
+    if not any(name in text.upper() for name in _MOMENTS):
+        return
+    tokens = SparkText().tokenize(text)
+    words = [*plain_words(tokens), "", ""]
+    for at, token in enumerate(tokens):
+        kind, has_parentheses = _MOMENTS.get(words[at]), words[at + 1 : at + 3] == ["(", ")"]
+        if kind is None or (at and words[at - 1] == ".") or not (has_parentheses or words[at] in _MOMENTS_AS_NAMES):
+            continue
+        value = values.read(kind())
+        assert isinstance(value, Literal)
+        end = tokens[at + 2 if has_parentheses else at].end + 1
+        yield token.start, end, spark_literal(value.value, value.type).replace("TIMESTAMP ", "TIMESTAMP_LTZ ")
 
 
 def _names(tree: Any, column: Callable[[Expression], Column]) -> Iterator[Edit]:
@@ -120,10 +147,10 @@ class SparkText(Spark):
     TIME_MAPPING: ClassVar[dict[str, str]] = {}
 
 
-def parse_condition(text: str, schema: pa.Schema, zone: str) -> Predicate:
+def parse_condition(text: str, schema: pa.Schema, zone: str, now: datetime) -> Predicate:
     """The predicate of a SQL text; see `parse_filter`."""
     try:
-        return _parsed(text, schema, zone)
+        return _parsed(text, schema, zone, now)
     except RecursionError:
         raise InvalidOption(
             f"the filter of {len(text)} characters is nested too deeply",
@@ -176,14 +203,17 @@ def outside_parentheses(words: Sequence[str], start: int = 0) -> Iterator[int]:
             opened.append(word)
 
 
-def _parsed(text: str, schema: pa.Schema, zone: str) -> Predicate:
+def _parsed(text: str, schema: pa.Schema, zone: str, now: datetime) -> Predicate:
     tree = parse_tree(text)
-    reader = ConditionReader(schema, parse_zone(zone))
+    # in Spark a column of that name goes before the constant
+    is_column = not _MOMENTS.keys().isdisjoint(name.upper() for name in schema.names)
+    reader = ConditionReader(schema, parse_zone(zone), None if is_column else now)
     root = reader.root(tree, has_odd_escapes(text))
     if isinstance(root, Constant):
         return Predicate(root, text, spark_sql=node_to_spark(root))
-    column = reader.values.column
-    return Predicate(root, text, spark_sql=session_text(text, tree, SparkText, column), named=reader.names(tree))
+    moments = () if is_column else tuple(_edits_of_moments(text, reader.values))
+    spark_sql = session_text(text, tree, SparkText, reader.values.column, moments)
+    return Predicate(root, text, spark_sql=spark_sql, named=reader.names(tree))
 
 
 def condition_of_tree(tree: Expression, schema: pa.Schema, zone: str) -> Node | None:
@@ -260,6 +290,10 @@ class ConditionReader:
         if type(e) in _OPERATORS:
             only(e, "this", "expression")
             return compare(self.values.read(e.this), _OPERATORS[type(e)], self.values.read(e.expression), self.zone)
+        if isinstance(e, exp.NullSafeNEQ | exp.EqualNull):
+            only(e, "this", "expression")
+            equal = compare(self.values.read(e.this), "<=>", self.values.read(e.expression), self.zone)
+            return Not(equal) if isinstance(e, exp.NullSafeNEQ) else equal
         if isinstance(e, exp.In):
             only(e, "this", "expressions")
             items = [self.values.read(x) for x in e.expressions]
@@ -362,19 +396,15 @@ def _flatten(e: Expression) -> list[Expression]:
     return parts
 
 
-def only(e: Expression, *known: str) -> None:
-    """Leave a construct to Spark when the parser found parts in it that are not read here."""
-    odd = [name for name, value in e.args.items() if name not in known and value not in (None, False, [], "")]
-    if odd:
-        raise SparkOnly(f"{type(e).__name__.lower()} with {', '.join(odd)}")
-
-
-def parse_filter(text_or_expression: str | pc.Expression, schema: pa.Schema, *, zone: str = "UTC") -> Predicate:
+def parse_filter(
+    text_or_expression: str | pc.Expression, schema: pa.Schema, *, zone: str = "UTC", now: datetime | None = None
+) -> Predicate:
     """The filter as a tree over the columns of `schema`.
 
     SQL is Spark's: names in any case, three-valued logic, constants cast to the column's type. `zone` is the time zone
-    of times that name none. What only Spark can evaluate becomes `Opaque` inside the tree and does not stop the rest
-    from pruning. Raises `InvalidOption` for SQL that does not parse and for unknown columns, naming the nearest.
+    of times that name none, `now` (None: this moment) the current time. What only Spark can evaluate becomes `Opaque`
+    inside the tree and does not stop the rest from pruning. Raises `InvalidOption` for SQL that does not parse and for
+    unknown columns, naming the nearest.
 
     >>> parse_filter("a >= 2.5 and b in ('x', null)", pa.schema({"a": pa.int64(), "b": pa.string()})).root.parts[0]
     Compare(left=Column(path=('a',), type=DataType(int64)), op='>', right=Literal(value=2, type=DataType(int64)))
@@ -390,4 +420,4 @@ def parse_filter(text_or_expression: str | pc.Expression, schema: pa.Schema, *, 
         )
     # the SQL parser takes long to import, and most reads have no filter
 
-    return parse_condition(text_or_expression, schema, zone)
+    return parse_condition(text_or_expression, schema, zone, now or datetime.now(UTC))

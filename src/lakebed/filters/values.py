@@ -13,6 +13,17 @@ from sqlglot import exp
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.expressions.time_patterns import pattern_parts
 from lakebed.filters.coercion import INSTANT, LOCAL_TIME, SparkOnly, cast, cast_literal, common_type, number_literal
+from lakebed.filters.functions import (
+    DIGITS,
+    FUNCTIONS,
+    INT,
+    MOST_DIGITS,
+    OTHER_FUNCTIONS,
+    Reader,
+    digits_of,
+    only,
+    shifted,
+)
 from lakebed.filters.predicates import UNKNOWN_FUNCTION, Call, Column, IsNull, Literal, Node, Not, Opaque, Value, walk
 from lakebed.filters.text import arrow_pattern
 from lakebed.merge.clauses import evaluate
@@ -21,10 +32,6 @@ from lakebed.schema.column_names import did_you_mean
 if TYPE_CHECKING:
     from sqlglot.expressions.core import Expression
 
-_INT = pa.int32()
-_DIGITS = {_INT: 10, pa.int64(): 19}
-# Of a decimal.
-_MOST_DIGITS = 38
 _DATE_PARTS: dict[type[Expression], str] = {
     exp.Year: "year",
     exp.Quarter: "quarter",
@@ -70,6 +77,7 @@ class ValueReader:
         self.resolve = resolve
         self.condition = condition
         self.now = now
+        self.arguments = Reader(self.read, self._of_one_type, zone, self._zone_name)
 
     def read(self, e: Expression) -> Value:
         if isinstance(e, exp.Paren):
@@ -119,7 +127,9 @@ class ValueReader:
         return Column(tuple(path), field.type)
 
     def _constant(self, e: Expression) -> Literal | None:
-        if isinstance(e, exp.CurrentTimestamp | exp.CurrentDate) and self.now is not None:
+        is_now = isinstance(e, exp.Anonymous) and e.name.lower() == "now" and not e.expressions
+        if (is_now or isinstance(e, exp.CurrentTimestamp | exp.CurrentDate)) and self.now is not None:
+            only(e, "this") if is_now else only(e)
             is_date = isinstance(e, exp.CurrentDate)
             local = self.now.astimezone(self.zone).date()
             return Literal(local, pa.date32()) if is_date else Literal(self.now, INSTANT)
@@ -188,83 +198,76 @@ class ValueReader:
         if isinstance(e, exp.Mod | exp.IntDiv | exp.Div):
             return self._division(e)
         if isinstance(e, exp.Abs | exp.Neg):
-            _only(e, "this")
+            only(e, "this")
             return self._with_sign("abs" if isinstance(e, exp.Abs) else "negate", self.read(e.this))
         if isinstance(e, exp.TsOrDsToDate):
-            _only(e, "this", "safe")
+            only(e, "this", "safe")
             return self._cast(self.read(e.this), pa.date32())
         if isinstance(e, exp.TimeToStr | exp.UnixToStr | exp.StrToUnix | exp.TsOrDsAdd):
             return self._time_function(e)
         if isinstance(e, exp.Trim):
             return self._trim(e)
         if isinstance(e, exp.Lower | exp.Upper):
-            _only(e, "this")
-            value = self._text(e.this)
+            only(e, "this")
+            value = self.arguments.text(e.this)
             while isinstance(value, Call) and value.name in ("lower", "upper"):
                 (value,) = value.args  # Spark's optimizer leaves out the inner one
             return Call(_TEXT_FUNCTIONS[kind], (value,), pa.string())
         if isinstance(e, exp.Length):
-            _only(e, "this")
+            only(e, "this")
             value = self.read(e.this)
             if pa.types.is_binary(value.type):
-                return Call("octets", (value,), _INT)
-            return Call("length", (self._text(e.this),), _INT)
+                return Call("octets", (value,), INT)
+            return Call("length", (self.arguments.text(e.this),), INT)
         if isinstance(e, exp.Substring):
             return self._substring(e)
-        if isinstance(e, exp.Concat):
+        if kind is exp.Concat:  # ConcatWs is one, too
             if e.args.get("safe") is None:
                 raise SparkOnly("two string literals in a row")
-            return Call("concat", tuple(self._text(x) for x in e.expressions), pa.string())
+            return Call("concat", tuple(self.arguments.text(x) for x in e.expressions), pa.string())
         if isinstance(e, exp.DPipe):
-            return Call("concat", (self._text(e.this), self._text(e.expression)), pa.string())
+            return Call("concat", (self.arguments.text(e.this), self.arguments.text(e.expression)), pa.string())
         if isinstance(e, exp.Coalesce):
-            _only(e, "this", "expressions")
+            only(e, "this", "expressions")
             values = self._of_one_type([self.read(x) for x in (e.this, *e.expressions)])
             return Call("coalesce", values, values[0].type)
         if isinstance(e, exp.Case | exp.If | exp.Nvl2 | exp.Nullif):
             return self._case(e)
-        if isinstance(e, exp.DateDiff | exp.DateTrunc):
-            return self._date_function(e)
+        if isinstance(e, exp.DateDiff):
+            return self._date_diff(e)
         if isinstance(e, exp.RegexpLike):
             return self._rlike(e)
+        other = OTHER_FUNCTIONS.get(e.name.lower()) if isinstance(e, exp.Anonymous) else None
+        known = FUNCTIONS.get(kind) or other
+        if known is not None:
+            return known(e, self.arguments)
         if isinstance(e, exp.Anonymous):
             raise SparkOnly(f"{UNKNOWN_FUNCTION} {e.name}() in {e.sql('spark', normalize_functions=False)}")
         raise SparkOnly(f"{e.sql('spark')}")
 
-    def _text(self, e: Expression) -> Value:
-        value = self.read(e)
-        if not pa.types.is_string(value.type):
-            raise SparkOnly(f"a text function on {value.type}")
-        return value
-
     def _time_part(self, e: Expression) -> Value:
-        _only(e, "this")
+        only(e, "this")
         inner = e.this
         if isinstance(inner, exp.TsOrDsToDate) and not inner.args.get("safe") and not inner.args.get("format"):
             inner = inner.this
         kind = type(e)
-        value = self._time(self.read(inner), pa.date32() if kind in _DATE_PARTS else INSTANT)
+        value = self.arguments.time(self.read(inner), pa.date32() if kind in _DATE_PARTS else INSTANT)
         name = _DATE_PARTS.get(kind) or _TIME_PARTS[kind]
         if not (pa.types.is_timestamp(value.type) or (kind in _DATE_PARTS and pa.types.is_date32(value.type))):
             raise SparkOnly(f"{name} of {value.type}")
         if pa.types.is_timestamp(value.type) and value.type.tz is not None:
             value = Call("local", (value,), LOCAL_TIME, (self._zone_name,))
-        return Call(name, (value,), _INT)
-
-    def _time(self, value: Value, to: pa.DataType) -> Value:
-        """A constant text as the date or time that Spark takes it for; any other value as it is."""
-        is_text = isinstance(value, Literal) and pa.types.is_string(value.type)
-        return self._cast(value, to) if is_text else value
+        return Call(name, (value,), INT)
 
     def _time_function(self, e: Expression) -> Value:
         """`date_format`, `from_unixtime`, `unix_timestamp`, `date_add` and `date_sub`."""
         if isinstance(e, exp.TsOrDsAdd):
             return self._date_add(e)
-        _only(e, "this", "format")
+        only(e, "this", "format")
         inner = e.this.this if isinstance(e.this, exp.TimeStrToTime) else e.this
         value = self.read(inner)
         if isinstance(e, exp.TimeToStr):
-            value = self._time(value, INSTANT)
+            value = self.arguments.time(value, INSTANT)
         if isinstance(e, exp.StrToUnix):
             if value.type != INSTANT:
                 raise SparkOnly(f"unix_timestamp of {value.type}")
@@ -292,7 +295,7 @@ class ValueReader:
         return value.value
 
     def _date_add(self, e: Expression) -> Value:
-        _only(e, "this", "expression", "unit")
+        only(e, "this", "expression", "unit")
         value, days = self.read(e.this), e.expression
         sign = 1
         if isinstance(days, exp.Mul) and days.expression == exp.Neg(this=exp.Literal.number(1)):
@@ -302,7 +305,7 @@ class ValueReader:
         unit = str(e.args.get("unit") or "DAY").upper()
         if not isinstance(constant, int) or isinstance(constant, bool) or unit != "DAY":
             raise SparkOnly(f"{e.sql('spark')}")
-        value = self._time(value, pa.date32())
+        value = self.arguments.time(value, pa.date32())
         if pa.types.is_timestamp(value.type):
             value = self._cast(value, pa.date32())
         if not pa.types.is_date32(value.type):
@@ -310,16 +313,20 @@ class ValueReader:
         return Call("date_add", (value,), pa.date32(), (sign * constant,))
 
     def _trim(self, e: exp.Trim) -> Value:
-        _only(e, "this", "position", "expression")
+        only(e, "this", "position", "expression")
         characters = self.read(e.expression) if e.args.get("expression") is not None else Literal(" ", pa.string())
         if not isinstance(characters, Literal) or not isinstance(characters.value, str):
             raise SparkOnly("trim of characters that are no constant")
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(e.args.get("position") or "").upper(), "trim")
-        return Call(name, (self._text(e.this),), pa.string(), (characters.value,))
+        return Call(name, (self.arguments.text(e.this),), pa.string(), (characters.value,))
 
     def _arithmetic(self, e: Expression) -> Value:
-        _only(e, "this", "expression")
+        only(e, "this", "expression")
+        if isinstance(e, exp.Add | exp.Sub) and (moved := shifted(e, self.arguments)) is not None:
+            return moved
         left, right = self.read(e.this), self.read(e.expression)
+        if (null := _null_of(left, right)) is not None:
+            return null
         if _is_integer(left) and _is_integer(right):
             return _integer_arithmetic(_ARITHMETIC[type(e)], left, right)
         if all(_is_integer(side) or pa.types.is_decimal(side.type) for side in (left, right)):
@@ -331,18 +338,23 @@ class ValueReader:
         return Call(_ARITHMETIC[type(e)], sides, to)
 
     def _substring(self, e: exp.Substring) -> Value:
-        _only(e, "this", "start", "length")
-        start, length = (self.read(e.args[a]) if e.args.get(a) else None for a in ("start", "length"))
-        begin = start.value if isinstance(start, Literal) else None
-        size = length.value if isinstance(length, Literal) else None
-        if not isinstance(begin, int) or not isinstance(size, int) or begin < 0 or size < 0:
+        only(e, "this", "start", "length")
+        value = self.arguments.text(e.this)
+        begin = self.arguments.constant_number(e.args.get("start"))
+        length = e.args.get("length")
+        if length is None:
+            return Call("tail", (value,), pa.string(), (begin - 1 if begin > 0 else begin,))
+        size = self.arguments.constant_number(length)
+        if begin < 0 or size < 0:
             raise SparkOnly("substring with anything but a constant start and length")
-        return Call("substring", (self._text(e.this),), pa.string(), (max(begin - 1, 0), size))
+        return Call("substring", (value,), pa.string(), (max(begin - 1, 0), size))
 
     def _division(self, e: Expression) -> Value:
         """`%`, `div` and `/` by a constant: what a division by zero does is the session's choice."""
-        _only(e, "this", "expression", "typed", "safe")
+        only(e, "this", "expression", "typed", "safe")
         left, right = self.read(e.this), self.read(e.expression)
+        if (null := _null_of(left, right)) is not None:
+            return null
         if not isinstance(right, Literal) or right.value in (None, 0, -1):
             raise SparkOnly(f"{e.sql('spark')}")
         if isinstance(e, exp.Div):
@@ -357,23 +369,30 @@ class ValueReader:
             raise SparkOnly(f"{e.sql('spark')}")
         if isinstance(e, exp.IntDiv):
             return Call("quotient", (left, right), pa.int64())
-        return Call("modulo", (left, right), pa.int64() if pa.int64() in (left.type, right.type) else _INT)
+        return Call("modulo", (left, right), pa.int64() if pa.int64() in (left.type, right.type) else INT)
 
     def _with_sign(self, name: str, value: Value) -> Value:
-        """`abs`, and a minus sign: of an INT as a BIGINT, which has room for every result."""
+        """`abs`, and a minus sign: of an INT as a BIGINT and of a BIGINT as a decimal,
+        which have room for every result."""
         is_number = isinstance(value, Literal) and isinstance(value.value, int | float | Decimal)
         if isinstance(value, Literal) and is_number and not pa.types.is_boolean(value.type):
             return Literal(abs(value.value) if name == "abs" else -value.value, value.type)
-        if isinstance(value, Literal) or value.type not in (_INT, pa.float64()):
+        if isinstance(value, Literal) and value.value is None:
+            return Literal(None, pa.float64() if pa.types.is_null(value.type) else value.type)
+        if value.type == INT:
+            return Call(name, (value,), pa.int64())
+        if value.type == pa.int64():
+            return Call(name, (value,), pa.decimal128(DIGITS[value.type], 0))
+        if isinstance(value, Literal) or not (value.type == pa.float64() or pa.types.is_decimal(value.type)):
             raise SparkOnly(f"{name} of {value.type}")
-        return Call(name, (value,), pa.int64() if value.type == _INT else value.type)
+        return Call(name, (value,), value.type)
 
     def _of_one_type(self, values: Sequence[Value]) -> tuple[Value, ...]:
         """The values in the type that Spark gives them all; null takes the type of the others."""
         types = {v.type for v in values if not pa.types.is_null(v.type)}
-        if len(types) > 1 and types <= {_INT, pa.int64()}:
+        if len(types) > 1 and types <= {INT, pa.int64()}:
             types = {pa.int64()}
-        if len(types) > 1 and all(t in (_INT, pa.int64(), pa.float64()) or pa.types.is_decimal(t) for t in types):
+        if len(types) > 1 and all(t in (INT, pa.int64(), pa.float64()) or pa.types.is_decimal(t) for t in types):
             types = {pa.float64() if pa.float64() in types else self._common_decimal(values)}
         if len(types) != 1 or pa.types.is_nested(to := next(iter(types))):
             raise SparkOnly(f"values of the types {', '.join(sorted(map(str, types)))} in one")
@@ -391,10 +410,10 @@ class ValueReader:
 
     def _common_decimal(self, values: Sequence[Value]) -> pa.DataType:
         """The decimal that has room for all of them."""
-        sizes = [_digits_of(v) for v in values if not pa.types.is_null(v.type)]
+        sizes = [digits_of(v) for v in values if not pa.types.is_null(v.type)]
         places = max(scale for _, scale in sizes)
         digits = max(precision - scale for precision, scale in sizes) + places
-        if digits > _MOST_DIGITS:
+        if digits > MOST_DIGITS:
             raise SparkOnly(f"values with up to {digits} digits in one")
         return pa.decimal128(digits, places)
 
@@ -406,10 +425,10 @@ class ValueReader:
         elif isinstance(e, exp.Nullif):
             conditions, results = [self.condition(exp.EQ(this=e.this, expression=e.expression))], [None, e.this]
         elif isinstance(e, exp.If):
-            _only(e, "this", "true", "false")
+            only(e, "this", "true", "false")
             conditions, results = [self.condition(e.this)], [e.args["true"], e.args.get("false")]
         else:
-            _only(e, "this", "ifs", "default")
+            only(e, "this", "ifs", "default")
             asked = [one.this if e.this is None else exp.EQ(this=e.this, expression=one.this) for one in e.args["ifs"]]
             conditions = [self.condition(one) for one in asked]
             results = [*(one.args["true"] for one in e.args["ifs"]), e.args.get("default")]
@@ -425,23 +444,16 @@ class ValueReader:
             raise SparkOnly(f"a function of the constant {e.sql('spark')}")
         return value
 
-    def _date_function(self, e: Expression) -> Value:
-        """`datediff` of dates and times, `trunc` of dates."""
-        if isinstance(e, exp.DateTrunc):
-            _only(e, "this", "unit")
-            unit = _TRUNCATED.get(str(e.args["unit"].name).upper())
-            value = self._time(self.read(e.this), pa.date32())
-            if unit is None or not pa.types.is_date32(value.type):
-                raise SparkOnly(f"{e.sql('spark')}")
-            return Call("date_trunc", (value,), pa.date32(), (unit,))
-        _only(e, "this", "expression")
-        sides = [self._time(self.read(side), pa.date32()) for side in (e.this, e.expression)]
+    def _date_diff(self, e: Expression) -> Value:
+        """`datediff` of dates and times."""
+        only(e, "this", "expression")
+        sides = [self.arguments.time(self.read(side), pa.date32()) for side in (e.this, e.expression)]
         if not all(pa.types.is_date32(side.type) for side in sides):
             raise SparkOnly(f"{e.sql('spark')}")
-        return Call("datediff", tuple(sides), _INT)
+        return Call("datediff", tuple(sides), INT)
 
     def _rlike(self, e: Expression) -> Value:
-        _only(e, "this", "expression")
+        only(e, "this", "expression")
         pattern = self.read(e.expression)
         if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
             raise SparkOnly("RLIKE with anything but a constant pattern")
@@ -449,15 +461,7 @@ class ValueReader:
         if translated is None:
             raise SparkOnly(f"{e.sql('spark')}")
         self._no_literal(e.this)
-        return Call("rlike", (self._text(e.this),), pa.bool_(), (translated,))
-
-
-_TRUNCATED = {
-    **dict.fromkeys(("YEAR", "YYYY", "YY"), "year"),
-    "QUARTER": "quarter",
-    **dict.fromkeys(("MONTH", "MM", "MON"), "month"),
-    "WEEK": "week",
-}
+        return Call("rlike", (self.arguments.text(e.this),), pa.bool_(), (translated,))
 
 
 def _is_constant(value: Value) -> bool:
@@ -465,6 +469,14 @@ def _is_constant(value: Value) -> bool:
     if isinstance(value, Call):
         return value.name not in ("case", "rlike") and all(_is_constant(part) for part in value.args)
     return isinstance(value, Literal)
+
+
+def _null_of(left: Value, right: Value) -> Literal | None:
+    """What arithmetic with a constant null gives, None where neither side is one."""
+    for side, other in ((left, right), (right, left)):
+        if isinstance(side, Literal) and side.value is None:
+            return Literal(None, other.type if pa.types.is_null(side.type) else side.type)
+    return None
 
 
 def _is_integer(value: Value) -> bool:
@@ -476,14 +488,14 @@ def _is_integer(value: Value) -> bool:
 def _integer_arithmetic(name: str, left: Value, right: Value) -> Value:
     """Arithmetic on integers in a type that has room for every result: a BIGINT for one operation on INT, else a
     decimal. What an overflow does is the session's choice."""
-    if left.type == right.type == _INT:
+    if left.type == right.type == INT:
         return Call(name, tuple(Call("cast", (side,), pa.int64()) for side in (left, right)), pa.int64())
     digits = [
-        len(str(abs(side.value))) if isinstance(side, Literal) else _DIGITS.get(side.type) or side.type.precision
+        len(str(abs(side.value))) if isinstance(side, Literal) else DIGITS.get(side.type) or side.type.precision
         for side in (left, right)
     ]
     room = sum(digits) + 1 if name == "multiply" else max(digits) + 1
-    if room > _MOST_DIGITS:
+    if room > MOST_DIGITS:
         raise SparkOnly(f"arithmetic on {left.type} and {right.type} whose results have up to {room} digits")
     types = [pa.decimal128(n, 0) for n in digits]
     sides = tuple(
@@ -495,31 +507,16 @@ def _integer_arithmetic(name: str, left: Value, right: Value) -> Value:
 
 def _decimal_arithmetic(name: str, left: Value, right: Value) -> Value:
     """Arithmetic on decimals, and on one with an integer: exact, in the digits that Spark gives the result."""
-    (digits, places), (other_digits, other_places) = (_digits_of(side) for side in (left, right))
+    (digits, places), (other_digits, other_places) = (digits_of(side) for side in (left, right))
     if name == "multiply":
         precision, scale = digits + other_digits + 1, places + other_places
     else:
         scale = max(places, other_places)
         precision = max(digits - places, other_digits - other_places) + scale + 1
-    if precision > _MOST_DIGITS:
+    if precision > MOST_DIGITS:
         raise SparkOnly(f"arithmetic on {left.type} and {right.type} whose results have up to {precision} digits")
     sides: list[Value] = []
     for side, (size, point) in ((left, (digits, places)), (right, (other_digits, other_places))):
         to = pa.decimal128(size, point)
         sides.append(Literal(Decimal(side.value), to) if isinstance(side, Literal) else cast(side, to))
     return Call(name, tuple(sides), pa.decimal128(precision, scale))
-
-
-def _digits_of(side: Value) -> tuple[int, int]:
-    """Precision and scale of a decimal, or of the integers of a type."""
-    if pa.types.is_decimal(side.type):
-        return side.type.precision, side.type.scale
-    if isinstance(side, Literal):
-        return len(str(abs(side.value))), 0
-    return _DIGITS.get(side.type, 19), 0
-
-
-def _only(e: Expression, *known: str) -> None:
-    odd = [name for name, value in e.args.items() if name not in known and value not in (None, False, [], "")]
-    if odd:
-        raise SparkOnly(f"{type(e).__name__.lower()} with {', '.join(odd)}")

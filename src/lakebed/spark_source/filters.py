@@ -121,9 +121,10 @@ class ZonedFilter:
     for_every_zone: Node
     """What planning may go by: those parts of the filter that mean the same in every zone."""
     planners_zone: str
+    now: datetime
 
     def in_zone(self, zone: str) -> Predicate:
-        found = combine(parse_filter(self.text, self.schema, zone=zone), self.nodes)
+        found = combine(parse_filter(self.text, self.schema, zone=zone, now=self.now), self.nodes)
         assert found is not None
         return found
 
@@ -132,13 +133,19 @@ def zoned_filter(text: str | None, schema: pa.Schema, nodes: Sequence[Node]) -> 
     """The filter, if it means different things in different zones; else None."""
     if text is None:
         return None
-    here, there = (parse_filter(text, schema, zone=zone) for zone in _ZONES)
-    if here.root == there.root:
+    now = datetime.now(UTC)
+    pairs = [
+        [parse_filter(text, schema, zone=zone, now=moment) for zone in _ZONES]
+        for moment in (now, now.replace(hour=20))  # at which the two zones have different dates
+    ]
+    if all(here.root == there.root for here, there in pairs):
         return None
-    parts, others = (p.root.parts if isinstance(p.root, And) else (p.root,) for p in (here, there))
-    same = tuple(part for part in parts if part in others) if len(parts) == len(others) else ()
+    here = pairs[0][0]
+    parts = [p.root.parts if isinstance(p.root, And) else (p.root,) for pair in pairs for p in pair]
+    in_all = zip(*parts, strict=True) if len({len(one) for one in parts}) == 1 else ()
+    same = tuple(one for one, there, late, late_there in in_all if one == there and late == late_there)
     unknown = Opaque(here.columns, "the session's time zone")
-    return ZonedFilter(text, schema, tuple(nodes), And((*same, unknown)), machine_zone())
+    return ZonedFilter(text, schema, tuple(nodes), And((*same, unknown)), machine_zone(), now)
 
 
 def session_zone(otherwise: str) -> str:

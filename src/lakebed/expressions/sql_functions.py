@@ -1,0 +1,227 @@
+"""Functions of Spark SQL that Arrow computes otherwise or not at all, as Arrow expressions with Spark's values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.expressions.arrow_functions import call, register
+from lakebed.expressions.zones import (
+    Int64s,
+    civil_of_days,
+    day_of_week,
+    days_of_civil,
+    local_times,
+)
+
+# A double has at most 17 significant digits; beyond this many places before the point it is a whole number.
+_INTEGRAL_FROM: Final = 1e17
+_SECONDS_OF_31_DAYS: Final = 31 * 86_400
+_INSTANT: Final = pa.timestamp("us", tz="UTC")
+
+
+# -- numbers
+
+
+def _rounded_double(values: pa.Array, places: int, mode: str) -> pa.Array:
+    """Doubles rounded as the decimals that they are printed as."""
+    numbers = values.cast(pa.float64())
+    size = pc.abs(numbers)
+    # below this all digits are cut off, above the other bound there are none to cut off; NaN is neither
+    low, high = 10.0 ** -(places + 1), _INTEGRAL_FROM
+    between = pc.fill_null(pc.and_(pc.greater_equal(size, low), pc.less(size, high)), False)
+    decimals = numbers.filter(between).cast(pa.string()).cast(pa.decimal256(76, places + 20))
+    rounded = pc.round(decimals, places, mode).cast(pa.string()).cast(pa.float64())
+    rounded = pc.add(rounded, 0.0)  # a decimal zero has no sign
+    zeros = pc.if_else(pc.less(size, low), 0.0, numbers)
+    return pc.replace_with_mask(zeros, between, rounded)
+
+
+def round_double(value: pc.Expression, places: int, mode: str) -> pc.Expression:
+    """`round` ("half_towards_infinity") and `bround` ("half_to_even") of doubles."""
+    return call(f"round_{mode}", value, pc.scalar(places))
+
+
+def round_decimal(value: pc.Expression, to: pa.DataType, places: int, mode: str, wide: pa.DataType) -> pc.Expression:
+    """A decimal rounded to places; `wide` has room for one digit more."""
+    return pc.round(value.cast(wide), ndigits=places, round_mode=mode).cast(to)
+
+
+def integral_double(value: pc.Expression, mode: str) -> pc.Expression:
+    """`ceil` ("up") and `floor` ("down") of doubles as BIGINT: the nearest one for what is beyond, 0 for NaN."""
+    return call(f"integral_{mode}", value)
+
+
+def _integral_double(values: pa.Array, mode: str) -> pa.Array:
+    whole = pc.round(values, 0, mode)
+    above, below = pc.greater_equal(whole, 2.0**63), pc.less(whole, -(2.0**63))
+    inside = pc.if_else(pc.or_(pc.or_(above, below), pc.is_nan(whole)), 0.0, whole).cast(pa.int64())
+    return pc.if_else(above, 2**63 - 1, pc.if_else(below, -(2**63), inside))
+
+
+def sign(value: pc.Expression) -> pc.Expression:
+    """`sign` of doubles: zeros keep their own."""
+    return pc.if_else(pc.equal(value, 0.0), value, pc.sign(value))
+
+
+# -- texts
+
+
+def position(value: pc.Expression, part: str) -> pc.Expression:
+    """The place of the first `part` in a text, from 1 on, in characters; 0 where there is none."""
+    return call("position", value, pc.scalar(part))
+
+
+def _position(values: pa.Array, part: str) -> pa.Array:
+    at: npt.NDArray[np.int64] = pc.fill_null(pc.find_substring(values, part), -1).to_numpy().astype(np.int64)
+    if pc.all(pc.string_is_ascii(values)).as_py() is False:
+        _, offsets, data = values.buffers()
+        starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values)].astype(np.int64)
+        octets = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+        letters = np.concatenate(([0], np.cumsum((octets & 0xC0) != 0x80)))
+        at = np.where(at >= 0, letters[starts + np.maximum(at, 0)] - letters[starts], -1)
+    return pa.array(at + 1, pa.int32(), mask=values.is_null().to_numpy(zero_copy_only=False))
+
+
+def split_part(value: pc.Expression, delimiter: str, number: int) -> pc.Expression:
+    """The part of a text of this number, from 1 on or from the end (-1 is the last); empty where there is none."""
+    return call("split_part", value, pc.scalar(delimiter), pc.scalar(number))
+
+
+def _split_part(values: pa.Array, delimiter: str, number: int) -> pa.Array:
+    parts: Any = pc.split_pattern(values, delimiter)
+    offsets = parts.offsets.to_numpy().astype(np.int64)
+    sizes = np.diff(offsets)
+    at = np.full(len(sizes), number - 1) if number > 0 else sizes + number
+    is_there = (at >= 0) & (at < sizes)
+    taken = parts.values.take(pa.array(offsets[:-1] + at, mask=~is_there))
+    return pc.if_else(values.is_null(), pa.scalar(None, pa.string()), pc.fill_null(taken, ""))
+
+
+# -- dates
+
+
+def add_months(value: pc.Expression, months: int) -> pc.Expression:
+    """The day some months later; the month's last one where it has no such day."""
+    return call("add_months", value, pc.scalar(months))
+
+
+def _add_months(values: pa.Array, months: int) -> pa.Array:
+    return _dates(values, partial(_months_later, months=months))
+
+
+def _months_later(days: Int64s, months: int) -> Int64s:
+    year, month, day = civil_of_days(days)
+    count = year * 12 + month - 1 + months
+    first = days_of_civil(count // 12, count % 12 + 1, np.ones_like(day))
+    after = days_of_civil((count + 1) // 12, (count + 1) % 12 + 1, np.ones_like(day))
+    return first + np.minimum(day, after - first) - 1
+
+
+def last_day(value: pc.Expression) -> pc.Expression:
+    """The last day of the date's month."""
+    return call("last_day", value)
+
+
+def _last_day(values: pa.Array) -> pa.Array:
+    return _dates(values, lambda days: _months_later(days - civil_of_days(days)[2] + 1, 1) - 1)
+
+
+def next_day(value: pc.Expression, weekday: int) -> pc.Expression:
+    """The first day after the date that is this day of the week, 1 for Monday."""
+    return call("next_day", value, pc.scalar(weekday))
+
+
+def _next_day(values: pa.Array, weekday: int) -> pa.Array:
+    return _dates(values, lambda days: days + (weekday - 1 - day_of_week(days)) % 7 + 1)
+
+
+def months_between(value: pc.Expression, other: pc.Expression) -> pc.Expression:
+    """Months between two dates, rounded to eight digits."""
+    days = pc.add(pc.multiply(value.cast(pa.int32()).cast(pa.int64()), 2**32), other.cast(pa.int32()).cast(pa.int64()))
+    return call("months_between", days)
+
+
+def _months_between(values: pa.Array) -> pa.Array:
+    """`values` are the days of both, one in the upper half, one in the lower."""
+    both: Int64s = pc.fill_null(values, 0).to_numpy()
+    day = ((both + 2**31) & (2**32 - 1)) - 2**31
+    first, second = (both - day) >> 32, day
+    parts = [civil_of_days(one) for one in (first, second)]
+    (years, months, days), (other_years, other_months, other_days) = parts
+    whole = ((years - other_years) * 12 + months - other_months).astype(np.float64)
+    last, other_last = (civil_of_days(one + 1)[2] == 1 for one in (first, second))
+    exact = whole + ((days - other_days) * 86_400) / _SECONDS_OF_31_DAYS
+    rounded = np.floor(exact * 1e8 + 0.5) / 1e8
+    result = np.where((days == other_days) | (last & other_last), whole, rounded)
+    return pa.array(result, mask=values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _dates(values: pa.Array, change: Callable[[Int64s], Int64s]) -> pa.Array:
+    days = pc.fill_null(values.cast(pa.int32()), 0).to_numpy().astype(np.int64)
+    changed = pa.array(change(days).astype(np.int32), mask=values.is_null().to_numpy(zero_copy_only=False))
+    return changed.cast(pa.date32())
+
+
+# -- times
+
+
+def start_of(value: pc.Expression, unit: str, zone: str) -> pc.Expression:
+    """The beginning of the instant's year, month, ..., second on the clocks of a zone."""
+    return call("start_of", value.cast(_INSTANT), pc.scalar(unit), pc.scalar(zone))
+
+
+def _start_of(values: pa.Array, unit: str, zone: str) -> pa.Array:
+    micros = values.cast(pa.int64())
+    local = local_times(values, zone)
+    begin = pc.floor_temporal(local, unit=unit)
+    # the clocks were not changed since the beginning of the unit, as a rule
+    result = pc.subtract(micros, pc.subtract(local.cast(pa.int64()), begin.cast(pa.int64()))).cast(_INSTANT)
+    changed = pc.fill_null(pc.not_equal(local_times(result, zone), begin), False)
+    if pc.any(changed).as_py():
+        coded = begin.filter(changed).dictionary_encode()  # each such beginning once
+        place = ZoneInfo(zone)
+        starts = [_instant_of_local(one, place) for one in coded.dictionary.to_pylist()]
+        result = pc.replace_with_mask(result, changed, pa.array(starts, _INSTANT).take(coded.indices))
+    return result
+
+
+def days_later(instant: datetime, days: int, zone: tzinfo) -> datetime:
+    """The instant some days later by the clocks of a zone."""
+    local = instant.astimezone(zone)
+    later = local + timedelta(days=days)
+    if later.utcoffset() == local.utcoffset():
+        return later.astimezone(UTC)
+    return _instant_of_local(later.replace(tzinfo=None), zone)
+
+
+def _instant_of_local(local: datetime, zone: tzinfo) -> datetime:
+    """The instant of a wall-clock time: the first of two, and in a gap by the clock as it was before it."""
+    return local.replace(tzinfo=zone, fold=0).astimezone(UTC)
+
+
+_DATE, _DOUBLE, _TEXT, _NUMBER = pa.date32(), pa.float64(), pa.string(), pa.int64()
+_FUNCTIONS: Final[dict[str, tuple[Callable[..., pa.Array], pa.DataType, tuple[pa.DataType, ...]]]] = {
+    **{
+        f"round_{mode}": (partial(_rounded_double, mode=mode), _DOUBLE, (_DOUBLE, _NUMBER))
+        for mode in ("half_towards_infinity", "half_to_even")
+    },
+    **{f"integral_{mode}": (partial(_integral_double, mode=mode), _NUMBER, (_DOUBLE,)) for mode in ("up", "down")},
+    "position": (_position, pa.int32(), (_TEXT, _TEXT)),
+    "split_part": (_split_part, _TEXT, (_TEXT, _TEXT, _NUMBER)),
+    "add_months": (_add_months, _DATE, (_DATE, _NUMBER)),
+    "last_day": (_last_day, _DATE, (_DATE,)),
+    "next_day": (_next_day, _DATE, (_DATE, _NUMBER)),
+    "months_between": (_months_between, _DOUBLE, (_NUMBER,)),
+    "start_of": (_start_of, _INSTANT, (_INSTANT, _TEXT, _TEXT)),
+}
+for _name, (_function, _to, _types) in _FUNCTIONS.items():
+    register(_name, f"{_name} as Spark has it", {f"_{n}": t for n, t in enumerate(_types)}, _to, _function)
