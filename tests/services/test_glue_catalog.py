@@ -13,11 +13,11 @@ from lakebed.catalog.base import CatalogError, EntryName
 from lakebed.catalog.glue import GlueCatalog
 from lakebed.config.settings import CatalogSettings
 from lakebed.services import catalog_sync
-from support.catalog_entries import CHANGES, Cut, RecordedStore, shown
+from support.catalog_entries import cut_at_each_request, shown
 
 from .s3_server import ACCESS_KEY, REGION, S3, SECRET_KEY
 from .service import HOST, free_ports
-from .test_hive_catalog import INPUT, REALTIME, expected, made, parsed, registered
+from .test_hive_catalog import INPUT, REALTIME, assert_shows, changed, expected, made, parsed
 from .test_lock_services import running
 
 pytest.importorskip("moto")
@@ -84,29 +84,18 @@ def test_partitions_in_glue_follow_the_commits(store: GlueCatalog, name: str, tm
 def test_a_registration_in_glue_that_is_cut_off_is_finished_by_the_next_one(
     store: GlueCatalog, tmp_path: Path, lost: bool
 ) -> None:
-    last, changes = 0, 0
-    while True:
+    def prepared() -> tuple[lakebed.Table, str]:
         name = f"cut_{uuid.uuid4().hex[:8]}.trips"
-        table = made(tmp_path / name)
-        table.register(GLUE, name)
-        table.columns.add("note", "string")
-        table.upsert({"id": [3], "City": ["Lima"]}, partial=True)
-        table.delete_partitions(["Oslo"])
-        recorded = RecordedStore(store, last, lost=lost)
-        try:
-            registered(recorded, table, name)
-        except Cut:
-            changes += recorded.requests[-1] in CHANGES
-        else:
-            break
-        registered(store, table, name)
-        entry = shown(store, name)
-        assert entry["partitions"] == {(path,): f"{table.uri}/{path}" for path in table.partitions}
-        assert entry["columns"][-1] == ("note", "string", "")
+        return changed(tmp_path / name, GLUE, name), name
+
+    def check(table: lakebed.Table, name: str, again: bool) -> None:
+        if not again:
+            return
+        assert_shows(store, name, table)
         answer = store._glue.get_partitions(DatabaseName=name.split(".")[0], TableName="trips")
         assert {one["StorageDescriptor"]["Columns"][-1]["Name"] for one in answer["Partitions"]} == {"note"}
-        last += 1
-    assert changes == 3
+
+    assert cut_at_each_request(store, prepared, check, lost=lost) == 3
 
 
 def test_a_glue_that_does_not_answer_or_has_another_table_is_refused(

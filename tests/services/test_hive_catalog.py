@@ -19,11 +19,11 @@ import pytest
 import lakebed
 from lakebed.catalog.base import CatalogError, EntryName, SyncResult
 from lakebed.catalog.hive import HiveMetastore as Store
-from lakebed.catalog.metastore import MetastoreCatalog
+from lakebed.catalog.metastore import Metastore
 from lakebed.cli.main import invoke
 from lakebed.errors import TableNotFound, UnsupportedFeature
 from lakebed.services import catalog_sync
-from support.catalog_entries import CHANGES, Cut, RecordedStore, forwarder, shown, silent
+from support.catalog_entries import RecordedStore, cut_at_each_request, forwarder, registered, shown, silent
 
 from .hive_metastore import HiveMetastore
 from .service import HOST, free_ports
@@ -178,13 +178,6 @@ def test_partitions_that_later_commits_touched_are_added_dropped_and_moved(
     }
 
 
-def registered(store: Any, table: lakebed.Table, name: str, **settings: Any) -> Any:
-    """A registration over a given store."""
-    snapshot = table._snapshot()
-    described = catalog_sync._described(snapshot)
-    return MetastoreCatalog(store).register(described, EntryName.parse(name), catalog_sync.CatalogSettings(**settings))
-
-
 def test_all_partitions_are_compared_where_the_commit_of_the_entry_was_taken_back(
     hive: str, store: Store, name: str, tmp_path: Path
 ) -> None:
@@ -250,36 +243,35 @@ def test_a_registration_that_is_cut_off_is_finished_by_the_next_one(
     hive: str, store: Store, tmp_path: Path, scenario: str, lost: bool
 ) -> None:
     kind = {"type": "mor"} if scenario == "pair" else {}
-    table = made(tmp_path, **kind)
-    last, changes = 0, 0
-    while True:
+    suffixes = ["_ro", "_rt", ""] if kind else [""]
+    same = made(tmp_path, **kind)
+
+    def prepared() -> tuple[lakebed.Table, str]:
         name = f"cut_{uuid.uuid4().hex[:8]}.trips"
-        entries = [f"{name}_ro", f"{name}_rt", name] if kind else [name]
-        if scenario != "new":
-            table = made(tmp_path / name, **kind)
-            table.register(hive, name)
-            table.columns.add("note", "string")
-            table.upsert({"id": [3], "City": ["Lima"]}, partial=True)
-            table.delete_partitions(["Oslo"])
-        recorded = RecordedStore(store, last, lost=lost)
-        try:
-            registered(recorded, table, name)
-        except Cut:
-            changes += recorded.requests[-1] in CHANGES
-        else:
-            break
-        for entry in entries:
+        return (same, name) if scenario == "new" else (changed(tmp_path / name, hive, name, **kind), name)
+
+    def check(table: lakebed.Table, name: str, again: bool) -> None:
+        for entry in (f"{name}{suffix}" for suffix in suffixes):
             found = store.find(EntryName.parse(entry))
-            if found is not None and found.synced == catalog_sync._newest(table._snapshot().timeline.commits):
+            newest = catalog_sync._newest(table._snapshot().timeline.commits)
+            if again or (found is not None and found.synced == newest):
                 assert_shows(store, entry, table)  # an entry that shows the commit is complete
-        registered(store, table, name)
-        for entry in entries:
-            assert_shows(store, entry, table)
-        last += 1
-    assert changes == len(entries) * 3 + (scenario == "new")  # creation or partitions, commit, of each entry; database
+
+    changes = cut_at_each_request(store, prepared, check, lost=lost)
+    assert changes == len(suffixes) * 3 + (scenario == "new")  # creation or partitions, commit, of each entry; database
 
 
-def assert_shows(store: Store, name: str, table: lakebed.Table) -> None:
+def changed(folder: Path, catalog: str, name: str, **kind: str) -> lakebed.Table:
+    """A table that is registered and has changed since: a column more, a partition more and one less."""
+    table = made(folder, **kind)
+    table.register(catalog, name)
+    table.columns.add("note", "string")
+    table.upsert({"id": [3], "City": ["Lima"]}, partial=True)
+    table.delete_partitions(["Oslo"])
+    return table
+
+
+def assert_shows(store: Metastore, name: str, table: lakebed.Table) -> None:
     entry = shown(store, name)
     last = table.timeline.last
     assert last is not None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lakebed.catalog.base import EntryName
-from lakebed.catalog.metastore import Metastore
+import lakebed
+from lakebed.catalog.base import EntryChange, EntryName
+from lakebed.catalog.metastore import Metastore, MetastoreCatalog
+from lakebed.config.settings import CatalogSettings
+from lakebed.services import catalog_sync
 
 # What differs from one registration to the next, or from one writer to another.
 _PASSING = {"transient_lastDdlTime", "hudi_writer_version", "spark.sql.create.version", "numFiles", "totalSize"}
@@ -22,6 +25,12 @@ CHANGES = frozenset({"create_database", "create", "update", "add_partitions", "m
 
 class Cut(Exception):
     """The process ended."""
+
+
+def registered(store: Any, table: lakebed.Table, name: str, **settings: Any) -> Sequence[EntryChange]:
+    """A registration over a given store."""
+    described = catalog_sync._described(table._snapshot())
+    return MetastoreCatalog(store).register(described, EntryName.parse(name), CatalogSettings(**settings))
 
 
 class RecordedStore:
@@ -48,6 +57,32 @@ class RecordedStore:
             return answer
 
         return request
+
+
+def cut_at_each_request(
+    store: Metastore,
+    prepared: Callable[[], tuple[lakebed.Table, str]],
+    check: Callable[[lakebed.Table, str, bool], None],
+    *,
+    lost: bool,
+) -> int:
+    """Registers tables as names, each registration cut off at one request more, and then again without a cut, until one
+    comes to its end. `check` gets the table, its name, and whether it has been registered again. Returns how many of
+    the cut requests change something."""
+    changes = last = 0
+    while True:
+        table, name = prepared()
+        recorded = RecordedStore(store, last, lost=lost)
+        try:
+            registered(recorded, table, name)
+        except Cut:
+            changes += recorded.requests[-1] in CHANGES
+        else:
+            return changes
+        check(table, name, False)
+        registered(store, table, name)
+        check(table, name, True)
+        last += 1
 
 
 def shown(store: Metastore, name: str) -> dict[str, Any]:

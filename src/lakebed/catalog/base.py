@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -141,6 +142,92 @@ class Catalog(Protocol):
     def close(self) -> None:
         """Close its connections."""
         ...
+
+
+class StoredEntry(Protocol):
+    """What every store has of an entry."""
+
+    @property
+    def name(self) -> EntryName: ...
+
+    @property
+    def location(self) -> str: ...
+
+
+E = TypeVar("E", bound=StoredEntry)
+S = TypeVar("S", bound="EntryStore[Any]")
+
+
+class EntryStore(Protocol[E]):
+    """The requests for entries that the store of a catalog answers. Each raises `CatalogError`."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def has_database(self, database: str) -> bool: ...
+
+    def create_database(self, database: str) -> None:
+        """Nothing where it exists."""
+        ...
+
+    def find(self, name: EntryName) -> E | None: ...
+
+    def create(self, entry: E) -> None:
+        """Nothing where another process has created it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class StoreCatalog(ABC, Generic[S, E]):
+    """What the catalogs share that keep their entries in a store."""
+
+    # What a database is called there.
+    _database = "database"
+
+    def __init__(self, store: S) -> None:
+        self._store = store
+
+    @property
+    def uri(self) -> str:
+        """See `Catalog`."""
+        return self._store.uri
+
+    def close(self) -> None:
+        """See `Catalog`."""
+        self._store.close()
+
+    def location(self, name: EntryName) -> str:
+        """See `Catalog`."""
+        entry: E | None = self._store.find(name)
+        if entry is None:
+            raise no_entry(self.uri, name)
+        self.check_kind(entry)
+        return as_uri(entry.location)
+
+    @abstractmethod
+    def check_kind(self, entry: E) -> None:
+        """Raise `CatalogError` for an entry of something else than a Hudi table."""
+
+    def _require_database(self, database: str, settings: CatalogSettings) -> None:
+        """Create the database where there is none. Raises `CatalogError` where the settings do not allow it."""
+        if self._store.has_database(database):
+            return
+        if not settings.create_database:
+            raise CatalogError(
+                f"{self.uri} has no {self._database} {database}",
+                hint="Create it, or set hoodie.datasource.hive_sync.auto_create_database=true.",
+                context={"catalog": self.uri, "database": database},
+            )
+        self._store.create_database(database)
+
+    def _created(self, entry: E) -> E:
+        """Create the entry. The one that the store then has is returned: another process may have been faster."""
+        self._store.create(entry)
+        stored: E | None = self._store.find(entry.name)
+        if stored is None:
+            raise CatalogError(f"{self.uri} created {entry.name} and does not have it", context={})
+        return stored
 
 
 def same_location(one: str, other: str) -> bool:

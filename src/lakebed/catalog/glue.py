@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +20,22 @@ _TAKEN = (
     *("Description", "Owner", "Retention", "ViewOriginalText", "ViewExpandedText", "TargetTable"),
     *("LastAccessTime", "LastAnalyzedTime", "PartitionKeys", "TableType"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionChange:
+    """A request of Glue that takes up to `most` partitions in `argument`; the error `ignored` of one is no failure."""
+
+    doing: str
+    request: str
+    argument: str
+    most: int
+    ignored: str
+
+
+_ADD = _PartitionChange("add partitions to", "batch_create_partition", "PartitionInputList", _CHANGED, _EXISTS)
+_MOVE = _PartitionChange("change partitions of", "batch_update_partition", "Entries", _CHANGED, _ABSENT)
+_DROP = _PartitionChange("drop partitions of", "batch_delete_partition", "PartitionsToDelete", _DELETED, _ABSENT)
 
 
 class GlueCatalog:
@@ -103,36 +120,31 @@ class GlueCatalog:
 
     def add_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
         """See `Metastore`."""
-        for chunk in chunks(locations, _CHANGED):
-            with self._asking(f"add partitions to {entry.name}"):
-                listed = [_partition(entry, one, locations[one]) for one in chunk]
-                self._check(self._glue.batch_create_partition(**_named(entry), PartitionInputList=listed), _EXISTS)
+        self._change(entry, _ADD, [_partition(entry, *one) for one in locations.items()])
 
     def move_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
         """See `Metastore`."""
-        for chunk in chunks(locations, _CHANGED):
-            entries = [
-                {"PartitionValueList": list(one), "PartitionInput": _partition(entry, one, locations[one])}
-                for one in chunk
-            ]
-            with self._asking(f"change partitions of {entry.name}"):
-                self._check(self._glue.batch_update_partition(**_named(entry), Entries=entries), _ABSENT)
+        parts = [
+            {"PartitionValueList": list(values), "PartitionInput": _partition(entry, values, location)}
+            for values, location in locations.items()
+        ]
+        self._change(entry, _MOVE, parts)
 
     def drop_partitions(self, entry: Entry, values: Sequence[Values]) -> None:
         """See `Metastore`."""
-        for chunk in chunks(values, _DELETED):
-            listed = [{"Values": list(one)} for one in chunk]
-            with self._asking(f"drop partitions of {entry.name}"):
-                self._check(self._glue.batch_delete_partition(**_named(entry), PartitionsToDelete=listed), _ABSENT)
+        self._change(entry, _DROP, [{"Values": list(one)} for one in values])
 
-    def _check(self, answer: Mapping[str, Any], ignored: str) -> None:
-        """Raise for what a request with several parts could not do."""
-        failed = [one["ErrorDetail"] for one in answer.get("Errors", ())]
-        for detail in failed:
-            if detail["ErrorCode"] != ignored:
-                raise self._errors.ClientError(
-                    {"Error": {"Code": detail["ErrorCode"], "Message": detail.get("ErrorMessage", "")}}, "batch"
-                )
+    def _change(self, entry: Entry, change: _PartitionChange, parts: Sequence[Mapping[str, Any]]) -> None:
+        """Send the parts, and raise for what a request could not do of them."""
+        request = getattr(self._glue, change.request)
+        for chunk in chunks(parts, change.most):
+            with self._asking(f"{change.doing} {entry.name}"):
+                answer = request(**_named(entry), **{change.argument: chunk})
+                for detail in (one["ErrorDetail"] for one in answer.get("Errors", ())):
+                    if detail["ErrorCode"] != change.ignored:
+                        raise self._errors.ClientError(
+                            {"Error": {"Code": detail["ErrorCode"], "Message": detail.get("ErrorMessage", "")}}, "batch"
+                        )
 
     def _found(self, ask: Any) -> Any:
         """The answer, None where Glue does not have what it is asked for."""

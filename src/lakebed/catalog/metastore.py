@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from lakebed.catalog.base import (
     EntryChange,
     EntryName,
+    EntryStore,
     RegisteredTable,
+    StoreCatalog,
     SyncedCommit,
-    as_uri,
     elsewhere,
     is_below,
-    no_entry,
     no_hudi_table,
     refuse_memory,
     same_location,
@@ -42,6 +42,7 @@ _PART = "spark.sql.sources.schema.part."
 _SLASH_ENCODED = {"SlashEncodedDayPartitionValueExtractor": 3, "SlashEncodedHourPartitionValueExtractor": 4}
 
 Values = tuple[str, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +87,8 @@ class Entry:
         return "VIEW" not in self.kind and (provider == "hudi" or ".hudi." in self.input_format)
 
 
-class Metastore(Protocol):
+class Metastore(EntryStore[Entry], Protocol):
     """The requests that a metastore answers. Each raises `CatalogError`."""
-
-    @property
-    def uri(self) -> str: ...
-
-    def has_database(self, database: str) -> bool: ...
-
-    def create_database(self, database: str) -> None:
-        """Nothing where it exists."""
-        ...
-
-    def find(self, name: EntryName) -> Entry | None: ...
-
-    def create(self, entry: Entry) -> None:
-        """Nothing where another process has created it."""
-        ...
 
     def update(self, entry: Entry, *, cascade: bool) -> None:
         """Write the entry in place of `entry.stored`; with `cascade` the columns of its partitions as well."""
@@ -120,33 +106,10 @@ class Metastore(Protocol):
         """Their files stay."""
         ...
 
-    def close(self) -> None: ...
 
-
-class MetastoreCatalog:
+class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
     """A catalog over a metastore. A merge-on-read table has several entries: `_ro` reads base files alone, `_rt` and
     the plain name read log files too."""
-
-    def __init__(self, store: Metastore) -> None:
-        self._store = store
-
-    @property
-    def uri(self) -> str:
-        """See `Catalog`."""
-        return self._store.uri
-
-    def close(self) -> None:
-        """See `Catalog`."""
-        self._store.close()
-
-    def location(self, name: EntryName) -> str:
-        """See `Catalog`."""
-        entry = self._store.find(name)
-        if entry is None:
-            raise no_entry(self.uri, name)
-        if not entry.is_of_hudi:
-            raise no_hudi_table(self.uri, name, entry.input_format or entry.kind)
-        return as_uri(entry.location)
 
     def register(
         self, table: RegisteredTable, name: EntryName, settings: CatalogSettings, *, full: bool = False
@@ -158,22 +121,19 @@ class MetastoreCatalog:
         for entry, before in zip(desired, known, strict=True):
             if before is not None:
                 self._check(entry, before, table)
-        if not any(known) and not self._store.has_database(name.database):
-            if not settings.create_database:
-                raise CatalogError(
-                    f"{self.uri} has no database {name.database}",
-                    hint="Create it, or set hoodie.datasource.hive_sync.auto_create_database=true.",
-                    context={"catalog": self.uri, "database": name.database},
-                )
-            self._store.create_database(name.database)
+        if not any(known):
+            self._require_database(name.database, settings)
         paths = _Paths(table, settings)
         return [
             self._sync(entry, before, paths, settings, full=full) for entry, before in zip(desired, known, strict=True)
         ]
 
+    def check_kind(self, entry: Entry) -> None:
+        if not entry.is_of_hudi:
+            raise no_hudi_table(self.uri, entry.name, entry.input_format or entry.kind)
+
     def _check(self, desired: Entry, before: Entry, table: RegisteredTable) -> None:
-        if not before.is_of_hudi:
-            raise no_hudi_table(self.uri, desired.name, before.input_format or before.kind)
+        self.check_kind(before)
         if not same_location(before.location, desired.location):
             raise elsewhere(self.uri, desired.name, before.location, table)
         columns, stored = ([c.plain for c in e.partition_columns] for e in (desired, before))
@@ -191,10 +151,7 @@ class MetastoreCatalog:
         commit = paths.table.commit
         created = before is None
         if before is None:
-            self._store.create(desired)
-            before = self._store.find(desired.name)
-            if before is None:
-                raise CatalogError(f"{self.uri} created {desired.name} and does not have it", context={})
+            before = self._created(desired)
             self._check(desired, before, paths.table)
         merged = _merged(before, desired, comments=settings.comments)
         same = not _differs(before, merged)
@@ -232,16 +189,15 @@ class MetastoreCatalog:
         # those of other locations are not the table's
         root = paths.table.location
         dropped = [one for one, location in registered.items() if one not in wanted and is_below(location, root)]
-        for chunk in chunks(added, settings.batch):
-            self._store.add_partitions(entry, {one: added[one] for one in chunk})
-        for chunk in chunks(moved, settings.batch):
-            self._store.move_partitions(entry, {one: moved[one] for one in chunk})
+        for write, locations in ((self._store.add_partitions, added), (self._store.move_partitions, moved)):
+            for chunk in chunks(locations, settings.batch):
+                write(entry, {one: locations[one] for one in chunk})
         for chunk in chunks(dropped, settings.batch):
             self._store.drop_partitions(entry, chunk)
         return len(added), len(moved), len(dropped), "all" if touched is None else "touched"
 
 
-def chunks(values: Iterable[Values], size: int) -> Iterable[Sequence[Values]]:
+def chunks(values: Iterable[T], size: int) -> Iterable[Sequence[T]]:
     """The values in their order, so many at a time."""
     listed = list(values)
     return (listed[start : start + size] for start in range(0, len(listed), size))

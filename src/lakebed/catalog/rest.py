@@ -19,10 +19,10 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from lakebed.catalog.base import (
     EntryChange,
     EntryName,
+    EntryStore,
     RegisteredTable,
-    as_uri,
+    StoreCatalog,
     elsewhere,
-    no_entry,
     no_hudi_table,
     refuse_memory,
     same_location,
@@ -174,11 +174,8 @@ class RestEntry:
     stored: Mapping[str, Any] | None = None
 
 
-class RestStore(Protocol):
+class RestStore(EntryStore[RestEntry], Protocol):
     """The requests that a catalog of such entries answers. Each raises `CatalogError`."""
-
-    @property
-    def uri(self) -> str: ...
 
     def check_name(self, name: EntryName) -> None:
         """Raise `InvalidOption` for a name that the catalog cannot have."""
@@ -186,18 +183,6 @@ class RestStore(Protocol):
 
     def desired(self, table: RegisteredTable, name: EntryName) -> RestEntry:
         """The entry that a table is to have. Raises `UnsupportedFeature` for what the catalog cannot have."""
-        ...
-
-    def has_database(self, database: str) -> bool: ...
-
-    def create_database(self, database: str) -> None:
-        """Nothing where it exists."""
-        ...
-
-    def find(self, name: EntryName) -> RestEntry | None: ...
-
-    def create(self, entry: RestEntry) -> None:
-        """Nothing where another process has created it."""
         ...
 
     def delete(self, entry: RestEntry) -> None:
@@ -208,32 +193,16 @@ class RestStore(Protocol):
         """Who has privileges that are lost with the entry."""
         ...
 
-    def close(self) -> None: ...
 
-
-class RestCatalog:
+class RestCatalog(StoreCatalog[RestStore, RestEntry]):
     """A catalog over such a store."""
 
-    def __init__(self, store: RestStore) -> None:
-        self._store = store
-
-    @property
-    def uri(self) -> str:
-        """See `Catalog`."""
-        return self._store.uri
-
-    def close(self) -> None:
-        """See `Catalog`."""
-        self._store.close()
+    _database = "schema"
 
     def location(self, name: EntryName) -> str:
         """See `Catalog`."""
         self._store.check_name(name)
-        entry = self._store.find(name)
-        if entry is None:
-            raise no_entry(self.uri, name)
-        self._check_kind(entry)
-        return as_uri(entry.location)
+        return super().location(name)
 
     def register(
         self, table: RegisteredTable, name: EntryName, settings: CatalogSettings, *, full: bool = False
@@ -244,7 +213,8 @@ class RestCatalog:
         desired = self._store.desired(table, name)
         before = self._store.find(name)
         if before is None:
-            self._create(desired, table, settings)
+            self._require_database(name.database, settings)
+            self._check(self._created(desired), desired, table)
             return [EntryChange(str(name), "created", compared="none")]
         self._check(before, desired, table)
         merged = replace(desired, properties={**before.properties, **desired.properties})
@@ -252,22 +222,6 @@ class RestCatalog:
             return [EntryChange(str(name), "unchanged", compared="none")]
         self._replace(before, merged, full=full)
         return [EntryChange(str(name), "updated", before.columns != merged.columns, compared="none")]
-
-    def _create(self, desired: RestEntry, table: RegisteredTable, settings: CatalogSettings) -> None:
-        database = desired.name.database
-        if not self._store.has_database(database):
-            if not settings.create_database:
-                raise CatalogError(
-                    f"{self.uri} has no schema {database}",
-                    hint="Create it, or set hoodie.datasource.hive_sync.auto_create_database=true.",
-                    context={"catalog": self.uri, "database": database},
-                )
-            self._store.create_database(database)
-        self._store.create(desired)
-        stored = self._store.find(desired.name)
-        if stored is None:
-            raise CatalogError(f"{self.uri} created {desired.name} and does not have it", context={})
-        self._check(stored, desired, table)  # another process may have been faster
 
     def _replace(self, before: RestEntry, merged: RestEntry, *, full: bool) -> None:
         granted = [] if full else self._store.grants(before)
@@ -289,11 +243,11 @@ class RestCatalog:
     def _check(self, before: RestEntry, desired: RestEntry, table: RegisteredTable) -> None:
         if same_location(before.location, desired.location) and before.format == desired.format:
             return
-        self._check_kind(before)
+        self.check_kind(before)
         if not same_location(before.location, desired.location):
             raise elsewhere(self.uri, desired.name, before.location, table)
 
-    def _check_kind(self, entry: RestEntry) -> None:
+    def check_kind(self, entry: RestEntry) -> None:
         if TABLE_PROPERTY not in entry.properties or not entry.location:
             raise no_hudi_table(self.uri, entry.name, f"an entry of the format {entry.format or 'of a view'}")
 
