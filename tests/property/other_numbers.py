@@ -235,7 +235,7 @@ OTHERS: dict[str, dict[str, str]] = {
     "what is shown": {
         "diagnosis.environment": "_JAVA",
         "diagnosis.storage": "CLOCK_SECONDS",
-        "diagnosis.table": "_SMALL_FILES _LONG_TIMELINE",
+        "diagnosis.table": "_SMALL_FILES _LONG_TIMELINE _NAMED_FILES",
         "schema.column_names": "_LISTED _MOST_NEW _SHORT",
         "cli.output": "_SCREENFUL",
         "cli.rows": "NOT_THERE",

@@ -10,6 +10,7 @@ from lakebed.config.options import stored_merge_mode
 from lakebed.diagnosis.findings import Finding, Severity, command, finding_of
 from lakebed.diagnosis.storage import CLOCK, CLOCK_SECONDS
 from lakebed.index.registry import index_of
+from lakebed.metadata.layout import ALL_PARTITIONS
 from lakebed.model import Action
 from lakebed.operations.context import WriteContext
 from lakebed.properties.file import mend_properties
@@ -23,9 +24,11 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.instants import format_time
 from lakebed.wording import count_text, size_text
 
-PROPERTIES, SERVICE, INDEX, FILES, ARCHIVE = "properties", "services", "indexes", "small files", "archive"
+PROPERTIES, SERVICE, INDEX, FILES, ARCHIVE = "properties", "services", "indexes", "files", "archive"
 # So many small files of a partition path are worth a command.
 _SMALL_FILES = 10
+# So many missing files are named.
+_NAMED_FILES = 5
 # Every call lists the active timeline.
 _LONG_TIMELINE = 1_000
 # The first release of Hudi that reads each table version.
@@ -144,8 +147,19 @@ def _verified(storage: Storage, uri: str) -> Iterator[Finding]:
         yield Finding(INDEX, Severity.FINE, f"verified, no difference: {', '.join(result.checked) or 'record keys'}")
         return
     counts: dict[str, int] = {}
-    for row in result.differences.select(["index"]).to_pylist():
+    missing: list[str] = []
+    for row in result.differences.select(["index", "problem", "what", "key"]).to_pylist():
         counts[row["index"]] = counts.get(row["index"], 0) + 1
+        is_extra = (row["index"], row["problem"]) == ("files", "extra") and row["key"] != ALL_PARTITIONS
+        if is_extra and len(missing) < _NAMED_FILES and storage.head(row["what"]) is None:
+            missing.append(row["what"])
+    if missing:
+        yield Finding(
+            FILES,
+            Severity.ERROR,
+            f"missing, and the table lists it, so that reads of its rows fail: {', '.join(missing)}",
+            "restore the file from a copy, or roll back the commit that wrote it, before any index is repaired",
+        )
     for name, count in sorted(counts.items()):
         is_of_rows = name not in result.checked
         mend = command("repair", uri, "--part", "duplicates") if is_of_rows else command("index repair", uri)

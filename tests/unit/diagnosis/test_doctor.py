@@ -69,7 +69,7 @@ def test_a_table_in_order_has_no_finding_to_act_on_and_stays_as_it_is(trips: Cal
         "lock",
         "services",
         "indexes",
-        "small files",
+        "files",
         "archive",
     }
     assert "verified, no difference: column_stats, files, partition_stats" in str(page)
@@ -225,7 +225,7 @@ def test_many_small_files_of_a_partition_path_are_a_warning_whose_command_ends_i
     assert table.doctor().ok  # nine in each partition path
     table.bulk_insert(ROWS.set_column(0, "id", [pa.array([991, 992, 993])]))
     page = table.doctor()
-    assert bad(page) == [("small files", "WARNING")]
+    assert bad(page) == [("files", "WARNING")]
     assert page.findings[0].text == "2 partition paths with 10 small files or more; a has 10"
     assert invoke(shlex.split(page.findings[0].remedy)[1:]) == 0
     assert table.doctor().ok
@@ -239,6 +239,19 @@ def test_an_index_by_partition_path_lacks_nothing_before_the_first_path(tmp_path
     assert bad(table.doctor(verify=True)) == []
     table.upsert(ROWS)
     assert bad(table.doctor(verify=True)) == []
+
+
+def test_a_missing_base_file_is_named_with_what_to_do_before_an_index_is_repaired(trips: Callable[..., Table]) -> None:
+    table = trips()
+    lost = next(one.label for one in table.files if one.partition == "a")
+    (Path(table.uri) / lost).unlink()
+    page = table.doctor(verify=True)
+    (finding,) = page.of_check("files")[:1]
+    assert finding.text == f"missing, and the table lists it, so that reads of its rows fail: {lost}"
+    assert finding.remedy.startswith("restore the file from a copy, or roll back the commit that wrote it, before")
+    assert not page.ok
+    with pytest.raises(lakebed.CorruptFile, match="is missing, and the table lists it"):
+        table.scan().to_arrow()
 
 
 def test_keys_that_are_stored_twice_are_an_error_of_verify_whose_command_mends_it(trips: Callable[..., Table]) -> None:
