@@ -373,6 +373,21 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
     return settings.options(known, extra)
 
 
+def one_option(name: str, value: Any) -> dict[str, str]:
+    """The text of one option by its canonical key, checked by itself. Raises as `resolve_options` does.
+
+    >>> one_option("hoodie.keep.max.commits", 6)
+    {'hoodie.keep.max.commits': '6'}
+    """
+    problems: list[LakebedError] = []
+    known, _ = _canonical_keys({name: _text(value)}, problems)
+    if problems:
+        raise all_in_one(problems)
+    for key, text in known.items():
+        _take(CollectedSettings(), options()[key], text, ignored=False)
+    return known
+
+
 def _take(settings: CollectedSettings, option: Option, text: str, *, ignored: bool) -> None:
     """An implemented option becomes a setting; the rest is logged or refused. With `ignored` it is logged."""
     if ignored or option.verdict == "ignored":

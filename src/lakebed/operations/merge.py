@@ -126,6 +126,13 @@ def _verb(context: WriteContext, source: Any, statement: MergeStatement) -> Merg
 def _check_rules(context: WriteContext, statement: MergeStatement) -> None:
     """Rows that are written are whole, so what a table makes of two rows of a key must be one of them."""
     rules = context.rules
+    if context.config.drop_partition_columns:
+        raise UnsupportedFeature(
+            f"table {context.config.name!r} leaves partition columns out of its files, so a merge or an update does not"
+            " have them",
+            hint="upsert rows with all columns; `delete` takes a condition on them",
+            context={"feature": "merge into a table whose files lack partition columns"},
+        )
     if any(clause.action == "update" for clause in statement.clauses) and not rules.picks_winners:
         how = "by a merger of the user's" if rules.merger is not None else f"field by field ({rules.partial})"
         raise UnsupportedFeature(

@@ -9,13 +9,14 @@ from typing import Any
 from lakebed.concurrency.providers import writers_lock
 from lakebed.config.option_table import Option, canonical, nearest, parse_value
 from lakebed.config.option_table import options as known_options
-from lakebed.config.options import resolve_options, service_properties, service_settings
+from lakebed.config.options import one_option, service_properties, service_settings
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata.maintain import METADATA_OPTION
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.cdc import CDC_ENABLED
+from lakebed.services.cleaning import check_filters
 from lakebed.storage.base import Storage
 from lakebed.wording import Printed
 
@@ -78,7 +79,7 @@ def _difference(config: TableConfig, given: Mapping[str, Any]) -> dict[str, Chan
         wanted |= _requested(config, name, value)
     wanted = _with_mode(config, wanted)
     after = {key: text for key, text in {**properties, **wanted}.items() if text is not None}
-    service_settings({}, after)  # each value, and their combination
+    check_filters(service_settings({}, after).cleaning)  # each value, and their combination
     changed = {key: (properties.get(key), text) for key, text in wanted.items() if properties.get(key) != text}
     return dict(sorted(changed.items()))
 
@@ -90,7 +91,7 @@ def _requested(config: TableConfig, name: str, value: Any) -> dict[str, str | No
     option = known_options().get(key) if key else None
     if key is None or option is None:
         raise _refused(config, name)
-    given = resolve_options({key: value}).explicit if value is not None else {key: ""}
+    given = one_option(key, value) if value is not None else {key: ""}
     if key == METADATA_OPTION:
         return _metadata(config, given[key], remove=value is None)
     if key == CDC_ENABLED:

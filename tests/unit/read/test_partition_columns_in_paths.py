@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.storage import open_storage
@@ -214,3 +214,17 @@ def test_times_that_only_paths_have_are_read_as_their_printed_texts(
     assert table.upsert(pa.table({"id": [1], "at": [1_700_000_000_001]})).updated == 1
     assert table.delete(where="at > '2023-11-15'").deleted == 1
     assert table.scan().to_arrow().to_pylist() == both[:1]
+
+
+@pytest.mark.parametrize("type_", ["cow", "mor"])
+def test_updates_and_merges_are_refused_by_name_where_files_lack_the_partition_columns(type_: Any) -> None:
+    t, _ = made(type_, 9, "simple")
+    before = shown(t.scan().to_arrow())
+    for run in (
+        lambda: t.update({"text": "'x'"}, where="id = 1"),
+        lambda: t.update({"text": "'x'"}, where="hour = 1"),
+        lambda: t.merge(rows(range(3), "m"), "id").when_matched_update().execute(),
+    ):
+        with pytest.raises(UnsupportedFeature, match="leaves partition columns out of its files"):
+            run()
+    assert shown(t.scan().to_arrow()) == before

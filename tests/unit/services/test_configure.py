@@ -80,6 +80,9 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"hoodie.compact.inline": "perhaps"}, ("hoodie.compact.inline",)),
     ({"hoodie.compact.inline.max.delta.commits": 0}, ("max.delta.commits",)),
     ({"hoodie.compact.inline": True, "hoodie.compact.schedule.inline": True}, ("both true",)),
+    ({"hoodie.keep.max.commits": 6}, ("hoodie.keep.max.commits=6 is not above hoodie.keep.min.commits=20",)),
+    ({"hoodie.keep.min.commits": 6, "hoodie.keep.max.commits": 6}, ("is not above",)),
+    ({"hoodie.clean.partition.filter.selected": "a"}, ("hoodie.clean.incremental.enabled=false",)),
     ({"hoodie.compact.inline": True, "hoodie.index.type": "SIMPLE"}, ("cannot be changed",)),
 ]
 
@@ -89,6 +92,19 @@ def test_refused_settings_change_nothing(mor: Table, given: dict[str, Any], word
     mor.upsert(rows((1, "a", "x", 1)))
     with refused(mor.uri, InvalidOption, *words):
         mor.configure(given)
+
+
+def test_settings_that_belong_together_are_checked_together(mor: Table) -> None:
+    mor.configure({"hoodie.keep.max.commits": 6, "hoodie.keep.min.commits": 4})
+    mor.configure({"hoodie.keep.max.commits": 5})
+    with refused(mor.uri, InvalidOption, "is not above"):
+        mor.configure({"hoodie.keep.max.commits": 4})
+    mor.configure({"hoodie.keep.min.commits": 40, "hoodie.keep.max.commits": 50})
+    mor.configure({"hoodie.clean.incremental.enabled": False, "hoodie.clean.partition.filter.regex": "a.*"})
+    shown = {name: mor.properties[name] for name in ("lakebed.keep.min.commits", "lakebed.keep.max.commits")}
+    assert shown == {"lakebed.keep.min.commits": "40", "lakebed.keep.max.commits": "50"}
+    mor.upsert(rows((1, "a", "x", 1)))
+    assert mor.clean().files == 0
 
 
 def test_settings_that_lakebed_does_not_support_are_refused(mor: Table) -> None:
