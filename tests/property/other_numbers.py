@@ -119,7 +119,7 @@ OTHERS: dict[str, dict[str, str]] = {
     "beyond it a file or a request is refused": {
         "format.avro.encoder": "_MOST_INFLATION _INFLATED_AT_LEAST",
         "format.avro.types": "_MOST_BYTES _DEEPEST _VALUES_A_BYTE _VALUES_TO_SPARE",
-        "filters.functions": "MOST_DIGITS _PRINTED_PLACES",
+        "filters.functions": "MOST_DIGITS _EXACT_DIGITS",
         "format.bloom": "_MOST_HASHES",
         "format.hfile.blocks": "MAX_BLOCK_BYTES _MAX_INFLATION _MAX_LEVELS",
         "format.parquet_block": "_SPARE_BYTES _BYTES_A_BYTE _INFLATED_A_BYTE",
@@ -260,9 +260,10 @@ OTHERS: dict[str, dict[str, str]] = {
         "table_indexes": "_LONGEST_END",
         "pictures": "WIDTH _BARS_HEIGHT _BARS_ROOM _LANE_HEIGHT _BAR_HEIGHT _NAMES_WIDTH _LEAST_BAR _TICK_ROOM"
         " _RANGES_HEIGHT _MOST_RANGES",
-        "inspector.files": "_PAGE _LONGEST_NUMBER _UNEVEN _MANY_LOGS",
+        "inspector.files": "_PAGE _UNEVEN _MANY_LOGS",
         "inspector.indexes": "_MOST_COLUMNS _POOR_FILTER _PRUNES _PRUNES_A_LITTLE",
-        "inspector.rows": "_LOOKUPS _MOST_FILES _LONGEST_VALUE",
+        "inspector.rendering": "_LONGEST_NUMBER",
+        "inspector.rows": "_LOOKUPS _PAGE _LONGEST_VALUE",
         "inspector.tables": "_LEAST_SECRET _MOST_DIFFERENCES",
         "inspector.timeline": "_PAGE _MOST_FILES _MOST_BODY",
         "read.history": "_FEWEST_LOOKUPS",
@@ -292,6 +293,7 @@ OTHERS: dict[str, dict[str, str]] = {
 # `lakebed.write.memory` crosses the quarter of a writer's memory, the tests of storages that of the blocks of a range.
 INLINE: dict[str, tuple[str, ...]] = {
     "catalog.glue": ("error.response.get('ResponseMetadata', {}).get('HTTPStatusCode', 400) >= 500",),
+    "config.option_table": ("-(1 << 63) <= number < 1 << 63",),
     "concurrency.dynamodb": ("now - since > float(item.get(_LEASE, {}).get('S') or 0) / 1000",),
     "config.arguments": ("len(redacted) <= 60",),
     "filters.coercion": (

@@ -375,7 +375,6 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
 
 def one_option(name: str, value: Any) -> dict[str, str]:
     """The text of one option by its canonical key, checked by itself. Raises as `resolve_options` does.
-
     >>> one_option("hoodie.keep.max.commits", 6)
     {'hoodie.keep.max.commits': '6'}
     """
