@@ -20,7 +20,7 @@ from support.sampling import INTEROP, rounds, todays
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 CITIES = ("oslo", "rome", "são paulo")
-ROUNDS = rounds(20, small=12)  # in the small run each kind of turn comes once
+ROUNDS = rounds(20, small=13)  # in the small run each kind of turn comes once
 BUCKETS = 2
 OUR_DELETE, THEIR_DELETE = (4, 12), (7, 15)
 OUR_COMPACTION, THEIR_COMPACTION = (6, 14), (9, 17)
