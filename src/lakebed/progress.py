@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
 DELAY_SECONDS = 2.0
 """So long nothing is shown: most calls are over by then."""
@@ -30,6 +30,8 @@ class _Display:
         done = TextColumn("{task.fields[done]}", markup=False)
         console = Console(stderr=True)
         self.lines: Progress = Progress(*columns, done, TimeElapsedColumn(), console=console, transient=True)
+        # stands where no stage of the call says what it does: while it waits for rows, or plans
+        self._call = self.lines.add_task("working", total=None, done="")
         self._lock = threading.Lock()
         self._is_over = self._is_visible = False
         self._timer = threading.Timer(DELAY_SECONDS, self._show)
@@ -44,6 +46,16 @@ class _Display:
             if not self._is_over:
                 self.lines.start()
                 self._is_visible = True
+
+    def add(self, what: str, total: int | None) -> TaskID:
+        """A line for a stage of the call."""
+        task = self.lines.add_task(what, total=total, done="")
+        self.lines.update(self._call, visible=False)
+        return task
+
+    def remove(self, task: TaskID) -> None:
+        self.lines.remove_task(task)
+        self.lines.update(self._call, visible=len(self.lines.task_ids) == 1)
 
     def close(self) -> None:
         self._timer.cancel()
@@ -106,7 +118,7 @@ def progress(what: str, total: int | None = None, unit: str = "") -> Generator[A
         yield _nothing
         return
     lines, count, lock = active.lines, [0], threading.Lock()
-    task = lines.add_task(what, total=total, done="")
+    task = active.add(what, total)
 
     def advance(parts: int) -> None:
         with lock:
@@ -117,4 +129,4 @@ def progress(what: str, total: int | None = None, unit: str = "") -> Generator[A
     try:
         yield advance
     finally:
-        lines.remove_task(task)
+        active.remove(task)
