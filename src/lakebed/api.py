@@ -47,6 +47,8 @@ from lakebed.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakebed.index.ranking import TableProfile
+
 Names = str | Sequence[str] | None
 _WORKER_TUNING = "lakebed.spark.worker.tuning"
 _OPEN_OPTIONS = ("hoodie.metadata.enable", "hoodie.enable.data.skipping", "lakebed.read.page.checksums", _WORKER_TUNING)
@@ -125,25 +127,29 @@ def create(
         engine = session_engine(session_of(schema_or_data), worker_tuning=options.spark.worker_tuning)
         rows = engine.rows(schema_or_data)
         schema = engine.schema(rows)
-    with display():  # data by path is read for the number of buckets
-        config = create_table(
-            storage,
-            schema,
-            settings=settings,
-            index=named.type or index,
-            buckets=buckets if buckets is not None else named.buckets,
-            hash_fields=_names(hash_fields) or named.fields or (),
-            update_partition_path=named.update_partition,
-            hbase=named.hbase,
-            partition_buckets=partition_buckets if partition_buckets is not None else named.partition_buckets,
-            indexes=tuple(dict.fromkeys([*_names(indexes), *_indexes_of(options)])),
-            properties={
-                **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),
-                **service_properties(options.explicit),
-            },
-            profile=lambda: profile_of(schema, settings, named, engine, rows),
-            allow_existing=allow_existing,
-        )
+
+    def profile() -> TableProfile:
+        with display(enabled=engine is not None):  # data by path is read for it
+            return profile_of(schema, settings, named, engine, rows)
+
+    config = create_table(
+        storage,
+        schema,
+        settings=settings,
+        index=named.type or index,
+        buckets=buckets if buckets is not None else named.buckets,
+        hash_fields=_names(hash_fields) or named.fields or (),
+        update_partition_path=named.update_partition,
+        hbase=named.hbase,
+        partition_buckets=partition_buckets if partition_buckets is not None else named.partition_buckets,
+        indexes=tuple(dict.fromkeys([*_names(indexes), *_indexes_of(options)])),
+        properties={
+            **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),
+            **service_properties(options.explicit),
+        },
+        profile=profile,
+        allow_existing=allow_existing,
+    )
     return Table(storage, config, spark, worker_tuning=options.spark.worker_tuning)
 
 

@@ -119,7 +119,7 @@ OTHERS: dict[str, dict[str, str]] = {
     "beyond it a file or a request is refused": {
         "format.avro.encoder": "_MOST_INFLATION _INFLATED_AT_LEAST",
         "format.avro.types": "_MOST_BYTES _DEEPEST _VALUES_A_BYTE _VALUES_TO_SPARE",
-        "filters.functions": "MOST_DIGITS _EXACT_DIGITS",
+        "filters.functions": "MOST_DIGITS _MOST_DECIMALS",
         "format.bloom": "_MOST_HASHES",
         "format.hfile.blocks": "MAX_BLOCK_BYTES _MAX_INFLATION _MAX_LEVELS",
         "format.parquet_block": "_SPARE_BYTES _BYTES_A_BYTE _INFLATED_A_BYTE",
