@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Callable, Generator, Mapping
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from typing import TypeVar
+from urllib.parse import quote, quote_plus
 
 import lakebed
 from lakebed.errors import CorruptFile, LakebedError
@@ -62,6 +64,7 @@ class InspectedTable:
         self.zone = "LOCAL"
         self.check = IndexCheck(self)
         self._options = dict(storage_options)
+        self._secrets = _secrets_of(storage_options)
         self._lock = threading.RLock()
         self._table: lakebed.Table | None = None
         self._by_folders: lakebed.Table | None = None
@@ -100,10 +103,22 @@ class InspectedTable:
 
     def redacted(self, page: str) -> str:
         """A page without the values of storage options that are secrets, and without user names in URIs."""
-        for name, value in self._options.items():
-            if _SECRET.search(name) and len(value) >= _LEAST_SECRET:
-                page = page.replace(escape(value), "•••").replace(value, "•••")
+        for text in self._secrets:
+            page = page.replace(text, "•••")
         return _USER_INFO.sub("", page)
+
+
+def _secrets_of(storage_options: Mapping[str, str]) -> list[str]:
+    """The values that no page may show, in each form that a page could have: in an address, in JSON, as text."""
+    found: list[str] = []
+    for name, value in storage_options.items():
+        if not _SECRET.search(name) or len(value) < _LEAST_SECRET:
+            continue
+        for form in (quote_plus(value), quote(value), json.dumps(value, ensure_ascii=False)[1:-1], value):
+            escaped = escape(form)
+            # templates write quotes as numbers
+            found += [escaped, escaped.replace("&quot;", "&#34;").replace("&#x27;", "&#39;"), form]
+    return found
 
 
 @dataclass

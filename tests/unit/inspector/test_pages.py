@@ -15,7 +15,7 @@ import pytest
 
 import lakebed
 from lakebed.concurrency.heartbeat import Heartbeat
-from lakebed.inspector.server import LOOPBACK, InspectorServer
+from lakebed.inspector.server import LOOPBACK, PAGES, InspectorServer
 from lakebed.inspector.tables import InspectedTable
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import open_storage
@@ -318,6 +318,31 @@ def test_no_page_has_a_credential() -> None:
     shown = InspectedTable(0, "s3://user:hidden@lake/t", {"secret_access_key": secret, "region": "eu-west-1"})
     text = shown.redacted(f"<p>{shown.title} {secret} eu-west-1 s3://me:pass@lake/other</p>")
     assert text == "<p>s3://lake/t ••• eu-west-1 s3://lake/other</p>"
+
+
+def test_a_secret_of_the_storage_that_is_in_the_rows_is_on_no_page() -> None:
+    secret, uri = 'Xy7/SECRET+"<value>', "memory://inspector-secrets/t"
+    rows = pa.table({"id": [secret, "plain"], "part": [f"p{secret}", "other"], "note": [secret, "x"]})
+    t = lakebed.load(uri, rows, key="id", partition_by="part", index="simple")
+    t.upsert(rows)
+    with inspector(uri, storage_options={"secret_access_key": secret}) as server:
+        query = {"filter": f"note = '{secret}' and part != 'other'"}
+        last, group = t.timeline.last, next(one for one in t.files if secret[-6:] in one.partition)
+        assert last is not None
+        instant = {"time": last.time, "action": last.action.value}
+        named = {
+            "timeline/instant": instant,
+            "timeline/body": instant,
+            "files/group": {"partition": group.partition, "file_id": group.file_id},
+            "record": {"key": secret},
+            "query": query,
+        }
+        paths = [f"/t/0/{path}?{urlencode(named.get(path, {}))}" for path in PAGES]
+        paths += [f"/t/0/files?{urlencode({'partition': group.partition})}", "/t/0/indexes/ranges?column=note"]
+        for path in paths:
+            assert "SECRET" not in page(server, path), path
+        assert "•••" in page(server, f"/t/0/record?{urlencode(named['record'])}")
+    MemoryStorage.drop("inspector-secrets")
 
 
 @pytest.mark.rest
