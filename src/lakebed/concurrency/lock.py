@@ -275,7 +275,8 @@ class FileLock:
         deadline = time.monotonic() + timeout
         queue = self._queue()
         is_returning = self._storage.url(self._path) in _returning
-        if not queue.acquire(timeout=max(timeout, _RELEASE_SECONDS if is_returning else 0.0)):
+        longest = min(max(timeout, _RELEASE_SECONDS if is_returning else 0.0), threading.TIMEOUT_MAX)
+        if not queue.acquire(timeout=longest):
             raise self._timeout(timeout)
         try:
             self._owner = str(uuid.uuid4())

@@ -169,6 +169,13 @@ def _positive(text: str) -> int:
     return number
 
 
+def _level(text: str) -> int:
+    number = _int(text)
+    if not -100 <= number <= 22:
+        raise ValueError
+    return number
+
+
 def _bool(text: str) -> bool:
     return {"true": True, "false": False}[text.lower()]
 
@@ -191,6 +198,7 @@ def _millis(text: str) -> float:
 _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "bool": (_bool, "true or false"),
     "int": (_int, "a whole number of 64 bits"),
+    "level": (_level, "a level of zstd from -100 to 22"),
     "size": (_int, "a number of bytes"),
     "positive": (_positive, "a whole number above 0 and of 64 bits"),
     "float": (_float, "a finite number"),

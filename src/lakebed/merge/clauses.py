@@ -193,19 +193,22 @@ def _are_numbers(*kinds: pa.DataType) -> bool:
     return all(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) for kind in kinds)
 
 
-def check_unambiguous(keys: pa.Array, actions: npt.NDArray[np.str_]) -> Flags:
+def check_unambiguous(keys: pa.Array, actions: npt.NDArray[np.str_], partitions: pa.Array | None = None) -> Flags:
     """Which acts to carry out: of several deletes of a key one. Raises `AmbiguousMerge` where several source rows would
-    change one stored row, or insert one key."""
+    change one stored row, or insert one key. With `partitions` a key is another one in each partition path."""
     every = np.ones(len(keys), np.bool_)
     if len(keys) == pc.count_distinct(keys, mode="all").as_py():
         return every
-    coded = keys.dictionary_encode()
-    codes = coded.indices.to_numpy(zero_copy_only=False)
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    if partitions is not None:
+        coded = partitions.dictionary_encode()
+        both = codes.astype(np.int64) * len(coded.dictionary) + coded.indices.to_numpy()
+        codes = np.unique(both, return_inverse=True)[1]
     counts = np.bincount(codes)
     inserts, deletes = (np.bincount(codes[actions == name], minlength=len(counts)) for name in ("insert", "delete"))
     twice = np.flatnonzero((counts > 1) & (deletes < counts))
     if len(twice):
-        key = coded.dictionary[int(twice[0])].as_py()
+        key = keys[int(np.flatnonzero(codes == twice[0])[0])].as_py()
         is_new = inserts[twice[0]] == counts[twice[0]]
         what = "would insert" if is_new else "would change the row of"
         raise AmbiguousMerge(

@@ -95,6 +95,7 @@ def test_a_hudi_job_is_read_whole():
         ({"hoodie.bucket.index.num.buckets": "0"}, "not a whole number above 0"),
         ({"hoodie.bucket.index.num.buckets": "9223372036854775808"}, "of 64 bits"),
         ({"hoodie.keep.max.commits": "-9223372036854775809"}, "of 64 bits"),
+        ({"lakebed.write.compression.level": "23"}, "a level of zstd from -100 to 22"),
         ({"hoodie.index.bloom.fpp": "NaN"}, "not a finite number"),
         ({"hoodie.index.bloom.fpp": "1e400"}, "not a finite number"),
         ({"hoodie.combine.before.insert": "yes"}, "not true or false"),

@@ -369,3 +369,32 @@ def test_secondary_indexes_follow_merges_and_updates(make: Make) -> None:
     table.update({"b": "concat(b, '!')"}, where="id < 2")
     assert table.scan(filter="b = 'new!'").to_arrow()["id"].to_pylist() == [1]
     assert table.indexes.verify().ok
+
+
+@pytest.mark.parametrize("version", [9, 6])
+@pytest.mark.parametrize(("kind", "index"), list(product(("cow", "mor"), ("bucket", "simple", "bloom"))))
+def test_rows_of_one_key_in_two_partition_paths_are_changed_each(
+    make: Make, kind: str, index: str, version: int
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
+    table = make(schema, key="id", partition_by="city", type=kind, index=index, table_version=version)
+
+    def given(*rows: tuple[int, str, int]) -> pa.Table:
+        return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+    def stored() -> list[tuple[Any, ...]]:
+        return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
+
+    table.upsert(given((1, "a", 1), (1, "b", 2), (2, "a", 3)))
+    assert table.update({"v": "v + 10"}, where="v < 3").updated == 2
+    assert stored() == [(1, "a", 11), (1, "b", 12), (2, "a", 3)]
+    changed = table.merge(given((1, "x", 50)), "id").when_matched_update({"v": "t.v + s.v"}).execute()
+    assert (changed.updated, stored()) == (2, [(1, "a", 61), (1, "b", 62), (2, "a", 3)])
+    deleted = table.merge(given((1, "x", 60)), "t.v > s.v").when_matched_delete().execute()
+    assert (deleted.deleted, stored()) == (2, [(2, "a", 3)])
+    twice = table.merge(given((5, "a", 1), (5, "b", 1)), "t.v = s.v").when_not_matched_insert()
+    with pytest.raises(AmbiguousMerge, match="2 source rows would insert record key '5'"):
+        twice.execute()
+    with pytest.raises(AmbiguousMerge, match="2 source rows would change the row of record key '2'"):
+        table.merge(given((2, "x", 1), (2, "y", 1)), "id").when_matched_update({"v": "s.v"}).execute()
+    assert stored() == [(2, "a", 3)]
