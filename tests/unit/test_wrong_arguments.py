@@ -141,15 +141,7 @@ def test_a_range_of_commits_begins_and_ends_at_times_of_the_calendar_up_to_now(v
     logged = {"hoodie.table.cdc.enabled": True}
     table = lakebed.create(uri, ROWS, key="id", index="bucket", buckets=1, table_version=version, properties=logged)
     instant = table.upsert(ROWS).instant
-    wrong = (
-        "20261301000000000",
-        "20260101250000",
-        "20260001",
-        "99999999999999999",
-        "2026",
-        "1" * 30,
-        "２０２６１１２７",
-    )
+    wrong = ("20261301000000000", "20260101250000", "20260001", "99999999999999999", "2026", "1" * 30, "２０２６１１２")
     for time in wrong:
         with pytest.raises(InvalidOption, match=f"as_of '{time}' is no time"):
             table.scan(as_of=time)

@@ -42,8 +42,9 @@ from lakebed.metadata.partitions.base import (
     StoredTable,
     TableAction,
 )
-from lakebed.metadata.partitions.stats_codec import Stats
+from lakebed.metadata.partitions.stats_codec import Stats, widest_bounds
 from lakebed.metadata.partitions.stats_values import (
+    UNKNOWN_COUNTS,
     Kinds,
     StatsUnion,
     column_stats_records,
@@ -446,11 +447,15 @@ class PartitionStatsKind(PartitionKind):
         if len(sources) == 1:
             return found
         unknown: Stats = {}
+        widest: Stats = {}
         for column, stats in stored.of_partitions.items():
-            none = pa.nulls(len(stats), stats.schema.field("min").type)
-            bounds = {"min": none, "max": none}
-            unknown[column] = pa.table([bounds.get(name, stats[name]) for name in stats.schema.names], stats.schema)
-        return [*found, comparable_stats(unknown, {})]
+            kind = stats.schema.field("min").type
+            unknown[column] = _with_values(stats, dict.fromkeys(("min", "max"), pa.scalar(None, kind)))
+            bounds = widest_bounds(kind)
+            if bounds is not None:
+                values = {name: pa.scalar(count) for name, count in UNKNOWN_COUNTS.items()}
+                widest[column] = _with_values(stats, values | dict(zip(("min", "max"), bounds, strict=True)))
+        return [*found, comparable_stats(unknown, {}), comparable_stats(widest, {})]
 
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
         stored = table.shared(StoredStatistics)
@@ -469,6 +474,15 @@ class PartitionStatsKind(PartitionKind):
 
     def is_requested(self, settings: WriteSettings, config: TableConfig) -> bool:
         return super().is_requested(settings, config) and _has_paths(config)
+
+
+def _with_values(stats: pa.Table, values: Mapping[str, pa.Scalar]) -> pa.Table:
+    """The stats with one value for all rows in some columns."""
+    columns = [
+        pa.repeat(values[field.name].cast(field.type), len(stats)) if field.name in values else stats[field.name]
+        for field in stats.schema
+    ]
+    return pa.table(columns, stats.schema)
 
 
 def _widened(files: LiveFiles, written: ActionStatistics, action: TableAction) -> Records | None:

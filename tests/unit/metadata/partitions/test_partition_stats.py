@@ -185,3 +185,27 @@ def test_a_compaction_of_a_partition_path_that_was_deleted_meanwhile_gives_it_no
     verified = lakebed.open(table.uri).indexes.verify()
     assert verified.ok, verified
     assert content(table) == [(2, "c1", "b", 1)]
+
+
+@pytest.mark.parametrize("version", [9, 8])
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_file_written_before_its_column_was_widened_leaves_the_table_well(kind: Any, version: int) -> None:
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int32())])
+    table = lakebed.create(
+        f"memory://partition-stats/widened-{kind}-{version}",
+        schema,
+        key="id",
+        partition_by="city",
+        index="bucket",
+        buckets=4,
+        type=kind,
+        table_version=version,
+        properties={"hoodie.metadata.index.column.stats.enable": True},
+    )
+    table.upsert([{"id": n, "city": "a", "v": n if n > 3 else None} for n in range(8)])
+    table.columns.widen("v", "long")
+    table.upsert([{"id": 5, "city": "a", "v": 50}])
+    verified = table.indexes.verify()
+    assert verified.ok, str(verified)
+    assert table.scan(filter="v IS NULL").count() == 4
+    assert sorted(table.scan(filter="v > 5").to_arrow()["v"].to_pylist()) == [6, 7, 50]
