@@ -296,6 +296,7 @@ INLINE: dict[str, tuple[str, ...]] = {
     "config.option_table": ("-(1 << 63) <= number < 1 << 63",),
     "concurrency.dynamodb": ("now - since > float(item.get(_LEASE, {}).get('S') or 0) / 1000",),
     "config.arguments": ("len(redacted) <= 60",),
+    "config.option_table": ("-(1 << 63) <= number < 1 << 63", "-100 <= number <= 22"),
     "filters.coercion": (
         "precision <= 38",
         "-2 ** 31 <= value < 2 ** 31",
