@@ -467,7 +467,7 @@ def _indexes_of(options: Options) -> list[str]:
         "bloom_filters": write.bloom_filters_index,
         "column_stats": write.column_stats,
     }
-    return [name for name, asked in flags.items() if asked]
+    return [name for name, requested in flags.items() if requested]
 
 
 def _table_settings(named: TableSettings, **given: Any) -> TableSettings:

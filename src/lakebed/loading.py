@@ -163,8 +163,8 @@ def _convert_over_files(
 
 def _check_apart(table: str, source: str) -> None:
     """Raise `InvalidOption` where one of the folders is in the other."""
-    one, other = f"{table.rstrip('/')}/", f"{source.rstrip('/')}/"
-    if one.startswith(other) or other.startswith(one):
+    table_folder, source_folder = f"{table.rstrip('/')}/", f"{source.rstrip('/')}/"
+    if table_folder.startswith(source_folder) or source_folder.startswith(table_folder):
         raise InvalidOption(
             f"the table {table} and its source files {source} need folders of their own",
             hint="name a folder outside of the source: lakebed.convert(source, new_uri, key=..., in_place=True)",
@@ -175,8 +175,8 @@ def _check_apart(table: str, source: str) -> None:
 def _options_over_files(files: SourceFolder, create_options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the new table: its partition paths are the folders of the source files."""
     options = dict(create_options)
-    given = options.get("partition_by")
-    named = [given] if isinstance(given, str) else list(given or ())
+    partition_by = options.get("partition_by")
+    named = [partition_by] if isinstance(partition_by, str) else list(partition_by or ())
     if named and named != list(files.partition_columns):
         raise refused(f"folders name {list(files.partition_columns)}, and partition_by is {named}", "partitioning")
     index = options.setdefault("index", "auto")
@@ -263,8 +263,8 @@ def _drop_unless_used(
     table: Table, result: WriteResult | None, uri: str, storage_options: Mapping[str, str] | None
 ) -> None:
     """Drop a table in which nothing was committed but by this call."""
-    own = None if result is None else result.instant
-    if not any(i.is_completed and i.action in COMMIT_ACTIONS and i.time != own for i in table.timeline):
+    instant = None if result is None else result.instant
+    if not any(i.is_completed and i.action in COMMIT_ACTIONS and i.time != instant for i in table.timeline):
         drop(uri, missing_ok=True, storage_options=storage_options)
 
 
@@ -333,6 +333,6 @@ def _repeated_keys(table: Table, rows: int) -> list[tuple[str, str, int]]:
             counts = keys.value_counts()
             several = counts.filter(pc.greater(counts.field("counts"), 1))
             if len(several):
-                found = zip(several.field("values").to_pylist(), several.field("counts").to_pylist(), strict=True)
-                return [(key, group[0], count) for key, count in found]
+                pairs = zip(several.field("values").to_pylist(), several.field("counts").to_pylist(), strict=True)
+                return [(key, group[0], count) for key, count in pairs]
     return []

@@ -27,8 +27,8 @@ class Picture(str):
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", *, size: int = 12) -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'
-    return f'<text class="label" fill="currentColor" {place}>{escape(text)}</text>'
+    attributes = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'
+    return f'<text class="label" fill="currentColor" {attributes}>{escape(text)}</text>'
 
 
 def _rect(at: tuple[float, float, float, float], css: str, colour: str, title: str) -> str:
@@ -62,13 +62,13 @@ _BARS_HEIGHT, _BARS_ROOM = 160, 26
 
 def bars(sizes: Sequence[Bar], label: str) -> Picture:
     """A bar for each size from left to right, and a line at their mean. `label` is the text below."""
-    most, step = max((one.size for one in sizes), default=1) or 1, WIDTH / max(1, len(sizes))
+    most, step = max((bar.size for bar in sizes), default=1) or 1, WIDTH / max(1, len(sizes))
     drawn: list[str] = []
-    for at, one in enumerate(sizes):
-        height = one.size / most * _BARS_HEIGHT
+    for at, bar in enumerate(sizes):
+        height = bar.size / most * _BARS_HEIGHT
         box = (at * step, _BARS_HEIGHT - height, min(step * 0.85, 80.0), height)
-        drawn.append(_rect(box, "bar marked" if one.is_marked else "bar", _RED if one.is_marked else _BLUE, one.title))
-    mean = _BARS_HEIGHT - sum(one.size for one in sizes) / max(1, len(sizes)) / most * _BARS_HEIGHT
+        drawn.append(_rect(box, "bar marked" if bar.is_marked else "bar", _RED if bar.is_marked else _BLUE, bar.title))
+    mean = _BARS_HEIGHT - sum(bar.size for bar in sizes) / max(1, len(sizes)) / most * _BARS_HEIGHT
     base = _line(0, _BARS_HEIGHT + 0.5, WIDTH, _BARS_HEIGHT + 0.5)
     caption = _text(0, _BARS_HEIGHT + _BARS_ROOM - 8, label)
     rule = _line(0, mean, WIDTH, mean, "mean", "4") if sizes else ""
@@ -101,7 +101,7 @@ class _Axis:
     pass between them."""
 
     def __init__(self, spans: Sequence[Span], now: float) -> None:
-        ends = sorted((one.start, now if one.end is None else max(one.start, one.end)) for one in spans)
+        ends = sorted((span.start, now if span.end is None else max(span.start, span.end)) for span in spans)
         busy: list[list[float]] = []
         for start, end in ends:
             if busy and start <= busy[-1][1]:
@@ -135,7 +135,7 @@ def spans(groups: Sequence[tuple[str, Sequence[Lane]]], now: float, ticks: Seque
     `now` is where pending bars end, `ticks` are times with their texts. Where idle time is cut out there is a dotted
     line.
     """
-    every = [one for _, lanes in groups for lane in lanes for one in lane.spans]
+    every = [span for _, lanes in groups for lane in lanes for span in lane.spans]
     if not every:
         return _svg(30, "no instants", [_text(0, 20, "no instants")])
     axis, y, drawn = _Axis(every, now), 0.0, list[str]()
@@ -145,10 +145,10 @@ def spans(groups: Sequence[tuple[str, Sequence[Lane]]], now: float, ticks: Seque
             y += _LANE_HEIGHT
         for lane in lanes:
             drawn += [_line(_NAMES_WIDTH, y + _LANE_HEIGHT, WIDTH, y + _LANE_HEIGHT), _text(0, y + 16, lane.name)]
-            for one in lane.spans:
-                left, right = axis.x(one.start), axis.x(now if one.end is None else one.end)
+            for span in lane.spans:
+                left, right = axis.x(span.start), axis.x(now if span.end is None else span.end)
                 box = (left, y + (_LANE_HEIGHT - _BAR_HEIGHT) / 2, max(right - left, _LEAST_BAR), _BAR_HEIGHT)
-                drawn.append(_rect(box, f"span {one.state}", _COLOURS.get(one.state, _BLUE), one.title))
+                drawn.append(_rect(box, f"span {span.state}", _COLOURS.get(span.state, _BLUE), span.title))
             y += _LANE_HEIGHT
         y += 8
     drawn = [*(_line(axis.scaled(at), 0, axis.scaled(at), y, "cut", "1 4") for at in axis.cuts), *drawn]

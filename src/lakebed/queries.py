@@ -106,7 +106,7 @@ def register(
     if tables is not None and not isinstance(tables, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise refused("register", "tables", tables, "a dict of names and tables")
     use_this_python(spark)
-    uris = {name: one.uri if isinstance(one, Table) else str(one) for name, one in (tables or {}).items()}
+    uris = {name: table.uri if isinstance(table, Table) else str(table) for name, table in (tables or {}).items()}
     register_in(spark, uris, functions=functions, storage_options=storage_options)
 
 
@@ -132,5 +132,5 @@ def scan_polars(
     """
     from lakebed.read.polars_scan import lazy_frame
 
-    found = table if isinstance(table, Table) else open_table(table, storage_options=storage_options)
-    return lazy_frame(found.scan(filter=filter, as_of=as_of))
+    opened_table = table if isinstance(table, Table) else open_table(table, storage_options=storage_options)
+    return lazy_frame(opened_table.scan(filter=filter, as_of=as_of))

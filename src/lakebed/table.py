@@ -458,8 +458,8 @@ class Table:
         """
         paths = [partitions] if isinstance(partitions, str) else partitions
         if dry_run:
-            given = options, "delete_partition"
-            return self._again(lambda: delete_partitions(self._context(None, *given), paths, dry_run=True))
+            arguments = options, "delete_partition"
+            return self._again(lambda: delete_partitions(self._context(None, *arguments), paths, dry_run=True))
         return self._write(
             lambda context, _: delete_partitions(context, paths), None, options, "delete_partition", retries, once=once
         )
@@ -471,9 +471,9 @@ class Table:
         >>> plan.rows, plan.engine
         (3, 'local')
         """
-        given = hudi_job.with_partial(partial, options)
+        job_options = hudi_job.with_partial(partial, options)
         rows = self._data(upsert, None)
-        return self._again(lambda: explain_upsert(self._context(rows, given, "upsert"), rows))
+        return self._again(lambda: explain_upsert(self._context(rows, job_options, "upsert"), rows))
 
     # -- reads
 
@@ -588,9 +588,9 @@ class Table:
         """
         if not isinstance(other, Table | Scan):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidOption(f"join() takes a table or a scan, not {type(other).__name__}", hint="open it first")
-        theirs = other if isinstance(other, Scan) else other.scan()
+        other_scan = other if isinstance(other, Scan) else other.scan()
         return BucketJoin(
-            self.scan(), theirs, on=on, how=how, columns=columns, filter=filter, suffix=suffix, spark=self._spark
+            self.scan(), other_scan, on=on, how=how, columns=columns, filter=filter, suffix=suffix, spark=self._spark
         )
 
     def bucketed(
@@ -857,17 +857,17 @@ class Table:
         >>> print(t.cluster(["fare"], partitions=["Oslo"], dry_run=True))
         to be done: clustering of 1 file slice of ... bytes into about 1 file, sorted by fare
         """
-        words = {
+        keyword_options = {
             "hoodie.clustering.plan.strategy.sort.columns": sort_columns,
             "hoodie.layout.optimize.strategy": layout and layout.upper(),
             "hoodie.clustering.plan.strategy.partition.selected": partitions,
         }
-        asked = _merge_options(words, options)
+        all_options = _merge_options(keyword_options, options)
         return self._committed(
             lambda: cluster(
-                self._rewriting_context(asked, "cluster"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
+                self._rewriting_context(all_options, "cluster"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
             ),
-            asked,
+            all_options,
             preview=plan_only or dry_run,
             progress=progress,
         )
@@ -954,14 +954,14 @@ class Table:
         >>> print(t.expire_partitions(days=30))
         no partition path is older than 30 days
         """
-        words = {
+        keyword_options = {
             "hoodie.partition.ttl.strategy.days.retain": days,
             "hoodie.partition.ttl.strategy.partition.selected": partitions,
         }
-        asked = _merge_options(words, options)
+        all_options = _merge_options(keyword_options, options)
         return self._committed(
-            lambda: expire_partitions(self._context(None, asked, "expire_partitions"), dry_run=dry_run),
-            asked,
+            lambda: expire_partitions(self._context(None, all_options, "expire_partitions"), dry_run=dry_run),
+            all_options,
             preview=dry_run,
         )
 
@@ -1028,10 +1028,10 @@ class Table:
         """
         if split_over is not None:
             whole_number("rescale", "split_over", split_over, least=1)
-        chosen = (partitions,) if isinstance(partitions, str) else partitions
-        wanted = Resizing(buckets, None if chosen is None else tuple(chosen), rules, split_over)
+        paths = (partitions,) if isinstance(partitions, str) else partitions
+        resizing = Resizing(buckets, None if paths is None else tuple(paths), rules, split_over)
         done = self._committed(
-            lambda: rescale(self._rewriting_context(options, "rescale"), wanted, dry_run=dry_run),
+            lambda: rescale(self._rewriting_context(options, "rescale"), resizing, dry_run=dry_run),
             options,
             preview=dry_run,
             progress=progress,
@@ -1187,9 +1187,9 @@ class Table:
         once: Once | None = None,
     ) -> WriteResult:
         """A write, run again where it lost and may be, and what the table's settings make due after it."""
-        given = hudi_job.with_retries(retries, options)
-        run = partial(hudi_job.run_again, lambda: self._context(data, given, name), data=data, name=name, once=once)
-        target = None if once else UpsertTarget(self._storage, self._config, given)
+        settings = hudi_job.with_retries(retries, options)
+        run = partial(hudi_job.run_again, lambda: self._context(data, settings, name), data=data, name=name, once=once)
+        target = None if once else UpsertTarget(self._storage, self._config, settings)
         with display(enabled=progress):
             return commit(run, verb, data, target, partial(run_due_services, spark=self._spark))
 
@@ -1218,11 +1218,11 @@ class Table:
 
     def _snapshot(self, as_of: str | None = None, *, looks_up: bool = False) -> Snapshot:
         # what the metadata table has may have changed since: an index that was dropped must not be asked
-        known, use = self._views.pop(as_of, None), self._reads.use_metadata
-        too = looks_up if known is None else known.metadata_is_open
+        cached, use = self._views.pop(as_of, None), self._reads.use_metadata
+        too = looks_up if cached is None else cached.metadata_is_open
         fresh = open_again(self._storage, self._config, as_of, use_metadata=use, metadata_too=too)
         self._config = fresh.config
-        view = self._views[as_of] = known if known is not None and known.shows_same(fresh) else fresh
+        view = self._views[as_of] = cached if cached is not None and cached.shows_same(fresh) else fresh
         if len(self._views) > _VIEWS:
             del self._views[next(iter(self._views))]
         return view

@@ -158,7 +158,7 @@ def _as_arrow(view: Snapshot) -> pa.Table:
         for path, field in column_paths(data_columns(view))
         if "." not in path or path in comments
     ]
-    columns = [[getattr(one, name) for one in listed] for name in _SCHEMA.names]
+    columns = [[getattr(fact, name) for fact in listed] for name in _SCHEMA.names]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
     return pa.Table.from_arrays(arrays, schema=_SCHEMA)
 

@@ -163,12 +163,12 @@ class ConsumersView(View):
         """
         states = self.list()
         columns = [
-            [one.name for one in states],
-            [one.position for one in states],
-            [one.moved for one in states],
-            [one.batches for one in states],
-            [one.lag_commits for one in states],
-            [one.lag_seconds for one in states],
+            [state.name for state in states],
+            [state.position for state in states],
+            [state.moved for state in states],
+            [state.batches for state in states],
+            [state.lag_commits for state in states],
+            [state.lag_seconds for state in states],
         ]
         arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
         return pa.Table.from_arrays(arrays, schema=_SCHEMA)
@@ -272,11 +272,11 @@ class Consumption:
         return Once(f"{self._name}/{consumer.stream}", int(self._end or 0))
 
     def _recorded(self, snapshot: Snapshot) -> Consumer:
-        found = self._files.find(self._name)
-        if found is not None:
+        consumer = self._files.find(self._name)
+        if consumer is not None:
             if not snapshot.config.has_consumers:  # the properties are those of a copy or a backup
                 note_consumers(self._table._storage, resolve_options(None).write)
-            return found
+            return consumer
         position = resolve_start(snapshot, self._table._moment(self._request.start))
         return start_consumer(self._table._storage, self._name, position, resolve_options(None).write)
 

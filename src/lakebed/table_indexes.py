@@ -108,10 +108,12 @@ class RangesView(View):
         """
         columns = {
             "column": pa.array(list(self._ranges), pa.string()),
-            "type": pa.array([str(one.low.type) for one in self._ranges.values()], pa.string()),
-            "files": pa.array([one.files for one in self._ranges.values()], pa.int64()),
-            "with_range": pa.array([len(one.low) for one in self._ranges.values()], pa.int64()),
-            "overlap": pa.array([round(one.overlap(), 4) for one in self._ranges.values()], pa.float64()),
+            "type": pa.array([str(file_ranges.low.type) for file_ranges in self._ranges.values()], pa.string()),
+            "files": pa.array([file_ranges.files for file_ranges in self._ranges.values()], pa.int64()),
+            "with_range": pa.array([len(file_ranges.low) for file_ranges in self._ranges.values()], pa.int64()),
+            "overlap": pa.array(
+                [round(file_ranges.overlap(), 4) for file_ranges in self._ranges.values()], pa.float64()
+            ),
         }
         return pa.table(columns)
 
@@ -123,15 +125,16 @@ class RangesView(View):
         >>> t.indexes.ranges().plot("city")[:4]
         '<svg'
         """
-        one = self._ranges.get(column)
-        if one is None:
+        file_ranges = self._ranges.get(column)
+        if file_ranges is None:
             hint = "t.indexes.ranges() lists the columns that have some."
             raise InvalidOption(f"column {column!r} has no ranges", hint=hint)
-        least, most = pc.min(one.low).as_py(), pc.max(one.high).as_py()
+        least, most = pc.min(file_ranges.low).as_py(), pc.max(file_ranges.high).as_py()
         label = (
-            f"ranges of {column} in {count_text(len(one.low), 'base file')}, {one.overlap():.0%} opened for one value"
+            f"ranges of {column} in {count_text(len(file_ranges.low), 'base file')},"
+            f" {file_ranges.overlap():.0%} opened for one value"
         )
-        bounds = [(float(low), float(high)) for low, high in one.positions()]
+        bounds = [(float(low), float(high)) for low, high in file_ranges.positions()]
         return ranges(bounds, (str(least)[:_LONGEST_END], str(most)[:_LONGEST_END]), label)
 
 
@@ -416,7 +419,7 @@ class IndexesView(View):
             name = load_table_config(self._storage).name
             with writers_lock(self._storage, settings, name) as lock:
                 snapshot = self._snapshot()
-                taken = adopt(
+                adopted_index = adopt(
                     snapshot,
                     index,
                     buckets=buckets,
@@ -424,7 +427,7 @@ class IndexesView(View):
                     update_partition_path=update_partition_path,
                     partition_buckets=partition_buckets,
                 )
-                changes = declare_index(snapshot.config, snapshot.timeline, taken.settings())
+                changes = declare_index(snapshot.config, snapshot.timeline, adopted_index.settings())
                 update_table_config(self._storage, changes, lock.lock_is_held)
 
         self._table._again(adopted)
@@ -447,9 +450,9 @@ class IndexesView(View):
     def __repr__(self) -> str:
         listed = super().__repr__()
         reason = self.reason
-        chosen = f"chosen: {reason}\n" if reason else ""
-        places = self._table._again(lambda: self.index.explain_for(self._snapshot()))
-        return f"writes: {places}\n{chosen}{listed}"
+        choice = f"chosen: {reason}\n" if reason else ""
+        explanation = self._table._again(lambda: self.index.explain_for(self._snapshot()))
+        return f"writes: {explanation}\n{choice}{listed}"
 
     def _snapshot(self) -> Snapshot:
         return open_snapshot(self._storage)

@@ -305,8 +305,8 @@ class TimelineView(View):
         return pa.table([pa.array(list(c), f.type) for c, f in zip(columns, _TOTALS, strict=True)], schema=_TOTALS)
 
     def _renew(self) -> bool:
-        known, self._timeline = self._timeline, load_timeline(self._timeline.storage, self._timeline.config)
-        return known.files != self._timeline.files
+        previous, self._timeline = self._timeline, load_timeline(self._timeline.storage, self._timeline.config)
+        return previous.files != self._timeline.files
 
     def _table(self) -> pa.Table:
         rows: list[dict[str, Any]] = []
@@ -366,17 +366,22 @@ class BucketSkewView(View):
         >>> t.files.skew().to_arrow()["log_bytes"].to_pylist()
         [0, 0]
         """
-        mean = sum(one.size for one in self._slices) / max(1, len(self._slices))
-        found = sorted(self._slices, key=lambda one: (-one.size, one.partition, one.file_id))
+        mean = sum(file_slice.size for file_slice in self._slices) / max(1, len(self._slices))
+        slices = sorted(
+            self._slices, key=lambda file_slice: (-file_slice.size, file_slice.partition, file_slice.file_id)
+        )
         columns = [
-            [one.partition for one in found],
-            [bucket_of_file_id(one.file_id) for one in found],
-            [one.file_id for one in found],
-            [one.size for one in found],
-            [one.size - (one.base_file.size if one.base_file else 0) for one in found],
-            [round(one.size / mean, 3) if mean else 0.0 for one in found],
-            [round(one.size / self._advised, 6) for one in found],
-            [self._splits[one.partition].factor if one.partition in self._splits else None for one in found],
+            [file_slice.partition for file_slice in slices],
+            [bucket_of_file_id(file_slice.file_id) for file_slice in slices],
+            [file_slice.file_id for file_slice in slices],
+            [file_slice.size for file_slice in slices],
+            [file_slice.size - (file_slice.base_file.size if file_slice.base_file else 0) for file_slice in slices],
+            [round(file_slice.size / mean, 3) if mean else 0.0 for file_slice in slices],
+            [round(file_slice.size / self._advised, 6) for file_slice in slices],
+            [
+                self._splits[file_slice.partition].factor if file_slice.partition in self._splits else None
+                for file_slice in slices
+            ],
         ]
         arrays = [pa.array(values, field.type) for values, field in zip(columns, _SKEW, strict=True)]
         return pa.Table.from_arrays(arrays, schema=_SKEW)
@@ -390,14 +395,22 @@ class BucketSkewView(View):
         >>> t.files.skew().plot()[:4]
         '<svg'
         """
-        slices = sorted(self._slices, key=lambda one: (one.partition, one.file_id))
-        sizes = [one.size for one in slices]
+        slices = sorted(self._slices, key=lambda file_slice: (file_slice.partition, file_slice.file_id))
+        sizes = [file_slice.size for file_slice in slices]
         cut = f", the first {_MOST_BARS} drawn" if len(slices) > _MOST_BARS else ""
         mean, most = sum(sizes) / max(1, len(sizes)), max(sizes, default=0)
         text = f"{count_text(len(slices), 'file group')}, mean {size_text(mean)}, largest {size_text(most)}{cut}"
         drawn = slices[:_MOST_BARS]
         return bars(
-            [Bar(one.size, f"{one.label}: {size_text(one.size)}", one.size > self._advised) for one in drawn], text
+            [
+                Bar(
+                    file_slice.size,
+                    f"{file_slice.label}: {size_text(file_slice.size)}",
+                    file_slice.size > self._advised,
+                )
+                for file_slice in drawn
+            ],
+            text,
         )
 
     def _repr_html_(self) -> str:
@@ -452,7 +465,7 @@ class FilesView(View):
         def rows(base: BaseFile | None) -> int | None:
             return None if base is None else read_footer(storage, base.path, base.size or None).rows
 
-        return parallel_map(rows, [one.base_file for one in slices])
+        return parallel_map(rows, [file_slice.base_file for file_slice in slices])
 
     def to_arrow(self) -> pa.Table:
         """Columns: partition, file_id, instant, base_file (its path), bytes (of the base file), log_files (their
@@ -493,13 +506,13 @@ class PropertiesView(dict[str, str]):
 def _lanes(instants: Sequence[Instant], zone: str) -> list[Lane]:
     """A lane for each action that occurs, in the order of `Action`."""
     by_action: dict[str, list[Span]] = {action.value: [] for action in Action}
-    for one in instants:
-        start = _millis(one.time, zone)
+    for instant in instants:
+        start = _millis(instant.time, zone)
         if start is not None:
-            end = _millis(one.completion_time or one.time, zone) if one.is_completed else None
-            title = f"{one.action.value} {one.time} {one.state.name.lower()}"
-            by_action[one.action.value].append(Span(start, end, one.state.name.lower(), title))
-    return [Lane(name, tuple(found)) for name, found in by_action.items() if found]
+            end = _millis(instant.completion_time or instant.time, zone) if instant.is_completed else None
+            title = f"{instant.action.value} {instant.time} {instant.state.name.lower()}"
+            by_action[instant.action.value].append(Span(start, end, instant.state.name.lower(), title))
+    return [Lane(name, tuple(lane_spans)) for name, lane_spans in by_action.items() if lane_spans]
 
 
 def _millis(instant_time: str, zone: str) -> float | None:
@@ -514,7 +527,7 @@ def table_html(snapshot: Snapshot) -> str:
     """A table's notebook view: what it is, how large it is, and its columns."""
     config, slices = snapshot.config, snapshot.file_slices()
     # the footers of a few files have it
-    is_counted = len(slices) <= _MOST_COUNTED and not any(one.log_files for one in slices)
+    is_counted = len(slices) <= _MOST_COUNTED and not any(file_slice.log_files for file_slice in slices)
     facts = {
         "location": snapshot.storage.spec.uri,
         "version": config.version,
@@ -525,7 +538,7 @@ def table_html(snapshot: Snapshot) -> str:
         "index": index_of(snapshot, for_write=False).name,
         "newest instant": snapshot.instant or "none",
         "rows": f"{Scan(snapshot).count():,}" if is_counted else "not counted; t.count() counts them",
-        "size": f"{size_text(sum(one.size for one in slices))} in {count_text(len(slices), 'file group')}",
+        "size": f"{size_text(sum(part.size for part in slices))} in {count_text(len(slices), 'file group')}",
     }
     rows = "".join(f"<tr><th>{k}</th><td>{html.escape(str(v))}</td></tr>" for k, v in facts.items())
     columns = "".join(

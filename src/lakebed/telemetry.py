@@ -191,17 +191,17 @@ def write_completed(table: str, result: Written) -> None:
     if not is_active():
         return
     operation = {"table": table, "operation": result.operation}
-    one = {"table": table}
+    table_labels = {"table": table}
     measured: list[tuple[Metric, float | None, Labels]] = [
         (COMMITS, 1, operation),
         (COMMIT_SECONDS, sum(result.seconds.values()), operation),
-        (LAST_COMMIT, time.time(), one),
+        (LAST_COMMIT, time.time(), table_labels),
         (FILES, len(result.files), operation),
         (BYTES, result.bytes, operation),
         (PARTITIONS, len({path.rpartition("/")[0] for path in result.files}), operation),
-        (ROLLBACKS, len(result.rolled_back), one),
+        (ROLLBACKS, len(result.rolled_back), table_labels),
     ]
-    measured += [(STEP_SECONDS, seconds, {**one, "step": step}) for step, seconds in result.seconds.items()]
+    measured += [(STEP_SECONDS, seconds, {**table_labels, "step": step}) for step, seconds in result.seconds.items()]
     rows = {
         "incoming": result.rows,
         "inserted": result.inserted,
@@ -216,8 +216,8 @@ def write_completed(table: str, result: Written) -> None:
         keys = {"looked_up": lookup.keys, "found": lookup.tagged}
         files = {"out_of_range": lookup.out_of_range, "filtered": lookup.filtered}
         files |= {"searched": lookup.searched, "opened": lookup.opened}
-        measured += [(LOOKUP_KEYS, count, {**one, "kind": kind}) for kind, count in keys.items()]
-        measured += [(LOOKUP_FILES, count, {**one, "kind": kind}) for kind, count in files.items()]
+        measured += [(LOOKUP_KEYS, count, {**table_labels, "kind": kind}) for kind, count in keys.items()]
+        measured += [(LOOKUP_FILES, count, {**table_labels, "kind": kind}) for kind, count in files.items()]
     _record(measured)
     _span(f"lakebed.{result.operation}", result.seconds, {**operation, "instant": result.instant})
 
@@ -267,15 +267,15 @@ def services_due(table: str, services: Collection[str], due: Collection[str]) ->
 
 def read_planned(table: str, query: str, seconds: float, files: Mapping[str, int], read_bytes: int) -> None:
     """Record the plan of a read: of its base files those that are `read`, and others by what ruled them out."""
-    one = {"table": table}
-    total, query_labels = sum(files.values()), {**one, "query": query}
+    table_labels = {"table": table}
+    total, query_labels = sum(files.values()), {**table_labels, "query": query}
     measured: list[tuple[Metric, float | None, Labels]] = [
         (SCANS, 1, query_labels),
         (SCAN_SECONDS, seconds, query_labels),
-        (SCAN_BYTES, read_bytes, one),
-        (SCAN_PRUNED, 1 - files.get("read", 0) / total if total else None, one),
+        (SCAN_BYTES, read_bytes, table_labels),
+        (SCAN_PRUNED, 1 - files.get("read", 0) / total if total else None, table_labels),
     ]
-    measured += [(SCAN_FILES, count, {**one, "kind": kind}) for kind, count in files.items()]
+    measured += [(SCAN_FILES, count, {**table_labels, "kind": kind}) for kind, count in files.items()]
     _record(measured)
     _span("lakebed.scan.plan", {"plan": seconds}, query_labels)
 
@@ -293,12 +293,12 @@ def caches_used(requests: Mapping[str, tuple[int, int]]) -> None:
 
 def _record(measured: Sequence[tuple[Metric, float | None, Labels]]) -> None:
     """Hand measurements to the sinks, without counts that are not known, or are 0."""
-    known = [
+    measurements = [
         (metric, value, labels)
         for metric, value, labels in measured
         if value is not None and (metric.kind != "counter" or value > 0)
     ]
-    _each(lambda sink: [sink.record(*one) for one in known])
+    _each(lambda sink: [sink.record(*measurement) for measurement in measurements])
 
 
 def _span(name: str, steps: Mapping[str, float], labels: Labels) -> None:
@@ -334,7 +334,9 @@ class _OpenTelemetry:
         meter, self._trace = metrics.get_meter("lakebed"), trace
         make = {"counter": meter.create_counter, "histogram": meter.create_histogram, "gauge": meter.create_gauge}
         self._tracer = trace.get_tracer("lakebed")
-        self._instruments: dict[str, Any] = {one.name: make[one.kind](one.name, one.unit, one.text) for one in METRICS}
+        self._instruments: dict[str, Any] = {
+            metric.name: make[metric.kind](metric.name, metric.unit, metric.text) for metric in METRICS
+        }
 
     def record(self, metric: Metric, value: float, labels: Labels) -> None:
         instrument = self._instruments[metric.name]
@@ -368,10 +370,10 @@ class _Prometheus:
         self.registry: Any = client.CollectorRegistry()
         make = {"counter": client.Counter, "histogram": client.Histogram, "gauge": client.Gauge}
         self._instruments: dict[str, Any] = {
-            one.name: make[one.kind](
-                one.name.replace(".", "_"), one.text, ["table", *one.labels], registry=self.registry
+            metric.name: make[metric.kind](
+                metric.name.replace(".", "_"), metric.text, ["table", *metric.labels], registry=self.registry
             )
-            for one in METRICS
+            for metric in METRICS
         }
 
     def record(self, metric: Metric, value: float, labels: Labels) -> None:

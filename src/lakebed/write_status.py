@@ -80,8 +80,8 @@ class WriteStatus:
         if self.log_files is None:
             before = self._slice(self.prev_base_file, ()) if self.prev_base_file else None
             return before, self._slice(self.path, ())
-        own = self.path.rpartition("/")[2]
-        earlier = [name for name in self.log_files if name != own]
+        file_name = self.path.rpartition("/")[2]
+        earlier = [name for name in self.log_files if name != file_name]
         before = self._slice(self.base_file, earlier) if self.base_file or earlier else None
         return before, self._slice(self.base_file, self.log_files)
 

@@ -293,7 +293,6 @@ OTHERS: dict[str, dict[str, str]] = {
 # `lakebed.write.memory` crosses the quarter of a writer's memory, the tests of storages that of the blocks of a range.
 INLINE: dict[str, tuple[str, ...]] = {
     "catalog.glue": ("error.response.get('ResponseMetadata', {}).get('HTTPStatusCode', 400) >= 500",),
-    "config.option_table": ("-(1 << 63) <= number < 1 << 63",),
     "concurrency.dynamodb": ("now - since > float(item.get(_LEASE, {}).get('S') or 0) / 1000",),
     "config.arguments": ("len(redacted) <= 60",),
     "config.option_table": ("-(1 << 63) <= number < 1 << 63", "-100 <= number <= 22"),
@@ -319,7 +318,7 @@ INLINE: dict[str, tuple[str, ...]] = {
         "w.largest * partitions > 4",
         "w.size * w.largest > 1024 * MIB * buckets",
     ),
-    "inputs.json_rows": ("len(given) <= 60",),
+    "inputs.json_rows": ("len(text) <= 60",),
     "inputs.python_rows": ("-2 ** 63 <= value < 2 ** 63",),
     "merge.incoming": ("table.nbytes <= self.memory // 4",),
     "metadata.partitions.stats_codec": ("kind.bit_width < 32",),

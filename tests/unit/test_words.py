@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import lakebed
 from support.source_trees import parsed_files
 
@@ -66,6 +68,42 @@ ALLOWED = {
     "made_by_lakebed": "the maker of a file",
     "kept": "a column of a plan as JSON",
 }
+# Variables are named after what they hold, not after what happened to it.
+ODD_VARIABLES = frozenset(
+    [
+        "alike",
+        "anew",
+        "asked",
+        "begun",
+        "chosen",
+        "found",
+        "given",
+        "gone",
+        "held",
+        "kept",
+        "known",
+        "made",
+        "mine",
+        "one",
+        "ours",
+        "own",
+        "place",
+        "places",
+        "seen",
+        "shown",
+        "stands",
+        "stray",
+        "taken",
+        "theirs",
+        "told",
+        "wanted",
+        "whole",
+    ]
+)
+ALLOWED_VARIABLES = {
+    ("filters/functions.py", "places"): "of a decimal",
+    ("handles/cluster.py", "one"): "the number",
+}
 # Words that make a test's name a riddle.
 RIDDLES = frozenset(
     ["alike", "anew", "lies", "mine", "nobody", "ours", "somebody", "stands", "sweep", "theirs", "told"]
@@ -76,9 +114,31 @@ TESTS = Path(__file__).parents[1]
 
 
 @cache
+def sources() -> list[tuple[str, ast.Module]]:
+    return parsed_files(SOURCE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_trees_are_left() -> Iterator[None]:
+    yield
+    sources.cache_clear()
+
+
+@cache
 def names_of_sources() -> list[tuple[str, str]]:
     """The files and the names that they define."""
-    return [(path, name) for path, tree in parsed_files(SOURCE) for name in names_of(tree.body, members=False)]
+    return [(path, name) for path, tree in sources() for name in names_of(tree.body, members=False)]
+
+
+def variables_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """The names that a function gives to values, without its parameters."""
+    arguments = function.args
+    parameters = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id not in parameters:
+            yield node.id
+        elif isinstance(node, ast.Lambda):
+            yield from (argument.arg for argument in node.args.args)
 
 
 def words(name: str) -> set[str]:
@@ -110,6 +170,18 @@ def names_of(body: list[ast.stmt], *, members: bool) -> Iterator[str]:
 def test_public_and_module_level_names_have_no_odd_words() -> None:
     odd = {f"{path}: {name}" for path, name in names_of_sources() if words(name) & ODD and name not in ALLOWED}
     assert odd == set()
+
+
+def test_variables_have_no_odd_names() -> None:
+    odd = {
+        (path, name)
+        for path, tree in sources()
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for name in variables_of(function)
+        if name in ODD_VARIABLES
+    }
+    assert odd == set(ALLOWED_VARIABLES)
 
 
 def test_names_of_tests_are_facts_in_plain_words() -> None:

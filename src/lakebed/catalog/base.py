@@ -113,8 +113,8 @@ class SyncResult(Printed):
         return any(entry.action != "unchanged" for entry in self.entries)
 
     def __str__(self) -> str:
-        shown = f"shows {self.instant}" if self.instant else "shows a table without commits"
-        return "\n".join([f"{self.catalog} {shown}", *(f"  {entry}" for entry in self.entries)])
+        summary = f"shows {self.instant}" if self.instant else "shows a table without commits"
+        return "\n".join([f"{self.catalog} {summary}", *(f"  {entry}" for entry in self.entries)])
 
 
 class Catalog(Protocol):
@@ -257,10 +257,10 @@ def is_below(location: str, root: str) -> bool:
 def _parsed(location: str) -> Location | None:
     """A location in parts; None for one that no storage of lakebed has. `abfs` and `abfss` are one store."""
     try:
-        place = parse_uri(location)
+        parts = parse_uri(location)
     except InvalidOption:
         return None
-    return Location("abfss", place.authority, place.path) if place.scheme == "abfs" else place
+    return Location("abfss", parts.authority, parts.path) if parts.scheme == "abfs" else parts
 
 
 def as_uri(location: str) -> str:

@@ -95,32 +95,34 @@ class GlueCatalog:
         again."""
         if cascade:
             self.move_partitions(entry, self.partitions(entry))
-        kept = {key: value for key, value in entry.stored.items() if key in _TAKEN}
+        fields = {key: value for key, value in entry.stored.items() if key in _TAKEN}
         with self._asking(f"change {entry.name}"):
             self._glue.update_table(
                 DatabaseName=entry.name.database,
-                TableInput=_filled({**kept, "StorageDescriptor": entry.stored["StorageDescriptor"]}, entry),
+                TableInput=_filled({**fields, "StorageDescriptor": entry.stored["StorageDescriptor"]}, entry),
                 SkipArchive=self._skip_archive,
             )
 
     def partitions(self, entry: Entry, values: Collection[Values] | None = None) -> Mapping[Values, str]:
         """See `Metastore`."""
-        found: list[Any] = []
+        partitions: list[Any] = []
         with self._asking(f"list the partitions of {entry.name}"):
             if values is None:
                 pages = self._glue.get_paginator("get_partitions")
                 for page in pages.paginate(**_named(entry), ExcludeColumnSchema=True):
-                    found += page["Partitions"]
+                    partitions += page["Partitions"]
             else:
                 for chunk in chunks(values, _READ):
-                    listed = [{"Values": list(one)} for one in chunk]
+                    listed = [{"Values": list(partition_values)} for partition_values in chunk]
                     answer = self._glue.batch_get_partition(**_named(entry), PartitionsToGet=listed)
-                    found += answer["Partitions"]
-        return {tuple(one["Values"]): one["StorageDescriptor"].get("Location", "") for one in found}
+                    partitions += answer["Partitions"]
+        return {
+            tuple(partition["Values"]): partition["StorageDescriptor"].get("Location", "") for partition in partitions
+        }
 
     def add_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
         """See `Metastore`."""
-        self._change(entry, _ADD, [_partition(entry, *one) for one in locations.items()])
+        self._change(entry, _ADD, [_partition(entry, *item) for item in locations.items()])
 
     def move_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
         """See `Metastore`."""
@@ -132,7 +134,7 @@ class GlueCatalog:
 
     def drop_partitions(self, entry: Entry, values: Sequence[Values]) -> None:
         """See `Metastore`."""
-        self._change(entry, _DROP, [{"Values": list(one)} for one in values])
+        self._change(entry, _DROP, [{"Values": list(partition_values)} for partition_values in values])
 
     def _change(self, entry: Entry, change: _PartitionChange, parts: Sequence[Mapping[str, Any]]) -> None:
         """Send the parts, and raise for what a request could not do of them."""
@@ -140,7 +142,7 @@ class GlueCatalog:
         for chunk in chunks(parts, change.most):
             with self._asking(f"{change.doing} {entry.name}"):
                 answer = request(**_named(entry), **{change.argument: chunk})
-                for detail in (one["ErrorDetail"] for one in answer.get("Errors", ())):
+                for detail in (error["ErrorDetail"] for error in answer.get("Errors", ())):
                     if detail["ErrorCode"] != change.ignored:
                         raise self._errors.ClientError(
                             {"Error": {"Code": detail["ErrorCode"], "Message": detail.get("ErrorMessage", "")}}, "batch"

@@ -40,10 +40,10 @@ class HiveMetastore:
 
     def has_database(self, database: str) -> bool:
         """See `Metastore`."""
-        found: list[Any] = []
+        databases: list[Any] = []
         with self._asking(f"look up the database {database}", self._client.types.NoSuchObjectException) as client:
-            found.append(client.get_database(database))
-        return bool(found)
+            databases.append(client.get_database(database))
+        return bool(databases)
 
     def create_database(self, database: str) -> None:
         """See `Metastore`."""
@@ -54,11 +54,11 @@ class HiveMetastore:
 
     def find(self, name: EntryName) -> Entry | None:
         """See `Metastore`."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         with self._asking(f"look up {name}", self._client.types.NoSuchObjectException) as client:
             request = self._client.types.GetTableRequest(dbName=name.database, tblName=name.table)
-            found.append(_entry(name, client.get_table_req(request).table))
-        return found[0] if found else None
+            entries.append(_entry(name, client.get_table_req(request).table))
+        return entries[0] if entries else None
 
     def create(self, entry: Entry) -> None:
         """See `Metastore`."""
@@ -84,15 +84,15 @@ class HiveMetastore:
     def partitions(self, entry: Entry, values: Collection[Values] | None = None) -> Mapping[Values, str]:
         """See `Metastore`."""
         where = (entry.name.database, entry.name.table)
-        found: list[Any] = []
+        partitions: list[Any] = []
         with self._asking(f"list the partitions of {entry.name}") as client:
             if values is None:
-                found = client.get_partitions(*where, -1)
+                partitions = client.get_partitions(*where, -1)
             else:
                 for chunk in chunks(values, _NAMES_A_REQUEST):
-                    names = [_partition_name(entry, one) for one in chunk]
-                    found += client.get_partitions_by_names(*where, names)
-        return {tuple(one.values): one.sd.location or "" for one in found}
+                    names = [_partition_name(entry, partition_values) for partition_values in chunk]
+                    partitions += client.get_partitions_by_names(*where, names)
+        return {tuple(partition.values): partition.sd.location or "" for partition in partitions}
 
     def add_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
         """See `Metastore`."""
@@ -117,7 +117,9 @@ class HiveMetastore:
         request = types.DropPartitionsRequest(
             dbName=entry.name.database,
             tblName=entry.name.table,
-            parts=types.RequestPartsSpec(names=[_partition_name(entry, one) for one in values]),
+            parts=types.RequestPartsSpec(
+                names=[_partition_name(entry, partition_values) for partition_values in values]
+            ),
             deleteData=False,
             ifExists=True,
             needResult=False,
@@ -195,7 +197,7 @@ def _entry(name: EntryName, table: Any) -> Entry:
 
 
 def _columns(fields: Sequence[Any] | None) -> tuple[Column, ...]:
-    return tuple(Column(one.name, one.type, one.comment or "") for one in fields or ())
+    return tuple(Column(field.name, field.type, field.comment or "") for field in fields or ())
 
 
 def _partition_name(entry: Entry, values: Values) -> str:

@@ -117,15 +117,16 @@ class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
         """See `Catalog`."""
         refuse_memory(self.uri, table)
         desired = desired_entries(table, name, settings)
-        known = [self._store.find(entry.name) for entry in desired]
-        for entry, before in zip(desired, known, strict=True):
+        existing = [self._store.find(entry.name) for entry in desired]
+        for entry, before in zip(desired, existing, strict=True):
             if before is not None:
                 self._check(entry, before, table)
-        if not any(known):
+        if not any(existing):
             self._require_database(name.database, settings)
         paths = _Paths(table, settings)
         return [
-            self._sync(entry, before, paths, settings, full=full) for entry, before in zip(desired, known, strict=True)
+            self._sync(entry, before, paths, settings, full=full)
+            for entry, before in zip(desired, existing, strict=True)
         ]
 
     def check_kind(self, entry: Entry) -> None:
@@ -138,9 +139,11 @@ class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
             raise elsewhere(self.uri, desired.name, before.location, table)
         columns, stored = ([c.plain for c in e.partition_columns] for e in (desired, before))
         if columns != stored:
-            theirs, ours = (", ".join(" ".join(one) for one in each) or "nothing" for each in (stored, columns))
+            stored_text, table_text = (
+                ", ".join(" ".join(column) for column in each) or "nothing" for each in (stored, columns)
+            )
             raise CatalogError(
-                f"{desired.name} in {self.uri} is partitioned by {theirs}, the table by {ours}",
+                f"{desired.name} in {self.uri} is partitioned by {stored_text}, the table by {table_text}",
                 hint="No catalog changes partition columns: drop the entry there, and register the table again.",
                 context={"catalog": self.uri, "name": str(desired.name)},
             )
@@ -157,13 +160,13 @@ class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
         same = not _differs(before, merged)
         if same and not full and before.synced == commit:
             return EntryChange(str(desired.name), "created" if created else "unchanged", compared="none")
-        known = before.synced if settings.incremental and not full else None
-        added, moved, dropped, compared = self._sync_partitions(merged, paths, known, settings)
+        synced = before.synced if settings.incremental and not full else None
+        added, moved, dropped, compared = self._sync_partitions(merged, paths, synced, settings)
         columns = [c.plain for c in before.columns] != [c.plain for c in merged.columns]
         written = added or moved or dropped or not same
         if commit.instant and (written or not settings.when_changed):
-            shown = {_INSTANT: commit.instant, _COMPLETED: commit.completed}
-            merged = replace(merged, properties={**merged.properties, **shown})
+            commit_properties = {_INSTANT: commit.instant, _COMPLETED: commit.completed}
+            merged = replace(merged, properties={**merged.properties, **commit_properties})
         if _differs(before, merged):
             self._store.update(merged, cascade=columns and bool(merged.partition_columns))
         elif not written and not created:
@@ -180,18 +183,22 @@ class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
         touched = None if known is None else paths.touched_since(known)
         if touched is not None and not touched:
             return 0, 0, 0, "touched"
-        wanted = paths.locations(touched)
+        desired = paths.locations(touched)
         looked_at = None if touched is None else [*touched]
         registered = self._store.partitions(entry, looked_at)
-        added = {one: location for one, location in wanted.items() if one not in registered}
-        existing = ((one, registered[one], location) for one, location in wanted.items() if one in registered)
-        moved = {one: location for one, former, location in existing if not same_location(former, location)}
+        added = {values: location for values, location in desired.items() if values not in registered}
+        existing = (
+            (values, registered[values], location) for values, location in desired.items() if values in registered
+        )
+        moved = {values: location for values, former, location in existing if not same_location(former, location)}
         # those of other locations are not the table's
         root = paths.table.location
-        dropped = [one for one, location in registered.items() if one not in wanted and is_below(location, root)]
+        dropped = [
+            values for values, location in registered.items() if values not in desired and is_below(location, root)
+        ]
         for write, locations in ((self._store.add_partitions, added), (self._store.move_partitions, moved)):
             for chunk in chunks(locations, settings.batch):
-                write(entry, {one: locations[one] for one in chunk})
+                write(entry, {values: locations[values] for values in chunk})
         for chunk in chunks(dropped, settings.batch):
             self._store.drop_partitions(entry, chunk)
         return len(added), len(moved), len(dropped), "all" if touched is None else "touched"
@@ -216,8 +223,8 @@ class _Paths:
         if self._existing is None:
             self._existing = self._by_values(self.table.partitions())
         existing = self._existing
-        found = existing if touched is None else {one: existing[one] for one in touched if one in existing}
-        return {values: f"{self.table.location}/{path}" for values, path in found.items()}
+        paths = existing if touched is None else {values: existing[values] for values in touched if values in existing}
+        return {values: f"{self.table.location}/{path}" for values, path in paths.items()}
 
     def touched_since(self, commit: SyncedCommit) -> Mapping[Values, str] | None:
         paths = self.table.touched_since(commit)
@@ -262,13 +269,13 @@ def desired_entries(table: RegisteredTable, name: EntryName, settings: CatalogSe
     """
     base, plain = name.table, settings.plain_name
     if not table.is_merge_on_read:
-        wanted = [(base, False, False)]
+        variants = [(base, False, False)]
     elif settings.strategy != "ALL":
-        wanted = [(base, settings.strategy == "RT", settings.strategy == "RO")]
+        variants = [(base, settings.strategy == "RT", settings.strategy == "RO")]
     else:
         read_optimized = base if settings.skip_ro_suffix else f"{base}_ro"
-        wanted = [(read_optimized, False, True), (f"{base}_rt", True, False)]
-        wanted += [(base, True, False)] if plain and not settings.skip_ro_suffix else []
+        variants = [(read_optimized, False, True), (f"{base}_rt", True, False)]
+        variants += [(base, True, False)] if plain and not settings.skip_ro_suffix else []
     fields = settings.partition_fields or table.partition_fields
     if len(fields) != len(table.partition_fields):
         raise InvalidOption(
@@ -299,7 +306,7 @@ def desired_entries(table: RegisteredTable, name: EntryName, settings: CatalogSe
             else serde,
             properties=properties,
         )
-        for entry, realtime, optimized in wanted
+        for entry, realtime, optimized in variants
     ]
 
 
@@ -308,11 +315,13 @@ def _columns(
 ) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
     types = {f.name: hive_type(f.type, f.name, timestamps=settings.timestamps) for f in table.schema}
     comments = table.comments if settings.comments else {}
-    shown = [n for n in types if n not in fields]
-    texts = {f for f, own in zip(fields, table.partition_fields, strict=False) if own in table.text_fields}
+    data_columns = [n for n in types if n not in fields]
+    texts = {
+        f for f, table_field in zip(fields, table.partition_fields, strict=False) if table_field in table.text_fields
+    }
     partition_types = {f: "string" if f in texts else types.get(f, "string") for f in fields}
     return (
-        tuple(Column(n, types[n], comments.get(n, "")) for n in shown),
+        tuple(Column(n, types[n], comments.get(n, "")) for n in data_columns),
         tuple(Column(f, kind) for f, kind in partition_types.items()),
     )
 
@@ -335,14 +344,14 @@ def _pairs(text: str) -> dict[str, str]:
     >>> _pairs("a=1\\nb=2,c=3")
     {'a': '1', 'b': '2', 'c': '3'}
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for pair in (part.strip() for line in text.splitlines() for part in line.split(",")):
         name, equals, value = pair.partition("=")
         if equals:
-            found[name.strip()] = value.strip()
+            properties[name.strip()] = value.strip()
         elif pair:
             raise InvalidOption(f"{pair!r} is no property of an entry", hint="Give name=value, one a line.")
-    return found
+    return properties
 
 
 def _merged(before: Entry, desired: Entry, *, comments: bool) -> Entry:
@@ -371,10 +380,10 @@ def _merged(before: Entry, desired: Entry, *, comments: bool) -> Entry:
 
 def _differs(before: Entry, merged: Entry) -> bool:
     """Whether writing the entry changes something."""
-    mine, theirs = ([(*c.plain, c.comment) for c in e.columns] for e in (merged, before))
+    merged_columns, previous_columns = ([(*c.plain, c.comment) for c in e.columns] for e in (merged, before))
     formats = ((e.input_format, e.output_format, e.serde) for e in (merged, before))
     return (
-        mine != theirs
+        merged_columns != previous_columns
         or len({*formats}) > 1
         or dict(merged.serde_properties) != dict(before.serde_properties)
         or dict(merged.properties) != dict(before.properties)

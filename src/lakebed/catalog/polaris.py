@@ -65,10 +65,10 @@ class PolarisCatalog:
 
     def find(self, name: EntryName) -> RestEntry | None:
         """See `RestStore`."""
-        found = self._signed().get(f"{_tables(name)}{path_of(name.table)}", f"look up {name}")
-        if found is None:
+        response = self._signed().get(f"{_tables(name)}{path_of(name.table)}", f"look up {name}")
+        if response is None:
             return None
-        table: Mapping[str, Any] = found["table"]
+        table: Mapping[str, Any] = response["table"]
         properties = dict(table.get("properties") or {})
         return RestEntry(
             name,

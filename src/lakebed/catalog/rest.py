@@ -106,16 +106,16 @@ class HttpClient:
         except HTTPError as error:
             with error:
                 raise _refusal(error.code, error.read(1 << 16)) from None
-        found: Any = json.loads(text) if text.strip().startswith(b"{") else {}
-        return found
+        content: Any = json.loads(text) if text.strip().startswith(b"{") else {}
+        return content
 
 
 def _refusal(code: int, body: bytes) -> Refused:
     try:
-        found: Any = json.loads(body)
-        found = found["error"] if isinstance(found.get("error"), dict) else found
-        name = str(found.get("error_code") or found.get("type") or "")
-        message = str(found.get("message") or found.get("error_description") or "")
+        details: Any = json.loads(body)
+        details = details["error"] if isinstance(details.get("error"), dict) else details
+        name = str(details.get("error_code") or details.get("type") or "")
+        message = str(details.get("message") or details.get("error_description") or "")
     except (ValueError, AttributeError):
         name, message = "", body.decode(errors="replace")
     return Refused(code, name, message[:_REASON_CHARACTERS])
@@ -156,8 +156,8 @@ def location_uri(location: str) -> str:
     >>> location_uri("/lake/trips"), location_uri("s3a://lake/trips")
     ('file:///lake/trips', 's3://lake/trips')
     """
-    place = parse_uri(location)
-    return f"file://{place.path}" if place.scheme == "file" else place.uri
+    parts = parse_uri(location)
+    return f"file://{parts.path}" if parts.scheme == "file" else parts.uri
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,8 @@ class UnityCatalog:
 
     def find(self, name: EntryName) -> RestEntry | None:
         """See `RestStore`."""
-        found = self._client.get(path_of("tables", str(name)), f"look up {name}")
-        return None if found is None else _entry(name, found)
+        table = self._client.get(path_of("tables", str(name)), f"look up {name}")
+        return None if table is None else _entry(name, table)
 
     def create(self, entry: RestEntry) -> None:
         """See `RestStore`."""
@@ -105,10 +105,16 @@ class UnityCatalog:
 
     def grants(self, entry: RestEntry) -> Sequence[str]:
         """See `RestStore`."""
-        found = self._client.get(path_of("permissions", "table", str(entry.name)), f"look up grants on {entry.name}")
+        permissions = self._client.get(
+            path_of("permissions", "table", str(entry.name)), f"look up grants on {entry.name}"
+        )
         owner = (entry.stored or {}).get("owner")
-        given = [one for one in (found or {}).get("privilege_assignments") or () if one.get("privileges")]
-        return sorted({one["principal"] for one in given} - {owner})
+        assignments = [
+            assignment
+            for assignment in (permissions or {}).get("privilege_assignments") or ()
+            if assignment.get("privileges")
+        ]
+        return sorted({assignment["principal"] for assignment in assignments} - {owner})
 
 
 def _columns(table: RegisteredTable, partition_columns: Sequence[str]) -> tuple[Mapping[str, Any], ...]:

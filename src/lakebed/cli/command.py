@@ -74,20 +74,20 @@ def table_command(
             option: WriteOptions = None,
             output: Output = Form.TABLE,
             storage_option: StorageOptions = None,
-            **own: Any,
+            **function_parameters: Any,
         ) -> None:
             run: Callable[..., Result] = function
             table = open_table(uri, storage_option)
             options = pairs(option, "--option")
             # of a path its last part
-            shown = {name: str(value).rstrip("/").rpartition("/")[2] for name, value in own.items()}
-            with working(progress.format(**shown)):
-                result = run(table, options, **own)
+            arguments = {name: str(value).rstrip("/").rpartition("/")[2] for name, value in function_parameters.items()}
+            with working(progress.format(**arguments)):
+                result = run(table, options, **function_parameters)
             show_result(result, output, details(result))
 
         uri, *shared, _ = inspect.signature(command, eval_str=True).parameters.values()
-        _, _, *own = inspect.signature(function, eval_str=True).parameters.values()
-        parameters = [part.replace(kind=part.KEYWORD_ONLY) for part in (uri, *own, *shared)]
+        _, _, *function_parameters = inspect.signature(function, eval_str=True).parameters.values()
+        parameters = [part.replace(kind=part.KEYWORD_ONLY) for part in (uri, *function_parameters, *shared)]
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         command.__annotations__ = {}  # the signature has them, evaluated
         command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]

@@ -74,13 +74,13 @@ class ServicesView:
             line.ran += event.kind == "ran"
 
     def _table(self, event: ServiceEvent) -> Table:
-        shown = Table(box=None, pad_edge=False, header_style="bold", caption=str(event), caption_justify="left")
+        table = Table(box=None, pad_edge=False, header_style="bold", caption=str(event), caption_justify="left")
         for column in ("table", "state", "last service", "at", "ran"):
-            shown.add_column(column, overflow="fold")
+            table.add_column(column, overflow="fold")
         for uri, line in self._lines.items():
             state = Text(line.state, style=line.style)
-            shown.add_row(Text(uri), state, line.service, line.at, f"{line.ran:,}")
-        return shown
+            table.add_row(Text(uri), state, line.service, line.at, f"{line.ran:,}")
+        return table
 
     def _end_live(self) -> None:
         if self._live is not None:

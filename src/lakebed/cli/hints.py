@@ -179,8 +179,8 @@ def _calls(text: str) -> Iterator[tuple[str, str]]:
 def _end_of_call(text: str, at: int) -> int:
     """Where the parentheses are closed that were opened before `at`; 0 where they are not."""
     depth, quote = 1, ""
-    for place in range(at, len(text)):
-        letter = text[place]
+    for position in range(at, len(text)):
+        letter = text[position]
         if quote:
             quote = "" if letter == quote else quote
         elif letter in "'\"":
@@ -190,7 +190,7 @@ def _end_of_call(text: str, at: int) -> int:
         elif letter in ")]}":
             depth -= 1
             if not depth:
-                return place + 1
+                return position + 1
     return 0
 
 
@@ -202,8 +202,8 @@ def _command(call: str) -> str | None:
         return None
     assert isinstance(tree, ast.Call)
     name = call.partition("(")[0]
-    words, firsts = _COMMANDS.get(name) or (_words_of(name), ())
-    command = _found(words)
+    command_text, firsts = _COMMANDS.get(name) or (_words_of(name), ())
+    command = _found(command_text)
     if command is None:
         return None
     positional = list(tree.args)
@@ -211,20 +211,20 @@ def _command(call: str) -> str | None:
         positional.insert(0, ast.Name("uri"))
         firsts = ("", *firsts)
     values = _positional(positional, firsts, command)
-    known = frozenset(_options_of(command))
-    options = [_option_of(str(one.arg), one.value, known) for one in tree.keywords]
+    option_names = frozenset(_options_of(command))
+    options = [_option_of(str(keyword.arg), keyword.value, option_names) for keyword in tree.keywords]
     if values is None or None in values or None in options:
         return None
-    flags = [word for word in words.split() if word.startswith("--")]
-    parts = [words.removesuffix(" ".join(["", *flags])), *values[:1], *flags, *values[1:], *options]
+    flags = [word for word in command_text.split() if word.startswith("--")]
+    parts = [command_text.removesuffix(" ".join(["", *flags])), *values[:1], *flags, *values[1:], *options]
     return f"`{' '.join(['lakebed', *map(str, parts)])}`"
 
 
 def _named(name: re.Match[str]) -> str:
     """The command of a verb or view that the text names without a call."""
-    words = _words_of(name[0])
-    words = _LISTS.get(words, words)
-    return f"`lakebed {words} URI`" if _found(words) is not None else name[0]
+    command = _words_of(name[0])
+    command = _LISTS.get(command, command)
+    return f"`lakebed {command} URI`" if _found(command) is not None else name[0]
 
 
 def _found(words: str) -> Any:
@@ -237,8 +237,8 @@ def _found(words: str) -> Any:
 
 def _words_of(name: str) -> str:
     """The words of a command with the name of the call."""
-    words = [_GROUPS.get(part, part) for part in name.replace("_", "-").split(".")]
-    return " ".join(words[1:] if words[0] in ("t", "lakebed") else words)
+    parts = [_GROUPS.get(part, part) for part in name.replace("_", "-").split(".")]
+    return " ".join(parts[1:] if parts[0] in ("t", "lakebed") else parts)
 
 
 def _positional(given: list[ast.expr], firsts: tuple[str, ...], command: Any) -> list[str | None] | None:
@@ -304,27 +304,27 @@ def _options_of(command: Any) -> Iterator[str]:
 @cache
 def _all_options() -> frozenset[str]:
     """The options of all commands."""
-    found: set[str] = set()
+    options: set[str] = set()
     commands = [_program()]
     while commands:
         command = commands.pop()
-        found.update(_options_of(command))
+        options.update(_options_of(command))
         commands += getattr(command, "commands", {}).values()
-    return frozenset(found)
+    return frozenset(options)
 
 
 def _text(value: ast.expr, separator: str) -> str | None:
     """What a call gives, as it is written on the command line: constants, lists, dicts of options, and names, which
     stand for what the caller has; None for anything else."""
     if isinstance(value, ast.List):
-        texts = [_text(one, separator) for one in value.elts]
+        texts = [_text(element, separator) for element in value.elts]
         return None if None in texts else separator.join(map(str, texts))
     if isinstance(value, ast.Dict):
         texts = [_text(part, ",") for pair in zip(value.keys, value.values, strict=True) for part in pair if part]
         if None in texts or len(texts) < 2 * len(value.values):
             return None
-        words = [str(text).lower() if text in ("True", "False") else str(text) for text in texts]
-        return separator.join(map("=".join, zip(words[::2], words[1::2], strict=True)))
+        tokens = [str(text).lower() if text in ("True", "False") else str(text) for text in texts]
+        return separator.join(map("=".join, zip(tokens[::2], tokens[1::2], strict=True)))
     if isinstance(value, ast.Name):
         return _VALUES.get(value.id, value.id.upper())
     if isinstance(value, ast.UnaryOp):  # a number below 0

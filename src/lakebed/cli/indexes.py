@@ -235,17 +235,17 @@ def skew(
     storage_option: StorageOptions = None,
 ) -> None:
     """Show how evenly record and secondary indexes are spread over their file groups."""
-    found = open_table(uri, storage_option).indexes.skew(name)
-    show_rows(found.shards if shards else found.to_arrow(), output)
+    report = open_table(uri, storage_option).indexes.skew(name)
+    show_rows(report.shards if shards else report.to_arrow(), output)
 
 
 @app.command()
 def verify(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """Compare every index with the table's files and rows. The exit code is 1 if they differ."""
     with working("verifying"):
-        found = open_table(uri, storage_option).indexes.verify()
-    _show(found, output)
-    if not found.ok:
+        report = open_table(uri, storage_option).indexes.verify()
+    _show(report, output)
+    if not report.ok:
         raise typer.Exit(1)
 
 
@@ -259,8 +259,8 @@ def repair(
 ) -> None:
     """Verify the indexes, correct what differs, and show what was wrong."""
     with working("repairing"):
-        found = open_table(uri, storage_option).indexes.repair(index, options=pairs(option, "--option"))
-    _show(found, output)
+        report = open_table(uri, storage_option).indexes.repair(index, options=pairs(option, "--option"))
+    _show(report, output)
 
 
 def _numbers(given: list[str]) -> dict[str, int]:

@@ -50,11 +50,11 @@ def ingest(
     """
     jobs = jobs_of(job)
     if name:
-        labels = [one.label for one in jobs]
-        missing = [one for one in name if one not in labels]
+        labels = [ingest_job.label for ingest_job in jobs]
+        missing = [label for label in name if label not in labels]
         if missing:
             raise typer.BadParameter(f"{job} has no job {missing[0]!r}: {', '.join(labels)}", param_hint="--job")
-        jobs = [one for one in jobs if one.label in name]
+        jobs = [ingest_job for ingest_job in jobs if ingest_job.label in name]
     console = Console(markup=False, highlight=False, emoji=False)
     stop = threading.Event()
 

@@ -29,9 +29,9 @@ def inspect(
         hint = "pip install 'lakebed[inspect]'"
         raise UnsupportedFeature(f"the inspector needs the package {error.name}", hint=hint) from error
     options = pairs(storage_option, "--storage-option")
-    for one in uri:
+    for table_uri in uri:
         with suppress(CorruptFile):  # the pages say what is wrong with it
-            lakebed.open(one, storage_options=options)
+            lakebed.open(table_uri, storage_options=options)
     try:
         server = InspectorServer(uri, port=port, storage_options=options)
     except OSError as error:

@@ -74,15 +74,15 @@ def check(
 
     The exit code is 5 if an option is refused, wrong, unknown, or needs a package that is not installed.
     """
-    given = read_options(file)
-    verdicts = check_options({**given, CATALOG_SYNC: "ignore"} if ignore_sync else given)
-    shown = [v for v in verdicts if v.option in given]
-    shown.sort(key=lambda v: _ORDER.index(v.verdict))
-    rows = [asdict(v) | {"note": _plain(as_commands(v.note))} for v in shown]
+    options = read_options(file)
+    verdicts = check_options({**options, CATALOG_SYNC: "ignore"} if ignore_sync else options)
+    file_verdicts = [v for v in verdicts if v.option in options]
+    file_verdicts.sort(key=lambda v: _ORDER.index(v.verdict))
+    rows = [asdict(v) | {"note": _plain(as_commands(v.note))} for v in file_verdicts]
     show_records(rows, ["option", "value", "verdict", "note"], output)
     if not output.is_for_programs:
-        typer.echo(_conclusion(shown))
-    if not all(v.is_taken for v in shown):
+        typer.echo(_conclusion(file_verdicts))
+    if not all(v.is_taken for v in file_verdicts):
         raise typer.Exit(InvalidOption.exit_code)
 
 

@@ -61,13 +61,13 @@ Uri = Annotated[str, typer.Argument(help="The table: a path or a URI.", show_def
 
 def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
     """`KEY=VALUE` texts as a dict."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in given or ():
         key, separator, value = text.partition("=")
         if not separator:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
-        found[key.strip()] = value
-    return found
+        values[key.strip()] = value
+    return values
 
 
 def names(given: Sequence[str] | None) -> list[str] | None:
@@ -131,8 +131,8 @@ def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], form:
 def show_facts(facts: Mapping[str, Any], form: Form) -> None:
     """One thing's facts: a JSON object, CSV of a row, or a line each."""
     if form is Form.TABLE:
-        words = [[name.replace("_", " "), _cell(value)] for name, value in facts.items()]
-        _print_table(["", ""], words, header=False)
+        lines = [[name.replace("_", " "), _cell(value)] for name, value in facts.items()]
+        _print_table(["", ""], lines, header=False)
     elif form is Form.CSV:
         _print_rows(list(facts), [facts], form)
     else:

@@ -111,10 +111,10 @@ def scan(
     storage_option: StorageOptions = None,
 ) -> None:
     """Print rows of the table."""
-    found = open_table(uri, storage_option).scan(
+    rows = open_table(uri, storage_option).scan(
         columns=names(columns), filter=filter_by, as_of=as_of, query=query.value
     )
-    _show_some(found, limit, output)
+    _show_some(rows, limit, output)
 
 
 def count(
@@ -146,8 +146,8 @@ def get(
 ) -> None:
     """Look rows up by record key, through the table's index. The exit code is 20 if the table lacks one of the keys."""
     table = open_table(uri, storage_option)
-    wanted = lakebed.KeyText(keys)
-    show_rows(table.get(wanted, columns=names(columns)), output)
+    record_keys = lakebed.KeyText(keys)
+    show_rows(table.get(record_keys, columns=names(columns)), output)
     _print_missing(table, keys)
 
 
@@ -169,7 +169,7 @@ def locate(
 
 def _print_missing(table: lakebed.Table, keys: list[str]) -> None:
     there = table.exists(lakebed.KeyText(keys)).to_pylist()
-    missing = [key for key, found in zip(keys, there, strict=True) if not found]
+    missing = [key for key, exists in zip(keys, there, strict=True) if not exists]
     if missing:
         text, fields = "", table.properties.get("hoodie.table.recordkey.fields", "").split(",")
         if any(pa.types.is_temporal(field.type) for field in table.schema if field.name in fields):
@@ -222,8 +222,8 @@ def changes(
         if end is not None or limit is not None:
             raise typer.BadParameter("a consumer reads whole commits: give --max-commits", param_hint="--consumer")
         step = interval if follow else None
-        given = names(columns)
-        Following(consumer, cdc, start, given, filter_by, max_commits, output, step).run(
+        column_names = names(columns)
+        Following(consumer, cdc, start, column_names, filter_by, max_commits, output, step).run(
             open_table(uri, storage_option)
         )
         return
@@ -234,10 +234,10 @@ def changes(
             raise typer.BadParameter("changes with --cdc take no filter", param_hint="--filter")
         _show_changes(uri, start, end, columns, limit, output, storage_option)
         return
-    found = open_table(uri, storage_option).changes(start, end, columns=names(columns), filter=filter_by)
-    cut = _show_some(found, limit, output)
+    changed_rows = open_table(uri, storage_option).changes(start, end, columns=names(columns), filter=filter_by)
+    cut = _show_some(changed_rows, limit, output)
     # a checkpoint covers all rows before it: if some were not printed, the next read begins where this one did
-    typer.echo(f"next --start {start if cut else found.end}", err=True)
+    typer.echo(f"next --start {start if cut else changed_rows.end}", err=True)
 
 
 def cdc(
@@ -269,9 +269,9 @@ def _show_changes(
     storage_option: list[str] | None,
 ) -> None:
     images = "rows" if output in (Form.JSON, Form.NDJSON) else "json"
-    found = open_table(uri, storage_option).cdc(start, end, columns=names(columns), images=images)
-    cut = _show_some(found, limit, output)
-    typer.echo(f"next --start {start if cut else found.end}", err=True)
+    row_changes = open_table(uri, storage_option).cdc(start, end, columns=names(columns), images=images)
+    cut = _show_some(row_changes, limit, output)
+    typer.echo(f"next --start {start if cut else row_changes.end}", err=True)
 
 
 @table_command("upserting {file}")
@@ -366,9 +366,9 @@ def delete(
         raise typer.BadParameter("give either record keys or --where", param_hint="--where")
     table = open_table(uri, storage_option)
     with working("deleting"):
-        given = lakebed.KeyText(keys) if keys else None
+        record_keys = lakebed.KeyText(keys) if keys else None
         options = pairs(option, "--option")
-        result = table.delete(given, where=where or None, dry_run=dry_run, retries=retries, options=options)
+        result = table.delete(record_keys, where=where or None, dry_run=dry_run, retries=retries, options=options)
     show_result(result, output)
 
 

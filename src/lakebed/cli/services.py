@@ -45,7 +45,7 @@ def savepoint(
     """Keep a commit for `lakebed restore`: cleaning and archival then leave it alone."""
     table = open_table(uri, storage_option)
     if show:
-        show_records([one.to_dict() for one in table.savepoints()], _COLUMNS, output)
+        show_records([entry.to_dict() for entry in table.savepoints()], _COLUMNS, output)
         return
     if delete:
         if instant is None:

@@ -58,24 +58,24 @@ def sql(
     args = pairs(arg, "--arg") or None
     options = pairs(storage_option, "--storage-option")
     with working("working"):
-        found = lakebed.sql(text, dict(pairs(table, "--table")), args, storage_options=options)
-        if isinstance(found, lakebed.Table):
-            show_facts({"table": found.uri, "name": found.name}, output)
+        result = lakebed.sql(text, dict(pairs(table, "--table")), args, storage_options=options)
+        if isinstance(result, lakebed.Table):
+            show_facts({"table": result.uri, "name": result.name}, output)
             return
-        if isinstance(found, list):
+        if isinstance(result, list):
             if output.is_for_programs:
-                show_facts({"other_files": found}, output)
+                show_facts({"other_files": result}, output)
             else:
-                show_dropped("the table is dropped", found)
+                show_dropped("the table is dropped", result)
             return
-        if isinstance(found, View):  # the indexes or columns that there are now
-            show_rows(found.to_arrow(), output)
+        if isinstance(result, View):  # the indexes or columns that there are now
+            show_rows(result.to_arrow(), output)
             return
-        if not isinstance(found, lakebed.QueryResult):
-            assert isinstance(found, Printed), "without a session"
-            show_result(found, output)
+        if not isinstance(result, lakebed.QueryResult):
+            assert isinstance(result, Printed), "without a session"
+            show_result(result, output)
             return
-        rows = found.head(most + 1) if most else found.to_arrow()
+        rows = result.head(most + 1) if most else result.to_arrow()
     show_rows(rows.slice(0, most) if most else rows, output)
     if most and rows.num_rows > most:
         print_cut(f"the first {count_text(most, 'row')}", output)

@@ -55,8 +55,8 @@ def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptio
         show_facts(fields | {"features": features, "properties": dict(table.properties)}, output)
         return
     for feature in features:
-        shown = f"read {feature['read']}, write {feature['write']}"
-        fields[feature["feature"]] = f"{shown}: {feature['why']}" if feature["why"] else shown
+        support = f"read {feature['read']}, write {feature['write']}"
+        fields[feature["feature"]] = f"{support}: {feature['why']}" if feature["why"] else support
     show_facts(_for_people(fields), output)
 
 

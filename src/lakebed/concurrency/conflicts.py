@@ -88,8 +88,8 @@ class TouchedFiles:
         """The groups of `others` that are among `mine`, which are touched here, sorted."""
         if not self.by_bucket:
             return sorted(mine & others)
-        ours = {_bucket(group) for group in mine}
-        return sorted(group for group in others if _bucket(group) in ours)
+        buckets = {_bucket(group) for group in mine}
+        return sorted(group for group in others if _bucket(group) in buckets)
 
 
 def check_conflicts(
@@ -183,8 +183,8 @@ def commits_since(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
     what was requested after the first pending write, and goes by requested times. On version 8 and later compactions
     of a merge-on-read table do not disturb writers: log files find their file slice by completion time."""
     skips_compactions = has_completion_times(timeline.config.version) and timeline.config.table_type == "mor"
-    known = started.timeline.commit_times
-    new = [i for i in timeline.commits if i.time not in known]
+    commit_times = started.timeline.commit_times
+    new = [i for i in timeline.commits if i.time not in commit_times]
     for instant in (*_archived_since(timeline, started), *new):
         if not (skips_compactions and instant.action is Action.COMMIT):
             yield instant
@@ -193,11 +193,11 @@ def commits_since(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
 def _archived_since(timeline: Timeline, started: StartedAt) -> list[Instant]:
     """The commits that were pending when the write began and are archived by now. Those that were rolled back are in no
     list."""
-    gone = {key for key in started.pending if timeline.find(*key) is None and key[0] < (timeline.start or "")}
-    if not gone:
+    missing = {key for key in started.pending if timeline.find(*key) is None and key[0] < (timeline.start or "")}
+    if not missing:
         return []
-    found = (i for i in timeline.archived().instants if i.is_completed and i.action in COMMITS)
-    return [i for i in found if (i.time, i.action) in gone]
+    commits = (i for i in timeline.archived().instants if i.is_completed and i.action in COMMITS)
+    return [i for i in commits if (i.time, i.action) in missing]
 
 
 def _check_pending(
@@ -319,17 +319,17 @@ def reason_to_take_back(
     # whose rollback was cut off finds its requested file still there
     if not is_requested(timeline, instant, action) or is_rolled_back(instant, timeline, checked):
         return "another writer rolled it back"
-    mine = timeline.find(instant, action)
+    published = timeline.find(instant, action)
     since = [i for i in commits_since(timeline, StartedAt.of(checked)) if i.time != instant]
-    if mine is None or not mine.is_completed or _is_built_on(mine, since, timeline, checked):
+    if published is None or not published.is_completed or _is_built_on(published, since, timeline, checked):
         return None
     if since:
         return f"instant {since[0].time} was committed"
     if config.table_type != "mor" or not has_completion_times(config.version):
         return None
-    if passed := completed_before_publication(mine, timeline, checked):
+    if passed := completed_before_publication(published, timeline, checked):
         return f"instant {passed.time} was completed"
-    plan = plan_without(mine, timeline, checked)
+    plan = plan_without(published, timeline, checked)
     return None if plan is None else f"compaction {plan.time} was planned without its log files"
 
 
@@ -345,7 +345,7 @@ def _is_built_on(mine: Instant, since: Sequence[Instant], timeline: Timeline, ch
     lack files. A commit added to its files, a clustering has put its rows elsewhere, a compaction or a clean was
     planned of its files, or of those that it superseded."""
     stats = [stat for group in timeline.commit_metadata(mine).stats.values() for stat in group]
-    own = {path.rpartition("/")[2] for stat in stats for path in stat.paths}
+    file_names = {path.rpartition("/")[2] for stat in stats for path in stat.paths}
     superseded = {stat.prev_base_file for stat in stats if stat.log_version is None and stat.prev_base_file}
     replaced = {(path, i) for path, ids in timeline.commit_metadata(mine).replaced.items() for i in ids}
     for commit in timeline.commits_metadata(since):
@@ -355,14 +355,18 @@ def _is_built_on(mine: Instant, since: Sequence[Instant], timeline: Timeline, ch
     for new in (i for i in timeline.instants if i.time not in before and i.time != mine.time):
         plan = timeline.plan(new) if new.action in _PLANNING else {}
         if new.action is Action.CLEAN:
-            gone = {(path, name) for path, names in clean_files(plan).items() for name in names}
-            if any(name in superseded or (path, _file_id(name)) in replaced for path, name in gone):
+            cleaned = {(path, name) for path, names in clean_files(plan).items() for name in names}
+            if any(name in superseded or (path, _file_id(name)) in replaced for path, name in cleaned):
                 return True
         # a clustering that is pending gives way
         merged = [*compaction_operations(plan)]
         if new.is_completed:
-            merged += [one for operation in planned_clustering(plan).operations for one in operation.slices]
-        if any(name in own for one in merged for name in (one.base_file, *one.log_files)):
+            merged += [
+                merged_slice for operation in planned_clustering(plan).operations for merged_slice in operation.slices
+            ]
+        if any(
+            name in file_names for merged_slice in merged for name in (merged_slice.base_file, *merged_slice.log_files)
+        ):
             return True
     return False
 
@@ -437,26 +441,26 @@ def check_deletes(
     """Raise `CommitConflict` where one of this write and of another, which completed since it began, deleted rows of a
     file group and the other one logged rows there that lack columns. A later delete of this write is no conflict: it
     comes after such rows everywhere."""
-    mine = _logs(ours)
+    logs = _logs(ours)
     for other, metadata in others:
         if metadata.operation == LOG_COMPACT_OPERATION:  # these deletes have instants of their own
             continue
-        theirs = _logs(metadata)
-        for group in sorted(mine.keys() & theirs.keys()):
-            late = _deletes(theirs[group]) and _lacks_columns(storage, mine[group])
-            early = instant < other.time and _deletes(mine[group]) and _lacks_columns(storage, theirs[group])
+        other_logs = _logs(metadata)
+        for group in sorted(logs.keys() & other_logs.keys()):
+            late = _deletes(other_logs[group]) and _lacks_columns(storage, logs[group])
+            early = instant < other.time and _deletes(logs[group]) and _lacks_columns(storage, other_logs[group])
             if late or early:
                 _refuse_lost_delete(group, other, late=late)
 
 
 def _logs(metadata: CommitMetadata) -> dict[FileGroupId, list[WriteStat]]:
     """The log files that a commit wrote, by file group."""
-    found: dict[FileGroupId, list[WriteStat]] = {}
+    logs: dict[FileGroupId, list[WriteStat]] = {}
     for partition, stats in metadata.stats.items():
         for stat in stats:
             if stat.log_version is not None:
-                found.setdefault((partition, stat.file_id), []).append(stat)
-    return found
+                logs.setdefault((partition, stat.file_id), []).append(stat)
+    return logs
 
 
 def _deletes(logs: Sequence[WriteStat]) -> bool:
@@ -471,9 +475,9 @@ def _lacks_columns(storage: Storage, logs: Sequence[WriteStat]) -> bool:
 def _refuse_lost_delete(group: FileGroupId, other: Instant, *, late: bool) -> None:
     partition, file_id = group
     written, deleted = "rows that lack columns were written to", "rows were deleted from"
-    mine, theirs = (written, deleted) if late else (deleted, written)
+    local, concurrent = (written, deleted) if late else (deleted, written)
     raise CommitConflict(
-        f"{mine} file group {file_id} in partition {partition!r} while, by instant {other.time}, {theirs} it",
+        f"{local} file group {file_id} in partition {partition!r} while, by instant {other.time}, {concurrent} it",
         hint="Nothing of this write is visible; run it again: it then sees them.",
         context={"partition": partition, "file_id": file_id, "instant": other.time},
     )
@@ -523,9 +527,9 @@ def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: Wr
     if settings.clustering_updates == GIVES_WAY:
         return frozenset(pending)
     # a plan that no process has begun waits for one, however long
-    begun = (
+    started = (
         time
         for time, plan in pending.items()
         if plan.state is not State.REQUESTED or storage.head(heartbeat_path(time)) is not None
     )
-    return frozenset(time for time in begun if is_dead(storage, time))
+    return frozenset(time for time in started if is_dead(storage, time))

@@ -79,19 +79,19 @@ class DynamoDbLock(LeasedLock):
 
     def _is_over(self, item: dict[str, Any], version: str) -> bool:
         now = monotonic_seconds()
-        known, since = _seen.get(self.where, ("", now))
-        if known != version:
+        last_version, since = _seen.get(self.where, ("", now))
+        if last_version != version:
             _seen[self.where] = (version, now)
             return False
         return now - since > float(item.get(_LEASE, {}).get("S") or 0) / 1000
 
     def _read(self) -> dict[str, Any] | None:
         try:
-            found = self._client.get_item(TableName=self._table, Key={_KEY: {"S": self._key}}, ConsistentRead=True)
+            response = self._client.get_item(TableName=self._table, Key={_KEY: {"S": self._key}}, ConsistentRead=True)
         except self._client.exceptions.ResourceNotFoundException:
             self._make_table()
             return None
-        return found.get("Item")
+        return response.get("Item")
 
     def _put(self, condition: str, values: dict[str, Any]) -> bool:
         self._version = str(uuid.uuid4())
@@ -102,10 +102,14 @@ class DynamoDbLock(LeasedLock):
             _VERSION: {"S": self._version},
         }
         names = {"#k": _KEY} if "#k" in condition else {"#v": _VERSION}
-        given: dict[str, Any] = {"ExpressionAttributeValues": values} if values else {}
+        arguments: dict[str, Any] = {"ExpressionAttributeValues": values} if values else {}
         try:
             self._client.put_item(
-                TableName=self._table, Item=item, ConditionExpression=condition, ExpressionAttributeNames=names, **given
+                TableName=self._table,
+                Item=item,
+                ConditionExpression=condition,
+                ExpressionAttributeNames=names,
+                **arguments,
             )
         except self._client.exceptions.ConditionalCheckFailedException:
             return self._has_it()

@@ -221,9 +221,9 @@ def _age(storage: Storage, modified: int, patience: float) -> float:
 
     That it is young may come from an earlier look at that clock; that it is older than the patience needs a new one.
     """
-    known = _ahead.get(storage.url())
-    age = 0.0 if known is None else known + monotonic_seconds() - modified / 1000
-    if known is None or age > patience:
+    offset = _ahead.get(storage.url())
+    age = 0.0 if offset is None else offset + monotonic_seconds() - modified / 1000
+    if offset is None or age > patience:
         now = _storage_time(storage)
         age = 0.0 if now is None else now - modified / 1000
     return max(0.0, age - _STAMP_SECONDS)
@@ -407,9 +407,9 @@ def is_dead(
 
 def _interval(body: Mapping[str, object], otherwise: float) -> float:
     """The seconds between the beats of a heartbeat, as its body has them."""
-    own = body.get("intervalSeconds")
-    if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):
-        return float(own)
+    seconds = body.get("intervalSeconds")
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds):
+        return float(seconds)
     return otherwise
 
 

@@ -83,18 +83,18 @@ class HiveMetastoreLock(LeasedLock):
         return True
 
     def _let_go(self) -> None:
-        held, self._id = self._id, None
-        if held is not None:
+        lock_id, self._id = self._id, None
+        if lock_id is not None:
             # what is not given back runs out
             with contextlib.suppress(Exception):
-                self._hive.connected().unlock(self._hive.types.UnlockRequest(lockid=held))
+                self._hive.connected().unlock(self._hive.types.UnlockRequest(lockid=lock_id))
         self._hive.close()
 
     def _holder(self) -> str:
         types = self._hive.types
         with contextlib.suppress(Exception):
-            asked = types.ShowLocksRequest(dbname=self._database, tablename=self._table)
-            for lock in self._hive.connected().show_locks(asked).locks:
+            request = types.ShowLocksRequest(dbname=self._database, tablename=self._table)
+            for lock in self._hive.connected().show_locks(request).locks:
                 if lock.state == types.LockState.ACQUIRED:
                     return f"{lock.user} on {lock.hostname} ({lock.agentInfo})"
         return "another writer"
@@ -163,8 +163,8 @@ def _seconds(text: str) -> float:
     >>> _seconds("300s"), _seconds("1500 ms"), _seconds("20")
     (300.0, 1.5, 20.0)
     """
-    found = _LENGTH_OF_TIME.fullmatch(text.strip().lower())
-    return int(found[1]) * _UNITS.get(found[2], 1.0) if found else _DEFAULT_SECONDS
+    match = _LENGTH_OF_TIME.fullmatch(text.strip().lower())
+    return int(match[1]) * _UNITS.get(match[2], 1.0) if match else _DEFAULT_SECONDS
 
 
 def _unanswered(where: str, error: BaseException) -> StorageError:

@@ -266,8 +266,8 @@ class FileLock:
         try:
             self.acquire(timeout)
         finally:
-            begun, self._read_beside, self._begun = self._begun, None, None
-        return read if begun is None else cast("Callable[[], R]", begun)
+            background_read, self._read_beside, self._begun = self._begun, None, None
+        return read if background_read is None else cast("Callable[[], R]", background_read)
 
     def acquire(self, timeout: float) -> None:
         if self._owner:
@@ -315,32 +315,32 @@ class FileLock:
             time.sleep(min(_pause(now - started, now - tried_at), deadline - now))
 
     def _try(self) -> bool:
-        known = _looked_at.pop(self._storage.url(self._path), None)
-        if known is not None:
-            holder = read_lock_body(known.data, self._path)
-            if holder.expired and self._put_beside(known.version):
+        cached = _looked_at.pop(self._storage.url(self._path), None)
+        if cached is not None:
+            holder = read_lock_body(cached.data, self._path)
+            if holder.expired and self._put_beside(cached.version):
                 return True
-        seen = self._read()
-        if seen is None:
+        current = self._read()
+        if current is None:
             return self._put(None)
-        holder, version = seen
+        holder, version = current
         # an own name in the file is a put of ours that was thought lost
         if holder.owner != self._owner and holder.seconds_left(self._storage, self._path, version) > 0:
             return False
         return self._put(version)
 
     def _put_beside(self, version: str) -> bool:
-        begun = None if self._read_beside is None else in_background(self._read_beside)
+        background_read = None if self._read_beside is None else in_background(self._read_beside)
         done = self._put(version)
-        self._begun = begun if done else None
+        self._begun = background_read if done else None
         return done
 
     def _read(self) -> tuple[Holder, str] | None:
         try:
-            seen = self._storage.read_versioned(self._path)
+            file = self._storage.read_versioned(self._path)
         except FileNotFoundError:
             return None
-        return read_lock_body(seen.data, self._path), seen.version
+        return read_lock_body(file.data, self._path), file.version
 
     def _put(self, version: str | None, *, expired: bool = False) -> bool:
         """Write the file as ours over the version that was read. False: someone was faster."""
@@ -352,8 +352,8 @@ class FileLock:
         except StorageError as error:
             if not error.context.get("doubtful"):
                 raise
-            seen = self._read()
-            done = seen is not None and (seen[0].owner, seen[0].until) == (self._owner, until)
+            current = self._read()
+            done = current is not None and (current[0].owner, current[0].until) == (self._owner, until)
         if done:
             self._valid_until = started + self._validity
         return done
@@ -362,10 +362,10 @@ class FileLock:
         with self._changing:
             self._mine = None
             for _ in range(2):  # a put that was thought lost may come through late
-                seen = self._read() if self._owner else None
-                if seen is None or seen[0].owner != self._owner or seen[0].expired:
+                current = self._read() if self._owner else None
+                if current is None or current[0].owner != self._owner or current[0].expired:
                     break
-                if self._put(seen[1]):
+                if self._put(current[1]):
                     return True
             self._valid_until = 0.0
             return False
@@ -395,11 +395,11 @@ class FileLock:
         """False: storage did not do it now, but may the next time."""
         read, self._mine = self._mine or self._read, None
         try:
-            seen = read()
-            if seen is None or seen[0].owner != self._owner:
+            current = read()
+            if current is None or current[0].owner != self._owner:
                 return True
             if not self._release_deletes:
-                return self._put(seen[1], expired=True)
+                return self._put(current[1], expired=True)
             if self.lock_is_held():  # else someone may take it over right now
                 self._storage.delete(self._path)
             return True
@@ -423,17 +423,17 @@ class FileLock:
         url = self._storage.url(self._path)
         context: dict[str, object] = {"path": url}
         try:
-            seen = self._read()
+            current = self._read()
         except (LakebedError, OSError) as error:
-            held, hint = f"cannot be read ({error})", "see why, then run it again"
+            state, hint = f"cannot be read ({error})", "see why, then run it again"
         else:
-            held, hint = "is held by another thread", "run it again when the other writer is done"
-            if seen is not None:
-                holder, version = seen
-                held = f"is held by {holder}"
+            state, hint = "is held by another thread", "run it again when the other writer is done"
+            if current is not None:
+                holder, version = current
+                state = f"is held by {holder}"
                 hint = _way_out(holder.seconds_left(self._storage, self._path, version))
                 context |= {"owner": holder.owner, "valid_until": holder.until}
-        return LockTimeout(f"no lock on the table within {timeout:g} seconds: {url} {held}", hint, context)
+        return LockTimeout(f"no lock on the table within {timeout:g} seconds: {url} {state}", hint, context)
 
     def __enter__(self) -> FileLock:
         self.acquire(self._wait_seconds)
@@ -533,14 +533,14 @@ class LeasedLock(ABC):
     def _taken(self, deadline: float) -> bool:
         started = monotonic_seconds()
         try:
-            taken = self._try()
+            acquired = self._try()
         except StorageError as error:
             if not error.retryable or time.monotonic() >= deadline:
                 raise
             return False
-        if taken:
+        if acquired:
             self._valid_until = started + self.validity
-        return taken
+        return acquired
 
     def renew(self) -> bool:
         with self._changing:

@@ -113,36 +113,36 @@ def list_markers(storage: Storage, instant: str) -> list[Marker]:
     """Every marker of an instant, sorted: DIRECT ones (a file each) and those that Hudi's timeline server gathers in
     `MARKERS<n>` files. Other files in the folder are ignored, and so are markers of what is no file of a partition."""
     folder = f"{marker_folder(instant)}/"
-    found: set[Marker] = set()
+    markers: set[Marker] = set()
     for info in list_marker_files(storage, instant):
         name = info.path.removeprefix(folder)
         if _SERVER_FILE.match(name):
-            found.update(_parse_lines(storage.read(info.path)))
+            markers.update(_parse_lines(storage.read(info.path)))
         else:
             marker = _parse(name)
             if marker is not None:
-                found.add(marker)
-    return sorted(found)
+                markers.add(marker)
+    return sorted(markers)
 
 
 def list_markers_in(storage: Storage, instant: str, partition: str) -> list[Marker]:
     """The markers of an instant in one partition path, without a look at its others."""
     folder = marker_folder(instant)
-    found: set[Marker] = set()
+    markers: set[Marker] = set()
     try:
         for name in storage.list_names(f"{folder}/{partition}" if partition else folder):
             marker = _parse(f"{partition}/{name}" if partition else name)
             if marker is not None:
-                found.add(marker)
+                markers.add(marker)
         for name in storage.list_names(folder):
             if _SERVER_FILE.match(name):
-                found.update(m for m in _parse_lines(storage.read(f"{folder}/{name}")) if m.partition == partition)
+                markers.update(m for m in _parse_lines(storage.read(f"{folder}/{name}")) if m.partition == partition)
     except FileNotFoundError:  # it is done
         return []
     except StorageError as error:
         if "link" not in error.context:
             raise
-    return sorted(found)
+    return sorted(markers)
 
 
 def list_marker_files(storage: Storage, instant: str) -> Iterator[FileInfo]:
@@ -162,7 +162,7 @@ def appended_again(
     if config.table_type == "cow" or has_completion_times(config.version):  # names show whose files they are
         return []
     named = {status.path for status in statuses}
-    found: list[WriteStatus] = []
+    appended_statuses: list[WriteStatus] = []
     for path in (marker.path for marker in list_markers(storage, instant) if marker.kind == "APPEND"):
         partition, _, name = path.rpartition("/")
         log = parse_log_file(partition, name, 0)
@@ -171,8 +171,8 @@ def appended_again(
             status = WriteStatus(
                 partition, log.file_id, path, log.instant, base_file="", log_files=[name], log_version=log.version
             )
-            found.append(replace(status, log_offset=0, file_size=info.size))
-    return found
+            appended_statuses.append(replace(status, log_offset=0, file_size=info.size))
+    return appended_statuses
 
 
 def delete_markers(storage: Storage, instant: str) -> None:

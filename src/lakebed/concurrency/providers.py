@@ -28,9 +28,9 @@ def table_lock(
 ) -> FileLock | NestedLock:
     """The lock that a job's settings name; `table` is the table's name, which keys of services default to. Raises
     `InvalidOption` where the settings lack something, `UnsupportedFeature` without the package of the service."""
-    own = default_lock(storage, wait_seconds=wait_seconds)
+    inner = default_lock(storage, wait_seconds=wait_seconds)
     outer = _of_service(storage, settings, wait_seconds, table)
-    return own if outer is None else NestedLock(outer, own, wait_seconds)
+    return inner if outer is None else NestedLock(outer, inner, wait_seconds)
 
 
 def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, table: str) -> Lock | None:
@@ -155,7 +155,7 @@ class ServicesLease(FileLock):
 
     def holder(self) -> str:
         """Who has it, for people to read; empty if no process does."""
-        seen = self._read()
-        if seen is None or seen[0].expired:
+        current = self._read()
+        if current is None or current[0].expired:
             return ""
-        return str(seen[0].process or seen[0])
+        return str(current[0].process or current[0])

@@ -70,10 +70,10 @@ class ZooKeeperLock(LeasedLock):
                 return
             before = names[at - 1]
             if self._before is None or self._before[0] != before:
-                gone = threading.Event()
-                if self._client.exists(f"{self._path}/{before}", watch=_sets(gone)) is None:
+                deletion = threading.Event()
+                if self._client.exists(f"{self._path}/{before}", watch=_sets(deletion)) is None:
                     return
-                self._before = before, gone
+                self._before = before, deletion
             if self._before[1].wait(seconds):
                 self._before = None
         except Exception:  # the next try shows what is wrong
@@ -86,8 +86,8 @@ class ZooKeeperLock(LeasedLock):
         self._client.start(timeout=self._connection_seconds)
         self._client.ensure_path(self._path)
         about = json.dumps(this_process().to_json()).encode()
-        made = self._client.create(f"{self._path}/_c_{uuid.uuid4()}{_SEPARATOR}", about, ephemeral=True, sequence=True)
-        self._node = made.rpartition("/")[2]
+        node = self._client.create(f"{self._path}/_c_{uuid.uuid4()}{_SEPARATOR}", about, ephemeral=True, sequence=True)
+        self._node = node.rpartition("/")[2]
 
     def _contenders(self) -> list[str]:
         names: list[str] = self._client.get_children(self._path)

@@ -39,7 +39,7 @@ def _are_seconds(value: Any) -> bool:
 
 def _are_names(value: Any) -> bool:
     return isinstance(value, str) or (
-        isinstance(value, Sequence) and not isinstance(value, bytes) and all(isinstance(one, str) for one in value)
+        isinstance(value, Sequence) and not isinstance(value, bytes) and all(isinstance(name, str) for name in value)
     )
 
 
@@ -150,9 +150,9 @@ def checks_arguments(function: _F) -> _F:
                     raise TypeError(f"{function.__name__}() {error}; did you mean {near[0]!r}?") from None
             return function(*given, **named)  # Python's own words for an argument too many
         arguments = bound.arguments
-        for name, ((takes, words), default) in checked.items():
+        for name, ((takes, expected), default) in checked.items():
             if name in arguments and arguments[name] is not default and not takes(arguments[name]):
-                raise refused(function.__name__, name, arguments[name], words)
+                raise refused(function.__name__, name, arguments[name], expected)
         for name in in_sequences:
             if isinstance(arguments.get(name), str):
                 arguments[name] = [arguments[name]]

@@ -81,10 +81,12 @@ class CollectedSettings:
             self._timestamp[option.key] = str(value)
             return
         value = _converted(option, value)
-        seen = self._values.get(option.setting)
-        if seen is not None and seen[0] != value and option.setting != _MISSING_NULL:
-            raise InvalidOption(f"{option.key} is {value!r} and {seen[1]} is {seen[0]!r}", hint="give one of them")
-        if seen is None or value:
+        previous = self._values.get(option.setting)
+        if previous is not None and previous[0] != value and option.setting != _MISSING_NULL:
+            raise InvalidOption(
+                f"{option.key} is {value!r} and {previous[1]} is {previous[0]!r}", hint="give one of them"
+            )
+        if previous is None or value:
             self._values[option.setting] = (value, option.key)
 
     def options(self, known: Mapping[str, str], extra: Mapping[str, str]) -> Options:

@@ -113,8 +113,8 @@ def _nested_ordering(p: Properties, _: TableFacts) -> bool:
 def _custom_payload(p: Properties, _: TableFacts) -> bool:
     """A Java class of the user's; a merger is named by its strategy id."""
     payload, strategy = p.get("hoodie.compaction.payload.class", ""), p.get("hoodie.record.merge.strategy.id", "")
-    known = simple_name(payload) in PAYLOADS or strategy not in ("", PAYLOAD_STRATEGY, *STRATEGIES)
-    return stored_merge_mode(p) == "custom" and bool(payload) and not known
+    recognized = simple_name(payload) in PAYLOADS or strategy not in ("", PAYLOAD_STRATEGY, *STRATEGIES)
+    return stored_merge_mode(p) == "custom" and bool(payload) and not recognized
 
 
 _READ_ONLY = "write to it with the engine that made it; lakebed reads it"

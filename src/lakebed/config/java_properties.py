@@ -18,8 +18,8 @@ def read_options(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
         if text.lstrip().startswith("{"):
-            found = json.loads(text)
-            return {key: value if isinstance(value, str) else json.dumps(value) for key, value in found.items()}
+            options = json.loads(text)
+            return {key: value if isinstance(value, str) else json.dumps(value) for key, value in options.items()}
         return read_properties(text)
     except ValueError as error:
         raise InvalidOption(f"{path} cannot be read: {error}", hint="give a JSON object, or lines key=value") from error
@@ -32,7 +32,7 @@ def read_properties(text: str) -> dict[str, str]:
     >>> read_properties("hoodie.table.name: trips\nfields = a,\\\n   b")
     {'hoodie.table.name': 'trips', 'fields': 'a,b'}
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     pending = ""
     for natural in [*re.split(r"\r\n|\r|\n", text), ""]:
         line = natural.lstrip(_BLANKS)
@@ -46,8 +46,8 @@ def read_properties(text: str) -> dict[str, str]:
         pending = ""
         match = _PROPERTY.match(line.rstrip("\\") + "\\" * (backslashes - backslashes % 2))
         assert match is not None
-        found[_unescaped(match[1])] = _unescaped(match[2]).rstrip()
-    return found
+        properties[_unescaped(match[1])] = _unescaped(match[2]).rstrip()
+    return properties
 
 
 def _unescaped(text: str) -> str:

@@ -93,10 +93,10 @@ def nearest(name: str) -> str | None:
     >>> nearest("hoodie.indx.type"), nearest("evolution")
     ('hoodie.index.type', 'lakebed.write.evolution')
     """
-    if ends := [known for known in _names() if known.endswith(f".{name}")]:
-        return min(ends, key=lambda known: (len(known), known))
-    found = get_close_matches(name, _names(), n=1, cutoff=0.7)
-    return found[0] if found else None
+    if ends := [candidate for candidate in _names() if candidate.endswith(f".{name}")]:
+        return min(ends, key=lambda candidate: (len(candidate), candidate))
+    matches = get_close_matches(name, _names(), n=1, cutoff=0.7)
+    return matches[0] if matches else None
 
 
 EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
@@ -330,14 +330,14 @@ def redacted(key: str, text: str) -> str:
 def refusal(option: Option, text: str) -> UnsupportedFeature:
     """The error for a value that lakebed does not support; it names the accepted ones."""
     text = redacted(option.key, text)
-    words = () if option.values == "off" else tuple(w for w in option.values.split("|") if w)
+    choices = () if option.values == "off" else tuple(w for w in option.values.split("|") if w)
     accepted = {
         "keygen": ", ".join(KEY_GENERATORS),
         "tools": ", ".join(sorted(_SYNC_TOOLS)),
         "payload": ", ".join(PAYLOADS),
         "strategy": "a UUID",
         "version": "6, 8, 9",
-    }.get(option.values, ", ".join(words))
+    }.get(option.values, ", ".join(choices))
     way_out = f"take {accepted}" if accepted else "leave the option out"
     note = option.note and f"{option.note}{';' if ':' in option.note else ':'} "
     return UnsupportedFeature(

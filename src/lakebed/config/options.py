@@ -124,7 +124,7 @@ def _table_pairs(named: TableSettings, properties: Mapping[str, str]) -> Iterato
     partition = _names(get("hoodie.table.partition.fields", "")) or ()
     plain = tuple(name.partition(":")[0] for name in partition)
     yield "hoodie.table.partition.fields", named.partition_fields, plain
-    types = tuple(kind.upper() for _, found, kind in (name.partition(":") for name in partition) if found)
+    types = tuple(kind.upper() for _, separator, kind in (name.partition(":") for name in partition) if separator)
     types = types or _names(get("lakebed.partition.types", "")) or ()
     yield "hoodie.table.partition.fields (types)", named.partition_types, types or None
     ordering = get("hoodie.table.ordering.fields", get("hoodie.table.precombine.field", ""))
@@ -360,31 +360,28 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
         ) from cause
     texts = {str(name): _text(value) for name, value in pairs.items() if value is not None}
     problems: list[LakebedError] = []
-    known, extra = _canonical_keys(texts, problems)
+    option_texts, extra = _canonical_keys(texts, problems)
     settings = CollectedSettings()
-    without_sync = known.get(CATALOG_SYNC, "").strip().lower() == "ignore"
-    for key, text in known.items():
+    without_sync = option_texts.get(CATALOG_SYNC, "").strip().lower() == "ignore"
+    for key, text in option_texts.items():
         try:
             _take(settings, options()[key], text, ignored=without_sync and _is_of_sync(options()[key]))
         except LakebedError as problem:
             problems.append(problem)
     if problems:
         raise all_in_one(problems)
-    return settings.options(known, extra)
+    return settings.options(option_texts, extra)
 
 
 def one_option(name: str, value: Any) -> dict[str, str]:
-    """The text of one option by its canonical key, checked by itself. Raises as `resolve_options` does.
-    >>> one_option("hoodie.keep.max.commits", 6)
-    {'hoodie.keep.max.commits': '6'}
-    """
+    """The text of one option by its canonical key, checked by itself. Raises as `resolve_options` does."""
     problems: list[LakebedError] = []
-    known, _ = _canonical_keys({name: _text(value)}, problems)
+    option_texts, _ = _canonical_keys({name: _text(value)}, problems)
     if problems:
         raise all_in_one(problems)
-    for key, text in known.items():
+    for key, text in option_texts.items():
         _take(CollectedSettings(), options()[key], text, ignored=False)
-    return known
+    return option_texts
 
 
 def _take(settings: CollectedSettings, option: Option, text: str, *, ignored: bool) -> None:
@@ -472,14 +469,16 @@ def _is_of_a_verb(option: Option) -> bool:
 @cache
 def _service_keys() -> dict[str, str]:
     """The options that a table of lakebed remembers, each with the name under which it does."""
-    found = (k for k, o in options().items() if o.setting.startswith(_SERVICES) or o.setting in _REMEMBERED_WRITES)
-    return {key: key.replace("hoodie.", "lakebed.", 1) for key in found}
+    keys = (k for k, o in options().items() if o.setting.startswith(_SERVICES) or o.setting in _REMEMBERED_WRITES)
+    return {key: key.replace("hoodie.", "lakebed.", 1) for key in keys}
 
 
 @cache
 def _write_keys() -> dict[str, str]:
     """Those of them that configure a write."""
-    return {key: own for key, own in _service_keys().items() if options()[key].setting in _REMEMBERED_WRITES}
+    return {
+        key: stored_key for key, stored_key in _service_keys().items() if options()[key].setting in _REMEMBERED_WRITES
+    }
 
 
 def with_table_settings(
@@ -490,7 +489,7 @@ def with_table_settings(
     >>> with_table_settings(resolve_options({}), {"lakebed.parquet.small.file.limit": "7"}).write.small_file_limit
     7
     """
-    texts = {key: properties.get(own, properties.get(key)) for key, own in _write_keys().items()}
+    texts = {key: properties.get(stored_key, properties.get(key)) for key, stored_key in _write_keys().items()}
     stored = {key: text for key, text in texts.items() if text is not None and key not in given.explicit}
     more = {**{k: v for k, v in (defaults or {}).items() if k not in given.explicit}, **stored}
     if not more:
@@ -506,13 +505,13 @@ def service_settings(given: Mapping[str, str], properties: Mapping[str, str]) ->
     3
     """
     keys = _service_keys()
-    texts = {key: properties.get(own, properties.get(key)) for key, own in keys.items()}
+    texts = {key: properties.get(stored_key, properties.get(key)) for key, stored_key in keys.items()}
     stored = {key: text for key, text in texts.items() if text is not None}
-    asked = {key: text for key, text in given.items() if key in keys}
+    requested = {key: text for key, text in given.items() if key in keys}
     for either in _EITHER:
-        if asked.keys() & either:
+        if requested.keys() & either:
             stored = {key: text for key, text in stored.items() if key not in either}
-    return _resolved(tuple({**stored, **asked}.items()))
+    return _resolved(tuple({**stored, **requested}.items()))
 
 
 @lru_cache(maxsize=64)
@@ -541,7 +540,7 @@ def _text(value: Any) -> str:
 def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> tuple[dict[str, str], dict[str, str]]:
     """Known options by canonical key, and the keys that belong in the commit metadata."""
     prefix = texts.get("hoodie.datasource.write.commitmeta.key.prefix", "_")
-    known: dict[str, str] = {}
+    option_texts: dict[str, str] = {}
     extra: dict[str, str] = {}
     for name, text in texts.items():
         key = canonical(name)
@@ -552,17 +551,17 @@ def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> t
             continue
         if key is None:
             problems.append(unknown_option(name))
-        elif known.get(key, text) != text:
+        elif option_texts.get(key, text) != text:
             problems.append(
                 InvalidOption(
-                    f"{name}={redacted(key, text)} contradicts {key}={redacted(key, known[key])}",
+                    f"{name}={redacted(key, text)} contradicts {key}={redacted(key, option_texts[key])}",
                     hint="they are one option: give it once",
                 )
             )
         else:
-            known[key] = text
+            option_texts[key] = text
             _log_proposed(name, key, text)
-    return known, extra
+    return option_texts, extra
 
 
 def exposed(name: str) -> InvalidOption:
@@ -644,8 +643,8 @@ def check_options(given: Mapping[str, Any]) -> list[OptionVerdict]:
 def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
     key = canonical(name)
     text = redacted(key or name, value)
-    if is_streamer_job(job) and (known := property_of(name)) is not None:
-        return _streamer_verdict(name, value, text, known)
+    if is_streamer_job(job) and (streamer_property := property_of(name)) is not None:
+        return _streamer_verdict(name, value, text, streamer_property)
     if key is None and short_name(name) is not None and (near := nearest_property(name)) is not None:
         return OptionVerdict(name, text, "unknown", f"did you mean {near}?")
     prefix = job.get(_COMMIT_METADATA, "_")
@@ -664,7 +663,8 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
     try:
         with_it: dict[str, str] = {}
         if key == _CALLBACK_ON:  # which asks for the others of them
-            with_it = {one: text for one, text in job.items() if one.startswith(_CALLBACK_ON.removesuffix("on"))}
+            prefix = _CALLBACK_ON.removesuffix("on")
+            with_it = {key: text for key, text in job.items() if key.startswith(prefix)}
         resolve_options({**with_it, key: value})
     except InvalidOption as problem:
         return OptionVerdict(name, text, "wrong", str(problem))
@@ -685,8 +685,8 @@ def _streamer_verdict(name: str, value: str, text: str, known: StreamerProperty)
     if known.is_number and not value.isdigit():
         return OptionVerdict(name, text, "wrong", "give a whole number")
     section, _, key = known.key.rpartition(".")
-    place = f"lakebed ingest: {f'[{section}] ' if section else ''}{key}" if known.key else ""
-    return OptionVerdict(name, text, known.verdict, known.note or place)
+    counterpart = f"lakebed ingest: {f'[{section}] ' if section else ''}{key}" if known.key else ""
+    return OptionVerdict(name, text, known.verdict, known.note or counterpart)
 
 
 def _missing_package(option: Option, text: str, job: Mapping[str, str]) -> str:

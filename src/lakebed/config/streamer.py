@@ -131,5 +131,5 @@ def property_of(name: str) -> StreamerProperty | None:
 def nearest_property(name: str) -> str | None:
     """The known property of Streamer most like this one."""
     short = short_name(name)
-    found = get_close_matches(short or name, PROPERTIES, n=1, cutoff=0.7)
-    return PREFIXES[0] + found[0] if found else None
+    matches = get_close_matches(short or name, PROPERTIES, n=1, cutoff=0.7)
+    return PREFIXES[0] + matches[0] if matches else None

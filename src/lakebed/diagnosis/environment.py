@@ -94,10 +94,12 @@ def _version_of(java: str) -> str:
     import subprocess
 
     try:
-        asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False)
+        completed = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    match = re.search(r'version "([^"]+)"', asked.stderr + asked.stdout)
+    match = re.search(r'version "([^"]+)"', completed.stderr + completed.stdout)
     return match.group(1) if match else ""
 
 

@@ -87,8 +87,8 @@ def lock(storage: Storage, settings: LockSettings, table: str) -> Iterator[Findi
     name = settings.provider or "the lock file of the table"
     uri = storage.spec.uri
     try:
-        with table_lock(storage, settings, wait_seconds=LOCK_SECONDS, table=table) as held:
-            held.lock_is_held()
+        with table_lock(storage, settings, wait_seconds=LOCK_SECONDS, table=table) as guard:
+            guard.lock_is_held()
     except LockTimeout as error:
         again = command("doctor", uri)
         yield Finding(LOCK, Severity.WARNING, error.message, f"{error.hint} Then look again: {again}")

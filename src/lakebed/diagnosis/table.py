@@ -124,13 +124,13 @@ def indexes(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding
     paths = metadata.partitions()  # raises where the listing cannot be read
     facts = list_indexes(snapshot)
     names = ", ".join(
-        f"{one.name} ({count_text(one.file_groups, 'file group')}, {size_text(one.bytes)})" for one in facts
+        f"{fact.name} ({count_text(fact.file_groups, 'file group')}, {size_text(fact.bytes)})" for fact in facts
     )
     yield Finding(INDEX, Severity.FINE, f"writes: {writes}; metadata table: {names}")
-    for one in facts:
-        if not one.file_groups and paths:  # an index by partition path has no file groups before the first path
-            text = f"the index {one.name} is declared and has no file"
-            yield Finding(INDEX, Severity.ERROR, text, command("index repair", uri, "--index", one.name))
+    for fact in facts:
+        if not fact.file_groups and paths:  # an index by partition path has no file groups before the first path
+            text = f"the index {fact.name} is declared and has no file"
+            yield Finding(INDEX, Severity.ERROR, text, command("index repair", uri, "--index", fact.name))
     if config.metadata_partitions_inflight:
         waiting = ", ".join(config.metadata_partitions_inflight)
         text = f"the build of {waiting} is not complete"
@@ -170,8 +170,8 @@ def files(context: WriteContext, uri: str) -> Iterator[Finding]:
     """How many files the table has, and the partition paths with many small ones."""
     snapshot = context.opened
     slices = snapshot.file_slices()
-    size = sum(one.size for one in slices)
-    paths = len({one.partition for one in slices})
+    size = sum(file_slice.size for file_slice in slices)
+    paths = len({file_slice.partition for file_slice in slices})
     text = f"{count_text(len(slices), 'file slice')} in {count_text(paths, 'partition path')}, {size_text(size)}"
     yield Finding(FILES, Severity.FINE, text)
     if not can_merge(context):
@@ -198,6 +198,8 @@ def archive(snapshot: Snapshot, uri: str) -> Iterator[Finding]:
     if len(timeline.instants) <= _LONG_TIMELINE:
         yield Finding(ARCHIVE, Severity.FINE, text)
         return
-    held = next((i for i in timeline.pending if i.action is not Action.SAVEPOINT), None)
-    because = f"; the pending {held.action} {held.time} retains what follows it" if held else ""
+    oldest_pending = next((i for i in timeline.pending if i.action is not Action.SAVEPOINT), None)
+    because = (
+        f"; the pending {oldest_pending.action} {oldest_pending.time} retains what follows it" if oldest_pending else ""
+    )
     yield Finding(ARCHIVE, Severity.WARNING, f"{text}: every call lists them{because}", command("archive", uri))

@@ -125,9 +125,9 @@ class LakebedClient(JobClientBase, WithStateSync):
 
     def drop_storage(self) -> None:
         """Drop all tables of the schema, dlt's own last."""
-        own = self.schema.dlt_table_names()
-        self.drop_tables(*(name for name in self.schema.tables if name not in own), delete_schema=False)
-        self.drop_tables(*(name for name in own if name != self.schema.version_table_name), delete_schema=False)
+        dlt_tables = self.schema.dlt_table_names()
+        self.drop_tables(*(name for name in self.schema.tables if name not in dlt_tables), delete_schema=False)
+        self.drop_tables(*(name for name in dlt_tables if name != self.schema.version_table_name), delete_schema=False)
         self.drop_tables(self.schema.version_table_name, delete_schema=False)
 
     def drop_tables(self, *tables: str, delete_schema: bool = True) -> None:
@@ -300,8 +300,8 @@ class Lakebed(Destination[LakebedConfiguration, "LakebedClient"]):
         storage_options: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> None:
-        given = {"uri": uri, "create": create, "options": options, "storage_options": storage_options}
-        super().__init__(**{name: value for name, value in given.items() if value is not None}, **more)
+        arguments = {"uri": uri, "create": create, "options": options, "storage_options": storage_options}
+        super().__init__(**{name: value for name, value in arguments.items() if value is not None}, **more)
 
     def _raw_capabilities(self) -> DestinationCapabilitiesContext:
         capabilities = DestinationCapabilitiesContext()

@@ -238,7 +238,7 @@ def _opaque_in(kind: Any) -> str:
         return str(kind)
     if kind.id not in ("list", "array", "struct", "map", "union"):
         return ""
-    return next((found for _, inner in kind.children if hasattr(inner, "id") and (found := _opaque_in(inner))), "")
+    return next((opaque for _, inner in kind.children if hasattr(inner, "id") and (opaque := _opaque_in(inner))), "")
 
 
 def _no_rows(data: Any, why: str = "") -> InvalidOption:

@@ -208,11 +208,11 @@ class Engine(Protocol):
 @contextmanager
 def persisted(engine: Engine, rows: Rows) -> Generator[Rows]:
     """The rows, evaluated once and cached until the end of the block."""
-    held = engine.persist(rows)
+    cached = engine.persist(rows)
     try:
-        yield held
+        yield cached
     finally:
-        engine.release(held)
+        engine.release(cached)
 
 
 GROUP = f"{DERIVED}group"
@@ -345,8 +345,8 @@ def choose_group(partitions: pa.Array, share: np.ndarray[Any, Any], inserts: pa.
         code = names.get(row[PARTITION_PATH])
         if code is None:
             continue
-        mine = np.flatnonzero(codes == code)
-        chosen = np.searchsorted(np.asarray(row["bounds"]), share[mine], side="right")
+        positions = np.flatnonzero(codes == code)
+        indices = np.searchsorted(np.asarray(row["bounds"]), share[positions], side="right")
         groups = np.asarray(row["groups"], dtype=np.int32)
-        result[mine] = groups[np.minimum(chosen, len(groups) - 1)]
+        result[positions] = groups[np.minimum(indices, len(groups) - 1)]
     return pa.array(result, mask=result < 0)

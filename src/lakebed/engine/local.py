@@ -149,14 +149,14 @@ class LocalEngine:
         if isinstance(rows, StreamedRows):
             return rows.then(lambda table: self.derive(LocalRows(table), columns, keep).table)
         table = rows.table
-        kept = [n for n in (table.column_names if keep is None else keep) if n not in columns]
+        retained_names = [n for n in (table.column_names if keep is None else keep) if n not in columns]
         parts: dict[str, list[pa.Array]] = {name: [] for name in columns}
         for batch in table.to_batches(max_chunksize=1 << 17) or [_empty_batch(table.schema)]:
             for name, expression in columns.items():
                 parts[name].append(expression.arrow(batch))
         derived = [pa.chunked_array(chunks) for chunks in parts.values()]
-        chosen = table.select(kept)
-        return LocalRows(pa.table([*derived, *chosen.columns], names=[*columns, *kept]))
+        retained = table.select(retained_names)
+        return LocalRows(pa.table([*derived, *retained.columns], names=[*columns, *retained_names]))
 
     def filter(self, rows: AnyRows, predicate: RowExpression) -> AnyRows:
         if isinstance(rows, StreamedRows):
@@ -210,15 +210,15 @@ class LocalEngine:
     ) -> LocalRows:
         if isinstance(rows, StreamedRows):
             return self._group_map_streamed(rows, fn, schema)
-        order, found = _grouped(rows.table, next(_attempts))
-        table, is_ordered = rows.table, len(found) < 2
+        order, groups_of_rows = _grouped(rows.table, next(_attempts))
+        table, is_ordered = rows.table, len(groups_of_rows) < 2
         if not is_ordered and table.nbytes <= _ORDERED_BYTES:
             table, is_ordered = table.take(pa.array(order)), True
         function = fn
         if is_ordered and isinstance(fn, ManyGroupsFunction):
-            function = fn.with_all(table, found)
+            function = fn.with_all(table, groups_of_rows)
 
-        batches_of = partial(_batches_of, table, None if is_ordered else order, table.to_batches(), len(found))
+        batches_of = partial(_batches_of, table, None if is_ordered else order, table.to_batches(), len(groups_of_rows))
 
         def run(group: GroupOfRows) -> list[pa.RecordBatch]:
             batches = batches_of(group)
@@ -226,8 +226,8 @@ class LocalEngine:
             advance(1)
             return done
 
-        with progress("writing file groups", len(found)) as advance:
-            results = parallel_map(run, found, self._threads)
+        with progress("writing file groups", len(groups_of_rows)) as advance:
+            results = parallel_map(run, groups_of_rows, self._threads)
         return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
 
     def _group_map_streamed(self, rows: StreamedRows, fn: GroupFunction, schema: pa.Schema) -> LocalRows:
@@ -305,8 +305,8 @@ class LocalEngine:
     def aggregate(self, rows: AnyRows, by: Sequence[str], sums: Sequence[str] = ()) -> pa.Table:
         if isinstance(rows, StreamedRows):
             return self._aggregate_streamed(rows, by, sums)
-        asked = [([], "count_all"), *((name, "sum") for name in sums)]
-        counted = rows.table.group_by(list(by), use_threads=False).aggregate(asked).rename_columns([*by, "rows", *sums])
+        specs = [([], "count_all"), *((name, "sum") for name in sums)]
+        counted = rows.table.group_by(list(by), use_threads=False).aggregate(specs).rename_columns([*by, "rows", *sums])
         for name in sums:
             summed = pc.fill_null(counted.column(name).cast(pa.int64()), 0)
             counted = counted.set_column(counted.schema.get_field_index(name), name, summed)
@@ -350,8 +350,8 @@ def _grouped(table: pa.Table, attempt: int) -> tuple[Positions, list[GroupOfRows
     edges = [*np.flatnonzero(np.append(True, np.diff(combined[order]) != 0)).tolist(), len(order)]
     firsts = order[edges[:-1]]
     paths = partition.dictionary.take(pa.array(codes[firsts])).to_pylist()
-    found = zip(paths, numbers[firsts].tolist(), edges[:-1], edges[1:], strict=True)
-    return order, [GroupOfRows(*group, Task(at, 0, attempt)) for at, group in enumerate(found)]
+    groups = zip(paths, numbers[firsts].tolist(), edges[:-1], edges[1:], strict=True)
+    return order, [GroupOfRows(*group, Task(at, 0, attempt)) for at, group in enumerate(groups)]
 
 
 def _batches_of(

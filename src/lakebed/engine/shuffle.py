@@ -85,10 +85,10 @@ class Shuffle:
         for start, stop in zip(edges.tolist(), [*edges[1:].tolist(), len(order)], strict=True):
             part = table.take(pa.array(order[start:stop])).combine_chunks()
             first = order[start]
-            places = self._parts.setdefault((names[int(rows[first])], int(numbers[first])), [])
+            batch_numbers = self._parts.setdefault((names[int(rows[first])], int(numbers[first])), [])
             for batch in part.to_batches():
                 self._write(batch)
-                places.append(self._count)
+                batch_numbers.append(self._count)
                 self._count += 1
 
     def _write(self, batch: pa.RecordBatch) -> None:

@@ -117,9 +117,9 @@ class SparkEngine:
         from pyspark.sql import functions as F
 
         schema = self.schema(rows)
-        kept = [n for n in (rows.columns if keep is None else keep) if n not in columns]
+        retained_names = [n for n in (rows.columns if keep is None else keep) if n not in columns]
         derived = [self._column(e, schema).alias(name) for name, e in columns.items()]
-        return rows.select(*derived, *[F.col(quoted(n)) for n in kept])
+        return rows.select(*derived, *[F.col(quoted(n)) for n in retained_names])
 
     def _column(self, expression: RowExpression, schema: pa.Schema) -> Any:
         from pyspark.sql import functions as F
@@ -169,13 +169,13 @@ class SparkEngine:
         cores = parallelism(self.spark)
         alone = one_group_per_task and groups is not None and groups <= cores * _GROUPS_PER_CORE
         tasks = groups if alone and groups else max(1, min(cores * _TASKS_PER_CORE, groups or 1 << 30))
-        place = [c for c in (PARTITION_PATH, GROUP) if c not in derived]
+        group_columns = [c for c in (PARTITION_PATH, GROUP) if c not in derived]
         number = F.col(GROUP)
-        if not alone and PARTITION_PATH in place:
+        if not alone and PARTITION_PATH in group_columns:
             number = F.hash(F.col(PARTITION_PATH)) % 65536 + number
         placed = sent.repartitionById(tasks, F.pmod(number, F.lit(tasks)).cast("int"))
         if not alone:
-            placed = placed.sortWithinPartitions(*place)
+            placed = placed.sortWithinPartitions(*group_columns)
         return placed.mapInArrow(
             for_workers(partial(_run_groups, self._tuning, fn, derived)), arrow_to_spark_ddl(schema)
         )
@@ -220,10 +220,10 @@ class SparkEngine:
         return rows.distinct()
 
     def union(self, parts: Sequence[DataFrame]) -> DataFrame:
-        whole = parts[0]
+        rows = parts[0]
         for part in parts[1:]:
-            whole = whole.unionByName(part)
-        return whole
+            rows = rows.unionByName(part)
+        return rows
 
     def route(self, rows: DataFrame, updates: pa.Table, inserts: pa.Table) -> DataFrame:
         from pyspark.sql import functions as F
@@ -232,8 +232,8 @@ class SparkEngine:
         routed = rows
         group = F.lit(None).cast("int")
         if updates.num_rows:
-            known = self.from_arrow(updates.rename_columns([PARTITION_PATH, FILE_ID, _KNOWN_GROUP]))
-            routed = routed.join(F.broadcast(known), [PARTITION_PATH, FILE_ID], "left")
+            existing_groups = self.from_arrow(updates.rename_columns([PARTITION_PATH, FILE_ID, _KNOWN_GROUP]))
+            routed = routed.join(F.broadcast(existing_groups), [PARTITION_PATH, FILE_ID], "left")
             group = F.col(_KNOWN_GROUP)
         if inserts.num_rows:
             hashed = hash_column(self.spark, JavaHash(Column(RECORD_KEY)), self.schema(rows))
@@ -258,8 +258,8 @@ class SparkEngine:
         """All rows, in the types that a table has for the DataFrame's."""
         plain = normalise(self.schema(rows))
         with self._settings(_OF_COLLECTING):
-            found = self._collected(rows)
-        return pa.Table.from_batches([normalise_batch(batch, plain) for batch in found.to_batches()], plain)
+            table = self._collected(rows)
+        return pa.Table.from_batches([normalise_batch(batch, plain) for batch in table.to_batches()], plain)
 
     def _collected(self, rows: DataFrame) -> pa.Table:
         with job_errors(self.spark):
@@ -285,9 +285,9 @@ class SparkEngine:
         before: dict[str, str | None] = {}
         for key, value in settings.items():
             with suppress(Exception):
-                known = self.spark.conf.get(key, None)
-                if value != (_OF_SPARK.get(key) if known is None else known):
-                    before[key] = known
+                current = self.spark.conf.get(key, None)
+                if value != (_OF_SPARK.get(key) if current is None else current):
+                    before[key] = current
                     self.spark.conf.set(key, value)
         try:
             yield
@@ -359,8 +359,8 @@ def _run_groups(
 def _with_derived(batch: pa.RecordBatch, derived: Mapping[str, RowExpression]) -> pa.RecordBatch:
     if not derived:
         return batch
-    made = [expression.arrow(batch) for expression in derived.values()]
-    return pa.RecordBatch.from_arrays([*made, *batch.columns], names=[*derived, *batch.schema.names])
+    arrays = [expression.arrow(batch) for expression in derived.values()]
+    return pa.RecordBatch.from_arrays([*arrays, *batch.columns], names=[*derived, *batch.schema.names])
 
 
 def _run_read(
@@ -368,8 +368,8 @@ def _run_read(
 ) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
-    slices = (pickle.loads(one) for sent in batches for one in sent.column(0).to_pylist())
-    read = (batch for one in slices for batch in reader.read_placed(one, columns, schema))
+    slices = (pickle.loads(pickled) for sent in batches for pickled in sent.column(0).to_pylist())
+    read = (batch for placed_slice in slices for batch in reader.read_placed(placed_slice, columns, schema))
     yield from carrying(normalise_batch(batch, schema) for batch in read)
 
 
@@ -489,12 +489,12 @@ def collect_within(data: DataFrame, rows: int, most_bytes: int) -> pa.Table | No
             "*", f"CASE WHEN {width} > {share}L THEN raise_error('{_TOO_WIDE}') ELSE TRUE END AS {_GUARD}"
         )
     try:
-        found = SparkEngine(data.sparkSession).collect_normalised(some)
+        table = SparkEngine(data.sparkSession).collect_normalised(some)
     except Exception as error:
         if _TOO_WIDE in str(error):
             return None
         raise
-    return found.select(names) if found.num_rows <= rows else None
+    return table.select(names) if table.num_rows <= rows else None
 
 
 def _width(data: DataFrame) -> str:

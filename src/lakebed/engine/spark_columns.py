@@ -57,16 +57,16 @@ _allowed: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 
 def can_call_java(spark: SparkSession) -> bool:
     """Whether the session lets SQL call `java_method`; asked once a session, by hashing one letter."""
-    known = _allowed.get(spark)
-    if known is None:
+    allowed = _allowed.get(spark)
+    if allowed is None:
         try:
             probe = java_hash_sql("'a'")
-            known = bool(spark.sql(f"SELECT {probe} AS hash").collect()[0][0] == ord("a"))
+            allowed = bool(spark.sql(f"SELECT {probe} AS hash").collect()[0][0] == ord("a"))
         # each platform refuses in its own way, and any failure means the same
         except Exception:
-            known = False
-        _allowed[spark] = known
-    return known
+            allowed = False
+        _allowed[spark] = allowed
+    return allowed
 
 
 def hash_column(spark: SparkSession, expression: TextHash, schema: pa.Schema) -> Column:

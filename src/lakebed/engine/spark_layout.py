@@ -91,10 +91,10 @@ def bucketed_files(
             for f in files
         ]
         listed.append(sources.FilePartition(number, scala.array(sources.PartitionedFile, parts)))
-    whole = scala.struct(f"{ddl}, {BUCKET} int" if ddl else f"{BUCKET} int")
+    full_schema = scala.struct(f"{ddl}, {BUCKET} int" if ddl else f"{BUCKET} int")
     checks = jvm.org.apache.spark.sql.catalyst.FileSourceOptions(options)
-    rows = sources.FileScanRDD(session, read, scala.seq(listed), whole, scala.seq([]), nothing, checks)
-    return rows, whole.json()
+    rows = sources.FileScanRDD(session, read, scala.seq(listed), full_schema, scala.seq([]), nothing, checks)
+    return rows, full_schema.json()
 
 
 def laid_out(spark: SparkSession, rdd: Any, schema_json: str, layout: Layout | None) -> DataFrame:
@@ -114,17 +114,17 @@ def logical_rows(scala: Scala, attributes: Any, rdd: Any, layout: Layout | None)
     placed = scala.of_layout(layout, named) if layout else scala.unknown()
     order = scala.seq([scala.ascending(named[name]) for name in (layout.order if layout else ())])
     none = scala.none
-    given = (attributes, rdd, placed, order, False, none, scala.session, none, none)
+    arguments = (attributes, rdd, placed, order, False, none, scala.session, none, none)
     # from 4.3 on Spark also asks whether the rows are a checkpoint's
-    more = [False] * (scala.parameters("org.apache.spark.sql.execution.LogicalRDD") - len(given))
-    return scala.jvm.org.apache.spark.sql.execution.LogicalRDD(*given, *more)
+    more = [False] * (scala.parameters("org.apache.spark.sql.execution.LogicalRDD") - len(arguments))
+    return scala.jvm.org.apache.spark.sql.execution.LogicalRDD(*arguments, *more)
 
 
 def _described(schema_json: str, layout: Layout | None) -> str:
     schema = json.loads(schema_json)
-    for one in schema["fields"]:
-        if one["name"] == BUCKET and layout is not None:
-            one["metadata"] = dict(layout.about)
+    for column in schema["fields"]:
+        if column["name"] == BUCKET and layout is not None:
+            column["metadata"] = dict(layout.about)
     return json.dumps(schema)
 
 
@@ -173,29 +173,29 @@ class Scala:
         self._gateway = session.sparkContext._gateway
 
     def seq(self, items: Sequence[Any]) -> Any:
-        held = self.jvm.java.util.ArrayList()
+        java_list = self.jvm.java.util.ArrayList()
         for item in items:
-            held.add(item)
-        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(held)
+            java_list.add(item)
+        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(java_list)
 
     def map(self, items: Mapping[str, str]) -> Any:
-        held = self.jvm.java.util.HashMap()
+        java_map = self.jvm.java.util.HashMap()
         for key, value in items.items():
-            held.put(key, value)
-        return self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(held)
+            java_map.put(key, value)
+        return self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(java_map)
 
     def array(self, kind: Any, items: Sequence[Any]) -> Any:
-        held = self._gateway.new_array(kind, len(items))
+        java_array = self._gateway.new_array(kind, len(items))
         for at, item in enumerate(items):
-            held[at] = item
-        return held
+            java_array[at] = item
+        return java_array
 
     def object(self, name: str) -> Any:
         package, _, last = name.rpartition(".")
-        place = self.jvm
+        namespace = self.jvm
         for part in package.split("."):
-            place = getattr(place, part)
-        return getattr(getattr(place, f"{last}$"), "MODULE$")
+            namespace = getattr(namespace, part)
+        return getattr(getattr(namespace, f"{last}$"), "MODULE$")
 
     def parameters(self, name: str) -> int:
         """How many things the constructor of a class takes."""

@@ -89,8 +89,8 @@ def _register_source(spark: SparkSession) -> None:
 
 def _is_default() -> bool:
     """Whether the path's `python3` is this Python."""
-    found = shutil.which(_DEFAULT)
-    return found is not None and os.path.dirname(os.path.abspath(found)) == os.path.dirname(sys.executable)
+    executable = shutil.which(_DEFAULT)
+    return executable is not None and os.path.dirname(os.path.abspath(executable)) == os.path.dirname(sys.executable)
 
 
 def _source_class() -> Any:

@@ -91,8 +91,8 @@ def by_buckets(frame: DataFrame) -> DataFrame:
     changed = rewriting.full_plan(plan)
     if rewriting.has_needless_unions:
         changed = _Rewriting(scala, frame.sparkSession, lays_out_unions=False).full_plan(plan)
-    made = scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, changed)
-    return Frame(made, frame.sparkSession)
+    dataset = scala.object("org.apache.spark.sql.classic.Dataset").ofRows(scala.session, changed)
+    return Frame(dataset, frame.sparkSession)
 
 
 class _Rewriting:
@@ -137,10 +137,10 @@ class _Rewriting:
             new = self.full_plan(old)
             return expression if new is old else expression.withNewPlan(new)
         children = _items(expression.children())
-        made = [self._of_values(child) for child in children]
-        if all(new is old for new, old in zip(made, children, strict=True)):
+        changed = [self._of_values(child) for child in children]
+        if all(new is old for new, old in zip(changed, children, strict=True)):
             return expression
-        return expression.withNewChildren(self._scala.seq(made))
+        return expression.withNewChildren(self._scala.seq(changed))
 
     def _with_values(self, plan: Any) -> Any:
         """A filter or projection with the plans of subqueries that give one value changed."""
@@ -148,13 +148,13 @@ class _Rewriting:
             return plan
         if _is(plan, "Filter"):
             condition = plan.condition()
-            made = self._of_values(condition)
-            return plan if made is condition else self._logical.Filter(made, plan.child())
+            changed = self._of_values(condition)
+            return plan if changed is condition else self._logical.Filter(changed, plan.child())
         if _is(plan, "Project"):
             listed = _items(plan.projectList())
-            made = [self._of_values(one) for one in listed]
-            if any(new is not old for new, old in zip(made, listed, strict=True)):
-                return self._logical.Project(self._scala.seq(made), plan.child())
+            changed = [self._of_values(expression) for expression in listed]
+            if any(new is not old for new, old in zip(changed, listed, strict=True)):
+                return self._logical.Project(self._scala.seq(changed), plan.child())
         return plan
 
     def of(self, plan: Any) -> tuple[Any, list[_BucketColumn]]:
@@ -164,62 +164,62 @@ class _Rewriting:
             return plan, _bucket_columns(plan)
         kind = plan.getClass().getSimpleName()
         plan = self._with_values(plan)
-        made = [self.of(child) for child in children]
+        changed = [self.of(child) for child in children]
         if kind == "Union":
-            return self._union(plan, children, made)
-        if kind == "View" and made[0][1]:  # it gives the columns of its rows, which may now have the bucket
-            return made[0]
-        known = [k for _, some in made for k in some] if kind in _PLAIN else []
+            return self._union(plan, children, changed)
+        if kind == "View" and changed[0][1]:  # it gives the columns of its rows, which may now have the bucket
+            return changed[0]
+        buckets = [k for _, some in changed for k in some] if kind in _PLAIN else []
         # a changed child may have no known output, such as a full join
-        if all(new is old and not some for (new, some), old in zip(made, children, strict=True)):
+        if all(new is old and not some for (new, some), old in zip(changed, children, strict=True)):
             return plan, _numbered(plan) if kind == "Project" else []
-        if kind not in _PLAIN or kind == "View" or not known:  # they count their columns, or need no more of them
-            made = [(self.as_before(new, old), some) for (new, some), old in zip(made, children, strict=True)]
-        elif kind == "Join" and not self._are_apart(made):
+        if kind not in _PLAIN or kind == "View" or not buckets:  # they count their columns, or need no more of them
+            changed = [(self.as_before(new, old), some) for (new, some), old in zip(changed, children, strict=True)]
+        elif kind == "Join" and not self._are_apart(changed):
             # two copies of one CTE: a bucket of the one is not to be taken for that of the other
-            made = [(self.as_before(new, old), []) for (new, _), old in zip(made, children, strict=True)]
-            known = []
-        plan = plan.withNewChildren(self._scala.seq([child for child, _ in made]))
+            changed = [(self.as_before(new, old), []) for (new, _), old in zip(changed, children, strict=True)]
+            buckets = []
+        plan = plan.withNewChildren(self._scala.seq([child for child, _ in changed]))
         if kind == "Project":
-            plan, known = self._project(plan, known)
+            plan, buckets = self._project(plan, buckets)
         elif kind == "Join":
-            plan = self._join(plan, made[0][1], made[1][1])
+            plan = self._join(plan, changed[0][1], changed[1][1])
             # a join that only tests whether there is a row has no SQL
             joined = plan.joinType()
             sides = (True, True) if _is(joined, "ExistenceJoin") else _NO_NULLS.get(str(joined.sql()), (True, True))
-            known = [k for (_, some), full_plan in zip(made, sides, strict=True) for k in some if full_plan]
+            buckets = [k for (_, some), full_plan in zip(changed, sides, strict=True) for k in some if full_plan]
         elif kind == "Aggregate":
-            plan = self._aggregate(plan, known)
+            plan = self._aggregate(plan, buckets)
         elif kind == "Window":
-            plan = self._window(plan, known)
+            plan = self._window(plan, buckets)
         elif kind == "Distinct":
-            self._note_use([k.bucket for k in known])
+            self._note_use([k.bucket for k in buckets])
         there = _outputs(plan)
-        return plan, [k for k in known if there.issuperset((*k.keys, _id(k.bucket)))]
+        return plan, [k for k in buckets if there.issuperset((*k.keys, _id(k.bucket)))]
 
     def _are_apart(self, made: list[tuple[Any, list[_BucketColumn]]]) -> bool:
         """Whether the sides of a join have no column in common. A bucket column that was put into both gets another
         name on the right: a subquery over the same table has other keys, and this one bucket."""
-        (left, _), (right, known) = made
+        (left, _), (right, buckets) = made
         common = _outputs(left) & _outputs(right)
         if not common:
             return True
-        if not common <= {_id(k.bucket) for k in known}:
+        if not common <= {_id(k.bucket) for k in buckets}:
             return False
         expressions, empty = self._catalyst.expressions, self._scala.seq([])
         renamed: dict[int, Any] = {}
         listed: list[Any] = []
-        for one in _items(right.output()):
-            if _id(one) in common:
+        for attribute in _items(right.output()):
+            if _id(attribute) in common:
                 number = expressions.NamedExpression.newExprId()
-                alias = expressions.Alias(one, one.name(), number, empty, self._scala.none, empty)
-                renamed[_id(one)] = alias.toAttribute()
+                alias = expressions.Alias(attribute, attribute.name(), number, empty, self._scala.none, empty)
+                renamed[_id(attribute)] = alias.toAttribute()
                 listed.append(alias)
             else:
-                listed.append(one)
+                listed.append(attribute)
         made[1] = (
             self._logical.Project(self._scala.seq(listed), right),
-            [_BucketColumn(renamed.get(_id(k.bucket), k.bucket), k.keys, k.family) for k in known],
+            [_BucketColumn(renamed.get(_id(k.bucket), k.bucket), k.keys, k.family) for k in buckets],
         )
         return True
 
@@ -230,26 +230,26 @@ class _Rewriting:
         one partition has the rows that all sides have of a bucket. Spark's own union puts the partitions of its sides
         one after the other, whatever is in them."""
         plain = [self.as_before(new, old) for (new, _), old in zip(made, before, strict=True)]
-        sides = [_by_locations(old, known) for old, (_, known) in zip(before, made, strict=True)]
-        alike = [places for places in sides[0] if all(places in side for side in sides)]
-        for places in alike:
-            chosen = [side[places] for side in sides]
-            ids = tuple(_id(_items(plan.output())[at]) for at in places[0])
-            counts = tuple(sorted({k.count for k in chosen}, key=int))
+        sides = [_by_locations(old, bucket_columns) for old, (_, bucket_columns) in zip(before, made, strict=True)]
+        common = [locations for locations in sides[0] if all(locations in side for side in sides)]
+        for locations in common:
+            buckets = [side[locations] for side in sides]
+            ids = tuple(_id(_items(plan.output())[at]) for at in locations[0])
+            counts = tuple(sorted({k.count for k in buckets}, key=int))
             if len(counts) > 1:
                 self._mixed.append((frozenset(ids), counts))
                 continue
-            if any(_id(k.bucket) in _outputs(old) for k, old in zip(chosen, before, strict=True)):
+            if any(_id(k.bucket) in _outputs(old) for k, old in zip(buckets, before, strict=True)):
                 continue
             wide = [
                 self._logical.Project(self._scala.seq([*_items(old.output()), k.bucket]), new)
-                for (new, _), old, k in zip(made, before, chosen, strict=True)
+                for (new, _), old, k in zip(made, before, buckets, strict=True)
             ]
-            laid = self._laid_out_union(plan.withNewChildren(self._scala.seq(wide)), wide, int(chosen[0].count))
+            laid = self._laid_out_union(plan.withNewChildren(self._scala.seq(wide)), wide, int(buckets[0].count))
             if laid is not None:
                 bucket = _items(laid.output())[-1]
                 self._of_unions.add(_id(bucket))
-                return laid, [_BucketColumn(bucket, ids, chosen[0].family)]
+                return laid, [_BucketColumn(bucket, ids, buckets[0].family)]
         if all(new is old for new, old in zip(plain, before, strict=True)):
             return plan, []
         return plan.withNewChildren(self._scala.seq(plain)), []
@@ -282,22 +282,22 @@ class _Rewriting:
         """With the buckets whose keys it keeps; a key that it only renames is still one."""
         listed = _items(plan.projectList())
         now: dict[int, int] = {}
-        for one in listed:
-            source = one.child() if _is(one, "Alias") else one
+        for expression in listed:
+            source = expression.child() if _is(expression, "Alias") else expression
             if _is(source, "AttributeReference"):
-                now.setdefault(_id(source), _id(one))
-        kept: list[_BucketColumn] = []
+                now.setdefault(_id(source), _id(expression))
+        retained: list[_BucketColumn] = []
         added: list[Any] = []
         for k in known:
             if any(key not in now for key in k.keys):
                 continue
-            if _id(k.bucket) not in {_id(one) for one in (*listed, *added)}:
+            if _id(k.bucket) not in {_id(expression) for expression in (*listed, *added)}:
                 added.append(k.bucket)
-            kept.append(_BucketColumn(k.bucket, tuple(now[key] for key in k.keys), k.family))
-        kept += _numbered(plan)
+            retained.append(_BucketColumn(k.bucket, tuple(now[key] for key in k.keys), k.family))
+        retained += _numbered(plan)
         if added:
             plan = self._logical.Project(self._scala.seq([*listed, *added]), plan.child())
-        return plan, kept
+        return plan, retained
 
     def _join(self, plan: Any, left: Sequence[_BucketColumn], right: Sequence[_BucketColumn]) -> Any:
         if plan.condition().isEmpty():
@@ -306,25 +306,25 @@ class _Rewriting:
         equal = set(_equalities(condition))
         self._tell_of_not_in(condition, left, right)
         counts: set[tuple[str, str]] = set()
-        for one in left:
-            for other in right:
-                pairs = list(zip(one.keys, other.keys, strict=False))
-                compared = one.made == other.made and all(p in equal or p[::-1] in equal for p in pairs)
-                buckets = _id(one.bucket), _id(other.bucket)
+        for left_column in left:
+            for right_column in right:
+                pairs = list(zip(left_column.keys, right_column.keys, strict=False))
+                compared = left_column.made == right_column.made and all(p in equal or p[::-1] in equal for p in pairs)
+                buckets = _id(left_column.bucket), _id(right_column.bucket)
                 if buckets in equal or buckets[::-1] in equal:
                     return plan
-                if compared and one.count != other.count:
-                    counts.add((one.count, other.count))
+                if compared and left_column.count != right_column.count:
+                    counts.add((left_column.count, right_column.count))
                 elif compared:
-                    self._note_use([one.bucket, other.bucket])
+                    self._note_use([left_column.bucket, right_column.bucket])
                     expressions = self._scala.jvm.org.apache.spark.sql.catalyst.expressions
-                    both = expressions.And(condition, expressions.EqualTo(one.bucket, other.bucket))
+                    both = expressions.And(condition, expressions.EqualTo(left_column.bucket, right_column.bucket))
                     some = self._scala.jvm.scala.Some(both)
                     return self._logical.Join(plan.left(), plan.right(), plan.joinType(), some, plan.hint())
-        for mine, theirs in counts:
+        for m, n in counts:
             warnings.warn(
-                f"by_buckets: a join of {mine} with {theirs} buckets shuffles both sides; put the buckets together with"
-                f" to_spark(bucketed={gcd(int(mine), int(theirs))}) on both",
+                f"by_buckets: a join of {m} with {n} buckets shuffles both sides; put the buckets together with"
+                f" to_spark(bucketed={gcd(int(m), int(n))}) on both",
                 stacklevel=2,
             )
         return plan
@@ -335,7 +335,7 @@ class _Rewriting:
     def _tell_of_not_in(self, condition: Any, left: Sequence[_BucketColumn], right: Sequence[_BucketColumn]) -> None:
         """A null among the values of NOT IN means that no row is outside: it counts for every bucket."""
         either = set(_equalities(condition.left())) if _is(condition, "Or") else set[tuple[int, int]]()
-        keys = {pair for one in left for other in right for pair in zip(one.keys, other.keys, strict=False)}
+        keys = {pair for column in left for other in right for pair in zip(column.keys, other.keys, strict=False)}
         if any(pair in keys or pair[::-1] in keys for pair in either):
             warnings.warn(
                 "by_buckets: NOT IN compares with all buckets, since a null among its values counts for each; write NOT"
@@ -345,7 +345,7 @@ class _Rewriting:
 
     def _tell_of_mixed(self, groups: Sequence[Any]) -> None:
         """Of a union by whose keys rows are grouped."""
-        there = {_id(one) for one in groups if _is(one, "AttributeReference")}
+        there = {_id(group) for group in groups if _is(group, "AttributeReference")}
         for keys, counts in self._mixed:
             if keys <= there:
                 least = gcd(*map(int, counts))
@@ -356,15 +356,15 @@ class _Rewriting:
                 )
 
     def _aggregate(self, plan: Any, known: Sequence[_BucketColumn]) -> Any:
-        groups, given = _items(plan.groupingExpressions()), _items(plan.aggregateExpressions())
+        groups, aggregates = _items(plan.groupingExpressions()), _items(plan.aggregateExpressions())
         added = _missing(groups, known)
         if not added:
             self._tell_of_mixed(groups)
             return plan
         self._note_use(added)
-        shown = [a for a in added if _id(a) not in {_id(one) for one in given}]
+        added_outputs = [a for a in added if _id(a) not in {_id(expression) for expression in aggregates}]
         seq = self._scala.seq
-        return plan.copy(seq([*groups, *added]), seq([*given, *shown]), plan.child(), plan.hint())
+        return plan.copy(seq([*groups, *added]), seq([*aggregates, *added_outputs]), plan.child(), plan.hint())
 
     def _window(self, plan: Any, known: Sequence[_BucketColumn]) -> Any:
         parts = _items(plan.partitionSpec())
@@ -387,16 +387,16 @@ def _numbered(project: Any) -> list[_BucketColumn]:
     """The metadata of a bucket column that a projection computes. One that it takes from elsewhere, out of a struct
     too, has its metadata from there, and its keys may be others by now."""
     computed = [
-        one.toAttribute()
-        for one in _items(project.projectList())
-        if _is(one, "Alias") and one.child().getClass().getSimpleName() not in _TAKEN
+        expression.toAttribute()
+        for expression in _items(project.projectList())
+        if _is(expression, "Alias") and expression.child().getClass().getSimpleName() not in _TAKEN
     ]
     return _described(computed, _items(project.output()))
 
 
 def _described(candidates: Sequence[Any], output: Sequence[Any]) -> list[_BucketColumn]:
     named: Mapping[str, int] = {a.name(): _id(a) for a in output}
-    found: list[_BucketColumn] = []
+    buckets: list[_BucketColumn] = []
     for attribute in candidates:
         about = attribute.metadata()
         number = 0
@@ -404,14 +404,14 @@ def _described(candidates: Sequence[Any], output: Sequence[Any]) -> list[_Bucket
             keys = [str(name) for name in about.getStringArray(f"{KEY}.{number}")]
             if all(key in named for key in keys):
                 family = str(about.getString(f"{FAMILY}.{number}"))
-                found.append(_BucketColumn(attribute, tuple(named[key] for key in keys), family))
+                buckets.append(_BucketColumn(attribute, tuple(named[key] for key in keys), family))
             number += 1
-    return found
+    return buckets
 
 
 def _missing(groups: Sequence[Any], known: Sequence[_BucketColumn]) -> list[Any]:
     """One bucket whose keys are all among the columns and which is not, if there is one."""
-    there = {_id(one) for one in groups if _is(one, "AttributeReference")}
+    there = {_id(group) for group in groups if _is(group, "AttributeReference")}
     if any(there.issuperset((*k.keys, _id(k.bucket))) for k in known):
         return []
     return [k.bucket for k in known if there.issuperset(k.keys)][:1]
@@ -429,7 +429,7 @@ def _equalities(condition: Any) -> list[tuple[int, int]]:
 
 def _by_locations(plan: Any, known: Sequence[_BucketColumn]) -> dict[tuple[tuple[int, ...], str], _BucketColumn]:
     """What is known of a plan by the places of the key columns in its output, and how the bucket follows from them."""
-    at = {_id(one): number for number, one in enumerate(_items(plan.output()))}
+    at = {_id(attribute): number for number, attribute in enumerate(_items(plan.output()))}
     return {(tuple(at[key] for key in k.keys), k.made): k for k in known if all(key in at for key in k.keys)}
 
 

@@ -144,9 +144,9 @@ def _compression(plan: Any, seen: list[int]) -> int | None:
     if seen[0] > _MOST_NODES or name not in _LEAVES.keys() | _NODES | {_CREATED_ROWS}:
         return None
     children = plan.children()
-    found = [_LEAVES.get(name, 1), *(_compression(children.apply(n), seen) for n in range(children.size()))]
-    known = [factor for factor in found if factor is not None]
-    return max(known) if len(known) == len(found) else None
+    factors = [_LEAVES.get(name, 1), *(_compression(children.apply(n), seen) for n in range(children.size()))]
+    estimated = [factor for factor in factors if factor is not None]
+    return max(estimated) if len(estimated) == len(factors) else None
 
 
 def _created_rows(leaf: Any) -> int | None:

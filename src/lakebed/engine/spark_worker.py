@@ -54,8 +54,8 @@ def for_workers(fn: Callable[..., Any], *, tuning: bool = False) -> Callable[...
                 try:
                     __import__(package)
                 except ImportError as error:
-                    found = f"{lacking}{error.name or package}: {sys.executable} ({error})"
-                    raise ImportError(f"{found}. To go on, {how}.") from None
+                    message = f"{lacking}{error.name or package}: {sys.executable} ({error})"
+                    raise ImportError(f"{message}. To go on, {how}.") from None
             unpacked.append(pickle.loads(sent))
         return unpacked[0](*given)
 
@@ -70,9 +70,9 @@ class SentToWorkers:
 
 
 def _rebuilt(kind: type[Any], state: dict[str, Any]) -> Any:
-    made: Any = object.__new__(kind)
-    vars(made).update(state)
-    return made
+    instance: Any = object.__new__(kind)
+    vars(instance).update(state)
+    return instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +106,13 @@ def tune_worker() -> None:
 
 def _reread_only_if_changed(finder: Any) -> None:
     read_again = finder.invalidate_caches
-    known = _version(finder.archive)
+    last_version = _version(finder.archive)
 
     def invalidate_caches() -> None:
-        nonlocal known
+        nonlocal last_version
         now = _version(finder.archive)
-        if now != known:
-            known = now
+        if now != last_version:
+            last_version = now
             read_again()
 
     finder.invalidate_caches = invalidate_caches
@@ -173,28 +173,28 @@ def job_errors(spark: SparkSession) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        told = str(error)
-        if LACKING in told:
-            line = told[told.index(LACKING) :].partition("\n")[0]
+        message = str(error)
+        if LACKING in message:
+            line = message[message.index(LACKING) :].partition("\n")[0]
             raise UnsupportedFeature(
                 line.partition(". To go on, ")[0], hint=HOW + _unset(spark), context={"feature": "workers"}
             ) from None
-        if _NO_PYARROW.search(told):  # Spark's own words, before anything of lakebed's runs
+        if _NO_PYARROW.search(message):  # Spark's own words, before anything of lakebed's runs
             raise UnsupportedFeature(
                 f"{LACKING}pyarrow", hint=HOW + _unset(spark), context={"feature": "workers"}
             ) from None
-        if _OTHER_PYTHON in told:
+        if _OTHER_PYTHON in message:
             raise UnsupportedFeature(
                 f"Spark's workers run another Python than this process, which is {sys.version.partition(' ')[0]}",
                 hint=f"set {PYTHON} to a Python of the same version that has lakebed, before the session begins",
                 context={"feature": "workers"},
             ) from error
-        if (met := _carried(told)) is not None:
+        if (met := _carried(message)) is not None:
             raise met from error
-        if found := _UNREAD.search(told):
-            raise _corrupt(found[2], gone=found[1] == _FILE_NOT_EXIST) from error
-        if found := _NOT_FOUND.search(told):
-            raise _corrupt(found[1], gone=True) from error
+        if match := _UNREAD.search(message):
+            raise _corrupt(match[2], gone=match[1] == _FILE_NOT_EXIST) from error
+        if match := _NOT_FOUND.search(message):
+            raise _corrupt(match[1], gone=True) from error
         raise
 
 

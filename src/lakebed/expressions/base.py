@@ -210,4 +210,4 @@ def unescape(text: str) -> str:
     >>> unescape("a%2Fb%zz")
     'a/b%zz'
     """
-    return _ENCODED.sub(lambda found: chr(int(found[1], 16)), text)
+    return _ENCODED.sub(lambda match: chr(int(match[1], 16)), text)

@@ -114,8 +114,8 @@ class Bucket:
     @property
     def hash_fields(self) -> tuple[str, ...]:
         """The hash fields in the order in which their values are hashed, that of the key."""
-        chosen = self.fields or self.keys.key_fields
-        return tuple(name for name in self.keys.key_fields if name in chosen)
+        fields = self.fields or self.keys.key_fields
+        return tuple(name for name in self.keys.key_fields if name in fields)
 
     def confusing_sql(self, schema: pa.Schema) -> str:
         """Spark SQL predicate: rows whose key must be parsed as Hudi parses it; `FALSE` when no row can be one."""
@@ -164,12 +164,12 @@ class Bucket:
             return self.of_texts(key.arrow(batch))
         values = [text.arrow(batch) for text in texts]
         hashed = [_value_hash(v) for t, v in zip(texts, values, strict=True) if t.column in self.hash_fields]
-        found = bucket_of_hash(java_list_hash(hashed), self.buckets)
+        numbers = bucket_of_hash(java_list_hash(hashed), self.buckets)
         rows = _confusing_rows([v for t, v in zip(texts, values, strict=True) if t.is_free_text(batch.schema)])
         if len(rows):
             odd = pa.array(rows)
-            found[rows] = bucket_ids(key.arrow(batch.take(odd)), self.hash_fields, self.buckets)
-        return pa.array(found)
+            numbers[rows] = bucket_ids(key.arrow(batch.take(odd)), self.hash_fields, self.buckets)
+        return pa.array(numbers)
 
     @property
     def hashed(self) -> RowExpression:
@@ -191,18 +191,18 @@ def exact_hash_sql(key: str, hash_fields: tuple[str, ...]) -> str:
     named = f"CASE WHEN lb_at = 0 THEN concat({first}, ':', lb_part) ELSE lb_part END"
     parts = f"transform(split({rest}, {sql_literal(_FIELD_BORDER)}), (lb_part, lb_at) -> {named})"
     name = "substring_index(lb_part, ':', 1)"
-    chosen = " OR ".join(f"{name} = {sql_literal(field)}" for field in hash_fields)
+    matches = " OR ".join(f"{name} = {sql_literal(field)}" for field in hash_fields)
     value = f"substr(lb_part, length({name}) + 2)"
     step = (
         f"(31L * coalesce(lb_sum, 1L) + CASE WHEN {value} IN ('{NULL_VALUE}', '{EMPTY_VALUE}') THEN 0L "
         f"ELSE {java_hash_sql(value)} END) & {_LOW_32_BITS}"
     )
     parsed = (
-        f"aggregate(filter({parts}, lb_part -> {chosen or 'TRUE'}), CAST(NULL AS BIGINT), (lb_sum, lb_part) -> {step})"
+        f"aggregate(filter({parts}, lb_part -> {matches or 'TRUE'}), CAST(NULL AS BIGINT), (lb_sum, lb_part) -> {step})"
     )
-    whole = f"31L + {java_hash_sql(key)}"
+    key_hash = f"31L + {java_hash_sql(key)}"
     # text that is no list of fields, or names none of the hash fields, counts as a whole
-    return f"coalesce(CASE WHEN contains({key}, ',') AND contains({key}, ':') THEN {parsed} END, {whole})"
+    return f"coalesce(CASE WHEN contains({key}, ',') AND contains({key}, ':') THEN {parsed} END, {key_hash})"
 
 
 def _texts_of(key: RowExpression) -> tuple[KeyText, ...]:
@@ -273,8 +273,8 @@ class Buckets:
     def moduli(self) -> dict[int, int]:
         """What the hash of a key is taken modulo of, by the number of each bucket."""
         split = {number % self.count for number, _ in self.depths}
-        whole = {number: self.count for number in range(self.count) if number not in split}
-        return {**whole, **{number: self.count << depth for number, depth in self.depths}}
+        unsplit = {number: self.count for number in range(self.count) if number not in split}
+        return {**unsplit, **{number: self.count << depth for number, depth in self.depths}}
 
     @property
     def numbers_end(self) -> int:
@@ -287,27 +287,27 @@ class Buckets:
 
     def numbers(self, hashes: Int32s) -> Int32s:
         """The bucket of each hash (sign bit off)."""
-        found = (hashes % np.int32(self.count)).astype(np.int32)
+        numbers = (hashes % np.int32(self.count)).astype(np.int32)
         for modulus, leaves in self.by_modulus():
-            places = (hashes.astype(np.int64) % modulus).astype(np.int32)
-            mine = np.isin(places, np.array(leaves, np.int32))
-            found[mine] = places[mine]
-        return found
+            remainders = (hashes.astype(np.int64) % modulus).astype(np.int32)
+            is_leaf = np.isin(remainders, np.array(leaves, np.int32))
+            numbers[is_leaf] = remainders[is_leaf]
+        return numbers
 
     def by_modulus(self) -> list[tuple[int, list[int]]]:
         """The numbers of the buckets that came of splits, by what the hash is taken modulo of."""
-        found: dict[int, list[int]] = {}
+        leaves: dict[int, list[int]] = {}
         for number, depth in sorted(self.depths):
-            found.setdefault(self.count << depth, []).append(number)
-        return sorted(found.items())
+            leaves.setdefault(self.count << depth, []).append(number)
+        return sorted(leaves.items())
 
     def spread(self, number: int, other: Buckets) -> tuple[int, ...]:
         """The buckets of `other` that keys of the bucket `number` may be in."""
         if not self.depths and not other.depths:
             step = np.gcd(self.count, other.count)
             return tuple(range(number % int(step), other.count, int(step)))
-        mine = self.moduli[number]
-        return tuple(n for n, m in sorted(other.moduli.items()) if (n - number) % int(np.gcd(mine, m)) == 0)
+        modulus = self.moduli[number]
+        return tuple(n for n, m in sorted(other.moduli.items()) if (n - number) % int(np.gcd(modulus, m)) == 0)
 
     def split(self, number: int, times: int = 1) -> Buckets:
         """With a bucket that is split so many times, into twice as many each time."""
@@ -391,11 +391,13 @@ class StoredBucket:
         hashes = hash_of(key_list_hash(plain_strings(keys), self.fields))
         encoded = paths.dictionary_encode() if not pa.types.is_dictionary(paths.type) else paths
         codes = encoded.indices.to_numpy(zero_copy_only=False)
-        found = np.zeros(len(hashes), np.int32)
+        numbers = np.zeros(len(hashes), np.int32)
         for code in np.unique(codes):
-            mine = codes == code
-            found[mine] = self.by_path.buckets_in(encoded.dictionary[int(code)].as_py()).numbers(hashes[mine])
-        return pa.array(found)
+            in_partition = codes == code
+            numbers[in_partition] = self.by_path.buckets_in(encoded.dictionary[int(code)].as_py()).numbers(
+                hashes[in_partition]
+            )
+        return pa.array(numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,15 +70,15 @@ def index_function(name: str, options: Mapping[str, str], kind: pa.DataType) -> 
             hint=f"lakebed computes {', '.join(FUNCTION_NAMES)} as Spark does.",
             context={"feature": "expression index", "function": name},
         )
-    given = {key: value for key, value in options.items() if key != EXPRESSION}
-    odd = [key for key in given if key not in _OPTIONS.get(name, ())]
+    function_options = {key: value for key, value in options.items() if key != EXPRESSION}
+    odd = [key for key in function_options if key not in _OPTIONS.get(name, ())]
     if odd:
         raise InvalidOption(
             f"{name} of an expression index has no option {', '.join(odd)}",
             hint=f"It has {', '.join(_OPTIONS.get(name, ())) or 'none'}.",
             context={"function": name, "options": odd},
         )
-    return maker(name, given, kind)
+    return maker(name, function_options, kind)
 
 
 def _identity(name: str, _options: Mapping[str, str], kind: pa.DataType) -> IndexFunction:

@@ -60,20 +60,20 @@ def tokens(pattern: str) -> tuple[Token, ...]:
     >>> [t.text or t.letter * t.count for t in tokens("yyyy-MM'T'HH")]
     ['yyyy', '-', 'MM', 'T', 'HH']
     """
-    found: list[Token] = []
+    parts: list[Token] = []
     at = 0
     while at < len(pattern):
         if pattern[at].isascii() and pattern[at].isalpha():
             run = len(next(iter([list(g) for _, g in groupby(pattern[at:])])))
             if pattern[at] not in LETTERS:
                 raise _refuse(pattern, pattern[at])
-            found.append(Token(pattern[at], run))
+            parts.append(Token(pattern[at], run))
             at += run
         else:
             text, at = _literal(pattern, at)
             if text:
-                found.append(Token("", text=text))
-    return tuple(found)
+                parts.append(Token("", text=text))
+    return tuple(parts)
 
 
 def _literal(pattern: str, at: int) -> tuple[str, int]:

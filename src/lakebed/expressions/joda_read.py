@@ -65,27 +65,27 @@ class ReadPattern:
         without one) of a text that matches.
         """
         branches = [f"WHEN {text} RLIKE {sql_literal(self.regex())} THEN {self._matched_sql(text, then)}"]
-        places = self._fixed_places()
-        if places:
+        positions = self._fixed_positions()
+        if positions:
             shape = "".join(f"[0-9]{{{t.count}}}" if t.letter else _escape(t.text) for t in self.tokens)
-            at = {letter: f"substr({text}, {start}, {width})" for letter, (start, width) in places.items()}
+            at = {letter: f"substr({text}, {start}, {width})" for letter, (start, width) in positions.items()}
             local = _SqlFields(at, digits_only=True).local_millis()
             fixed = f"WHEN {text} RLIKE {sql_literal(f'^{shape}{_END}')} THEN {then(local, _NO_OFFSET)}"
             # the usual text, cut by position; what else the pattern reads comes second
             branches.insert(0, fixed)
         return branches
 
-    def _fixed_places(self) -> dict[str, tuple[int, int]]:
+    def _fixed_positions(self) -> dict[str, tuple[int, int]]:
         """Start (from 1) and width of each number, if the pattern is made of numbers of usual widths alone."""
-        places: dict[str, tuple[int, int]] = {}
+        positions: dict[str, tuple[int, int]] = {}
         start = 1
         for token in self.tokens:
             if token.letter and token.count != _USUAL_WIDTHS.get(token.letter):
                 return {}
             if token.letter:
-                places[token.letter] = (start, token.count)
+                positions[token.letter] = (start, token.count)
             start += token.count or len(token.text)
-        return places
+        return positions
 
     def _matched_sql(self, text: str, then: Callable[[str, str], str]) -> str:
         pattern = sql_literal(self.regex())
@@ -96,9 +96,9 @@ class ReadPattern:
         """For each text: whether it matches, its wall-clock milliseconds (null when not a date), its offset (null
         without one).
         """
-        found = pc.extract_regex(texts, self.regex(named=True))
-        matched = found.is_valid().to_numpy(zero_copy_only=False)
-        groups = {letter: pc.struct_field(found, [n]) for n, (letter, _) in enumerate(self._groups())}
+        captures = pc.extract_regex(texts, self.regex(named=True))
+        matched = captures.is_valid().to_numpy(zero_copy_only=False)
+        groups = {letter: pc.struct_field(captures, [n]) for n, (letter, _) in enumerate(self._groups())}
         fields = _ArrowFields(groups, self._counts(), self.pivot_year, len(texts))
         local, valid = fields.local_millis()
         offset = _offset_arrow(groups["Z"]) if "Z" in groups else pa.nulls(len(texts), pa.int64())
@@ -123,10 +123,10 @@ def read_pattern(pattern: str, year_now: int | None = None) -> ReadPattern:
 
     Two-digit years are from 80 years before to 19 years after the present one, as in Joda.
     """
-    found = tokens(pattern)
-    letters = "".join(token.letter for token in found)
+    pattern_tokens = tokens(pattern)
+    letters = "".join(token.letter for token in pattern_tokens)
     reason = ""
-    for token in found:
+    for token in pattern_tokens:
         if token.letter and (token.letter not in _READABLE or (token.letter == "Z" and token.count > 2)):
             reason = f"{token.letter * token.count!r} cannot be read"
     for group in _ONCE:
@@ -144,7 +144,7 @@ def read_pattern(pattern: str, year_now: int | None = None) -> ReadPattern:
             hint="Use a pattern of year, month, day, hour, minute, second, fraction and offset, each once",
             context={"pattern": pattern},
         )
-    return ReadPattern(pattern, found, (year_now or datetime.now(UTC).year) - 30)
+    return ReadPattern(pattern, pattern_tokens, (year_now or datetime.now(UTC).year) - 30)
 
 
 def _escape(text: str) -> str:
@@ -237,8 +237,8 @@ class _ArrowFields:
         days = first + day - 1
         valid &= days < following
         if "e" in self.groups or "E" in self.groups:
-            given = self.number("e", 1) if "e" in self.groups else _name_number(self.groups["E"], WEEKDAYS)
-            days = days - day_of_week(days) + given
+            weekday = self.number("e", 1) if "e" in self.groups else _name_number(self.groups["E"], WEEKDAYS)
+            days = days - day_of_week(days) + weekday
         return days * DAY_MILLIS + self._of_day(), valid
 
     def _year(self) -> Int64s:
@@ -275,8 +275,8 @@ def _ranges(present: object) -> list[tuple[str, int, int]]:
 
 def _name_number(texts: pa.Array, names: tuple[str, ...]) -> Int64s:
     shorts = pa.array([name[:3].upper() for name in names])
-    found = pc.index_in(pc.utf8_upper(pc.utf8_slice_codeunits(texts, 0, 3)), shorts)
-    return np.asarray(pc.fill_null(found, -1)).astype(np.int64) + 1
+    indices = pc.index_in(pc.utf8_upper(pc.utf8_slice_codeunits(texts, 0, 3)), shorts)
+    return np.asarray(pc.fill_null(indices, -1)).astype(np.int64) + 1
 
 
 def _offset_sql(text: str) -> str:

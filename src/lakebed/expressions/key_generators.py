@@ -266,21 +266,25 @@ def exact_cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    given = values.type
-    if given == kind or pa.types.is_null(given):
+    source_type = values.type
+    if source_type == kind or pa.types.is_null(source_type):
         return values.cast(kind)
-    if not is_text(given) and not is_text(kind):
-        if any(is_sort(given) != is_sort(kind) for is_sort in (pa.types.is_temporal, pa.types.is_boolean)):
-            raise pa.ArrowInvalid(f"{given} is no {kind}")
-        if pa.types.is_timestamp(given) and pa.types.is_timestamp(kind) and (given.tz is None) != (kind.tz is None):
+    if not is_text(source_type) and not is_text(kind):
+        if any(is_sort(source_type) != is_sort(kind) for is_sort in (pa.types.is_temporal, pa.types.is_boolean)):
+            raise pa.ArrowInvalid(f"{source_type} is no {kind}")
+        if (
+            pa.types.is_timestamp(source_type)
+            and pa.types.is_timestamp(kind)
+            and (source_type.tz is None) != (kind.tz is None)
+        ):
             raise pa.ArrowInvalid("one of them has a time zone")
-    if pa.types.is_decimal(kind) and pa.types.is_integer(given):
+    if pa.types.is_decimal(kind) and pa.types.is_integer(source_type):
         # Arrow asks for room for any integer: give it, then narrow
         return values.cast(pa.decimal128(38, kind.scale)).cast(kind)
-    if pa.types.is_decimal(given) and pa.types.is_integer(kind):
-        values = values.cast(pa.decimal128(38, given.scale))
+    if pa.types.is_decimal(source_type) and pa.types.is_integer(kind):
+        values = values.cast(pa.decimal128(38, source_type.scale))
     done = values.cast(kind)
-    if not is_text(given) and not is_text(kind) and not pa.types.is_floating(kind):
+    if not is_text(source_type) and not is_text(kind) and not pa.types.is_floating(kind):
         differ = pc.fill_null(pc.not_equal(done.cast(values.type), values), False)
         if pc.any(differ).as_py():
             raise pa.ArrowInvalid(f"{values.filter(differ)[0]} would become {done.filter(differ)[0]}")

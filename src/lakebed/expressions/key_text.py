@@ -244,11 +244,11 @@ class CompositeKey:
             value = text.arrow(batch)
             empty = pc.fill_null(pc.equal(value, ""), True)
             absent = empty if absent is None else pc.and_(absent, empty)
-            shown = pc.fill_null(
+            encoded = pc.fill_null(
                 pc.replace_with_mask(value, pc.fill_null(pc.equal(value, ""), False), pa.scalar(EMPTY_VALUE)),
                 NULL_VALUE,
             )
-            parts += [_prefix(number, text), shown]
+            parts += [_prefix(number, text), encoded]
         if absent is None:
             return repeat_text(None, batch.num_rows)
         key = pc.binary_join_element_wise(*parts, "")

@@ -71,13 +71,13 @@ def lower(values: pa.Array) -> pa.Array:
 def _changed(values: pa.Array, case: _Case) -> pa.Array:
     if pc.all(pc.string_is_ascii(values)).as_py() is not False:
         return case.ascii(values)
-    made = case.utf8(values)
+    converted = case.utf8(values)
     odd = pc.fill_null(pc.match_substring_regex(values, case.odd), False)
     if not pc.any(odd).as_py():
-        return made
+        return converted
     coded = values.filter(odd).dictionary_encode()  # each such text once
     texts = pa.array([case.mapped(text) for text in coded.dictionary.to_pylist()], pa.string())
-    return pc.replace_with_mask(made, odd, texts.take(coded.indices))
+    return pc.replace_with_mask(converted, odd, texts.take(coded.indices))
 
 
 def expression(name: str, text: pc.Expression) -> pc.Expression:

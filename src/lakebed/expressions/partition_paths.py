@@ -79,31 +79,31 @@ class ValuePart:
 
     def sql(self, schema: pa.Schema) -> str:
         text = self.text.sql(schema)
-        shown = escape_sql(text) if self.url_encode else text
+        encoded = escape_sql(text) if self.url_encode else text
         if self.slash_dates and not self.hive_style:
-            shown = f"replace({shown}, '-', '/')"
+            encoded = f"replace({encoded}, '-', '/')"
         if self.text.can_be_empty(schema) and self.dropped:
-            shown = (
+            encoded = (
                 f"CASE WHEN {text} IN ('', '{DEFAULT_PARTITION}') THEN {sql_literal(_NO_PATH)}"
-                f" ELSE coalesce({shown}, '{DEFAULT_PARTITION}') END"
+                f" ELSE coalesce({encoded}, '{DEFAULT_PARTITION}') END"
             )
         elif self.text.can_be_empty(schema):
-            shown = f"CASE WHEN {text} != '' THEN {shown} ELSE '{DEFAULT_PARTITION}' END"
+            encoded = f"CASE WHEN {text} != '' THEN {encoded} ELSE '{DEFAULT_PARTITION}' END"
         else:
-            shown = f"coalesce({shown}, '{DEFAULT_PARTITION}')"
-        return f"concat({sql_literal(self.field + '=')}, {shown})" if self.hive_style else shown
+            encoded = f"coalesce({encoded}, '{DEFAULT_PARTITION}')"
+        return f"concat({sql_literal(self.field + '=')}, {encoded})" if self.hive_style else encoded
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         text = self.text.arrow(batch)
-        shown = escape_arrow(text) if self.url_encode else text
+        encoded = escape_arrow(text) if self.url_encode else text
         if self.slash_dates and not self.hive_style:
-            shown = pc.replace_substring(shown, "-", "/")
+            encoded = pc.replace_substring(encoded, "-", "/")
         if self.dropped:
             lost = pc.is_in(text, value_set=pa.array(["", DEFAULT_PARTITION], text.type))
-            shown = pc.if_else(lost, _NO_PATH, shown)
-        empty = pc.fill_null(pc.equal(shown, ""), True)
-        shown = pc.if_else(empty, DEFAULT_PARTITION, shown)
-        return pc.binary_join_element_wise(f"{self.field}=", shown, "") if self.hive_style else shown
+            encoded = pc.if_else(lost, _NO_PATH, encoded)
+        empty = pc.fill_null(pc.equal(encoded, ""), True)
+        encoded = pc.if_else(empty, DEFAULT_PARTITION, encoded)
+        return pc.binary_join_element_wise(f"{self.field}=", encoded, "") if self.hive_style else encoded
 
     def value_of(self, text: str) -> str | None:
         if text == DEFAULT_PARTITION:
@@ -154,17 +154,17 @@ class PartitionPath:
 
     def _hive_texts(self, path: str) -> list[str] | None:
         pattern = "/".join(f"{re.escape(part.field)}=(.*)" for part in self.parts)
-        found = re.fullmatch(pattern, path, re.DOTALL)
-        if found is None:
+        greedy = re.fullmatch(pattern, path, re.DOTALL)
+        if greedy is None:
             return None
         lazy = re.fullmatch(pattern.replace("(.*)", "(.*?)"), path, re.DOTALL)
-        return list(found.groups()) if lazy and lazy.groups() == found.groups() else None
+        return list(greedy.groups()) if lazy and lazy.groups() == greedy.groups() else None
 
     def _plain_texts(self, path: str) -> list[str] | None:
         pieces = path.split("/")
         open_parts = [part for part in self.parts if part.slashes is None]
-        known = sum((part.slashes or 0) + 1 for part in self.parts)
-        spare = len(pieces) - known
+        minimum = sum((part.slashes or 0) + 1 for part in self.parts)
+        spare = len(pieces) - minimum
         if not self.parts:
             return [] if path == "" else None
         if spare < 0 or (spare and len(open_parts) != 1):
@@ -218,21 +218,21 @@ class PathCheck:
                 values = values.cast(kind.value_type)
             if not pa.types.is_string(values.type) and not pa.types.is_large_string(values.type):
                 continue
-            known = pc.unique(values)
-            texts = part.arrow(pa.RecordBatch.from_arrays([known], names=[name]))
+            distinct = pc.unique(values)
+            texts = part.arrow(pa.RecordBatch.from_arrays([distinct], names=[name]))
             for at in pc.indices_nonzero(pc.fill_null(self._suspects(texts, several), False)).to_pylist():
                 wrong = self._fault_of(part, texts[at].as_py(), several)
                 if wrong is not None:
-                    value, row = known[at].as_py(), pc.index(values, known[at]).as_py()
+                    value, row = distinct[at].as_py(), pc.index(values, distinct[at]).as_py()
                     what = f"partition column {name!r} has the value {_preview(value)} in row {row} (counted from 0)"
                     raise _refused(what, wrong, {"column": name, "value": value, "row": row})
 
     def _suspects(self, texts: pa.Array, several: bool) -> pa.Array:
         long = pc.greater(pc.binary_length(texts), _NAME_BYTES)
-        found = pc.or_(long, pc.match_substring_regex(texts, _SUSPECT))
+        suspects = pc.or_(long, pc.match_substring_regex(texts, _SUSPECT))
         if self.dropped and several:
-            found = pc.or_(found, pc.match_substring(texts, "/"))
-        return found
+            suspects = pc.or_(suspects, pc.match_substring(texts, "/"))
+        return suspects
 
     def _fault_of(self, part: PathPart, text: str, several: bool) -> str | None:
         wrong = self._unusable(text)
@@ -250,8 +250,8 @@ class PathCheck:
         if path == _ALL_PARTITIONS:
             return _RESERVED
         steps = path.split("/")
-        begun = {f"{part.field}=" for part in self.path.parts} if self.path.hive_style else set[str]()
-        if not all(steps) or any(step in begun for step in steps[:-1]):
+        empty_steps = {f"{part.field}=" for part in self.path.parts} if self.path.hive_style else set[str]()
+        if not all(steps) or any(step in empty_steps for step in steps[:-1]):
             return "it begins or ends with a slash, or has two in a row"
         for step in steps:
             if step in (".", ".."):

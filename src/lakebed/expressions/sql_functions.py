@@ -61,9 +61,9 @@ def integral_double(value: pc.Expression, mode: str) -> pc.Expression:
 
 
 def _integral_double(values: pa.Array, mode: str) -> pa.Array:
-    whole = pc.round(values, 0, mode)
-    above, below = pc.greater_equal(whole, 2.0**63), pc.less(whole, -(2.0**63))
-    inside = pc.if_else(pc.or_(pc.or_(above, below), pc.is_nan(whole)), 0.0, whole).cast(pa.int64())
+    rounded = pc.round(values, 0, mode)
+    above, below = pc.greater_equal(rounded, 2.0**63), pc.less(rounded, -(2.0**63))
+    inside = pc.if_else(pc.or_(pc.or_(above, below), pc.is_nan(rounded)), 0.0, rounded).cast(pa.int64())
     return pc.if_else(above, 2**63 - 1, pc.if_else(below, -(2**63), inside))
 
 
@@ -102,8 +102,8 @@ def _split_part(values: pa.Array, delimiter: str, number: int) -> pa.Array:
     sizes = np.diff(offsets)
     at = np.full(len(sizes), number - 1) if number > 0 else sizes + number
     is_there = (at >= 0) & (at < sizes)
-    taken = parts.values.take(pa.array(offsets[:-1] + at, mask=~is_there))
-    return pc.if_else(values.is_null(), pa.scalar(None, pa.string()), pc.fill_null(taken, ""))
+    selected = parts.values.take(pa.array(offsets[:-1] + at, mask=~is_there))
+    return pc.if_else(values.is_null(), pa.scalar(None, pa.string()), pc.fill_null(selected, ""))
 
 
 # -- dates
@@ -155,13 +155,13 @@ def _months_between(values: pa.Array) -> pa.Array:
     both: Int64s = pc.fill_null(values, 0).to_numpy()
     day = ((both + 2**31) & (2**32 - 1)) - 2**31
     first, second = (both - day) >> 32, day
-    parts = [civil_of_days(one) for one in (first, second)]
+    parts = [civil_of_days(epoch_days) for epoch_days in (first, second)]
     (years, months, days), (other_years, other_months, other_days) = parts
-    whole = ((years - other_years) * 12 + months - other_months).astype(np.float64)
-    last, other_last = (civil_of_days(one + 1)[2] == 1 for one in (first, second))
-    exact = whole + ((days - other_days) * 86_400) / _SECONDS_OF_31_DAYS
+    full_months = ((years - other_years) * 12 + months - other_months).astype(np.float64)
+    last, other_last = (civil_of_days(epoch_days + 1)[2] == 1 for epoch_days in (first, second))
+    exact = full_months + ((days - other_days) * 86_400) / _SECONDS_OF_31_DAYS
     rounded = np.floor(exact * 1e8 + 0.5) / 1e8
-    result = np.where((days == other_days) | (last & other_last), whole, rounded)
+    result = np.where((days == other_days) | (last & other_last), full_months, rounded)
     return pa.array(result, mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
@@ -188,8 +188,8 @@ def _start_of(values: pa.Array, unit: str, zone: str) -> pa.Array:
     changed = pc.fill_null(pc.not_equal(local_times(result, zone), begin), False)
     if pc.any(changed).as_py():
         coded = begin.filter(changed).dictionary_encode()  # each such beginning once
-        place = ZoneInfo(zone)
-        starts = [_instant_of_local(one, place) for one in coded.dictionary.to_pylist()]
+        zone_info = ZoneInfo(zone)
+        starts = [_instant_of_local(local_start, zone_info) for local_start in coded.dictionary.to_pylist()]
         result = pc.replace_with_mask(result, changed, pa.array(starts, _INSTANT).take(coded.indices))
     return result
 

@@ -135,8 +135,8 @@ def _padded(numbers: Any, width: int) -> Any:
 
 
 def _remainder(numbers: Any, by: int) -> Any:
-    whole = pc.multiply(pc.divide(numbers, by), by)
-    return pc.subtract(numbers, whole)
+    multiple = pc.multiply(pc.divide(numbers, by), by)
+    return pc.subtract(numbers, multiple)
 
 
 def _unknown(pattern: str, what: str) -> UnsupportedFeature:

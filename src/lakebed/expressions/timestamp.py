@@ -71,9 +71,11 @@ def _settings(items: tuple[tuple[str, str], ...], timezone: str) -> TimestampSet
     if kind == "SCALAR":
         unit = (settings.get("timestamp.scalar.time.unit") or "SECONDS").upper()
     if (unit is None and kind not in _TEXT_TYPES) or (unit is not None and unit not in _UNITS):
-        known = [*_TYPE_UNITS, "SCALAR", *_TEXT_TYPES] if unit is None else list(_UNITS)
+        accepted = [*_TYPE_UNITS, "SCALAR", *_TEXT_TYPES] if unit is None else list(_UNITS)
         wrong, key = (kind, "type") if unit is None else (unit, "scalar.time.unit")
-        raise InvalidOption(f"hoodie.keygen.timebased.timestamp.{key} is {wrong!r}", hint=f"One of {', '.join(known)}")
+        raise InvalidOption(
+            f"hoodie.keygen.timebased.timestamp.{key} is {wrong!r}", hint=f"One of {', '.join(accepted)}"
+        )
     formats: list[str] = []
     if kind in _TEXT_TYPES:
         delimiter = settings.get("input.dateformat.list.delimiter.regex") or ","
@@ -161,10 +163,10 @@ class TimestampPart:
         if self.settings.unit is not None:
             return self._path_arrow(pa.array([1], pa.int64()))[0].as_py()
         zone = self.settings.input_zone or self.settings.output_zone or UTC_ZONE
-        shown = print_pattern(self.settings.first_input).arrow(
+        text = print_pattern(self.settings.first_input).arrow(
             zone.local_millis(pa.array([1], pa.int64())), zone.offsets(pa.array([1])), zone.id
         )
-        path = self._path_arrow(shown)[0].as_py()
+        path = self._path_arrow(text)[0].as_py()
         if path is None:
             raise InvalidOption(f"the input date format {self.settings.first_input!r} cannot read what it prints")
         return path
@@ -287,12 +289,12 @@ class TimestampPart:
     def _read_arrow(self, texts: pa.Array) -> tuple[pa.Array, pa.Array]:
         zone = self.settings.input_zone or self.settings.default_zone
         local = offset = pa.nulls(len(texts), pa.int64())
-        taken = np.zeros(len(texts), np.bool_)
+        already_matched = np.zeros(len(texts), np.bool_)
         for pattern in self.settings.inputs:
             matched, read, read_offset = pattern.arrow(texts)
-            mine = pa.array(matched & ~taken)
-            local, offset = pc.if_else(mine, read, local), pc.if_else(mine, read_offset, offset)
-            taken |= matched
+            newly_matched = pa.array(matched & ~already_matched)
+            local, offset = pc.if_else(newly_matched, read, local), pc.if_else(newly_matched, read_offset, offset)
+            already_matched |= matched
         millis = pc.if_else(pc.is_valid(offset), pc.subtract(local, offset), zone.utc_millis(local))
         printed = self._print_zone.offsets(millis)
         if not self._fixed_zone:
@@ -314,12 +316,12 @@ def _most_of(kind: pa.DataType) -> int:
 
 def _truncated(values: pa.Array) -> pa.Array:
     """Doubles cut to integers as Java does it (NaN is 0), null beyond the range of a long."""
-    whole = pc.trunc(pc.if_else(pc.is_nan(values), 0.0, values))
-    fits = pc.less(pc.abs(whole), _LONG_LIMIT)
-    return pc.if_else(fits, whole, pa.scalar(None, pa.float64())).cast(pa.int64())
+    truncated = pc.trunc(pc.if_else(pc.is_nan(values), 0.0, values))
+    fits = pc.less(pc.abs(truncated), _LONG_LIMIT)
+    return pc.if_else(fits, truncated, pa.scalar(None, pa.float64())).cast(pa.int64())
 
 
 def _truncated_decimal(values: pa.Array) -> pa.Array:
-    whole = pc.trunc(values)
-    fits = pc.less(pc.abs(whole).cast(pa.float64()), float(_FARTHEST))
-    return pc.if_else(fits, whole, pa.scalar(None, whole.type)).cast(pa.int64())
+    truncated = pc.trunc(values)
+    fits = pc.less(pc.abs(truncated).cast(pa.float64()), float(_FARTHEST))
+    return pc.if_else(fits, truncated, pa.scalar(None, truncated.type)).cast(pa.int64())

@@ -175,18 +175,18 @@ def java_zone(text: str) -> Zone:
         minutes = int(matched[2]) * 60 + int(matched[3] or 0)
         if int(matched[2]) < 24 and int(matched[3] or 0) < 60:
             return Zone(None, (-minutes if matched[1] == "-" else minutes) * 60_000)
-    known = SHORT_IDS.get(name, name)
+    zone_name = SHORT_IDS.get(name, name)
     try:
-        zoneinfo.ZoneInfo(known)
+        zoneinfo.ZoneInfo(zone_name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            raise from_os_error(error, "read", f"the time zone {known}") from error
+            raise from_os_error(error, "read", f"the time zone {zone_name}") from error
         raise InvalidOption(
             f"unknown time zone {text!r}",
             hint="Name it as the tz database does (Asia/Tokyo), or like GMT+8:00; Hudi takes this one for GMT",
             context={"zone": text},
         ) from error
-    return UTC_ZONE if known in ("Etc/UTC", "Etc/GMT", "Zulu", "Universal", "Greenwich") else Zone(known)
+    return UTC_ZONE if zone_name in ("Etc/UTC", "Etc/GMT", "Zulu", "Universal", "Greenwich") else Zone(zone_name)
 
 
 def local_times(instants: pa.Array, zone: str) -> pa.Array:
@@ -201,9 +201,9 @@ def local_times(instants: pa.Array, zone: str) -> pa.Array:
     late = pc.fill_null(pc.greater(micros, _LAST_LISTED_MILLI * 1000), False)
     if zone[:1] in "+-" or not pc.any(late).as_py():
         return local
-    chosen = micros.filter(late)
-    offsets = _offsets_by_rule(zone, pc.divide(chosen, 1000))
-    return pc.replace_with_mask(local, late, pc.add(chosen, pc.multiply(offsets, 1000)).cast(local.type))
+    late_micros = micros.filter(late)
+    offsets = _offsets_by_rule(zone, pc.divide(late_micros, 1000))
+    return pc.replace_with_mask(local, late, pc.add(late_micros, pc.multiply(offsets, 1000)).cast(local.type))
 
 
 def local_expression(instant: pc.Expression, zone: str) -> pc.Expression:
@@ -227,7 +227,9 @@ def _offsets_by_rule(name: str, millis: pa.Array) -> pa.Array:
     at = at - np.maximum(0, -((_LAST_RULED_MILLI - at) // _CYCLE_MILLIS)) * _CYCLE_MILLIS
     years = at.astype("datetime64[ms]").astype("datetime64[Y]").astype(np.int64) + 1970
     changes = [_changes(name, year) for year in np.unique(years).tolist()]
-    starts, offsets = (np.array([value for one in changes for value in one[side]], np.int64) for side in (0, 1))
+    starts, offsets = (
+        np.array([value for year_changes in changes for value in year_changes[side]], np.int64) for side in (0, 1)
+    )
     return pa.array(offsets[np.searchsorted(starts, at, side="right") - 1])
 
 

@@ -151,9 +151,9 @@ class _Table:
 
     def _target(self, field: int) -> int:
         vtable = self.at - struct.unpack_from("<i", self.buffer, self.at)[0]
-        place = 4 + 2 * field
-        offset = struct.unpack_from("<H", self.buffer, vtable + place)[0]
-        if place >= struct.unpack_from("<H", self.buffer, vtable)[0] or not offset:
+        slot = 4 + 2 * field
+        offset = struct.unpack_from("<H", self.buffer, vtable + slot)[0]
+        if slot >= struct.unpack_from("<H", self.buffer, vtable)[0] or not offset:
             raise ValueError(f"no field {field}")
         return _target(self.buffer, self.at + offset)
 
@@ -253,8 +253,8 @@ def _condition(part: Part, schema: pa.Schema) -> tuple[Node, pc.Expression]:
 
 def _membership(column: Column, values: pa.Array) -> tuple[Node, pc.Expression]:
     # Arrow's is_in gives false for null, not null
-    found = In(column, _constants(values, column.type))
-    return And((Not(IsNull(column)), found)), column.to_arrow().isin(values)
+    inclusion = In(column, _constants(values, column.type))
+    return And((Not(IsNull(column)), inclusion)), column.to_arrow().isin(values)
 
 
 def _constants(values: pa.Array, type_: pa.DataType) -> tuple[Literal, ...]:

@@ -54,11 +54,11 @@ def parse_date(text: str) -> date:
     >>> parse_date("2024-2-3")
     datetime.date(2024, 2, 3)
     """
-    found = _DATE.fullmatch(text)
+    match = _DATE.fullmatch(text)
     try:
-        if found is None:
+        if match is None:
             raise ValueError
-        return date(int(found[1]), int(found[2] or 1), int(found[3] or 1))
+        return date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
     except ValueError:
         raise SparkOnly(f"{text!r} is no date as yyyy-MM-dd") from None
 
@@ -69,13 +69,13 @@ def parse_timestamp(text: str) -> datetime:
     >>> parse_timestamp("2024-02-03 04:05:06.5Z")
     datetime.datetime(2024, 2, 3, 4, 5, 6, 500000, tzinfo=datetime.timezone.utc)
     """
-    found = _TIMESTAMP.fullmatch(text)
+    match = _TIMESTAMP.fullmatch(text)
     try:
-        if found is None:
+        if match is None:
             raise ValueError
-        year, month, day, hour, minute, second = (int(found[i] or (1 if i < 4 else 0)) for i in range(1, 7))
-        micros = int((found[7] or "").ljust(6, "0"))
-        zone = parse_zone(found[8]) if found[8] else None
+        year, month, day, hour, minute, second = (int(match[i] or (1 if i < 4 else 0)) for i in range(1, 7))
+        micros = int((match[7] or "").ljust(6, "0"))
+        zone = parse_zone(match[8]) if match[8] else None
         return datetime(year, month, day, hour, minute, second, micros, tzinfo=zone)
     except ValueError:
         raise SparkOnly(f"{text!r} is no time as yyyy-MM-dd HH:mm:ss") from None
@@ -89,12 +89,12 @@ def parse_zone(text: str) -> tzinfo:
     """
     if text in ("Z", "UTC", "GMT", "UT"):
         return UTC
-    if found := _OFFSET.fullmatch(text):
-        hours, minutes, seconds = (int(found[part] or 0) for part in (2, 3, 4))
+    if match := _OFFSET.fullmatch(text):
+        hours, minutes, seconds = (int(match[part] or 0) for part in (2, 3, 4))
         if max(minutes, seconds) > 59:
             raise ValueError(f"unknown time zone {text!r}")
         offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
-        return timezone(-offset if found[1] == "-" else offset)
+        return timezone(-offset if match[1] == "-" else offset)
     try:
         return ZoneInfo(SHORT_IDS.get(text, text))
     except (ZoneInfoNotFoundError, OSError) as error:
@@ -170,8 +170,8 @@ def membership(left: Value, items: Sequence[Literal], zone: tzinfo) -> Node:
     if pa.types.is_floating(left.type) and any(math.isnan(v.value) for v in values):
         others.extend(Compare(left, "=", v) for v in values)
         values = []
-    found = In(left, tuple(values), has_null)
-    return Or((found, *others)) if others else found
+    inclusion = In(left, tuple(values), has_null)
+    return Or((inclusion, *others)) if others else inclusion
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:

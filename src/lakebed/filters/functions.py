@@ -194,7 +194,7 @@ def _sqrt(e: Expression, reader: Reader) -> Value:
 
 
 def _pmod(e: Expression, reader: Reader) -> Value:
-    left, right = (reader.read(one) for one in _arguments(e, 2, 2))
+    left, right = (reader.read(argument) for argument in _arguments(e, 2, 2))
     integers = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
     if not integers or not isinstance(right, Literal) or right.value in (None, 0, -1):
         raise SparkOnly(f"{e.sql('spark')}")
@@ -203,8 +203,8 @@ def _pmod(e: Expression, reader: Reader) -> Value:
 
 def _bits(e: Expression, reader: Reader, name: str) -> Value:
     only(e, "this", "expression")
-    operands = [reader.read(one) for one in (e.this, e.args.get("expression")) if one is not None]
-    if not all(one.type in (INT, BIGINT) for one in operands):
+    operands = [reader.read(operand) for operand in (e.this, e.args.get("expression")) if operand is not None]
+    if not all(operand.type in (INT, BIGINT) for operand in operands):
         raise SparkOnly(f"{e.sql('spark')}")
     operands = list(reader.of_one_type(operands))
     return Call(name, tuple(operands), operands[0].type)
@@ -213,7 +213,7 @@ def _bits(e: Expression, reader: Reader, name: str) -> Value:
 def _extreme(e: Expression, reader: Reader, name: str) -> Value:
     """`greatest` and `least`."""
     only(e, "this", "expressions", "ignore_nulls")
-    values = reader.of_one_type([reader.read(one) for one in (e.this, *e.expressions)])
+    values = reader.of_one_type([reader.read(argument) for argument in (e.this, *e.expressions)])
     type_ = values[0].type
     if len(values) < 2 or pa.types.is_boolean(type_) or pa.types.is_binary(type_):
         raise SparkOnly(f"{e.sql('spark')}")
@@ -308,10 +308,10 @@ def _concat_ws(e: Expression, reader: Reader) -> Value:
     separator, *texts = e.expressions
     if not texts:
         raise SparkOnly(f"{e.sql('spark')}")
-    between, values = reader.constant_text(separator), [reader.text(one) for one in texts]
-    constants = [one.value for one in values if isinstance(one, Literal)]
+    between, values = reader.constant_text(separator), [reader.text(text) for text in texts]
+    constants = [value.value for value in values if isinstance(value, Literal)]
     if len(constants) == len(values):
-        return Literal(between.join(one for one in constants if one is not None), TEXT)
+        return Literal(between.join(constant for constant in constants if constant is not None), TEXT)
     return Call("concat_ws", tuple(values), TEXT, (between,))
 
 
@@ -369,8 +369,8 @@ def _next_day(e: Expression, reader: Reader) -> Value:
 
 def _months_between(e: Expression, reader: Reader) -> Value:
     only(e, "this", "expression")
-    sides = [reader.time(reader.read(one), DATE) for one in (e.this, e.expression)]
-    if not all(pa.types.is_date32(one.type) for one in sides):
+    sides = [reader.time(reader.read(argument), DATE) for argument in (e.this, e.expression)]
+    if not all(pa.types.is_date32(side.type) for side in sides):
         raise SparkOnly(f"{e.sql('spark')}")
     return Call("months_between", tuple(sides), DOUBLE)
 
@@ -381,7 +381,7 @@ def _weekday(e: Expression, reader: Reader) -> Value:
 
 
 def _make_date(e: Expression, reader: Reader) -> Value:
-    numbers = [reader.constant_number(one) for one in _arguments(e, 3, 3)]
+    numbers = [reader.constant_number(argument) for argument in _arguments(e, 3, 3)]
     try:
         return Literal(date(*numbers), DATE)
     except ValueError:

@@ -104,13 +104,13 @@ class OnCondition:
 
     def of_equalities(self, chosen: Sequence[Equality]) -> OnCondition:
         """The same condition, of which these equalities alone are taken as such."""
-        rest = [one.condition for one in self.equalities if not any(one is other for other in chosen)]
+        rest = [equality.condition for equality in self.equalities if not any(equality is other for other in chosen)]
         return OnCondition(self.text, tuple(chosen), (*self.others, *rest))
 
     @property
     def expressions(self) -> tuple[PairExpression, ...]:
         """All of its conditions, of the equalities the values."""
-        return (*(one.value for one in self.equalities), *self.others)
+        return (*(equality.value for equality in self.equalities), *self.others)
 
 
 _NO_TARGET = "a source row that matched none has no target row"
@@ -147,10 +147,10 @@ class PairReader:
         equalities: list[Equality] = []
         others: list[PairExpression] = []
         for part in conjunct_texts(text):
-            whole = self.condition(part, sides, "join condition")
-            equality = self._equality(part, whole)
+            condition = self.condition(part, sides, "join condition")
+            equality = self._equality(part, condition)
             if equality is None:
-                others.append(whole)
+                others.append(condition)
             else:
                 equalities.append(equality)
         return OnCondition(text, tuple(equalities), tuple(others))
@@ -162,9 +162,9 @@ class PairReader:
         if len(at) != 1 or not isinstance(parse_tree(text, "join condition", "condition"), exp.EQ):
             return None  # a = b OR c, too
         ((start, end),) = at
-        for one, other in ((text[:start], text[end:]), (text[end:], text[:start])):
-            column = self._target_column(one.strip())
-            value = self.value(other.strip(), (self.target, self.source), "join condition")
+        for column_text, value_text in ((text[:start], text[end:]), (text[end:], text[:start])):
+            column = self._target_column(column_text.strip())
+            value = self.value(value_text.strip(), (self.target, self.source), "join condition")
             if column is not None and not value.target and value.source:
                 return Equality(column, value, whole)
         return None
@@ -187,7 +187,7 @@ class PairReader:
         for start, stop, new in sorted(edits, reverse=True):
             spark = spark[:start] + new + spark[stop:]
         target, source = (tuple(dict.fromkeys(c for s, c in named if s is side)) for side in (self.target, self.source))
-        found = PairExpression(text, target, source, spark)
+        expression = PairExpression(text, target, source, spark)
         schema = pa.schema([field for side in sides for field in side.fields])
         reader = ConditionReader(schema, self._zone, self._now)
         try:
@@ -196,7 +196,7 @@ class PairReader:
             arrow, kind = _condition(reader, tree) if is_condition else _value(reader, tree)
         except SparkOnly as reason:
             return PairExpression(text, target, source, spark, reason=str(reason))
-        return PairExpression(text, found.target, found.source, spark, arrow, kind)
+        return PairExpression(text, expression.target, expression.source, spark, arrow, kind)
 
     def _bind(self, tree: Any, sides: Sequence[Side], text: str) -> tuple[Any, list[Any], list[tuple[Side, str]]]:
         """The tree with the columns of a table of pairs, the edits that do the same to the text, and what it names."""
@@ -204,21 +204,21 @@ class PairReader:
         named: list[tuple[Side, str]] = []
         for node in list(tree.find_all(exp.Column)):
             steps: list[Any] = list(node.parts)
-            whole: Any = node
-            while isinstance(whole.parent, exp.Dot) and whole.parent.this is whole:
-                if not isinstance(whole.parent.expression, exp.Identifier):
+            full_path: Any = node
+            while isinstance(full_path.parent, exp.Dot) and full_path.parent.this is full_path:
+                if not isinstance(full_path.parent.expression, exp.Identifier):
                     break
-                whole = whole.parent
-                steps.append(whole.expression)
+                full_path = full_path.parent
+                steps.append(full_path.expression)
             side, column, rest = self._bound([step.name for step in steps], sides, text)
             named.append((side, column))
             bound: Any = exp.Column(this=exp.Identifier(this=side.field(column), quoted=True))
             for step in rest:
                 bound = exp.Dot(this=bound, expression=exp.Identifier(this=step, quoted=True))
-            if whole is tree:
+            if full_path is tree:
                 tree = bound
             else:
-                whole.replace(bound)
+                full_path.replace(bound)
             start, end = steps[0].meta.get("start"), steps[-1].meta.get("end")
             if start is None or end is None:
                 continue
@@ -241,17 +241,17 @@ class PairReader:
                         context=context,
                     )
                 return side, column, rest[1:]
-        found = [(side, column) for side in sides if (column := side.column(first)) is not None]
-        if not found:
+        matches = [(side, column) for side in sides if (column := side.column(first)) is not None]
+        if not matches:
             raise self._unknown(first, sides, text)
-        if len(found) > 1:
-            both = " or ".join(f"{side.alias}.{column}" for side, column in found)
+        if len(matches) > 1:
+            both = " or ".join(f"{side.alias}.{column}" for side, column in matches)
             raise InvalidOption(
                 f"{first!r} in {text!r} is a column of both the target and the source",
                 hint=f"write {both}",
                 context=context,
             )
-        ((side, column),) = found
+        ((side, column),) = matches
         return side, column, rest
 
     def _unknown(self, name: str, sides: Sequence[Side], text: str) -> InvalidOption:
@@ -291,8 +291,8 @@ def conjunct_texts(text: str) -> list[str]:
     stripped = _without_parentheses(text.strip())
     tree: Any = parse_tree(stripped, "join condition")
     count = sum(1 for _ in _parts(tree))
-    places = _at_top(stripped, ("AND",))
-    edges = [0, *(edge for place in places for edge in place), len(stripped)]
+    spans = _at_top(stripped, ("AND",))
+    edges = [0, *(edge for span in spans for edge in span), len(stripped)]
     texts = [stripped[edges[n] : edges[n + 1]].strip() for n in range(0, len(edges), 2)]
     return texts if len(texts) == count else [stripped]
 
@@ -308,17 +308,17 @@ def _parts(tree: Any) -> Iterator[Any]:
 def _at_top(text: str, signs: Sequence[str]) -> list[tuple[int, int]]:
     """Where a text has these words outside of all parentheses and CASE; the AND of a BETWEEN is none."""
     between = 0
-    places: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     tokens = SparkText().tokenize(text)
-    words = plain_words(tokens)
-    for at in outside_parentheses(words):
-        if words[at] == "BETWEEN":
+    token_texts = plain_words(tokens)
+    for at in outside_parentheses(token_texts):
+        if token_texts[at] == "BETWEEN":
             between += 1
-        elif words[at] == "AND" and between:
+        elif token_texts[at] == "AND" and between:
             between -= 1
-        elif words[at] in signs:
-            places.append((tokens[at].start, tokens[at].end + 1))
-    return places
+        elif token_texts[at] in signs:
+            spans.append((tokens[at].start, tokens[at].end + 1))
+    return spans
 
 
 def _without_parentheses(text: str) -> str:

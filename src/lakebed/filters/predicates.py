@@ -464,9 +464,9 @@ def node_to_arrow(node: Node) -> pc.Expression:
             if pa.types.is_floating(left.type):
                 # Arrow's set distinguishes -0.0 from 0.0; adding zero makes them equal
                 value, constants = value + pc.scalar(pa.scalar(0.0, left.type)), [v + 0.0 for v in constants]
-            found = value.isin(pa.array(constants, type=left.type)) if values else pc.scalar(False)
+            is_member = value.isin(pa.array(constants, type=left.type)) if values else pc.scalar(False)
             missed = _null() if has_null else pc.scalar(False)
-            return pc.if_else(value.is_valid(), found | missed, _null())
+            return pc.if_else(value.is_valid(), is_member | missed, _null())
         case IsNull(value):
             return value.to_arrow().is_null()
         case Like(value, pattern, ignore_case):

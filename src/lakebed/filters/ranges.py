@@ -125,9 +125,9 @@ class _Evaluator:
             return self.known.get(value.path)
         if not isinstance(value, Call):
             return None
-        found = self.of_call(value)
-        if found is not None or value.name != "cast":
-            return found
+        call_bounds = self.of_call(value)
+        if call_bounds is not None or value.name != "cast":
+            return call_bounds
         inner = self.bounds(value.args[0])
         return inner.cast(value.type) if inner is not None and _keeps_order(inner.low.type, value.type) else None
 
@@ -232,10 +232,10 @@ def _holds_one(bounds: Bounds, constants: pa.Array) -> Bools:
 
 
 def _like(bounds: Bounds, pattern: str) -> Answer:
-    prefix, whole = like_prefix(pattern)
-    if whole == "equal":
+    prefix, kind = like_prefix(pattern)
+    if kind == "equal":
         return _compared(bounds, "=", Literal(prefix, pa.string()))
-    return _starts_with(bounds, prefix, whole=whole == "prefix")
+    return _starts_with(bounds, prefix, whole=kind == "prefix")
 
 
 def _starts_with(bounds: Bounds, prefix: str, *, whole: bool) -> Answer:

@@ -80,10 +80,14 @@ def _edits_of_moments(text: str, values: ValueReader) -> Iterator[Edit]:
     if not any(name in text.upper() for name in _MOMENTS):
         return
     tokens = SparkText().tokenize(text)
-    words = [*plain_words(tokens), "", ""]
+    token_texts = [*plain_words(tokens), "", ""]
     for at, token in enumerate(tokens):
-        kind, has_parentheses = _MOMENTS.get(words[at]), words[at + 1 : at + 3] == ["(", ")"]
-        if kind is None or (at and words[at - 1] == ".") or not (has_parentheses or words[at] in _MOMENTS_AS_NAMES):
+        kind, has_parentheses = _MOMENTS.get(token_texts[at]), token_texts[at + 1 : at + 3] == ["(", ")"]
+        if (
+            kind is None
+            or (at and token_texts[at - 1] == ".")
+            or not (has_parentheses or token_texts[at] in _MOMENTS_AS_NAMES)
+        ):
             continue
         value = values.read(kind())
         assert isinstance(value, Literal)
@@ -94,12 +98,12 @@ def _edits_of_moments(text: str, values: ValueReader) -> Iterator[Edit]:
 def _names(tree: Any, column: Callable[[Expression], Column]) -> Iterator[Edit]:
     for node in tree.find_all(exp.Column):
         steps = list(node.parts)
-        whole = node
-        while isinstance(whole.parent, exp.Dot) and whole.parent.this is whole:
-            whole = whole.parent
-            steps.append(whole.expression)
+        full_path = node
+        while isinstance(full_path.parent, exp.Dot) and full_path.parent.this is full_path:
+            full_path = full_path.parent
+            steps.append(full_path.expression)
         try:
-            path = column(whole).path
+            path = column(full_path).path
         except SparkOnly:  # a path into an array or a map: the column itself is found all the same
             steps = steps[:1]
             path = column(exp.column(steps[0].copy())).path
@@ -181,7 +185,7 @@ def has_odd_escapes(text: str) -> bool:
 
 def plain_words(tokens: Sequence[Any]) -> tuple[str, ...]:
     """Each token in upper case; empty for texts and quoted names."""
-    return tuple("" if _QUOTED.search(one.token_type.name) else one.text.upper() for one in tokens)
+    return tuple("" if _QUOTED.search(token.token_type.name) else token.text.upper() for token in tokens)
 
 
 def outside_parentheses(words: Sequence[str], start: int = 0) -> Iterator[int]:
@@ -229,14 +233,14 @@ def condition_of_tree(tree: Expression, schema: pa.Schema, zone: str) -> Node | 
 def _check_reach(tree: Any, text: str, what: str) -> None:
     """Refuse what Spark would look for outside of the row: other tables, and code of the JVM."""
     if tree.find(exp.Query) is not None:
-        found = "a subquery"
+        construct = "a subquery"
     else:
-        named = {str(one.name).lower() for one in tree.find_all(exp.Anonymous)} & _BEYOND_ROWS
+        named = {str(function.name).lower() for function in tree.find_all(exp.Anonymous)} & _BEYOND_ROWS
         if not named:
             return
-        found = f"{min(named)}()"
+        construct = f"{min(named)}()"
     raise InvalidOption(
-        f"the {what} {text!r} has {found}: it is over the columns of one row",
+        f"the {what} {text!r} has {construct}: it is over the columns of one row",
         hint="look up the values first and give them as a list, or join with the other table in Spark",
         context={what: text},
     )

@@ -101,18 +101,18 @@ def arrow_pattern(pattern: str) -> str | None:
     at, may_repeat = 0, False
     while at < len(pattern):
         rest = pattern[at:]
-        if found := _QUANTIFIER.match(rest):
-            if not may_repeat or rest[found.end() : found.end() + 1] in ("+", "*", "?", "{"):
+        if match := _QUANTIFIER.match(rest):
+            if not may_repeat or rest[match.end() : match.end() + 1] in ("+", "*", "?", "{"):
                 return None
-            parts.append(found[0])
-            at, may_repeat = at + found.end(), False
+            parts.append(match[0])
+            at, may_repeat = at + match.end(), False
             continue
-        if found := _CLASS.match(rest):
-            escapes = {one[1] for one in re.finditer(r"\\(.)", found[0], re.DOTALL)}
+        if match := _CLASS.match(rest):
+            escapes = {escape[1] for escape in re.finditer(r"\\(.)", match[0], re.DOTALL)}
             if not escapes <= (_SAME_ESCAPES | _PUNCTUATION | {"s"}) or {"s", "\\"} <= escapes:
                 return None
-            parts.append(found[0].replace("\\s", _SPACES) if "s" in escapes else found[0])
-            at, may_repeat = at + found.end(), True
+            parts.append(match[0].replace("\\s", _SPACES) if "s" in escapes else match[0])
+            at, may_repeat = at + match.end(), True
             continue
         part, size = _one_of_pattern(rest)
         if part is None:
@@ -163,8 +163,8 @@ def text_after(prefix: str) -> str | None:
 
 def resolve_columns(names: Iterable[str], schema: pa.Schema) -> list[str]:
     """The columns of these names as the schema has them, each once; see `resolve_column`."""
-    known = frozenset(schema.names)
-    return list(dict.fromkeys(name if name in known else resolve_column(name, schema).name for name in names))
+    existing = frozenset(schema.names)
+    return list(dict.fromkeys(name if name in existing else resolve_column(name, schema).name for name in names))
 
 
 def resolve_column(name: str, schema: pa.Schema) -> pa.Field:
@@ -172,9 +172,9 @@ def resolve_column(name: str, schema: pa.Schema) -> pa.Field:
     at = schema.get_field_index(name)
     if at >= 0:
         return schema.field(at)
-    for found in schema:
-        if found.name.lower() == name.lower():
-            return found
+    for field in schema:
+        if field.name.lower() == name.lower():
+            return field
     raise InvalidOption(
         f"no column {name!r} in the table",
         hint=did_you_mean(name, schema.names),

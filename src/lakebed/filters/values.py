@@ -115,12 +115,12 @@ class ValueReader:
                 raise SparkOnly(f"a field of {'.'.join(path)}, which is no struct")
             names = {f.name.lower(): f for f in field.type}
             if step.lower() not in names:
-                whole = ".".join(path)
-                fields = [f"{whole}.{f.name}" for f in field.type]
+                parent = ".".join(path)
+                fields = [f"{parent}.{f.name}" for f in field.type]
                 raise InvalidOption(
-                    f"no field {step!r} in column {whole!r}",
-                    hint=did_you_mean(f"{whole}.{step}", fields, "its fields are"),
-                    context={"column": f"{whole}.{step}"},
+                    f"no field {step!r} in column {parent!r}",
+                    hint=did_you_mean(f"{parent}.{step}", fields, "its fields are"),
+                    context={"column": f"{parent}.{step}"},
                 )
             field = names[step.lower()]
             path.append(field.name)
@@ -238,9 +238,9 @@ class ValueReader:
         if isinstance(e, exp.RegexpLike):
             return self._rlike(e)
         other = OTHER_FUNCTIONS.get(e.name.lower()) if isinstance(e, exp.Anonymous) else None
-        known = FUNCTIONS.get(kind) or other
-        if known is not None:
-            return known(e, self.arguments)
+        function = FUNCTIONS.get(kind) or other
+        if function is not None:
+            return function(e, self.arguments)
         if isinstance(e, exp.Anonymous):
             raise SparkOnly(f"{UNKNOWN_FUNCTION} {e.name}() in {e.sql('spark', normalize_functions=False)}")
         raise SparkOnly(f"{e.sql('spark')}")
@@ -411,11 +411,11 @@ class ValueReader:
     def _common_decimal(self, values: Sequence[Value]) -> pa.DataType:
         """The decimal that has room for all of them."""
         sizes = [digits_of(v) for v in values if not pa.types.is_null(v.type)]
-        places = max(scale for _, scale in sizes)
-        digits = max(precision - scale for precision, scale in sizes) + places
+        max_scale = max(scale for _, scale in sizes)
+        digits = max(precision - scale for precision, scale in sizes) + max_scale
         if digits > MOST_DIGITS:
             raise SparkOnly(f"values with up to {digits} digits in one")
-        return pa.decimal128(digits, places)
+        return pa.decimal128(digits, max_scale)
 
     def _case(self, e: Expression) -> Value:
         """`CASE`, `if`, `nvl2` and `nullif`."""
@@ -429,9 +429,12 @@ class ValueReader:
             conditions, results = [self.condition(e.this)], [e.args["true"], e.args.get("false")]
         else:
             only(e, "this", "ifs", "default")
-            asked = [one.this if e.this is None else exp.EQ(this=e.this, expression=one.this) for one in e.args["ifs"]]
-            conditions = [self.condition(one) for one in asked]
-            results = [*(one.args["true"] for one in e.args["ifs"]), e.args.get("default")]
+            tests = [
+                branch.this if e.this is None else exp.EQ(this=e.this, expression=branch.this)
+                for branch in e.args["ifs"]
+            ]
+            conditions = [self.condition(test) for test in tests]
+            results = [*(branch.args["true"] for branch in e.args["ifs"]), e.args.get("default")]
         if any(isinstance(part, Opaque) for condition in conditions for part in walk(condition)):
             raise SparkOnly(f"{e.sql('spark')}")
         values = [Literal(None, pa.null()) if result is None else self.read(result) for result in results]
@@ -507,16 +510,16 @@ def _integer_arithmetic(name: str, left: Value, right: Value) -> Value:
 
 def _decimal_arithmetic(name: str, left: Value, right: Value) -> Value:
     """Arithmetic on decimals, and on one with an integer: exact, in the digits that Spark gives the result."""
-    (digits, places), (other_digits, other_places) = (digits_of(side) for side in (left, right))
+    (left_digits, left_scale), (right_digits, right_scale) = (digits_of(side) for side in (left, right))
     if name == "multiply":
-        precision, scale = digits + other_digits + 1, places + other_places
+        precision, scale = left_digits + right_digits + 1, left_scale + right_scale
     else:
-        scale = max(places, other_places)
-        precision = max(digits - places, other_digits - other_places) + scale + 1
+        scale = max(left_scale, right_scale)
+        precision = max(left_digits - left_scale, right_digits - right_scale) + scale + 1
     if precision > MOST_DIGITS:
         raise SparkOnly(f"arithmetic on {left.type} and {right.type} whose results have up to {precision} digits")
     sides: list[Value] = []
-    for side, (size, point) in ((left, (digits, places)), (right, (other_digits, other_places))):
+    for side, (size, point) in ((left, (left_digits, left_scale)), (right, (right_digits, right_scale))):
         to = pa.decimal128(size, point)
         sides.append(Literal(Decimal(side.value), to) if isinstance(side, Literal) else cast(side, to))
     return Call(name, tuple(sides), pa.decimal128(precision, scale))

@@ -123,10 +123,10 @@ class Footer:
         paths = [self.metadata.schema.column(n).path for n in range(self.metadata.num_columns)]
         values: list[Any] = []
         for group in range(self.row_groups):
-            found = self.metadata.row_group(group).column(paths.index(column)).statistics
-            if found is None or not (found.has_min_max and found.has_null_count) or found.null_count:
+            stats = self.metadata.row_group(group).column(paths.index(column)).statistics
+            if stats is None or not (stats.has_min_max and stats.has_null_count) or stats.null_count:
                 return None
-            values += [found.min, found.max]
+            values += [stats.min, stats.max]
         return values[0] if values and all(value == values[0] for value in values) else None
 
     @property
@@ -160,8 +160,8 @@ def _footer_at(
             "pre_buffer": False,
             "coerce_int96_timestamp_unit": "us",
         }
-        found = _footer_of(pq.ParquetFile(source, **options), path)
-        return replace(found, encoded=data, before=before if _has_indexes(metadata) else b"") if encoded else found
+        footer = _footer_of(pq.ParquetFile(source, **options), path)
+        return replace(footer, encoded=data, before=before if _has_indexes(metadata) else b"") if encoded else footer
 
 
 def _has_indexes(metadata: Any) -> bool:
@@ -172,18 +172,24 @@ def _has_indexes(metadata: Any) -> bool:
 def _joined_footer(skeleton: Footer, source: SourceFile) -> Footer:
     """The footer of a skeleton file together with its source file."""
     naming = naming_source(source)
-    own = _footer_at(source.storage, source.path, source.size, encoded=False, naming=naming)
-    if own.rows != skeleton.rows:
-        raise _changed(source, f"has {own.rows} rows, and {skeleton.path}, which names it, has {skeleton.rows}")
-    plain = pa.schema([f.with_type(plain_type(f.type)) for f in own.schema])
-    own = replace(own, schema=plain)
+    source_footer = _footer_at(source.storage, source.path, source.size, encoded=False, naming=naming)
+    if source_footer.rows != skeleton.rows:
+        raise _changed(
+            source, f"has {source_footer.rows} rows, and {skeleton.path}, which names it, has {skeleton.rows}"
+        )
+    plain = pa.schema([f.with_type(plain_type(f.type)) for f in source_footer.schema])
+    source_footer = replace(source_footer, schema=plain)
     columns = [f for f in plain if f.name not in META_COLUMNS]
-    known = {f.name for f in columns}
-    columns += [pa.field(name, value.type) for name, value in source.values.items() if name not in known]
-    own_columns = [f for f in skeleton.schema if f.name in META_COLUMNS]
+    names = {f.name for f in columns}
+    columns += [pa.field(name, value.type) for name, value in source.values.items() if name not in names]
+    meta_columns = [f for f in skeleton.schema if f.name in META_COLUMNS]
     texts = {key: text for key, text in skeleton.key_values.items() if key != AVRO_SCHEMA_KEY}
     return replace(
-        skeleton, schema=pa.schema([*own_columns, *columns]), key_values=texts, source=own, source_file=source
+        skeleton,
+        schema=pa.schema([*meta_columns, *columns]),
+        key_values=texts,
+        source=source_footer,
+        source_file=source,
     )
 
 
@@ -304,19 +310,19 @@ def _read_joined(
     names = footer.schema.names if columns is None else [name for name in columns if name in known_names]
     schema = pa.schema([_read_as(footer.schema.field(name), reading.dictionary) for name in names])
     in_source = frozenset(footer.source.schema.names)
-    own = [name for name in names if name in META_COLUMNS]
-    others = [name for name in names if name not in own and name in in_source]
+    meta_columns = [name for name in names if name in META_COLUMNS]
+    others = [name for name in names if name not in meta_columns and name in in_source]
     groups = range(footer.row_groups) if row_groups is None else row_groups
     skeleton = replace(footer, source=None)
     with naming_damage(footer.path), storage.open_input(footer.path, size) as opened:
         _check_size(opened, size)
-        rows = reading.batches(opened, footer.path, skeleton, own, groups)
+        rows = reading.batches(opened, footer.path, skeleton, meta_columns, groups)
         if others:
             rows = _side_by_side(rows, _source_rows(footer, others, groups, reading))
         for batch in rows:
             arrays: list[pa.Array] = []
             for field_ in schema:
-                if field_.name in own or field_.name in others:
+                if field_.name in meta_columns or field_.name in others:
                     arrays.append(batch.column(field_.name))
                 else:
                     arrays.append(pa.repeat(source.values[field_.name], batch.num_rows).cast(field_.type))

@@ -53,10 +53,10 @@ def batch_of(arrays: Sequence[pa.Array], fields: Sequence[pa.Field], rows: int) 
     if not arrays:
         return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["none"]).select([])
     columns: list[pa.Array] = []
-    found: list[pa.Field] = []
+    typed_fields: list[pa.Field] = []
     for array, field in zip(arrays, fields, strict=True):
         if field.name in DICTIONARY_COLUMNS and pa.types.is_string(array.type):
             array = array.dictionary_encode()
         columns.append(array)
-        found.append(field.with_type(array.type))
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(found))
+        typed_fields.append(field.with_type(array.type))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(typed_fields))

@@ -248,10 +248,10 @@ class BloomFilter:
                 # the key that finds the filter full still goes to the first row
                 self._full = True
             room = 1 if self._full else self._entries - self._current
-            taken = min(room, total - at)
-            self._put(0 if self._full else len(self._rows) - 1, strings.slice(at, taken))
-            self._current += taken
-            at += taken
+            count = min(room, total - at)
+            self._put(0 if self._full else len(self._rows) - 1, strings.slice(at, count))
+            self._current += count
+            at += count
         if at < total:
             self._add_in_turn(strings.slice(at))
 
@@ -260,9 +260,9 @@ class BloomFilter:
         rows = len(self._rows)
         order = np.arange(len(strings))
         for row in range(rows):
-            own = order[(row - self._turn) % rows :: rows]
-            if len(own):
-                self._put(row, strings.take(pa.array(own)))
+            positions = order[(row - self._turn) % rows :: rows]
+            if len(positions):
+                self._put(row, strings.take(pa.array(positions)))
         self._turn += len(strings)
         self._current += len(strings)
 
@@ -275,45 +275,47 @@ class BloomFilter:
 
     def might_contain(self, keys: Any) -> pa.BooleanArray:
         """For each key whether the filter may hold it; null for a null key."""
-        found = self.holds(ChainedHashes(keys), np.arange(len(keys)))
+        matches = self.holds(ChainedHashes(keys), np.arange(len(keys)))
         valid = keys.is_valid() if keys.null_count else None
-        return pa.array(found, mask=None if valid is None else pc.invert(valid).to_numpy(zero_copy_only=False))
+        return pa.array(matches, mask=None if valid is None else pc.invert(valid).to_numpy(zero_copy_only=False))
 
     def holds(self, hashes: ChainedHashes, rows: npt.NDArray[np.int64]) -> Flags:
         """For the keys in these rows whether the filter may hold them; a key that it does not hold costs two hashes on
         the average, which are computed once for all filters."""
-        kept = min(self.hashes, hashes.BUFFERED)
-        levels = hashes.levels[:kept]
+        buffered = min(self.hashes, hashes.BUFFERED)
+        levels = hashes.levels[:buffered]
         left = [self._left(bits, levels, rows) for bits in self._rows]
-        if kept == self.hashes:
-            found = np.zeros(len(rows), np.bool_)
-            for places in left:
-                found[places] = True
-            return found
+        if buffered == self.hashes:
+            matches = np.zeros(len(rows), np.bool_)
+            for positions in left:
+                matches[positions] = True
+            return matches
         return self._found(hashes, rows, left)
 
     def _left(self, bits: Bits, levels: Sequence[UInt32s], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The places among `rows` whose first hashes all meet a bit."""
-        places = np.flatnonzero(self._set(bits, levels[0][rows]))
+        """The positions among `rows` whose first hashes all meet a bit."""
+        positions = np.flatnonzero(self._set(bits, levels[0][rows]))
         for level in levels[1:]:
-            places = places[self._set(bits, level[rows[places]])]
-        return places
+            positions = positions[self._set(bits, level[rows[positions]])]
+        return positions
 
     def _found(
         self, hashes: ChainedHashes, rows: npt.NDArray[np.int64], left: Sequence[npt.NDArray[np.int64]]
     ) -> Flags:
         """The other hashes of those that are left over."""
-        found = np.zeros(len(rows), np.bool_)
-        places = left[0] if len(left) == 1 else np.unique(np.concatenate(left))
-        if not len(places):
-            return found
-        last = hashes.levels[-1][rows[places]]
-        hits = [np.isin(places, own, assume_unique=True) if len(left) > 1 else None for own in left]
-        for block in key_blocks(hashes.keys.take(pa.array(rows[places]))):
+        matches = np.zeros(len(rows), np.bool_)
+        positions = left[0] if len(left) == 1 else np.unique(np.concatenate(left))
+        if not len(positions):
+            return matches
+        last = hashes.levels[-1][rows[positions]]
+        hits = [
+            np.isin(positions, row_positions, assume_unique=True) if len(left) > 1 else None for row_positions in left
+        ]
+        for block in key_blocks(hashes.keys.take(pa.array(rows[positions]))):
             flags = [np.ones(len(block.rows), np.bool_) if hit is None else hit[block.rows] for hit in hits]
             for flag, at in self._ask(block, last[block.rows], flags):
-                found[places[at[flag]]] = True
-        return found
+                matches[positions[at[flag]]] = True
+        return matches
 
     def _ask(self, block: KeyBlock, seed: UInt32s, flags: list[Flags]) -> Iterator[tuple[Flags, npt.NDArray[np.int64]]]:
         """For each row of bits which keys of a block it may hold, with their places."""

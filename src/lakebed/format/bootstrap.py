@@ -104,27 +104,27 @@ def source_file(storage: Storage, path: str) -> SourceFile | None:
 def index_files(base_path: str, skeletons: Sequence[IndexedFile], *, hbase_keys: bool) -> dict[str, bytes]:
     """The two files of a bootstrap index, by their paths in the table."""
     partitions: dict[str, list[IndexedFile]] = {}
-    for one in skeletons:
-        partitions.setdefault(one.partition, []).append(one)
+    for skeleton in skeletons:
+        partitions.setdefault(skeleton.partition, []).append(skeleton)
     by_partition = {
         f"part={partition}": {
             "version": None,
-            "bootstrapPartitionPath": own[0].folder,
+            "bootstrapPartitionPath": partition_skeletons[0].folder,
             "partitionPath": partition,
-            "fileIdToBootstrapFile": {one.file_id: one.status for one in own},
+            "fileIdToBootstrapFile": {skeleton.file_id: skeleton.status for skeleton in partition_skeletons},
         }
-        for partition, own in partitions.items()
+        for partition, partition_skeletons in partitions.items()
     }
     by_file = {
-        f"part={one.partition};fileid={one.file_id}": {
+        f"part={skeleton.partition};fileid={skeleton.file_id}": {
             "version": None,
-            "bootstrapPartitionPath": one.folder,
-            "bootstrapFileStatus": one.status,
-            "partitionPath": one.partition,
+            "bootstrapPartitionPath": skeleton.folder,
+            "bootstrapFileStatus": skeleton.status,
+            "partitionPath": skeleton.partition,
         }
-        for one in skeletons
+        for skeleton in skeletons
     }
-    made: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for path, schema, records in (
         (BY_PARTITION, "HoodieBootstrapPartitionMetadata", by_partition),
         (BY_FILE_ID, "HoodieBootstrapFilePartitionInfo", by_file),
@@ -136,7 +136,7 @@ def index_files(base_path: str, skeletons: Sequence[IndexedFile], *, hbase_keys:
             "numKeys": len(records),
         }
         keys = sorted(records, key=str.encode)
-        made[path] = write_hfile(
+        contents[path] = write_hfile(
             pa.array(keys, pa.string()),
             pa.array([write_avro_file(_schema(schema), records[key]) for key in keys], pa.binary()),
             schema_json="",
@@ -144,7 +144,7 @@ def index_files(base_path: str, skeletons: Sequence[IndexedFile], *, hbase_keys:
             hbase_keys=hbase_keys,
             info={_INFO: write_avro_file(_schema("HoodieBootstrapIndexInfo"), info)},
         )
-    return made
+    return contents
 
 
 class _BootstrapIndex:
@@ -168,16 +168,16 @@ class _BootstrapIndex:
         self._partitions: dict[str, Mapping[str, SourceFile]] = {}
 
     def source(self, partition: str, file_id: str, path: str) -> SourceFile:
-        found = self._partitions.get(partition)
-        if found is None:
-            found = self._partitions[partition] = self._read(partition)
-        if file_id not in found:
+        sources = self._partitions.get(partition)
+        if sources is None:
+            sources = self._partitions[partition] = self._read(partition)
+        if file_id not in sources:
             raise CorruptFile(
                 f"the bootstrap index {BY_PARTITION} does not name the source file of {path}",
                 hint="Restore the index from a copy.",
                 context={"path": BY_PARTITION, "file": path},
             )
-        return found[file_id]
+        return sources[file_id]
 
     def _read(self, partition: str) -> dict[str, SourceFile]:
         values = self._hfile.lookup(pa.array([f"part={partition}"])).entries.values
@@ -258,15 +258,15 @@ def _index_of(storage: Storage) -> _BootstrapIndex:
     properties = storage.head(_PROPERTIES)
     key = (storage.url(), properties.size, properties.modified) if properties else (storage.url(), 0, 0)
     with _lock:
-        found = _indexes.get(key)
-    if found is None:
+        index = _indexes.get(key)
+    if index is None:
         texts = read_properties(storage.read(_PROPERTIES).decode()) if properties else {}
-        found = _BootstrapIndex(storage, texts)
+        index = _BootstrapIndex(storage, texts)
         with _lock:
             while len(_indexes) >= _OPEN_INDEXES:
                 del _indexes[next(iter(_indexes))]
-            _indexes[key] = found
-    return found
+            _indexes[key] = index
+    return index
 
 
 @cache

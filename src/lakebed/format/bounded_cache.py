@@ -53,13 +53,13 @@ class BoundedCache(Generic[T]):
 
     def get(self, key: Hashable) -> T | None:
         with self._lock:
-            found = self._held.get(key)
-            if found is None:
+            value = self._held.get(key)
+            if value is None:
                 self.misses += 1
             else:
                 self.hits += 1
                 self._held.move_to_end(key)
-            return found
+            return value
 
     def put(self, key: Hashable, value: T) -> None:
         """Remember something, in place of what was known; what is larger than the whole cache is not kept."""

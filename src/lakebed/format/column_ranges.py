@@ -56,13 +56,13 @@ class ColumnRanges:
         """Which columns of a stored row group `see` has to see, by Parquet's metadata of it: those whose statistics are
         incomplete. `leaves` are all columns of the file with the number of their leaves; `exact`: chunks with NaN have
         no min and max."""
-        found: list[str] = []
+        names: list[str] = []
         at = 0
         for name, count in leaves.items():
             chunks, at = [group.column(number) for number in range(at, at + count)], at + count
             if name in columns and any(c.path_in_schema in self._watched and self._is_silent(c, exact) for c in chunks):
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def _is_silent(self, chunk: Any, exact: bool) -> bool:
         if not exact and pt.is_floating(self._types[chunk.path_in_schema]):
@@ -120,15 +120,15 @@ class ColumnRanges:
 
     def _bounds(self, name: str, stats: Sequence[Any]) -> tuple[pa.Array, pa.Array]:
         """Least and greatest value, each as an array of one."""
-        kind, seen = self._types[name], self._seen.get(name, [])
+        kind, observed = self._types[name], self._seen.get(name, [])
         with_ranges = [s for s in stats if s is not None and s.has_min_max]
         if len(with_ranges) < len(stats):
             silent = sum(s is None or not (s.has_min_max or _is_all_null(s)) for s in stats)
-            if silent > len(seen):
+            if silent > len(observed):
                 return pa.nulls(1, kind), pa.nulls(1, kind)
         values = _typed([b for s in with_ranges for b in (s.min_raw, s.max_raw)], kind)
-        if seen:
-            longer = [range_[side].as_py() for ranges in seen for range_ in ranges for side in ("min", "max")]
+        if observed:
+            longer = [range_[side].as_py() for ranges in observed for range_ in ranges for side in ("min", "max")]
             values = pa.concat_arrays([values, pa.array(longer, kind)])
         # a single range is taken unchanged
         low, high = (values.slice(0, 1), values.slice(1)) if len(values) == 2 else _least_and_greatest(values)
@@ -164,10 +164,10 @@ def _occurring(values: pa.Array) -> pa.Array:
 def _number_range(values: pa.Array) -> pa.StructScalar:
     """Min and max of the values but for NaN. A zero has the sign that Parquet's writers give it, so that both zeros are
     within."""
-    found = pc.min_max(values.filter(pc.invert(pc.is_nan(values))))
-    low, high = found["min"].as_py(), found["max"].as_py()
+    extremes = pc.min_max(values.filter(pc.invert(pc.is_nan(values))))
+    low, high = extremes["min"].as_py(), extremes["max"].as_py()
     ends = {"min": -0.0 if low == 0 else low, "max": 0.0 if high == 0 else high}
-    return pa.scalar(ends, found.type)
+    return pa.scalar(ends, extremes.type)
 
 
 def _is_all_null(statistics: Any) -> bool:
@@ -195,8 +195,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def _least_and_greatest(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Each as an array of one, null where there are no values."""
-    found = pc.min_max(values)
-    return pa.repeat(found["min"], 1), pa.repeat(found["max"], 1)
+    extremes = pc.min_max(values)
+    return pa.repeat(extremes["min"], 1), pa.repeat(extremes["max"], 1)
 
 
 _NULLS = pc.CountOptions(mode="only_null")
@@ -218,9 +218,9 @@ class _Column:
         occurring = values.dictionary.take(pc.unique(values.indices)) if pt.is_dictionary(values.type) else values
         if pt.is_floating(self.kind) and not self.has_nan:
             self.has_nan = bool(pc.any(pc.is_nan(occurring)).as_py())
-        found = pc.min_max(occurring)
-        if found["min"].is_valid:
-            self.bounds += [pa.repeat(found["min"], 1), pa.repeat(found["max"], 1)]
+        extremes = pc.min_max(occurring)
+        if extremes["min"].is_valid:
+            self.bounds += [pa.repeat(extremes["min"], 1), pa.repeat(extremes["max"], 1)]
 
     def range(self) -> tuple[pa.Array, pa.Array]:
         """Least and greatest value, each as an array of one; NaN is the greatest, as in Java."""
@@ -232,8 +232,8 @@ class _Column:
         return low, high
 
     def _of_several(self) -> tuple[pa.Array, pa.Array]:
-        found = pc.min_max(pa.concat_arrays(self.bounds or [pa.array([], self.kind)]))
-        return pa.repeat(found["min"], 1), pa.repeat(found["max"], 1)
+        extremes = pc.min_max(pa.concat_arrays(self.bounds or [pa.array([], self.kind)]))
+        return pa.repeat(extremes["min"], 1), pa.repeat(extremes["max"], 1)
 
 
 class RowRanges:
@@ -259,8 +259,8 @@ class RowRanges:
         columns = self._columns.values()
         counts = pa.array([n for column in columns for n in (column.nulls, column.values, 0, 0)], pa.int64())
         for at, column in enumerate(columns):
-            own = [counts.slice(len(COUNTS) * at + i, 1) for i in range(len(COUNTS))]
-            arrays.append(pa.StructArray.from_arrays([*column.range(), *own], names=["min", "max", *COUNTS]))
+            count_arrays = [counts.slice(len(COUNTS) * at + i, 1) for i in range(len(COUNTS))]
+            arrays.append(pa.StructArray.from_arrays([*column.range(), *count_arrays], names=["min", "max", *COUNTS]))
         return pa.RecordBatch.from_arrays(arrays, names=list(self._columns))
 
 
@@ -271,8 +271,8 @@ def ranges_by_group(
     ascending order.
 
     >>> rows = pa.record_batch({"a": [3, 1, 2]})
-    >>> found = ranges_by_group(rows, np.array([0, 0, 4], np.int32), rows.schema, ["a"])
-    >>> {group: found[group]["a"][0]["max"].as_py() for group in found}
+    >>> ranges = ranges_by_group(rows, np.array([0, 0, 4], np.int32), rows.schema, ["a"])
+    >>> {group: ranges[group]["a"][0]["max"].as_py() for group in ranges}
     {0: 3, 4: 2}
     """
     kinds = dict(leaf_paths(schema))
@@ -280,18 +280,18 @@ def ranges_by_group(
     if not frozenset(paths) <= frozenset(rows.schema.names):
         return _ranges_one_by_one(rows, codes, schema, columns)
     arrays = [pa.array(codes)]
-    asked: list[Any] = [([], "count_all")]
+    aggregations: list[Any] = [([], "count_all")]
     for path in paths:
         values, at = _plain(rows.column(path), kinds[path]), f"{len(arrays)}"
         arrays.append(values)
-        asked += [(at, "min_max"), (at, "count", _NULLS)]
+        aggregations += [(at, "min_max"), (at, "count", _NULLS)]
         if pt.is_floating(values.type):
-            asked.append((f"{len(arrays)}", "any"))
+            aggregations.append((f"{len(arrays)}", "any"))
             arrays.append(pc.is_nan(values))
     table = pa.Table.from_arrays(arrays, names=[f"{at}" for at in range(len(arrays))])
-    found = table.group_by("0", use_threads=False).aggregate(asked).combine_chunks()
-    results = iter([column.chunk(0) for column in found.columns[1:]])
-    total, none = next(results), pa.array(np.zeros(found.num_rows, np.int64))
+    grouped = table.group_by("0", use_threads=False).aggregate(aggregations).combine_chunks()
+    results = iter([column.chunk(0) for column in grouped.columns[1:]])
+    total, none = next(results), pa.array(np.zeros(grouped.num_rows, np.int64))
     structs: list[pa.Array] = []
     for path in paths:
         (low, high), nulls = next(results).flatten(), next(results)
@@ -299,20 +299,20 @@ def ranges_by_group(
             low, high = _nan_greatest(low, high, next(results))
         structs.append(pa.StructArray.from_arrays([low, high, nulls, total, none, none], names=["min", "max", *COUNTS]))
     every = pa.RecordBatch.from_arrays(structs, names=paths)
-    return {group: every.slice(at, 1) for at, group in enumerate(found.column(0).to_pylist())}
+    return {group: every.slice(at, 1) for at, group in enumerate(grouped.column(0).to_pylist())}
 
 
 def _ranges_one_by_one(
     rows: pa.RecordBatch, codes: npt.NDArray[np.int32], schema: pa.Schema, columns: Sequence[str]
 ) -> dict[int, pa.RecordBatch]:
     """Values inside lists and structs are in arrays of their own."""
-    found: dict[int, pa.RecordBatch] = {}
+    row_by_group: dict[int, pa.RecordBatch] = {}
     groups, starts = np.unique(codes, return_index=True)
     for group, (start, stop) in zip(groups.tolist(), pairwise([*starts.tolist(), len(codes)]), strict=True):
         ranges = RowRanges(schema, columns)
         ranges.see(rows.slice(start, stop - start))
-        found[group] = ranges.row()
-    return found
+        row_by_group[group] = ranges.row()
+    return row_by_group
 
 
 def _plain(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -108,12 +108,12 @@ class JointBlock:
         edges = np.cumsum([0, *(len(content) for content, _ in contents)]).tolist()
         counts = [count for _, count in contents]
         stretches = [Stretch(a + _HEAD.size, b, n) for (a, b), n in zip(pairwise(edges), counts, strict=True)]
-        found = joint_bounds(data.data, stretches)
-        if found is None:
+        bounds = joint_bounds(data.data, stretches)
+        if bounds is None:
             each = [block.records() for block in self._blocks]
             parts = [(starts + at, ends + at) for (_, starts, ends), at in zip(each, edges, strict=False)]
-            found = np.concatenate([starts for starts, _ in parts]), np.concatenate([ends for _, ends in parts])
-        starts, ends = found
+            bounds = np.concatenate([starts for starts, _ in parts]), np.concatenate([ends for _, ends in parts])
+        starts, ends = bounds
         return (data, starts, ends), counts
 
     def read(self, columns: Sequence[str], rows: Int64s | None = None) -> pa.RecordBatch:
@@ -139,14 +139,14 @@ class HFileBlock(AvroBlock):
         return data, offsets[:-1], offsets[1:]
 
     def read(self, columns: Sequence[str], rows: Int64s | None = None) -> pa.RecordBatch:
-        found = super().read(columns, rows)
-        at = found.schema.get_field_index(_KEY)
-        if at < 0 or found.schema.field(at).type != pa.string():
-            return found
+        batch = super().read(columns, rows)
+        at = batch.schema.get_field_index(_KEY)
+        if at < 0 or batch.schema.field(at).type != pa.string():
+            return batch
         keys = self._keys
         with naming_block(self._head, self._path):
             values = (keys if rows is None else keys.take(pa.array(rows))).cast(pa.binary()).cast(pa.string())
-        return found.set_column(at, found.schema.field(at), values)
+        return batch.set_column(at, batch.schema.field(at), values)
 
 
 __all__ = ["DICTIONARY_COLUMNS", "DataBlock", "encode_data_block", "open_data_block", "read_log_rows"]

@@ -83,16 +83,16 @@ class _Reader:
         # an element has its class and a mark at least
         if not 0 <= count <= (len(self._data) - self._at) // 2:
             raise CorruptFile(f"an array of {count} deletes in {len(self._data)} bytes")
-        found = JavaDeletes()
+        deletes = JavaDeletes()
         for _ in range(count):
             (key, partition), branch, value = self._element(version)
-            found.keys.append(key)
-            found.partitions.append(partition)
-            found.branches.append(branch)
-            found.values.append(value)
+            deletes.keys.append(key)
+            deletes.partitions.append(partition)
+            deletes.branches.append(branch)
+            deletes.values.append(value)
         if self._at != len(self._data):
             raise CorruptFile("bytes are left over after its Java objects")
-        return found
+        return deletes
 
     def _element(self, version: int) -> tuple[tuple[str, str | None], int, Any]:
         if version == 1:
@@ -314,13 +314,17 @@ def _framed(body: bytes) -> bytes:
 
 
 def _decode_java(data: bytes, version: int) -> Deletes:
-    found = read_java_deletes(data, version)
-    branch = np.array(found.branches, np.int64)
+    java_deletes = read_java_deletes(data, version)
+    branch = np.array(java_deletes.branches, np.int64)
     values: dict[int, tuple[Int64s, pa.Array]] = {}
-    for kind in sorted(set(found.branches) - {NULL}):
+    for kind in sorted(set(java_deletes.branches) - {NULL}):
         rows = np.flatnonzero(branch == kind)
-        values[kind] = rows, pa.array([found.values[row] for row in rows.tolist()], WRAPPED_TYPES[kind])
-    return Deletes(pa.array(found.keys, pa.string()), pa.array(found.partitions, pa.string()), Wrapped(branch, values))
+        values[kind] = rows, pa.array([java_deletes.values[row] for row in rows.tolist()], WRAPPED_TYPES[kind])
+    return Deletes(
+        pa.array(java_deletes.keys, pa.string()),
+        pa.array(java_deletes.partitions, pa.string()),
+        Wrapped(branch, values),
+    )
 
 
 def _decode(data: bytes) -> Deletes:
@@ -344,10 +348,10 @@ def _fields(cursors: AvroCursors) -> tuple[Wrapped, ...]:
     counts = cursors.longs() if cursors.present().all() else np.zeros(len(cursors), np.int64)
     if (counts != counts[0]).any() or not 0 < counts[0] <= len(cursors.rest(0)):
         raise CorruptFile("delete records with different numbers of ordering fields")
-    found = tuple(read_wrapped(cursors, _ARRAY_BRANCHES, _WHAT) for _ in range(int(counts[0])))
+    ordering_fields = tuple(read_wrapped(cursors, _ARRAY_BRANCHES, _WHAT) for _ in range(int(counts[0])))
     if cursors.longs().any():
         raise CorruptFile("delete records with different numbers of ordering fields")
-    return found
+    return ordering_fields
 
 
 def _record_bounds(data: bytes) -> tuple[Int64s, Int64s]:

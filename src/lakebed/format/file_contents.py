@@ -90,9 +90,9 @@ def _inflated(chunk: bytes, codec: str) -> Iterator[Buffer]:
     at = 0
     while at < len(chunk):
         fields, at = read_struct(chunk, at)
-        found = {field.number: field for field in fields}
-        stored, plain = (number_in(found[number].value) for number in (_STORED, _INFLATED))
-        second = [] if _DATA_PAGE_V2 not in found else read_struct(found[_DATA_PAGE_V2].value)[0]
+        fields_by_number = {field.number: field for field in fields}
+        stored, plain = (number_in(fields_by_number[number].value) for number in (_STORED, _INFLATED))
+        second = [] if _DATA_PAGE_V2 not in fields_by_number else read_struct(fields_by_number[_DATA_PAGE_V2].value)[0]
         levels = sum(number_in(field.value) for field in second if field.number in _LEVELS)
         body = chunk[at + levels : at + stored]
         is_plain = any(field.number == _IS_COMPRESSED and field.kind == FALSE for field in second)

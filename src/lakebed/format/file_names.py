@@ -59,10 +59,10 @@ def parse_base_file(partition: str, name: str, size: int) -> BaseFile | None:
     >>> parse_base_file("", "a-0_1-2-3_20240102030405006.parquet", 7).instant
     '20240102030405006'
     """
-    found = _BASE_FILE.fullmatch(name)
-    if found is None:
+    match = _BASE_FILE.fullmatch(name)
+    if match is None:
         return None
-    file_id, token, instant, _ = found.groups()
+    file_id, token, instant, _ = match.groups()
     return BaseFile(partition=partition, file_id=file_id, write_token=token, instant=instant, name=name, size=size)
 
 
@@ -83,10 +83,10 @@ def parse_log_file(partition: str, name: str, size: int) -> LogFile | None:
     >>> parse_log_file("p", ".a-0_20240102030405006.log.2_0-1-2.cdc", 9).is_cdc
     True
     """
-    found = _LOG_FILE.fullmatch(name)
-    if found is None:
+    match = _LOG_FILE.fullmatch(name)
+    if match is None:
         return None
-    file_id, instant, version, token, cdc = found.groups()
+    file_id, instant, version, token, cdc = match.groups()
     return LogFile(
         partition=partition,
         file_id=file_id,

@@ -51,8 +51,8 @@ class KeyFooter:
     @cached_property
     def bloom(self) -> BloomFilter | None:
         """The file's bloom filter; None if it has none, or one that accepts every key."""
-        found = self.footer.bloom()
-        return found if found is not None and not found.holds_everything else None
+        bloom_filter = self.footer.bloom()
+        return bloom_filter if bloom_filter is not None and not bloom_filter.holds_everything else None
 
     @cached_property
     def addresses(self) -> RowAddresses | None:
@@ -102,11 +102,11 @@ class FooterCache(BoundedCache[KeyFooter]):
     def read(self, storage: Storage, path: str, size: int) -> KeyFooter:
         """The footer of a base file, from the file if it is not cached. `CorruptFile` if it is no Parquet file."""
         key = storage.url(path), size
-        found = self.get(key)
-        if found is None:
-            found = KeyFooter(read_footer(storage, path, size, encoded=True), size)
-            self.put(key, found)
-        return found
+        footer = self.get(key)
+        if footer is None:
+            footer = KeyFooter(read_footer(storage, path, size, encoded=True), size)
+            self.put(key, footer)
+        return footer
 
 
 FOOTERS = FooterCache(name="footers")

@@ -84,9 +84,9 @@ def _rows_beyond_ascii(data: npt.NDArray[np.uint8], offsets: Int64s) -> npt.NDAr
     if not len(high):
         return None
     rows = np.searchsorted(offsets, high + first, side="right") - 1
-    found = np.zeros(len(offsets) - 1, np.bool_)
-    found[rows] = True
-    return found
+    flags = np.zeros(len(offsets) - 1, np.bool_)
+    flags[rows] = True
+    return flags
 
 
 def _utf16(data: npt.NDArray[np.uint8], offsets: Int64s) -> tuple[npt.NDArray[np.uint16], Int64s]:
@@ -249,16 +249,16 @@ def joined_hash_values(keys: Any, fields: Sequence[str]) -> pa.Array:
         return texts
     composite = texts.take(pa.array(rows))
     values, left = _composite_values(composite, names)
-    found = composite
+    joined = composite
     if values:
-        found = pc.binary_join_element_wise(*map(_value_text, values), pa.scalar("", texts.type))
+        joined = pc.binary_join_element_wise(*map(_value_text, values), pa.scalar("", texts.type))
     odd = np.flatnonzero(left)
     if len(odd):
         exact = [_joined(extract_hash_values(key, names)) for key in composite.take(pa.array(odd)).to_pylist()]
-        found = pc.replace_with_mask(found, pa.array(left), pa.array(exact, texts.type))
+        joined = pc.replace_with_mask(joined, pa.array(left), pa.array(exact, texts.type))
     mask = np.zeros(len(texts), np.bool_)
     mask[rows] = True
-    return pc.replace_with_mask(texts, pa.array(mask), found)
+    return pc.replace_with_mask(texts, pa.array(mask), joined)
 
 
 def _joined(values: Sequence[str | None]) -> str:
@@ -297,9 +297,9 @@ def _composite_values(keys: pa.Array, fields: Sequence[str]) -> tuple[list[pa.Ar
         return [], np.ones(len(keys), np.bool_)
     # a value that no parser can misread has no colon after its first comma
     parts = [f"{_literal(n)}:(?P<v{i}>[^,]*(?:,[^:]*)?)" for i, (n, _) in enumerate(layout)]
-    found = pc.extract_regex(keys, "^" + ",".join(parts) + "$")
-    values = [pc.struct_field(found, [i]) for i, (_, want) in enumerate(layout) if want]
-    return values, found.is_null().to_numpy(zero_copy_only=False)
+    captures = pc.extract_regex(keys, "^" + ",".join(parts) + "$")
+    values = [pc.struct_field(captures, [i]) for i, (_, want) in enumerate(layout) if want]
+    return values, captures.is_null().to_numpy(zero_copy_only=False)
 
 
 def _composite_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:

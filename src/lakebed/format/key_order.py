@@ -105,8 +105,8 @@ class KeyRanges:
 
     def __init__(self, ranges: Sequence[tuple[str, str] | None], *, java_order: bool = True) -> None:
         self._java_order = java_order
-        self._known = np.array([one is not None for one in ranges], np.bool_)
-        low, high = zip(*(one for one in ranges if one is not None), strict=True) if self._known.any() else ((), ())
+        self._known = np.array([pair is not None for pair in ranges], np.bool_)
+        low, high = zip(*(pair for pair in ranges if pair is not None), strict=True) if self._known.any() else ((), ())
         self._low, self._high = (self._ordered(pa.array(side, pa.string())) for side in (low, high))
 
     def __len__(self) -> int:
@@ -223,19 +223,19 @@ def key_order(keys: pa.Array) -> Positions | None:
     order = np.argsort(words)  # equal keys are put in their order at the end
     starts = _changes(words[order])
     while True:
-        places = _tied(starts)
-        if not len(places):
+        ties = _tied(starts)
+        if not len(ties):
             return order
         at += _WORD
-        rows, group = order[places], np.cumsum(starts)[places]
+        rows, group = order[ties], np.cumsum(starts)[ties]
         if at >= texts.longest(rows):
             # what is left differs in trailing NULs at most
-            order[places] = rows[np.lexsort((rows, texts.lengths[rows], group))]
+            order[ties] = rows[np.lexsort((rows, texts.lengths[rows], group))]
             return order
         words = texts.words(at, rows)
         inner = np.lexsort((words, group))
-        order[places] = rows[inner]
-        starts[places] |= _changes(words[inner])
+        order[ties] = rows[inner]
+        starts[ties] |= _changes(words[inner])
 
 
 def insertion_points(keys: pa.Array, inserted: pa.Array) -> Positions:
@@ -264,8 +264,8 @@ def shared_prefix(*columns: pa.Array) -> int:
     ends: list[bytes] = []
     for keys in columns:
         if len(keys):
-            found = pc.min_max(keys.cast(pa.binary())).as_py()
-            ends += [found["min"], found["max"]]
+            extremes = pc.min_max(keys.cast(pa.binary())).as_py()
+            ends += [extremes["min"], extremes["max"]]
     least, greatest = min(ends, default=b""), max(ends, default=b"")
     return next((n for n, (a, b) in enumerate(zip(least, greatest, strict=False)) if a != b), len(least))
 
@@ -294,10 +294,10 @@ class _Texts:
         starts, lengths = (self._starts, self.lengths) if rows is None else (self._starts[rows], self.lengths[rows])
         if int(lengths.min()) >= at + _WORD:
             return self._at[starts + at].astype(np.uint64)
-        found = self._at[np.minimum(starts + at, len(self._at) - 1)].astype(np.uint64)
+        numbers = self._at[np.minimum(starts + at, len(self._at) - 1)].astype(np.uint64)
         # two shifts, since one by all 64 bits is no shift to the processor
         cut = ((_WORD - np.clip(lengths - at, 0, _WORD)) * 4).astype(np.uint64)
-        return found >> cut >> cut << cut << cut
+        return numbers >> cut >> cut << cut << cut
 
 
 def _changes(words: Words) -> npt.NDArray[np.bool_]:

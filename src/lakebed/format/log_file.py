@@ -197,17 +197,17 @@ def _block(data: bytes, start: int, end: int, path: str) -> LogBlock:
                 context={"path": path, "offset": start},
             )
         position = start + _SIZE_END + 12
-        found: dict[int, str] = {}
+        header_texts: dict[int, str] = {}
         for _ in range(headers):
             key, length = struct.unpack_from(">ii", data, position)
             if not 0 <= length <= end - position - 8:
                 raise ValueError("a header reaches beyond its end")
-            found[key] = data[position + 8 : position + 8 + length].decode()
+            header_texts[key] = data[position + 8 : position + 8 + length].decode()
             position += 8 + length
         (length,) = struct.unpack_from(">q", data, position)
         if not 0 <= length <= end - _TOTAL_BYTES - position - 8:
             raise ValueError(f"its content of {length} bytes reaches beyond its end")
-        return LogBlock(BlockType(kind), found, data[position + 8 : position + 8 + length], start)
+        return LogBlock(BlockType(kind), header_texts, data[position + 8 : position + 8 + length], start)
     except (struct.error, ValueError) as cause:
         raise CorruptFile(f"{where} cannot be read: {cause}", context={"path": path, "offset": start}) from cause
 
@@ -284,9 +284,9 @@ def _next_magic(window: CachedRanges, start: int) -> int:
     """Where the next magic is; the end of the file if there is none."""
     while start < window.size:
         piece = bytes(window.ahead(start, SMALL_FILE_BYTES))
-        found = piece.find(MAGIC)
-        if found >= 0:
-            return start + found
+        offset = piece.find(MAGIC)
+        if offset >= 0:
+            return start + offset
         start += max(1, len(piece) - len(MAGIC) + 1)
     return window.size
 

@@ -83,12 +83,14 @@ class ParquetBlock:
         start = 0
         for group in range(self._file.metadata.num_row_groups):
             expected = self._file.metadata.row_group(group).num_rows
-            wanted = None if rows is None else _between(rows, start, start + expected)
-            if expected and (wanted is None or len(wanted)):
+            selected = None if rows is None else _between(rows, start, start + expected)
+            if expected and (selected is None or len(selected)):
                 self._fetch(group, names)
                 read = 0
                 for batch in self._file.iter_batches(_BATCH_ROWS, [group], names, use_threads=False):
-                    part = batch if wanted is None else batch.take(pa.array(_between(wanted, read, read + len(batch))))
+                    part = (
+                        batch if selected is None else batch.take(pa.array(_between(selected, read, read + len(batch))))
+                    )
                     read += len(batch)
                     yield room.taken(part)
                 if read != expected:
@@ -97,10 +99,10 @@ class ParquetBlock:
 
     def _fetch(self, group: int, names: list[str]) -> None:
         """The pages of these columns, by one request; their headers are checked before Arrow reads them."""
-        found = self._file.metadata.row_group(group)
+        row_group = self._file.metadata.row_group(group)
         ranges: list[tuple[int, int]] = []
-        for number in range(found.num_columns):
-            column = found.column(number)
+        for number in range(row_group.num_columns):
+            column = row_group.column(number)
             if column.path_in_schema.partition(".")[0] in names:
                 first = column.data_page_offset
                 # an offset of 0 is none: the magic is there
@@ -164,8 +166,8 @@ def _column(batches: Sequence[pa.RecordBatch], field: pa.Field, count: int) -> p
         return pa.nulls(count, field.type)
     chunks = [batch.column(field.name) for batch in batches]
     if pa.types.is_dictionary(chunks[0].type) and pa.types.is_string(field.type):
-        whole = pa.chunked_array(chunks).unify_dictionaries()
-        return pa.concat_arrays(whole.chunks)
+        chunked = pa.chunked_array(chunks).unify_dictionaries()
+        return pa.concat_arrays(chunked.chunks)
     return cast_column(pa.concat_arrays(chunks), field.type)
 
 
@@ -198,9 +200,9 @@ class _RangeFile(io.RawIOBase):
 
     def hold(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
         """Read these ranges, and keep them until others are asked for."""
-        found = self._source.read_many(ranges)
-        self._held = [(offset, data) for (offset, _), data in zip(ranges, found, strict=True)]
-        return found
+        parts = self._source.read_many(ranges)
+        self._held = [(offset, data) for (offset, _), data in zip(ranges, parts, strict=True)]
+        return parts
 
     def readable(self) -> bool:
         return True

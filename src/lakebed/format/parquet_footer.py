@@ -175,31 +175,31 @@ def _check(data: bytes, leaves: Sequence[_Leaf]) -> None:
 
 
 def _row_group(data: bytes, at: int, leaves: Sequence[_Leaf]) -> int:
-    field, seen = 0, 0
+    field, count = 0, 0
     while data[at]:
         field, kind, at = head(data, at, field)
         if field != _COLUMNS or kind != LIST:
             at = skip(data, at, kind, 0)
             continue
-        seen, at = structs(data, at)
-        if seen != len(leaves):
+        count, at = structs(data, at)
+        if count != len(leaves):
             break
         for leaf in leaves:
             at = _chunk(data, at, leaf)
-    if seen != len(leaves):
-        raise ValueError(f"a row group of {seen} columns under a schema of {len(leaves)}")
+    if count != len(leaves):
+        raise ValueError(f"a row group of {count} columns under a schema of {len(leaves)}")
     return at + 1
 
 
 def _chunk(data: bytes, at: int, leaf: _Leaf) -> int:
-    field, found = 0, False
+    field, has_metadata = 0, False
     while data[at]:
         field, kind, at = head(data, at, field)
         if field == _META_DATA and kind == STRUCT:
-            at, found = _meta_data(data, at, leaf), True
+            at, has_metadata = _meta_data(data, at, leaf), True
         else:
             at = skip(data, at, kind, 0)
-    if not found:
+    if not has_metadata:
         raise ValueError("a column chunk without metadata")
     return at + 1
 

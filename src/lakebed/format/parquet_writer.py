@@ -135,11 +135,11 @@ class BaseFileWriter:
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         if not table.num_rows:
             return
-        held, size = self._in_file_types(table), table.nbytes
-        self._pending.append(held)
+        file_table, size = self._in_file_types(table), table.nbytes
+        self._pending.append(file_table)
         self._pending_rows += table.num_rows
         self._pending_bytes += size
-        self._unmeasured.append(held)
+        self._unmeasured.append(file_table)
         self._unmeasured_bytes += size
         while self._pending_rows >= self._full_rows:
             self._flush(self._settings.row_group_rows)
@@ -252,9 +252,9 @@ class BaseFileWriter:
 
     def _writer_options(self, first_rows: pa.Table) -> dict[str, Any]:
         settings = self._settings
-        chosen = choose_encodings(first_rows, self._encodings)
-        dictionary = chosen.dictionary if settings.dictionary_columns is None else settings.dictionary_columns
-        plain = {path: how for path, how in chosen.encoding.items() if path not in dictionary}
+        encodings = choose_encodings(first_rows, self._encodings)
+        dictionary = encodings.dictionary if settings.dictionary_columns is None else settings.dictionary_columns
+        plain = {path: how for path, how in encodings.encoding.items() if path not in dictionary}
         known_names = frozenset(first_rows.column_names)
         paths = dict(leaf_paths(pa.schema([f for f in self._schema if f.name in known_names])))
         options: dict[str, Any] = {
@@ -300,11 +300,11 @@ def _page_check_rows(rows: pa.Table, page_size: int) -> int:
 
 def written_schema(schema: pa.Schema) -> Any:
     """Parquet's schema of a file that is written with these columns."""
-    found: list[Any] = []
-    options: dict[str, Any] = {"store_schema": False, "metadata_collector": found}
+    metadata: list[Any] = []
+    options: dict[str, Any] = {"store_schema": False, "metadata_collector": metadata}
     with pq.ParquetWriter(pa.BufferOutputStream(), schema, **options, **_time_options(schema)):
         pass
-    return found[0].schema
+    return metadata[0].schema
 
 
 def _time_options(schema: pa.Schema) -> dict[str, Any]:
@@ -328,8 +328,8 @@ class _Sink:
         self._held = []
 
     def taken(self) -> bytes:
-        held, self._held = self._held or [], None
-        return b"".join(held)
+        parts, self._held = self._held or [], None
+        return b"".join(parts)
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes

@@ -32,6 +32,6 @@ class ReadTally:
 def column_bytes(metadata: Any, columns: Collection[str], row_groups: Iterable[int]) -> int:
     """The bytes that some top-level columns take in a Parquet file, in some of its row groups."""
     schema = metadata.schema
-    chosen = [at for at in range(len(schema)) if schema.column(at).path.partition(".")[0] in columns]
+    leaf_numbers = [at for at in range(len(schema)) if schema.column(at).path.partition(".")[0] in columns]
     groups = map(metadata.row_group, row_groups)
-    return sum(group.column(at).total_compressed_size for group in groups for at in chosen)
+    return sum(group.column(at).total_compressed_size for group in groups for at in leaf_numbers)

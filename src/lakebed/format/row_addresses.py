@@ -138,11 +138,11 @@ class AddressWriter:
 def _checksums(blocks: Entries, numbers: Rows, name: str, rows: int) -> Entries:
     seed = isal_zlib.crc32(f"{name} {rows}".encode())
     data = np.ascontiguousarray(blocks).data.cast("B")
-    found = [
+    checksums = [
         isal_zlib.crc32(data[at * _BLOCK_BYTES : (at + 1) * _BLOCK_BYTES - 8], seed ^ number)
         for at, number in enumerate(numbers.tolist())
     ]
-    return np.array(found, np.uint64)
+    return np.array(checksums, np.uint64)
 
 
 def addresses_text(offset: int, rows: int) -> str:
@@ -166,8 +166,8 @@ class RowAddresses:
         if len(parts) != 3 or parts[0] != _VERSION or not all(part.isascii() and part.isdigit() for part in parts):
             return None
         offset, count = int(parts[1]), int(parts[2])
-        found = cls(path.rpartition("/")[2], offset, count)
-        return found if count == rows > 0 and offset + found._blocks * _BLOCK_BYTES <= size else None
+        addresses = cls(path.rpartition("/")[2], offset, count)
+        return addresses if count == rows > 0 and offset + addresses._blocks * _BLOCK_BYTES <= size else None
 
     @property
     def _blocks(self) -> int:
@@ -202,17 +202,17 @@ class RowAddresses:
         if entries is None:
             return None
         entries = entries[: self.rows]
-        found = np.empty(self.rows, np.uint32)
-        found[entries & _ROW_MASK] = entries >> _HALF
-        return found
+        row_fingerprints = np.empty(self.rows, np.uint32)
+        row_fingerprints[entries & _ROW_MASK] = entries >> _HALF
+        return row_fingerprints
 
     def _read(self, read: Read, numbers: Rows) -> Entries | None:
         """The entries of blocks with these ascending numbers; None where a block is broken."""
         starts = numbers[np.diff(numbers, prepend=-2) > 1]
         ends = numbers[np.diff(numbers, append=numbers[-1] + 2) > 1] + 1
         lengths = ((ends - starts) * _BLOCK_BYTES).tolist()
-        places = (self.offset + starts * _BLOCK_BYTES).tolist()
-        parts = read(list(zip(places, lengths, strict=True)))
+        offsets = (self.offset + starts * _BLOCK_BYTES).tolist()
+        parts = read(list(zip(offsets, lengths, strict=True)))
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         if len(data) != len(numbers) * _BLOCK_BYTES:
             return None

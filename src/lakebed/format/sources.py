@@ -56,14 +56,14 @@ class FileSource:
             else:
                 runs.append((offset, length))
         views = iter([memoryview(data) for data in self._storage.read_ranges(self.name, runs)])
-        found: list[memoryview] = []
+        parts: list[memoryview] = []
         end, start, view = -1, 0, memoryview(b"")
         for offset, length in ranges:
             if offset != end:
                 start, view = offset, next(views)
-            found.append(view[offset - start : offset - start + length])
+            parts.append(view[offset - start : offset - start + length])
             end = offset + length
-        return found
+        return parts
 
 
 class SliceSource:
@@ -109,10 +109,10 @@ class BytesSource:
 
 
 def _size_of(storage: Storage, path: str) -> int:
-    found = storage.head(path)
-    if found is None:
+    info = storage.head(path)
+    if info is None:
         raise FileNotFoundError(path)
-    return found.size
+    return info.size
 
 
 # Files up to this size come whole in one request; of larger ones so much is read ahead.
@@ -141,16 +141,16 @@ class CachedRanges:
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
         if self.size <= SMALL_FILE_BYTES:
             return [self.ahead(offset, length) for offset, length in ranges]
-        held = [self._held(offset, length) for offset, length in ranges]
-        found = [data for data in held if data is not None]
-        return found if len(found) == len(ranges) else self._source.read_many(ranges)
+        cached = [self._held(offset, length) for offset, length in ranges]
+        parts = [data for data in cached if data is not None]
+        return parts if len(parts) == len(ranges) else self._source.read_many(ranges)
 
     def ahead(self, offset: int, length: int) -> bytes | memoryview:
         """These bytes (fewer at the end of the file); those after them are read along."""
         length = min(length, self.size - offset)
-        held = self._held(offset, length)
-        if held is not None:
-            return held
+        cached = self._held(offset, length)
+        if cached is not None:
+            return cached
         if self.size <= SMALL_FILE_BYTES:
             start, span = 0, self.size
         else:

@@ -31,12 +31,12 @@ def parse_properties(text: bytes) -> dict[str, str]:
     >>> parse_properties(b"#comment\\nhoodie.table.name=t\\npart = a\\\\:SIMPLE\\nblank=\\n")
     {'hoodie.table.name': 't', 'part': 'a:SIMPLE', 'blank': ''}
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for line in _logical_lines(text.decode("latin-1")):
         parts = _KEY_AND_VALUE.match(line)
         assert parts is not None
-        found[_unescape(parts[1])] = _unescape(parts[2])
-    return found
+        properties[_unescape(parts[1])] = _unescape(parts[2])
+    return properties
 
 
 def dump_properties(props: Mapping[str, str], comment: str, when: datetime) -> bytes:
@@ -119,10 +119,10 @@ def parse_json(data: bytes | str, path: str = "", *, what: str = "this text", hi
 
 def parse_json_object(data: bytes | str, path: str = "", *, what: str = "this text", hint: str = "") -> dict[str, Any]:
     """The same where an object is expected; `CorruptFile` for anything else."""
-    found = parse_json(data, path, what=what, hint=hint)
-    if not isinstance(found, dict):
+    parsed = parse_json(data, path, what=what, hint=hint)
+    if not isinstance(parsed, dict):
         raise CorruptFile(f"{path or what} is no JSON object", hint=hint, context={"path": path})
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", parsed)
 
 
 def _no_number(text: str) -> NoReturn:

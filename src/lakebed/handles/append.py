@@ -62,15 +62,15 @@ def without_stored(group: GroupWrite, incoming: Incoming) -> Incoming:
     that refuses them. Other writes do not look."""
     if not group.job.takes_new_keys_only:
         return incoming
-    known = np.zeros(incoming.rows, bool)
-    for one in group.target.stored_in:
-        stored = stored_rows(group.job.reader, one, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
-        known |= pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
-    if not known.any():
+    is_stored = np.zeros(incoming.rows, bool)
+    for file_slice in group.target.stored_in:
+        stored = stored_rows(group.job.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
+        is_stored |= pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
+    if not is_stored.any():
         return incoming
     if group.job.on_match == "fail":
-        raise refuse_stored(incoming.keys[int(np.argmax(known))].as_py(), group.partition)
-    return incoming.where(~known)
+        raise refuse_stored(incoming.keys[int(np.argmax(is_stored))].as_py(), group.partition)
+    return incoming.where(~is_stored)
 
 
 def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[LogFile]) -> KeyChanges | None:
@@ -95,8 +95,8 @@ def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[Lo
         keys = keys.filter(pa.array(incoming.deletes & ~certain))
     if len(keys):
         after = with_logs(before, written)
-        own = replace(group.job.reader, blocks=group.job.reader.blocks.with_writer_of(group.instant))
-        sides = (stored_rows(own, side, changes.columns, keys=keys) for side in (before, after))
+        reader_at_instant = replace(group.job.reader, blocks=group.job.reader.blocks.with_writer_of(group.instant))
+        sides = (stored_rows(reader_at_instant, side, changes.columns, keys=keys) for side in (before, after))
         note_differences(changes, *sides)
     return changes
 
@@ -153,10 +153,10 @@ def without_absent(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, Del
     stored = _stored(group, slices, keys.take(pc.sort_indices(keys)))
     if stored is None:
         return incoming, None
-    found = DeletedRows(rules, stored)
-    held = ~incoming.forced
-    held[incoming.forced] = found.has(keys)
-    return (incoming if held.all() else incoming.where(held)), found
+    deleted_rows = DeletedRows(rules, stored)
+    remaining = ~incoming.forced
+    remaining[incoming.forced] = deleted_rows.has(keys)
+    return (incoming if remaining.all() else incoming.where(remaining)), deleted_rows
 
 
 def delete_ordering(
@@ -164,22 +164,22 @@ def delete_ordering(
 ) -> tuple[list[pa.Array], Flags]:
     """The ordering values of these deletes, and which of them win whatever the ordering value is."""
     forced = incoming.forced[deletes]
-    own: list[pa.Array] = []
+    ordering: list[pa.Array] = []
     if not forced.all():
-        own = [_plain(values) for values in rules.ordering_of(incoming.take(deletes, rules.ordering_columns))]
+        ordering = [_plain(values) for values in rules.ordering_of(incoming.take(deletes, rules.ordering_columns))]
     if stored is None or not forced.any():
-        return own, forced
+        return ordering, forced
     values = stored.ordering_of(incoming.keys.take(pa.array(deletes)))
-    given = [INCOMING_ORDERING + name for name in rules.ordering_columns]
-    if set(given) <= set(incoming.columns):
-        values = _greater(rules, values, incoming.take(deletes, given).rename_columns(rules.ordering_columns))
+    incoming_names = [INCOMING_ORDERING + name for name in rules.ordering_columns]
+    if set(incoming_names) <= set(incoming.columns):
+        values = _greater(rules, values, incoming.take(deletes, incoming_names).rename_columns(rules.ordering_columns))
     lacking = np.zeros(len(deletes), np.bool_)
     for column in values:
         lacking |= pc.is_null(column).to_numpy(zero_copy_only=False)
     if not _can_be_encoded(values, lacking):
-        return own, forced
-    if own:
-        pairs = zip(own, values, strict=True)
+        return ordering, forced
+    if ordering:
+        pairs = zip(ordering, values, strict=True)
         values = [pc.if_else(pa.array(forced), looked_up.cast(value.type), value) for value, looked_up in pairs]
     return values, forced & lacking
 
@@ -192,7 +192,11 @@ def _stored(group: GroupWrite, slices: Sequence[FileSlice], keys: pa.Array) -> p
     if not set(names) <= fields.keys():
         return None
     schema = pa.schema([fields[name] for name in names])
-    batches = [batch for one in slices for batch in rows_of_keys(group.job.reader, one, keys, names, schema=schema)]
+    batches = [
+        batch
+        for file_slice in slices
+        for batch in rows_of_keys(group.job.reader, file_slice, keys, names, schema=schema)
+    ]
     if any(not set(names) <= set(batch.schema.names) for batch in batches):
         return None
     rows = pa.Table.from_batches([project(batch, schema) for batch in batches], schema)
@@ -203,11 +207,11 @@ def _stored(group: GroupWrite, slices: Sequence[FileSlice], keys: pa.Array) -> p
 
 def _greater(rules: MergeRules, stored: Sequence[pa.Array], given: pa.RecordBatch) -> list[pa.Array]:
     """The greater of the stored and the caller's ordering values."""
-    own = [_plain(values) for values in rules.ordering_of(given)]
-    greater = rules.newer_wins(stored, own)
-    for values in own:
+    incoming_values = [_plain(values) for values in rules.ordering_of(given)]
+    greater = rules.newer_wins(stored, incoming_values)
+    for values in incoming_values:
         greater = pc.and_(greater, pc.is_valid(values))
-    return [pc.if_else(greater, new, old) for new, old in zip(own, stored, strict=True)]
+    return [pc.if_else(greater, new, old) for new, old in zip(incoming_values, stored, strict=True)]
 
 
 def _can_be_encoded(values: Sequence[pa.Array], lacking: Flags) -> bool:
@@ -266,12 +270,12 @@ def ingest_groups(
     batches = rows.combine_chunks().to_batches()
     checked = pa.Table.from_batches(list(intake.checked(iter(batches), Task())))
     edges = np.array([0, *(group.stop for group in groups)], np.int64)
-    whole = intake.split(checked, edges)
-    ends = edges if whole.row_numbers is None else np.searchsorted(whole.row_numbers, edges)
+    incoming = intake.split(checked, edges)
+    ends = edges if incoming.row_numbers is None else np.searchsorted(incoming.row_numbers, edges)
     codes = np.repeat(np.arange(len(groups), dtype=np.int32), np.diff(ends))
-    encoded = _encoded(whole, codes, groups, file_ids, format_, instant)
+    encoded = _encoded(incoming, codes, groups, file_ids, format_, instant)
     return [
-        IngestedGroups(whole.part(*ends[at : at + 2].tolist(), *edges[at : at + 2].tolist()), encoded[at])
+        IngestedGroups(incoming.part(*ends[at : at + 2].tolist(), *edges[at : at + 2].tolist()), encoded[at])
         for at in range(len(groups))
     ]
 
@@ -290,32 +294,32 @@ def _encoded(
     codes = codes[alive]
     meta = MetaOfGroups(format_.schema, instant, groups, file_ids, format_.populate_meta)
     rows = meta.with_meta(codes, whole.keys.take(pa.array(alive)), whole.take(alive))
-    data, places = value_buffer(encode_records(rows, format_.avro_schema))
+    data, offsets = value_buffer(encode_records(rows, format_.avro_schema))
     ranges: dict[int, pa.RecordBatch] = {}
     if format_.range_columns:
         ranges = ranges_by_group(rows, codes, format_.schema, format_.range_columns)
     edges = list(pairwise(np.searchsorted(codes, np.arange(len(groups) + 1)).tolist()))
     plain = _plain_keys(rows, edges, format_)
     return [
-        EncodedRows(stop - start, data[int(places[start]) : int(places[stop])].tobytes(), ranges.get(at), plain[at])
+        EncodedRows(stop - start, data[int(offsets[start]) : int(offsets[stop])].tobytes(), ranges.get(at), plain[at])
         for at, (start, stop) in enumerate(edges)
     ]
 
 
 def _plain_keys(rows: pa.RecordBatch, edges: Sequence[tuple[int, int]], format_: FileFormat) -> list[bool] | list[None]:
     """Whether no key of each group can be misread."""
-    whole = format_.key_texts()
-    if whole is None:
+    all_keys = format_.key_texts()
+    if all_keys is None:
         return [None] * len(edges)
-    whole.add(rows)
-    if whole.hold:
+    all_keys.add(rows)
+    if all_keys.hold:
         return [True] * len(edges)
-    found: list[bool] = []
+    flags: list[bool] = []
     for start, stop in edges:
-        one = PlainKeys(format_.plain_keys)
-        one.add(rows.slice(start, stop - start))
-        found.append(one.hold)
-    return found
+        group_keys = PlainKeys(format_.plain_keys)
+        group_keys.add(rows.slice(start, stop - start))
+        flags.append(group_keys.hold)
+    return flags
 
 
 def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[str, ...]]:
@@ -339,10 +343,10 @@ def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[s
         return _filled(group, incoming), ()
     deletes = group.job.reader.logs(file_slice).has_deletes
     if incoming.required or deletes:
-        known = stored_rows(group.job.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
-        is_known = pc.is_in(incoming.keys, value_set=known).to_numpy(zero_copy_only=False)
-        incoming.require_complete(np.flatnonzero(~is_known & ~incoming.deletes))
-        if deletes and not is_known.all():
+        stored_keys = stored_rows(group.job.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
+        is_stored = pc.is_in(incoming.keys, value_set=stored_keys).to_numpy(zero_copy_only=False)
+        incoming.require_complete(np.flatnonzero(~is_stored & ~incoming.deletes))
+        if deletes and not is_stored.all():
             return _filled(group, incoming), ()
     return incoming, incoming.absent
 
@@ -365,25 +369,27 @@ def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
     schema = pa.schema([f for f in group.job.format.schema if f.name not in META_COLUMNS])
     loose = pa.schema([f.with_nullable(True) for f in schema])
     names = [RECORD_KEY, *schema.names]
-    parts = [stored_rows(group.job.reader, one, names, keys=incoming.keys) for one in group.target.stored_in]
+    parts = [
+        stored_rows(group.job.reader, file_slice, names, keys=incoming.keys) for file_slice in group.target.stored_in
+    ]
     stored = pa.concat_batches([project(part, loose) for part in parts])
-    held = pa.concat_arrays([part.column(RECORD_KEY) for part in parts])
-    found = pc.fill_null(pc.index_in(incoming.keys, value_set=held), -1).to_numpy()
-    known = np.flatnonzero((found >= 0) & ~incoming.forced)
-    new = np.flatnonzero(found < 0)
+    stored_keys = pa.concat_arrays([part.column(RECORD_KEY) for part in parts])
+    row_numbers = pc.fill_null(pc.index_in(incoming.keys, value_set=stored_keys), -1).to_numpy()
+    updates = np.flatnonzero((row_numbers >= 0) & ~incoming.forced)
+    new = np.flatnonzero(row_numbers < 0)
     incoming.require_complete(new[~incoming.deletes[new]])
-    older = Side.of(stored.take(pa.array(found[known])))
-    made, changed = merge_into(group.job.rules, older, incoming.side(known))
+    older = Side.of(stored.take(pa.array(row_numbers[updates])))
+    merged, changed = merge_into(group.job.rules, older, incoming.side(updates))
     every = np.arange(incoming.rows)
-    places = every.copy()
-    places[known] = incoming.rows + np.arange(len(known))
-    both = stacked(incoming.take(every), made.rows)
-    data = pa.Table.from_batches([both.take(pa.array(places))])
+    indices = every.copy()
+    indices[updates] = incoming.rows + np.arange(len(updates))
+    both = stacked(incoming.take(every), merged.rows)
+    data = pa.Table.from_batches([both.take(pa.array(indices))])
     deletes = incoming.deletes.copy()
-    deletes[known] = made.deletes
-    kept = np.ones(incoming.rows, dtype=bool)
-    kept[known[~changed]] = False
-    return incoming.with_rows(data, deletes).where(kept)
+    deletes[updates] = merged.deletes
+    remaining = np.ones(incoming.rows, dtype=bool)
+    remaining[updates[~changed]] = False
+    return incoming.with_rows(data, deletes).where(remaining)
 
 
 # A data block takes no more than this share of the memory of a task.
@@ -492,18 +498,18 @@ class AppendHandle:
             self._append_encoded(log, self._encoded)
             return
         limit = most_block_bytes(self._group.job.format, self._group.job.memory)
-        told = self._positions(incoming, ~incoming.deletes)
-        held: list[pa.RecordBatch] = []
+        positions = self._positions(incoming, ~incoming.deletes)
+        parts: list[pa.RecordBatch] = []
         size = 0
         for batch in self._rows(incoming):
             for part in pieces(batch, limit):
-                if held and size + part.nbytes > limit:
-                    told = self._append_block(log, held, absent, told)
-                    held, size = [], 0
-                held.append(part)
+                if parts and size + part.nbytes > limit:
+                    positions = self._append_block(log, parts, absent, positions)
+                    parts, size = [], 0
+                parts.append(part)
                 size += part.nbytes
-        if held:
-            self._append_block(log, held, absent, told)
+        if parts:
+            self._append_block(log, parts, absent, positions)
 
     def _rows(self, incoming: Incoming) -> Iterator[pa.RecordBatch]:
         """The rows with their meta columns, as a log file has them: with the file id in place of the name of the
@@ -520,8 +526,8 @@ class AppendHandle:
         """The rows of the base file that these rows are for, in their order; None where one of them is not known."""
         if incoming.positions is None:
             return None
-        told = incoming.positions[chosen]
-        return told if (told >= 0).all() else None
+        positions = incoming.positions[chosen]
+        return positions if (positions >= 0).all() else None
 
     def _position_headers(self, told: Positions | None) -> dict[int, str]:
         """As in real Hudi's blocks: where one row comes twice the base file is named and the rows are not."""
@@ -545,8 +551,8 @@ class AppendHandle:
         if absent:
             headers[int(HeaderKey.IS_PARTIAL)] = "true"
             schema = partial_schema(schema, absent)
-            given = [name for name in rows[0].schema.names if name not in absent]
-            rows = [part.select(given) for part in rows]
+            names = [name for name in rows[0].schema.names if name not in absent]
+            rows = [part.select(names) for part in rows]
         block = encode_data_block(rows, schema, headers, _BLOCK_TYPES[format_.log_blocks])
         for part in rows:
             log.see(part)
@@ -581,8 +587,8 @@ class AppendHandle:
             looked_up = 0 if stored is None else int(incoming.forced[deletes].sum())
             log.file.blind_deletes += len(deletes) - looked_up
         block = delete_block(content, group.instant, group.job.format.avro_schema)
-        told = self._position_headers(self._positions(incoming, incoming.deletes))
-        log.append(replace(block, headers={**block.headers, **told}))
+        position_headers = self._position_headers(self._positions(incoming, incoming.deletes))
+        log.append(replace(block, headers={**block.headers, **position_headers}))
 
     def _statuses(self, incoming: Incoming, counts: dict[str, Any], files: list[WrittenLogFile]) -> list[WriteStatus]:
         """One status a file; the first has what is known of the rows as a whole."""
@@ -597,9 +603,9 @@ class AppendHandle:
 
     def _log_file(self, file: WrittenLogFile) -> LogFile:
         group = self._group
-        found = parse_log_file(group.partition, file.name, file.size)
-        assert found is not None
-        return found
+        log_file = parse_log_file(group.partition, file.name, file.size)
+        assert log_file is not None
+        return log_file
 
     def _status(self, file: WrittenLogFile, written: list[WrittenLogFile]) -> WriteStatus:
         group, file_slice = self._group, self._group.target.slice
@@ -607,10 +613,10 @@ class AppendHandle:
         prev_commit, base = group.instant, ""
         # readers of changes, and versions before 8, find what the file is based on in its write stat
         if file_slice is not None and (not has_completion_times(self._version) or group.job.reader.config.cdc_enabled):
-            begun = group.target.log_instant  # a slice that a pending compaction has begun has no base file yet
-            prev_commit = begun or file_slice.instant
-            base = file_slice.base_file.name if file_slice.base_file is not None and begun is None else ""
-            earlier = (log for log in file_slice.log_files if begun is None or log.instant == begun)
+            log_instant = group.target.log_instant  # a slice that a pending compaction has begun has no base file yet
+            prev_commit = log_instant or file_slice.instant
+            base = file_slice.base_file.name if file_slice.base_file is not None and log_instant is None else ""
+            earlier = (log for log in file_slice.log_files if log_instant is None or log.instant == log_instant)
             names = [*(log.name for log in earlier), *names]
         return WriteStatus(
             group.partition,

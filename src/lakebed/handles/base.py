@@ -103,8 +103,8 @@ class NamedTargets:
     names: GroupNames
 
     def of(self, partition: str, group: int) -> Target:
-        known = self.known.get((partition, group))
-        return known or Target(self.names.file_id(partition, group), None, size_limited=False)
+        target = self.known.get((partition, group))
+        return target or Target(self.names.file_id(partition, group), None, size_limited=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,15 @@ class HashedTargets:
     """The partition paths all of whose file groups split."""
 
     def of(self, partition: str, group: int) -> Target:
-        known = self.existing.get((partition, group))
+        file_slice = self.existing.get((partition, group))
         if partition in self.splits:
-            file_id = new_file_id(self.instant, partition, group, bucket=group) if known is None else known.file_id
-            return Target(file_id, known, size_limited=False, split=self.splits[partition])
-        if known is not None:
-            at = self.log_instants.get((partition, known.file_id))
-            return Target(known.file_id, known, size_limited=False, log_instant=at)
+            file_id = (
+                new_file_id(self.instant, partition, group, bucket=group) if file_slice is None else file_slice.file_id
+            )
+            return Target(file_id, file_slice, size_limited=False, split=self.splits[partition])
+        if file_slice is not None:
+            at = self.log_instants.get((partition, file_slice.file_id))
+            return Target(file_slice.file_id, file_slice, size_limited=False, log_instant=at)
         if self.several is not None:
             among = self.several.get((partition, group), ())
             file_id = new_file_id(self.instant, partition, group, bucket=group)

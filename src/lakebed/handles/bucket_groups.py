@@ -50,9 +50,9 @@ class BucketHandle:
 
     def _counts(self, incoming: Incoming, found: int) -> list[int]:
         """`LOOKUP_COUNTS` of the search."""
-        asked = len(self._slices) if incoming.rows and self._group.job.on_match != "none" else 0
+        slice_count = len(self._slices) if incoming.rows and self._group.job.on_match != "none" else 0
         names: tuple[Counted, ...] = ("out_of_range", "filtered", "searched", "opened", "bytes")
-        return [incoming.rows, found, asked, *map(self._tally.total, names)]
+        return [incoming.rows, found, slice_count, *map(self._tally.total, names)]
 
     def _looked_up(self, incoming: Incoming) -> tuple[dict[int, Rows], Rows]:
         """The rows of each slice that has their keys, by its number, and those of new keys."""
@@ -60,15 +60,15 @@ class BucketHandle:
         if self._group.job.on_match == "none" or not self._slices or not incoming.rows:
             return {}, everything
         keys = incoming.keys.take(pc.sort_indices(incoming.keys))
-        known = np.zeros(incoming.rows, np.bool_)
+        is_stored = np.zeros(incoming.rows, np.bool_)
         parts: dict[int, Rows] = {}
-        for number, one in enumerate(self._slices):
-            stored = self._keys_in(one, keys)
+        for number, file_slice in enumerate(self._slices):
+            stored = self._keys_in(file_slice, keys)
             if len(stored):
                 here = pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
                 parts[number] = np.flatnonzero(here)
-                known |= here
-        return parts, np.flatnonzero(~known)
+                is_stored |= here
+        return parts, np.flatnonzero(~is_stored)
 
     def _keys_in(self, one: FileSlice, keys: pa.Array) -> pa.Array:
         """Those of the keys (in ascending order) that a slice shows: log files delete keys, and those of a table that
@@ -83,15 +83,19 @@ class BucketHandle:
         limit = self._group.job.format.settings.small_file_limit
         appends = self._group.job.reader.config.table_type == "mor"
         sizes = [
-            (one.base_file.size, number)
-            for number, one in enumerate(self._slices)
-            if one.base_file is not None and one.base_file.size < limit and not (appends and one.log_files)
+            (file_slice.base_file.size, number)
+            for number, file_slice in enumerate(self._slices)
+            if file_slice.base_file is not None
+            and file_slice.base_file.size < limit
+            and not (appends and file_slice.log_files)
         ]
         return min(sizes)[1] if sizes and len(new) else None
 
     def _of_slice(self, number: int, incoming: Incoming, rows: Rows, *, takes_new: bool) -> list[WriteStatus]:
-        one, group = self._slices[number], self._group
-        target = Target(one.file_id, one, size_limited=True, rewrites=takes_new, bucket=group.target.bucket)
+        file_slice, group = self._slices[number], self._group
+        target = Target(
+            file_slice.file_id, file_slice, size_limited=True, rewrites=takes_new, bucket=group.target.bucket
+        )
         appends = group.job.reader.config.table_type == "mor" and not takes_new
         part = _part(incoming, rows)
         of_slice = replace(group, target=target, job=replace(group.job, located=not takes_new))

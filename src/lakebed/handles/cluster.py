@@ -136,11 +136,11 @@ class RowOrder:
 
 def clustering_rows(operations: Sequence[ClusteringOperation]) -> pa.Table:
     """The groups of a plan as rows for an engine, one for each slice."""
-    table = operation_rows([one for operation in operations for one in operation.slices])
+    table = operation_rows([file_slice for operation in operations for file_slice in operation.slices])
     numbers = [number for number, operation in enumerate(operations) for _ in operation.slices]
-    places = [place for operation in operations for place in range(len(operation.slices))]
+    positions = [position for operation in operations for position in range(len(operation.slices))]
     table = table.set_column(table.column_names.index(GROUP), GROUP, pa.array(numbers, pa.int32()))
-    return table.append_column(_POSITION, pa.array(places, pa.int32()))
+    return table.append_column(_POSITION, pa.array(positions, pa.int32()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class GroupClusterer:
         storage = self.reader.storage
         try:
             named = pa.Table.from_batches(batches).sort_by(_POSITION)
-            slices = [planned_slice(storage, one) for one in operations_in(iter(named.to_batches()))]
+            slices = [planned_slice(storage, operation) for operation in operations_in(iter(named.to_batches()))]
             yield to_batch(self.cluster(slices, number, task))
         except LakebedError as error:
             yield to_batch([WriteStatus(partition, error=error.to_json())])
@@ -178,8 +178,8 @@ class GroupClusterer:
         files = _ClusteredFiles(self, slices, number, task)
         with files.closing():
             if self.order is None:
-                for one in slices:
-                    self._put(files, one)
+                for file_slice in slices:
+                    self._put(files, file_slice)
             else:
                 outputs = self.outputs[number] if self.outputs and not self.single_file else 1
                 self._put_sorted(files, slices, self.order, outputs)
@@ -194,9 +194,9 @@ class GroupClusterer:
             for side in sides:
                 open_files.enter_context(side.closing())
             for batch in self._ordered(slices):
-                places = outputs.of_keys(batch.column(RECORD_KEY))
-                for place, side in enumerate(sides):
-                    side.add(batch.filter(pc.equal(places, place)))
+                output_numbers = outputs.of_keys(batch.column(RECORD_KEY))
+                for output, side in enumerate(sides):
+                    side.add(batch.filter(pc.equal(output_numbers, output)))
         return [status for side in sides for status in side.done]
 
     def _ordered(self, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
@@ -204,8 +204,8 @@ class GroupClusterer:
         if self.order is not None:
             yield from (batch for _, batch in self._sorted(slices, self.order))
             return
-        for one in slices:
-            yield from self._merged(one, ())
+        for file_slice in slices:
+            yield from self._merged(file_slice, ())
 
     def _put(self, files: _ClusteredFiles, one: FileSlice) -> None:
         """Put the rows of a slice after those of the open file: as bytes if it has no log files."""
@@ -230,8 +230,8 @@ class GroupClusterer:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Hold all rows, in memory up to a bound, and give them in order, each batch with the number of its share."""
         with Spill(self.format.settings.memory) as spill:
-            for one in slices:
-                spill.extend(map(decoded, self._merged(one, ())))
+            for file_slice in slices:
+                spill.extend(map(decoded, self._merged(file_slice, ())))
             table = spill.table(self.format.schema)
             positions = order_of(table.select(_tops(order.columns)), order.columns, order.layout)
             step = max(1, min(_STEP_ROWS, _STEP_BYTES * table.num_rows // max(1, table.nbytes)))
@@ -242,8 +242,8 @@ class GroupClusterer:
                     yield number, gather(table, positions[start : min(end, start + step)])
 
     def _merged(self, one: FileSlice, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        kept = (*DICTIONARY_META, *dictionaries) if dictionaries else ()
-        yield from self.reader.merged(one, self.format.schema, dictionary=kept).batches()
+        dictionary_columns = (*DICTIONARY_META, *dictionaries) if dictionaries else ()
+        yield from self.reader.merged(one, self.format.schema, dictionary=dictionary_columns).batches()
 
 
 @dataclass(slots=True)
@@ -267,7 +267,7 @@ class _ClusteredFiles:
     def encodings(self) -> Mapping[str, str]:
         """How the columns of the first base file are encoded, which is kept."""
         if self._encodings is None:
-            base = next((one.base_file for one in self.slices if one.base_file is not None), None)
+            base = next((file_slice.base_file for file_slice in self.slices if file_slice.base_file is not None), None)
             metadata = None if base is None else read_footer(self.storage, base.path, base.size, encoded=True).metadata
             self._encodings = {} if metadata is None else encodings_of(metadata)
         return self._encodings
@@ -282,13 +282,13 @@ class _ClusteredFiles:
         if self._open is None:
             format_, first = self.to.format, self.slices[0]
             bucket = bucket_of_file_id(first.file_id) if self.to.single_file else None
-            place = first.partition, self.number
+            group = first.partition, self.number
             self._open = FileWriter(
                 self.storage,
                 format_,
                 self.to.instant,
                 first.partition,
-                self.file_id or new_file_id(self.to.instant, *place, bucket=bucket, n=len(self.done)),
+                self.file_id or new_file_id(self.to.instant, *group, bucket=bucket, n=len(self.done)),
                 self.task,
                 "CREATE",
                 format_.bloom(),

@@ -238,8 +238,8 @@ def planned_slice(storage: Storage, operation: CompactionOperation) -> FileSlice
             context={"partition": operation.partition, "file_id": operation.file_id},
         )
     # a plan of clustering names the newest log file first
-    found = tuple(in_merge_order([log for log in logs if log is not None]))
-    return FileSlice(operation.partition, operation.file_id, operation.instant, base, found)
+    log_files = tuple(in_merge_order([log for log in logs if log is not None]))
+    return FileSlice(operation.partition, operation.file_id, operation.instant, base, log_files)
 
 
 def _size(storage: Storage, operation: CompactionOperation, name: str) -> int:
@@ -327,16 +327,16 @@ class LogCompactor:
             int(HeaderKey.COMPACTED_BLOCK_TIMES): ",".join(covered),
         }
         limit = min(self.format.settings.log_block_bytes, self.reader.memory // _SHARE)
-        held: list[pa.RecordBatch] = []
+        parts: list[pa.RecordBatch] = []
         size = 0
         for part in (part for batch in merged.batches() for part in pieces(batch, limit)):
-            if held and size + part.nbytes > limit:
-                self._append_block(log, held, headers)
-                held, size = [], 0
-            held.append(part)
+            if parts and size + part.nbytes > limit:
+                self._append_block(log, parts, headers)
+                parts, size = [], 0
+            parts.append(part)
             size += part.nbytes
-        if held:
-            self._append_block(log, held, headers)
+        if parts:
+            self._append_block(log, parts, headers)
         deletes = merged.deletes()
         if len(deletes):
             content = encode_ordered_deletes(deletes.keys, file_slice.partition, deletes.ordering, deletes.forced)

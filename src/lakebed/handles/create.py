@@ -45,8 +45,8 @@ class BaseFiles:
         group = self._group
         if is_remote(group.job.storage):
             name = next_file_name(file_id, group.task, group.instant)
-            place = group.job.storage, group.instant, group.partition
-            self._marker = in_background(partial(write_marker, *place, name, "MERGE"))
+            location = group.job.storage, group.instant, group.partition
+            self._marker = in_background(partial(write_marker, *location, name, "MERGE"))
         try:
             yield
         finally:

@@ -210,8 +210,8 @@ class FileWriter:
             self.open()
         assert isinstance(self._writer, AssembledFile)
         if self._order is not None:
-            known = key_ranges(source.footer.metadata)[number] if SORTED_BY in source.footer.key_values else None
-            self._order.add_range(*(known or (None, None)))
+            key_range = key_ranges(source.footer.metadata)[number] if SORTED_BY in source.footer.key_values else None
+            self._order.add_range(*(key_range or (None, None)))
         if self._texts is not None:
             self._texts.add_file(source.footer.key_values)
         if self._addresses is not None:
@@ -283,8 +283,8 @@ class FileWriter:
             at = self._writer.append(self._addresses.encoded(self.name))
             footer[ADDRESSES_KEY] = addresses_text(at, self.rows)
         size = self._writer.close(footer)
-        found = self._writer.range_row()
-        self.ranges = None if found is None else as_stream(found)
+        range_row = self._writer.range_row()
+        self.ranges = None if range_row is None else as_stream(range_row)
         self._writer = None
         check_marker(self.storage, self.instant, self.path, self.kind)
         return size

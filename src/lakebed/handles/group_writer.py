@@ -44,12 +44,12 @@ def check_stored_key_fields(group: GroupWrite, incoming: Incoming) -> None:
     if not names:
         return
     keys = incoming.keys.take(pa.array(at))
-    for one in slices:
-        stored = stored_rows(group.job.reader, one, [RECORD_KEY, *names], keys=keys)
+    for file_slice in slices:
+        stored = stored_rows(group.job.reader, file_slice, [RECORD_KEY, *names], keys=keys)
         if stored.num_rows:
             texts = stored.column(RECORD_KEY)
-            places = pc.index_in(texts, value_set=keys).to_numpy(zero_copy_only=False).astype(np.int64)
-            fields.check_equal(texts, stored, incoming.take(at[places], names))
+            indices = pc.index_in(texts, value_set=keys).to_numpy(zero_copy_only=False).astype(np.int64)
+            fields.check_equal(texts, stored, incoming.take(at[indices], names))
 
 
 def compare_with_stored(group: GroupWrite, incoming: Incoming) -> Comparison:
@@ -57,12 +57,12 @@ def compare_with_stored(group: GroupWrite, incoming: Incoming) -> Comparison:
     compared = Comparison(group.job.rules, incoming)
     table = group.job.intake.schema
     columns = pa.schema([table.field(name).with_nullable(True) for name in incoming.columns if name in table.names])
-    wanted = pa.schema([pa.field(RECORD_KEY, pa.string()), *columns])
+    schema = pa.schema([pa.field(RECORD_KEY, pa.string()), *columns])
     keys = incoming.keys.take(pc.sort_indices(incoming.keys))
     for start in range(0, len(keys), incoming.batch_rows):
         some = keys.slice(start, incoming.batch_rows)
-        for one in group.target.stored_in:
-            compared.see(project(stored_rows(group.job.reader, one, wanted.names, keys=some), wanted))
+        for file_slice in group.target.stored_in:
+            compared.see(project(stored_rows(group.job.reader, file_slice, schema.names, keys=some), schema))
     return compared
 
 
@@ -97,7 +97,7 @@ def with_shares(statuses: list[WriteStatus], shares: Shares | None) -> list[Writ
         )
     first, *others = statuses
     counted = shares.encoded()
-    return [replace(first, shares=counted), *(replace(one, shares=without_counts(counted)) for one in others)]
+    return [replace(first, shares=counted), *(replace(status, shares=without_counts(counted)) for status in others)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ class GroupWriter:
     def write(self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task) -> list[WriteStatus]:
         """Collect the group's rows and hand them to its handle."""
         if self.begun is not None:
-            begun, incoming = self.begun[partition, group]
-            return with_shares(begun.write(incoming), incoming.shares)
+            log_handle, incoming = self.begun[partition, group]
+            return with_shares(log_handle.write(incoming), incoming.shares)
         to = self._group(partition, group, task)
         self._check_concurrent_writers(to)
         handle = self._handle_type(to.target)(to)
@@ -158,18 +158,18 @@ class GroupWriter:
     def _write_changes(self, to: GroupWrite, incoming: Incoming, handle: Handle) -> list[WriteStatus]:
         """Write the rows that change something. The others count as unchanged, and no row was written blindly."""
         compared = compare_with_stored(to, incoming)
-        kept = compared.to_write
-        skipped = int((~kept).sum())
-        rest = replace(incoming.where(kept), received=incoming.received - skipped)
+        to_write = compared.to_write
+        skipped = int((~to_write).sum())
+        rest = replace(incoming.where(to_write), received=incoming.received - skipped)
         if not rest.rows and to.target.split is None:
             status = WriteStatus(to.partition, to.target.file_id, rows_in=rest.received, num_combined=rest.combined)
             statuses = [status]
         else:
             statuses = self._handed_over(rest, handle)
-        new = kept & ~compared.stored
+        new = to_write & ~compared.stored
         absent = new & incoming.deletes  # deletes that wait for a row that may follow
         statuses = counted_as_looked_up(statuses, int((new & ~absent).sum()), int(absent.sum()))
-        incoming.count("num_unchanged", np.flatnonzero(~kept))
+        incoming.count("num_unchanged", np.flatnonzero(~to_write))
         members = incoming.members
         if incoming.shares is not None and members is not None:
             incoming.shares.see_stored(members[new & ~absent], members[absent])
@@ -195,18 +195,20 @@ class GroupWriter:
     def _begin(
         self, rows: pa.Table, groups: Sequence[GroupOfRows], writes: Sequence[GroupWrite]
     ) -> dict[tuple[str, int], tuple[AppendHandle, Incoming]]:
-        found = ingest_groups(
+        ingested_groups = ingest_groups(
             rows, groups, [to.target.file_id for to in writes], self.job.intake, self.job.format, self.job.instant
         )
-        handles = [AppendHandle(to, taken.encoded) for to, taken in zip(writes, found, strict=True)]
-        for to, taken in zip(writes, found, strict=True):
-            check_stored_key_fields(to, taken.incoming)
+        handles = [AppendHandle(to, ingested.encoded) for to, ingested in zip(writes, ingested_groups, strict=True)]
+        for to, ingested in zip(writes, ingested_groups, strict=True):
+            check_stored_key_fields(to, ingested.incoming)
             self._check_concurrent_writers(to)
-        logs = [handle.begin() for handle, taken in zip(handles, found, strict=True) if taken.encoded.rows]
+        logs = [
+            handle.begin() for handle, ingested in zip(handles, ingested_groups, strict=True) if ingested.encoded.rows
+        ]
         mark_all(logs)
         return {
-            (to.partition, to.number): (handle, taken.incoming)
-            for to, handle, taken in zip(writes, handles, found, strict=True)
+            (to.partition, to.number): (handle, ingested.incoming)
+            for to, handle, ingested in zip(writes, handles, ingested_groups, strict=True)
         }
 
     def _check_concurrent_writers(self, to: GroupWrite) -> None:
@@ -217,10 +219,10 @@ class GroupWriter:
         """Whether the rows of a group are those that its log file gets, in one block, whatever is stored."""
         intake, format_ = self.job.intake, self.job.format
         in_one_block = rows.nbytes <= most_block_bytes(format_, intake.memory)
-        whole = not intake.absent and intake.auto_keys is None and POSITION not in rows.column_names
+        has_full_rows = not intake.absent and intake.auto_keys is None and POSITION not in rows.column_names
         in_input_order = intake.picks_winners and self.job.on_match in ("keys", "none") and not format_.sort
-        whole = whole and not self.job.skip_unchanged
-        return in_one_block and whole and in_input_order and format_.log_blocks == "avro"
+        has_full_rows = has_full_rows and not self.job.skip_unchanged
+        return in_one_block and has_full_rows and in_input_order and format_.log_blocks == "avro"
 
     def _handle_type(self, target: Target) -> HandleType:
         if target.split is not None:

@@ -107,9 +107,11 @@ class KeyMerge:
         is_update = pa.array(self.clauses.actions(acts.clause) == "update")
         rows = acts.rows
         for name in names:
-            kept = stored.values(name).cast(rows.schema.field(name).type)
-            made = rows.column(name).combine_chunks()
-            rows = rows.set_column(rows.schema.get_field_index(name), name, pc.if_else(is_update, kept, made))
+            stored_values = stored.values(name).cast(rows.schema.field(name).type)
+            new_values = rows.column(name).combine_chunks()
+            rows = rows.set_column(
+                rows.schema.get_field_index(name), name, pc.if_else(is_update, stored_values, new_values)
+            )
         return rows
 
 
@@ -140,8 +142,8 @@ def check_new_rows(
     for field in clauses.schema:
         if field.nullable or not rows.column(field.name).null_count:
             continue
-        asked = alive & ~partial if field.name in clauses.untouched else alive
-        nulls = rows.column(field.name).is_null().to_numpy() & asked
+        required = alive & ~partial if field.name in clauses.untouched else alive
+        nulls = rows.column(field.name).is_null().to_numpy() & required
         if nulls.any():
             key = keys[int(np.argmax(nulls))].as_py()
             raise SchemaConflict(
@@ -168,16 +170,18 @@ class _Stored:
 
 
 def _stored(group: GroupWrite, incoming: Incoming, names: tuple[str, ...], schema: pa.Schema, prefix: str) -> _Stored:
-    wanted = pa.schema([schema.field(name).with_nullable(True) for name in names])
-    keys, parts, held = pc.unique(incoming.keys), list[pa.RecordBatch](), list[pa.Array]()
-    for one in group.target.stored_in if len(keys) else ():
-        found = stored_rows(group.job.reader, one, [RECORD_KEY, *names], keys=keys)
-        parts.append(project(found, wanted))
-        held.append(found.column(RECORD_KEY).cast(pa.string()))
-    texts = pa.concat_arrays(held) if held else pa.array([], pa.string())
+    requested_schema = pa.schema([schema.field(name).with_nullable(True) for name in names])
+    keys, parts, key_parts = pc.unique(incoming.keys), list[pa.RecordBatch](), list[pa.Array]()
+    for file_slice in group.target.stored_in if len(keys) else ():
+        slice_rows = stored_rows(group.job.reader, file_slice, [RECORD_KEY, *names], keys=keys)
+        parts.append(project(slice_rows, requested_schema))
+        key_parts.append(slice_rows.column(RECORD_KEY).cast(pa.string()))
+    texts = pa.concat_arrays(key_parts) if key_parts else pa.array([], pa.string())
     at = pc.fill_null(pc.index_in(incoming.keys, value_set=texts), -1).to_numpy(zero_copy_only=False)
     columns = [
-        pa.concat_arrays([part.column(name) for part in parts]) if parts else pa.array([], wanted.field(name).type)
+        pa.concat_arrays([part.column(name) for part in parts])
+        if parts
+        else pa.array([], requested_schema.field(name).type)
         for name in names
     ]
     rows = pa.RecordBatch.from_arrays([texts, *columns], names=[RECORD_KEY, *(prefix + name for name in names)])

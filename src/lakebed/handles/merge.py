@@ -142,11 +142,11 @@ class GroupMerge:
         """Merge into some row groups, then into the others: what makes a row group new leaves its neighbours."""
         middle = (first + stop) // 2
         at = sum(group.rows for group in self._source.groups[first:middle])
-        for start, end, part, found in (
+        for start, end, part, positions in (
             (first, middle, keys.slice(0, at), touch.positions[:at]),
             (middle, stop, keys.slice(at), touch.positions[at:]),
         ):
-            self._merge_into(start, end, part, self._rows.touch(part, self._after(end - 1), found))
+            self._merge_into(start, end, part, self._rows.touch(part, self._after(end - 1), positions))
 
     def _copy(self, first: int, stop: int | None = None) -> None:
         """Take a row group, or several, as they are."""
@@ -238,10 +238,10 @@ class GroupMerge:
 def following_keys(ranges: Sequence[Range]) -> list[str | None] | None:
     """For each row group a key that no later row is below (None: no row follows); None where row groups do not follow
     one another in the order of their keys, or have no ranges."""
-    known = [span for span in ranges if span is not None]
-    if len(known) < len(ranges) or any(before[1] > after[0] for before, after in pairwise(known)):
+    spans = [span for span in ranges if span is not None]
+    if len(spans) < len(ranges) or any(before[1] > after[0] for before, after in pairwise(spans)):
         return None
-    return [*(low for low, _ in known[1:]), None]
+    return [*(low for low, _ in spans[1:]), None]
 
 
 def _differs(old: pa.Array, new: pa.Array, at: Positions) -> bool:
@@ -362,7 +362,7 @@ def _if_changed(rows: RowMerge, writer: FileWriter | None) -> FileWriter | None:
 def _row_merge(
     group: GroupWrite, stored: StoredRows, incoming: Incoming, limit: int, log: ChangeLogWriter | None
 ) -> RowMerge:
-    noted = [one.columns for one in (group.job.format.key_changes(), log) if one is not None]
+    noted = [tracker.columns for tracker in (group.job.format.key_changes(), log) if tracker is not None]
     tracked = tuple(dict.fromkeys(chain.from_iterable(noted))) if noted else None
     if not group.job.format.sort:
         return RowMerge(incoming, group.job.rules, group.fresh_meta, group.job.on_match, tracked)

@@ -38,7 +38,7 @@ class Move:
     @property
     def size(self) -> int:
         """Bytes that are read."""
-        return sum(one.size for one in self.sources)
+        return sum(source.size for source in self.sources)
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,19 @@ class BucketMover:
         encodings = None if stored is None else stored.encodings
         with _Targets(self, move.partition, task, len(move.targets), encodings).closing() as targets:
             only = move.targets[0] if len(move.targets) == 1 and not self.format.sort else None
-            for one in move.sources:
-                if only is not None and not self.reader.is_merged(one):
-                    put_file(targets.writer(only), self.reader, self.format, one)
+            for source in move.sources:
+                if only is not None and not self.reader.is_merged(source):
+                    put_file(targets.writer(only), self.reader, self.format, source)
                     continue
-                for batch in self.rows(one, stored):
+                for batch in self.rows(source, stored):
                     targets.put(_of_move(move, batch, self.numbers(move.partition, batch)))
         return targets.done
 
     def stored(self, move: Move) -> StoredRows | None:
         """The rows of the move's only slice, where its base file alone holds them: new files are encoded as it is."""
-        one = move.sources[0] if len(move.sources) == 1 else None
-        base = None if one is None or self.reader.is_composed(one) else self.reader.base_file(one)
-        return None if one is None or base is None else StoredRows(self.reader, self.format, one, base)
+        source = move.sources[0] if len(move.sources) == 1 else None
+        base = None if source is None or self.reader.is_composed(source) else self.reader.base_file(source)
+        return None if source is None or base is None else StoredRows(self.reader, self.format, source, base)
 
     def rows(self, one: FileSlice, stored: StoredRows | None, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """The rows of a slice in the columns of the files that they go to; `stored`: by its base file."""
@@ -103,12 +103,12 @@ class SliceNumberer:
         return pa.schema([pa.field(GROUP, pa.int32()), *self.mover.format.schema])
 
     def __call__(self, number: int, task: Task) -> Iterator[pa.RecordBatch]:
-        one = self.slices[number]
-        for batch in self.mover.reader.merged(one, self.mover.format.schema).batches():
+        file_slice = self.slices[number]
+        for batch in self.mover.reader.merged(file_slice, self.mover.format.schema).batches():
             rows = decoded(batch)
             # rows may name no partition path of their own
-            path = pa.repeat(pa.scalar(one.partition, pa.string()), rows.num_rows)
-            numbers = self.mover.numbers(one.partition, rows)
+            path = pa.repeat(pa.scalar(file_slice.partition, pa.string()), rows.num_rows)
+            numbers = self.mover.numbers(file_slice.partition, rows)
             columns = [path if f.name == PARTITION_PATH else rows.column(f.name) for f in self.mover.format.schema]
             yield pa.RecordBatch.from_arrays([numbers, *columns], schema=self.schema)
 
@@ -149,8 +149,8 @@ class SplitHandle:
         stored = mover.stored(move)
         encodings = None if stored is None else stored.encodings
         with _Targets(mover, group.partition, group.task, len(move.targets), encodings).closing() as files:
-            for one in move.sources:
-                for batch in mover.rows(one, stored, incoming.batch_rows):
+            for source in move.sources:
+                for batch in mover.rows(source, stored, incoming.batch_rows):
                     merged = rows.merge(batch).rows
                     files.put(_of_move(move, merged, mover.numbers(group.partition, merged)))
             rows.refuse_stored()
@@ -165,7 +165,10 @@ class SplitHandle:
             "num_unchanged": rows.counts.unchanged + rows.absent_deletes,
             "num_combined": incoming.combined,
         }
-        done = [replace(one, rows_in=0, num_inserts=inserts[bucket_of_file_id(one.file_id) or 0]) for one in files.done]
+        done = [
+            replace(status, rows_in=0, num_inserts=inserts[bucket_of_file_id(status.file_id) or 0])
+            for status in files.done
+        ]
         first, *others = done or [WriteStatus(group.partition, target.file_id)]
         return [replace(first, **counts), *others]
 
@@ -192,13 +195,13 @@ class _Targets:
     def writer(self, number: int) -> FileWriter:
         """The file of a file group."""
         if number not in self._open:
-            mover, place = self._mover, (self._partition, number)
+            mover, group = self._mover, (self._partition, number)
             self._open[number] = FileWriter(
                 mover.reader.storage,
                 mover.format,
                 mover.instant,
                 self._partition,
-                new_file_id(mover.instant, *place, bucket=number),
+                new_file_id(mover.instant, *group, bucket=number),
                 self._task,
                 "CREATE",
                 mover.format.bloom(),
@@ -242,18 +245,22 @@ class _Targets:
 
 def _of_move(move: Move, batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of a batch by their number."""
-    found = numbers.to_numpy(zero_copy_only=False)
-    present = np.unique(found)
+    bucket_numbers = numbers.to_numpy(zero_copy_only=False)
+    present = np.unique(bucket_numbers)
     strange = np.setdiff1d(present, np.array(move.targets, np.int32))
     if len(strange):
         key = batch.column(batch.schema.get_field_index(RECORD_KEY))[
-            int(np.flatnonzero(found == strange[0])[0])
+            int(np.flatnonzero(bucket_numbers == strange[0])[0])
         ].as_py()
         raise IndexInconsistent(
             f"record key {key!r} in partition {move.partition!r} is in a bucket that it does not hash to",
             hint="A writer with another bucket count has written it. t.indexes.use('simple') looks keys up; then"
             " t.indexes.use('bucket', buckets=...) puts every row into its bucket.",
-            context={"record_key": key, "partition": move.partition, "files": [one.label for one in move.sources]},
+            context={
+                "record_key": key,
+                "partition": move.partition,
+                "files": [source.label for source in move.sources],
+            },
         )
     if len(present) == 1:
         yield int(present[0]), batch

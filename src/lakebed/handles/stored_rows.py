@@ -116,8 +116,8 @@ class StoredRows:
         if not copies or not has_columns(footer, self.format.schema):
             yield None
             return
-        place = self.base.path, self.base.size
-        with open_groups(self.reader.storage, *place, footer, self.parquet.codec, self.dictionaries) as groups:
+        location = self.base.path, self.base.size
+        with open_groups(self.reader.storage, *location, footer, self.parquet.codec, self.dictionaries) as groups:
             yield groups
 
     def rows(self, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -119,12 +119,12 @@ class KeyLookup:
         return {**asdict(self), "false_positive_rate": self.false_positive_rate}
 
     def __str__(self) -> str:
-        found = f"{self.tagged:,} of {self.keys:,} found"
+        key_counts = f"{self.tagged:,} of {self.keys:,} found"
         if self.by_hash:
-            found = f"{self.keys:,} placed by their hash"
+            key_counts = f"{self.keys:,} placed by their hash"
         elif self.tagged > self.keys:
-            found = f"{self.keys:,}, found in {self.tagged:,} places"
-        parts = [f"keys: {found}"]
+            key_counts = f"{self.keys:,}, found in {self.tagged:,} places"
+        parts = [f"keys: {key_counts}"]
         if self.files:
             ruled_out = f"{self.out_of_range:,} ruled out by key range, {self.filtered:,} by bloom filter"
             parts.append(f"files: {self.files:,}, {ruled_out}, {self.searched:,} read")
@@ -289,10 +289,10 @@ class Resizes:
 
     def without(self, replaced: Mapping[str, Sequence[str]]) -> Resizes:
         """Those for a write that replaces file groups, by partition path: it brings none of their rows along."""
-        gone = {(partition, file_id) for partition, ids in replaced.items() for file_id in ids}
-        if not gone & self.parents.keys():
+        replaced_groups = {(partition, file_id) for partition, ids in replaced.items() for file_id in ids}
+        if not replaced_groups & self.parents.keys():
             return self
-        return replace(self, parents={group: at for group, at in self.parents.items() if group not in gone})
+        return replace(self, parents={group: at for group, at in self.parents.items() if group not in replaced_groups})
 
     def instant_of(self, group: FileGroupId) -> str | None:
         """The clustering that a file group is in."""

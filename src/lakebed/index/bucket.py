@@ -78,8 +78,11 @@ def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
     there is a base file its keys are enough."""
     slices = [s if s.base_file is None else s.without_logs() for s in snapshot.file_slices()]
     step = max(1, len(slices) // _SAMPLE_SLICES)
-    chosen = slices[::step][:_SAMPLE_SLICES]
-    return [SampledSlice(_label(one), _number(one), first_keys(snapshot, one), one.partition) for one in chosen]
+    sample = slices[::step][:_SAMPLE_SLICES]
+    return [
+        SampledSlice(_label(file_slice), _number(file_slice), first_keys(snapshot, file_slice), file_slice.partition)
+        for file_slice in sample
+    ]
 
 
 def check_sample(snapshot: Snapshot, index: CheckedBuckets) -> None:
@@ -243,8 +246,8 @@ class BucketIndex(Index, Hashing):
                 " only, or none for all of them",
                 context={"fields": list(self.fields), "key_fields": list(key_fields)},
             )
-        wanted = fields or tuple(key_fields)
-        return replace(self, fields=tuple(f for f in key_fields if f in wanted))
+        hash_fields = fields or tuple(key_fields)
+        return replace(self, fields=tuple(f for f in key_fields if f in hash_fields))
 
     def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:
         return self.resolved(key_fields).fields
@@ -342,10 +345,10 @@ class BucketIndex(Index, Hashing):
 
     def explain(self) -> str:
         hashed = ", ".join(self.fields) or "the whole key"
-        own = [f"{count} in {rule}" for rule, count in self.rules[:_PREVIEWED]]
+        special_counts = [f"{count} in {rule}" for rule, count in self.rules[:_PREVIEWED]]
         split = sum(len(leaves) for _, leaves in self.splits)
-        own += [f"{split} of split ones"] if split else []
-        counts = f"{self.buckets} ({', '.join(own)})" if own else str(self.buckets)
+        special_counts += [f"{split} of split ones"] if split else []
+        counts = f"{self.buckets} ({', '.join(special_counts)})" if special_counts else str(self.buckets)
         return f"bucket: hash of {hashed} modulo {counts} names the file group; no file is read to tag"
 
 
@@ -366,15 +369,15 @@ def _of_buckets(index: BucketIndex, numbers: Collection[int], ids: pa.Array, siz
 
 def number_slices(slices: Sequence[FileSlice], counts: BucketCounts) -> dict[tuple[str, int], FileSlice]:
     """File slices by (partition path, bucket number); `IndexInconsistent` where the ids cannot be such numbers."""
-    found: dict[tuple[str, int], FileSlice] = {}
+    slices_by_bucket: dict[tuple[str, int], FileSlice] = {}
     for file_slice in slices:
         number = bucket_of_file_id(file_slice.file_id)
         if number is None or not counts.buckets_in(file_slice.partition).has(number):
             raise _not_a_bucket(file_slice, number, counts.buckets_in(file_slice.partition))
-        other = found.setdefault((file_slice.partition, number), file_slice)
+        other = slices_by_bucket.setdefault((file_slice.partition, number), file_slice)
         if other is not file_slice:
             raise _two_groups(other, file_slice, number)
-    return found
+    return slices_by_bucket
 
 
 def _not_a_bucket(file_slice: FileSlice, number: int | None, buckets: Buckets) -> IndexInconsistent:

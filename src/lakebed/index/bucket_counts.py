@@ -42,7 +42,7 @@ def parse_rules(text: str) -> Rules:
     (('2026.*', 8), ('^eu$', 2))
     """
     rules: list[tuple[str, int]] = []
-    for part in filter(None, (one.strip() for one in text.split(";"))):
+    for part in filter(None, (rule.strip() for rule in text.split(";"))):
         expression, comma, count = part.rpartition(",")
         if not comma or not count.strip().isdecimal() or not int(count) or "," in expression:
             raise InvalidOption(
@@ -104,14 +104,14 @@ class PartitionCounts:
 
     def body(self) -> bytes:
         """As Hudi writes it."""
-        known: Mapping[str, object] = {
+        fields: Mapping[str, object] = {
             "expressions": rules_text(self.rules),
             "defaultBucketNumber": self.count,
             "rule": "regex",
             "version": 1,
             "instant": self.instant,
         }
-        lines = ",\n".join(f"  {json.dumps(key)} : {json.dumps(value)}" for key, value in known.items())
+        lines = ",\n".join(f"  {json.dumps(key)} : {json.dumps(value)}" for key, value in fields.items())
         return f"{{\n{lines}\n}}".encode()
 
 
@@ -150,9 +150,9 @@ def forget_counts(storage: Storage, instant: str) -> None:
 def _read(storage: Storage, instant: str) -> PartitionCounts:
     path = f"{CONFIGS}/{instant}{_SUFFIX}"
     try:
-        found = json.loads(storage.read(path))
-        rule, count = str(found["rule"]), int(found["defaultBucketNumber"])
-        expressions = str(found["expressions"])
+        content = json.loads(storage.read(path))
+        rule, count = str(content["rule"]), int(content["defaultBucketNumber"])
+        expressions = str(content["expressions"])
     except (ValueError, KeyError, TypeError) as cause:
         raise CorruptFile(
             f"{path} cannot be read: {cause}", hint="Restore the file from a copy.", context={"path": path}
@@ -232,10 +232,10 @@ class BucketCounts:
             )
         if wanted.partitions is None:
             return BucketCounts(wanted.buckets)
-        own = [rule_of(path) for path in wanted.partitions]
-        others = tuple(rule for rule in self.rules if rule[0] not in own)
-        split = tuple(one for one in self.splits if one[0] not in wanted.partitions)
-        return BucketCounts(self.count, (*((rule, wanted.buckets) for rule in own), *others), split)
+        expressions = [rule_of(path) for path in wanted.partitions]
+        others = tuple(rule for rule in self.rules if rule[0] not in expressions)
+        split = tuple(partition_split for partition_split in self.splits if partition_split[0] not in wanted.partitions)
+        return BucketCounts(self.count, (*((rule, wanted.buckets) for rule in expressions), *others), split)
 
     def grown(self, sizes: Mapping[str, Mapping[int, int]], limit: int, *, by_path: bool) -> BucketCounts:
         """These counts, doubled as often as it takes for the partition paths of `sizes` (as of `resized`) where a
@@ -301,14 +301,14 @@ def parse_splits(text: str) -> Splits:
     if not text:
         return ()
     try:
-        found = {path: {int(n): int(d) for n, d in leaves.items()} for path, leaves in json.loads(text).items()}
+        splits = {path: {int(n): int(d) for n, d in leaves.items()} for path, leaves in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError) as cause:
         raise CorruptFile(
             f"lakebed.index.bucket.splits cannot be read: {cause}",
             hint="Restore .hoodie/hoodie.properties from a copy.",
             context={"property": "lakebed.index.bucket.splits"},
         ) from cause
-    return tuple(sorted((path, tuple(sorted(leaves.items()))) for path, leaves in found.items()))
+    return tuple(sorted((path, tuple(sorted(leaves.items()))) for path, leaves in splits.items()))
 
 
 @dataclass(frozen=True)
@@ -388,9 +388,9 @@ def counts_of(settings: Mapping[str, str], count: int) -> BucketCounts:
 
 def sizes_by_number(slices: Iterable[tuple[str, int | None, int]]) -> dict[str, dict[int, int]]:
     """Bytes by partition path and number, of (partition path, number, bytes)."""
-    found: dict[str, dict[int, int]] = {}
+    sizes: dict[str, dict[int, int]] = {}
     for path, number, size in slices:
         if number is not None:
-            by_number = found.setdefault(path, {})
+            by_number = sizes.setdefault(path, {})
             by_number[number] = by_number.get(number, 0) + size
-    return found
+    return sizes

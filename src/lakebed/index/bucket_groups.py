@@ -81,19 +81,23 @@ class BucketGroupsIndex(BucketIndex):
         self, slices: Sequence[FileSlice], numbers: Collection[int] | None = None
     ) -> dict[tuple[str, int], tuple[FileSlice, ...]]:
         """The file slices of every (partition path, bucket), of some buckets or all."""
-        found: dict[tuple[str, int], tuple[FileSlice, ...]] = {}
-        for one in slices:
-            number = bucket_of_file_id(one.file_id)
+        slices_by_bucket: dict[tuple[str, int], tuple[FileSlice, ...]] = {}
+        for file_slice in slices:
+            number = bucket_of_file_id(file_slice.file_id)
             if number is None or number >= self.groups:
                 raise IndexInconsistent(
-                    f"file id {one.file_id} in partition {one.partition!r} is of no bucket of {self.groups}",
+                    f"file id {file_slice.file_id} in partition {file_slice.partition!r} is of no bucket of"
+                    f" {self.groups}",
                     hint="a writer without the table's index wrote it: write the rows of that partition again with"
                     " insert_overwrite",
-                    context={"partition": one.partition, "file_id": one.file_id, "buckets": self.groups},
+                    context={"partition": file_slice.partition, "file_id": file_slice.file_id, "buckets": self.groups},
                 )
             if numbers is None or number in numbers:
-                found[one.partition, number] = (*found.get((one.partition, number), ()), one)
-        return found
+                slices_by_bucket[file_slice.partition, number] = (
+                    *slices_by_bucket.get((file_slice.partition, number), ()),
+                    file_slice,
+                )
+        return slices_by_bucket
 
     def explain(self) -> str:
         hashed = ", ".join(self.fields) or "the whole key"

@@ -58,17 +58,17 @@ def restore_reappearing_keys(
 
     `tagged` are evaluated several times; those without a place are in the partition paths `new_in`.
     """
-    with _reappearing_keys(tagged, new_in, index, snapshot, engine) as (places, lookup):
-        if places is None:
+    with _reappearing_keys(tagged, new_in, index, snapshot, engine) as (locations, lookup):
+        if locations is None:
             yield ReappearingKeys(tagged)
             return
-        counted = engine.aggregate(places, [PARTITION_PATH, _GROUP])
+        counted = engine.aggregate(locations, [PARTITION_PATH, _GROUP])
         if not counted.num_rows:
             yield ReappearingKeys(tagged, lookup=lookup)
             return
         names = [n for n in engine.schema(tagged).names if n not in (FILE_ID, INSTANT)]
         few = (pc.sum(counted["rows"]).as_py() or 0) <= _FEW_LOCATIONS
-        joined = engine.join(tagged, places, _KEY, "left", small=few)
+        joined = engine.join(tagged, locations, _KEY, "left", small=few)
         settled = {FILE_ID: Coalesce((FILE_ID, _GROUP)), INSTANT: Coalesce((INSTANT, _SINCE))}
         groups = zip(counted[PARTITION_PATH].to_pylist(), counted[_GROUP].to_pylist(), strict=True)
         with persisted(engine, engine.derive(joined, settled, keep=names)) as rows:
@@ -90,18 +90,18 @@ def _reappearing_keys(
         answer = index.for_existence_checks().place(keys, below, engine)
         assert isinstance(answer, Tagged)  # only an index that looks keys up can miss a delete
         with answer.released(engine) as rows:
-            found = engine.filter(engine.derive(rows, {}, keep=[*_KEY, FILE_ID, INSTANT]), IsNotNull(FILE_ID))
-            renamed = engine.derive(found, {_GROUP: Column(FILE_ID), _SINCE: Column(INSTANT)}, keep=_KEY)
-            with persisted(engine, engine.map_by_key(renamed, RECORD_KEY, _first_locations)) as places:
-                yield places, answer.lookup or KeyLookup()
+            locations = engine.filter(engine.derive(rows, {}, keep=[*_KEY, FILE_ID, INSTANT]), IsNotNull(FILE_ID))
+            renamed = engine.derive(locations, {_GROUP: Column(FILE_ID), _SINCE: Column(INSTANT)}, keep=_KEY)
+            with persisted(engine, engine.map_by_key(renamed, RECORD_KEY, _first_locations)) as first_locations:
+                yield first_locations, answer.lookup or KeyLookup()
 
 
 def _first_locations(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
     """Of several places of a key one."""
-    held = list(batches)
-    if not held:
+    parts = list(batches)
+    if not parts:
         return
-    rows = pa.Table.from_batches(held)
+    rows = pa.Table.from_batches(parts)
     numbered = rows.select(_KEY).append_column("number", pa.array(np.arange(rows.num_rows)))
     first = numbered.group_by(_KEY, use_threads=False).aggregate([("number", "min")])
     yield from rows.take(first["number_min"]).combine_chunks().to_batches()
@@ -123,9 +123,9 @@ def changed_locations(
     insert that does not look) the last place is given. Where log files hold deletes, what these take away shows when
     their slices are read."""
     reader = snapshot.reader
-    own = replace(reader, blocks=reader.blocks.with_writer_of(instant))
+    reader_at_instant = replace(reader, blocks=reader.blocks.with_writer_of(instant))
     deleted_from = {s.file_id for s in statuses if s.log_files is not None and s.num_deletes and not is_reported(s)}
-    groups = group_changes(own, on_their_slices(statuses, deleted_from, snapshot))
+    groups = group_changes(reader_at_instant, on_their_slices(statuses, deleted_from, snapshot))
     ids = {(partition, file_id) for partition, some in replaced.items() for file_id in some}
     if ids:
         slices = [s for s in snapshot.file_slices(set(replaced)) if (s.partition, s.file_id) in ids]
@@ -136,7 +136,11 @@ def changed_locations(
         keys, are_added = locations_of(group.changes)
         parts.append((group.partition, group.file_id, "", keys.filter(are_added)))
         lost.append(keys.filter(pc.invert(are_added)))
-    places = latest_locations(located(parts), partitioned=False)
-    added = pa.table({name: plain_strings(places[name]).cast(pa.string()) for name in ("key", "partition", "file_id")})
-    gone = pc.unique(pa.concat_arrays(lost))
-    return ChangedLocations(added, gone.filter(pc.invert(pc.is_in(gone, value_set=added["key"].combine_chunks()))))
+    locations = latest_locations(located(parts), partitioned=False)
+    added = pa.table(
+        {name: plain_strings(locations[name]).cast(pa.string()) for name in ("key", "partition", "file_id")}
+    )
+    removed_keys = pc.unique(pa.concat_arrays(lost))
+    return ChangedLocations(
+        added, removed_keys.filter(pc.invert(pc.is_in(removed_keys, value_set=added["key"].combine_chunks())))
+    )

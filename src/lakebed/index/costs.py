@@ -104,8 +104,8 @@ class TaggingCosts:
         if self.used not in looking:
             return None
         best = min(looking, key=lambda name: looking[name])
-        own = looking[self.used]
-        return best if own - looking[best] > max(_SAVED_SECONDS, _SAVED_SHARE * own) else None
+        used_cost = looking[self.used]
+        return best if used_cost - looking[best] > max(_SAVED_SECONDS, _SAVED_SHARE * used_cost) else None
 
     def lines(self) -> Sequence[str]:
         """For people."""

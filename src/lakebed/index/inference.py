@@ -95,12 +95,12 @@ def check_requested(snapshot: Snapshot, requested: Index) -> None:
     if len(fitting) > 1:
         raise _ambiguous(snapshot.config.name, fitting)
     if fitting:
-        found = fitting[0]
+        fit = fitting[0]
         raise InvalidOption(
-            f"the stored keys of table {snapshot.config.name!r} are those of a bucket index ({found.buckets} buckets"
-            f" hashed on {', '.join(found.fields)}), the write asks for {requested.name}",
+            f"the stored keys of table {snapshot.config.name!r} are those of a bucket index ({fit.buckets} buckets"
+            f" hashed on {', '.join(fit.fields)}), the write asks for {requested.name}",
             hint="leave the index options out, or name that bucket index; t.indexes.adopt('simple') gives buckets up",
-            context={"table": dict(found.settings()), "write": dict(requested.settings())},
+            context={"table": dict(fit.settings()), "write": dict(requested.settings())},
         )
     requested.check(snapshot)
 
@@ -117,17 +117,17 @@ def fitting_buckets(
     files = [f for f in files if len(f.keys)]
     numbers = np.repeat(np.array([f.bucket for f in files], np.int64), np.array([len(f.keys) for f in files], np.int64))
     keys = pa.concat_arrays([f.keys for f in files]) if files else pa.array([], pa.string())
-    found: list[BucketIndex] = []
-    seen: list[npt.NDArray[np.int64]] = []
+    indexes: list[BucketIndex] = []
+    distinct_hashes: list[npt.NDArray[np.int64]] = []
     for fields in field_choices(key_fields):
         hashes = (key_list_hash(keys, fields) & _SIGN_OFF).astype(np.int64)
-        if any(np.array_equal(hashes, other) for other in seen):
+        if any(np.array_equal(hashes, other) for other in distinct_hashes):
             continue
-        seen.append(hashes)
+        distinct_hashes.append(hashes)
         common = int(np.gcd.reduce(np.abs(hashes - numbers))) if len(hashes) else 0
         counts = np.arange(highest + 1, limit + 1)
-        found += [BucketIndex(int(n), fields) for n in counts[common % counts == 0][: _PREVIEWED + 1]]
-    return found
+        indexes += [BucketIndex(int(n), fields) for n in counts[common % counts == 0][: _PREVIEWED + 1]]
+    return indexes
 
 
 def adopt(
@@ -192,15 +192,15 @@ def _fitting_by_partition(snapshot: Snapshot) -> list[BucketIndex]:
     counts = read_counts(snapshot)
     if counts is None:
         return []
-    found: list[BucketIndex] = []
+    indexes: list[BucketIndex] = []
     for fields in field_choices(snapshot.config.key_fields):
         index = BucketIndex(counts.count, fields, counts.rules)
         try:
             index.check(snapshot)
         except IndexInconsistent:
             continue
-        found.append(index)
-    return found
+        indexes.append(index)
+    return indexes
 
 
 def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
@@ -243,10 +243,10 @@ def _highest(snapshot: Snapshot) -> int:
 
 
 def _ambiguous(name: str, fitting: Sequence[BucketIndex]) -> InvalidOption:
-    shown = "; ".join(f"{i.buckets} buckets on {', '.join(i.fields) or 'the key'}" for i in fitting[:_PREVIEWED])
+    fits = "; ".join(f"{i.buckets} buckets on {', '.join(i.fields) or 'the key'}" for i in fitting[:_PREVIEWED])
     more = " and more" if len(fitting) > _PREVIEWED else ""
     return InvalidOption(
-        f"table {name!r} looks like a bucket table, but its stored keys fit more than one bucket index: {shown}{more}",
+        f"table {name!r} looks like a bucket table, but its stored keys fit more than one bucket index: {fits}{more}",
         hint="name the right one, once: t.indexes.adopt('bucket', buckets=..., fields=[...]), with the numbers of the"
         " jobs that wrote it",
         context={"candidates": [dict(i.settings()) for i in fitting[:_PREVIEWED]]},

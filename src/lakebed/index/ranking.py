@@ -195,8 +195,8 @@ def rank(workload: Workload, names: Sequence[str]) -> Ranking:
     >>> rank(little, ["bucket", "hbase", "simple"]).candidates[-1].index
     'hbase'
     """
-    made = [_COSTS[name](workload) for name in names if name in _COSTS]
-    return Ranking(workload, tuple(sorted(made, key=lambda c: (not c.fits, c.seconds, names.index(c.index)))))
+    candidates = [_COSTS[name](workload) for name in names if name in _COSTS]
+    return Ranking(workload, tuple(sorted(candidates, key=lambda c: (not c.fits, c.seconds, names.index(c.index)))))
 
 
 def bucket_count(partition_bytes: float) -> int:
@@ -218,14 +218,14 @@ def _hit(groups: float, keys: float) -> float:
 
 def _written(w: Workload, groups: float, rows: float, indexed: float = 0.0) -> tuple[float, float, str]:
     """Seconds, amplification and words of writing a batch that rewrites `groups` with `rows` in all."""
-    given = max(1.0, w.batch * w.row_bytes)
+    batch_bytes = max(1.0, w.batch * w.row_bytes)
     if w.mor:
         seconds = _COMMIT + groups * _GROUP + w.batch * _NEW_ROW + indexed
         return seconds, 1.0, f"writing: {groups:.0f} log files of the batch's own rows"
     seconds = _COMMIT + groups * _GROUP + rows * _ROW + w.inserts * _NEW_ROW + indexed
     bytes_ = rows * w.row_bytes + w.inserts * w.row_bytes
-    words = f"writing: {groups:.0f} file groups of {rows:,.0f} rows are rewritten"
-    return seconds, bytes_ / given, words
+    description = f"writing: {groups:.0f} file groups of {rows:,.0f} rows are rewritten"
+    return seconds, bytes_ / batch_bytes, description
 
 
 def _of_files(w: Workload) -> tuple[float, float]:
@@ -244,11 +244,13 @@ def _bucket(w: Workload) -> Candidate:
     groups = _hit(w.touched * buckets, w.batch) if not w.deletes else _hit(partitions * buckets, w.updates)
     stored = w.rows if w.deletes else w.touched_rows
     rows = groups * stored / max(1, (partitions if w.deletes else w.touched) * buckets)
-    tagging, words = w.batch * _HASHED_KEY, "tagging: a hash of the key, no file is read"
+    tagging, description = w.batch * _HASHED_KEY, "tagging: a hash of the key, no file is read"
     if w.deletes:
         searched = partitions * min(buckets, w.batch)
         tagging += searched * _SEARCHED_FILE
-        words = f"tagging: keys without partition paths are looked for in their buckets of {partitions:,} partitions"
+        description = (
+            f"tagging: keys without partition paths are looked for in their buckets of {partitions:,} partitions"
+        )
     seconds, amplification, written = _written(w, groups, rows)
     reads = 1 if not w.deletes else partitions
     skew = ""
@@ -264,7 +266,7 @@ def _bucket(w: Workload) -> Candidate:
         seconds,
         amplification,
         reads,
-        (words, written, *sources, *((skew,) if skew else ())),
+        (description, written, *sources, *((skew,) if skew else ())),
         {"buckets": buckets},
     )
 
@@ -275,18 +277,26 @@ def _simple(w: Workload, *, everywhere: bool = False) -> Candidate:
     tagging = simple_cost(Batch(w.batch, files, rows))
     where = "of the whole table" if everywhere else f"of the {w.touched:,} partitions touched"
     seconds, amplification, written = _written(w, *_of_files(w))
-    words = (
+    descriptions = (
         f"tagging: the keys of {files:,} files {where} are read, {rows:,} rows",
         written,
         "reading: a key may be in any file that statistics do not rule out",
     )
-    return Candidate("simple", tagging, seconds, amplification, max(1, w.touched_files / max(1, w.touched)), words)
+    return Candidate(
+        "simple", tagging, seconds, amplification, max(1, w.touched_files / max(1, w.touched)), descriptions
+    )
 
 
 def _global_simple(w: Workload) -> Candidate:
-    found = _simple(w, everywhere=True)
+    simple = _simple(w, everywhere=True)
     return Candidate(
-        "global_simple", found.tagging, found.writing, found.write_amplification, w.files, found.words, fits=w.unique
+        "global_simple",
+        simple.tagging,
+        simple.writing,
+        simple.write_amplification,
+        w.files,
+        simple.words,
+        fits=w.unique,
     )
 
 
@@ -295,12 +305,12 @@ def _record(w: Workload) -> Candidate:
     changed = w.updates if w.deletes else w.inserts
     upkeep = _INDEX_COMMIT + changed * _INDEXED_KEY
     seconds, amplification, written = _written(w, *_of_files(w), upkeep)
-    words = (
+    descriptions = (
         f"tagging: {w.batch:,} keys are looked up in an index of {w.rows:,} entries",
         f"{written}; {changed:,} entries of the index change",
         "reading: one lookup in the index names the file of a key",
     )
-    return Candidate("record", tagging, seconds, amplification, 1, words, fits=w.unique)
+    return Candidate("record", tagging, seconds, amplification, 1, descriptions, fits=w.unique)
 
 
 def _bloom(w: Workload, *, everywhere: bool = False) -> Candidate:
@@ -314,44 +324,44 @@ def _bloom(w: Workload, *, everywhere: bool = False) -> Candidate:
     groups, rewritten = _of_files(w)
     filters = 0.0 if w.mor else groups * _FILTER_WRITTEN
     seconds, amplification, written = _written(w, groups, rewritten, filters + w.inserts * _FILTER_BUILT)
-    words = (
+    descriptions = (
         f"tagging: key ranges leave {ranges:.0f} of {files:,} files, {probes:,.0f} probes of filters leave"
         f" {hit:.0f} whose keys are read",
         f"{written}, each with a filter",
         "reading: ranges and filters rule out most files for a key",
     )
     name = "global_bloom" if everywhere and not w.deletes else "bloom"
-    return Candidate(name, tagging, seconds, amplification, max(1.0, ranges / max(1, w.touched)), words)
+    return Candidate(name, tagging, seconds, amplification, max(1.0, ranges / max(1, w.touched)), descriptions)
 
 
 def _global_bloom(w: Workload) -> Candidate:
-    found = _bloom(w, everywhere=True)
-    figures = found.tagging, found.writing, found.write_amplification, found.read_amplification
-    return Candidate("global_bloom", *figures, found.words, fits=w.unique)
+    bloom = _bloom(w, everywhere=True)
+    figures = bloom.tagging, bloom.writing, bloom.write_amplification, bloom.read_amplification
+    return Candidate("global_bloom", *figures, bloom.words, fits=w.unique)
 
 
 def _consistent(w: Workload) -> Candidate:
     """As a bucket index of buckets that stay within their size: what grows is split, and rewritten by that."""
-    found = _bucket(w)
+    bucket = _bucket(w)
     rings = max(1, w.partitions) if w.deletes else w.touched
-    tagging = found.tagging + w.batch * _RING_KEY + rings * _RING
+    tagging = bucket.tagging + w.batch * _RING_KEY + rings * _RING
     split = w.inserts * _ROW
     grown = w.inserts / max(1, w.batch)
-    words = (
-        f"{found.words[0]}; the rings of {rings:,} partitions are read",
-        f"{found.words[1]}; a bucket that has doubled is split: {w.inserts:,} new rows are written once more by then",
+    descriptions = (
+        f"{bucket.words[0]}; the rings of {rings:,} partitions are read",
+        f"{bucket.words[1]}; a bucket that has doubled is split: {w.inserts:,} new rows are written once more by then",
         "reading: a key is in one file of its partition",
         "for merge-on-read tables alone",
     )
-    figures = tagging, found.writing + split, found.write_amplification + grown, found.read_amplification
-    return Candidate("consistent", *figures, words, found.settings, fits=w.mor)
+    figures = tagging, bucket.writing + split, bucket.write_amplification + grown, bucket.read_amplification
+    return Candidate("consistent", *figures, descriptions, bucket.settings, fits=w.mor)
 
 
 def _bucket_groups(w: Workload) -> Candidate:
     """As a bucket index whose buckets are looked through: files stay within the file size, so fewer rows are
     rewritten if a bucket has several."""
-    found = _bucket(w)
-    buckets = found.settings["buckets"]
+    bucket = _bucket(w)
+    buckets = bucket.settings["buckets"]
     partitions = max(1, w.partitions if w.deletes else w.touched)
     stored = w.rows if w.deletes else w.touched_rows
     each = max(1, ceil(stored * w.row_bytes / partitions / buckets / _FULL))
@@ -363,13 +373,19 @@ def _bucket_groups(w: Workload) -> Candidate:
     tagging = w.batch * _HASHED_KEY + searched * opened + w.batch * _LOOKED_FOR
     filters = 0.0 if w.mor else groups * _FILTER_WRITTEN + w.inserts * _FILTER_BUILT
     seconds, amplification, written = _written(w, groups, rows, filters)
-    words = (
+    descriptions = (
         f"tagging: a hash of the key, then {searched:,.0f} files of the buckets are asked for the keys",
         f"{written}, each with a filter",
         f"reading: a key is in one of {each:,} files of its bucket, which ranges and filters select",
     )
     return Candidate(
-        "bucket_groups", tagging, seconds, amplification, found.read_amplification * each, words, found.settings
+        "bucket_groups",
+        tagging,
+        seconds,
+        amplification,
+        bucket.read_amplification * each,
+        descriptions,
+        bucket.settings,
     )
 
 
@@ -377,12 +393,12 @@ def _hbase(w: Workload) -> Candidate:
     tagging = _REMOTE + w.batch * _REMOTE_GET
     sources = w.updates if w.deletes else w.inserts
     seconds, amplification, written = _written(w, *_of_files(w), _REMOTE + sources * _REMOTE_PUT)
-    words = (
+    descriptions = (
         f"tagging: {w.batch:,} keys are asked of a server, which has to run and be reached",
         written,
         "reading: a lookup asks the server, too",
     )
-    return Candidate("hbase", tagging, seconds, amplification, 1, words, fits=w.unique and w.served)
+    return Candidate("hbase", tagging, seconds, amplification, 1, descriptions, fits=w.unique and w.served)
 
 
 _COSTS: dict[str, Callable[[Workload], Candidate]] = {
@@ -440,8 +456,8 @@ def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[s
     {'buckets': 64}
     """
     if buckets or fields:
-        given = f"{buckets} buckets were" if buckets else f"the fields to hash ({', '.join(fields)}) were"
-        return Advice("bucket", f"bucket: {given} given", {"buckets": buckets} if buckets else {})
+        options = f"{buckets} buckets were" if buckets else f"the fields to hash ({', '.join(fields)}) were"
+        return Advice("bucket", f"bucket: {options} given", {"buckets": buckets} if buckets else {})
     if not profile.has_key:
         return Advice("simple", "simple: keys are generated, so no write ever looks one up")
     if profile.rows is None or profile.row_bytes is None:
@@ -473,10 +489,10 @@ def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[s
             "simple: new keys in new partitions, so a write looks only through the few partitions it touches",
         )
     buckets = bucket_count(share)
-    place = f"in each of {partitions} partitions" if partitions > 1 else "in all"
+    scope = f"in each of {partitions} partitions" if partitions > 1 else "in all"
     return Advice(
         "bucket",
-        f"bucket: about {_text(share)} {place} make {buckets} buckets of {_text(share / buckets)}, with room to grow to"
+        f"bucket: about {_text(share)} {scope} make {buckets} buckets of {_text(share / buckets)}, with room to grow to"
         " a gigabyte each, and no write has to look keys up",
         {"buckets": buckets},
     )

@@ -119,8 +119,8 @@ class AddLocations:
             table = combine(table, [RECORD_KEY], self.rules.in_batch)
         if self.in_path and path is None:
             return self._placed(table, _LOCATIONS.empty_table(), 0)
-        places, files = self.metadata.counted_locations(table.column(RECORD_KEY), path)
-        return self._placed(table, _named(places), files)
+        locations, files = self.metadata.counted_locations(table.column(RECORD_KEY), path)
+        return self._placed(table, _named(locations), files)
 
     def _placed(self, table: pa.Table, places: pa.Table, files: int) -> pa.Table:
         at = pc.index_in(table.column(RECORD_KEY), value_set=places.column(RECORD_KEY).combine_chunks())
@@ -214,8 +214,8 @@ class RecordIndex(Index, StoredLocations):
             if snapshot.commits:
                 _warn_of_fallback(snapshot.storage.url())
             return self._fallback.place(rows, snapshot, engine)
-        found = with_locations(rows, None, metadata, engine, in_path=self.partitioned)
-        return self._settled(found, rows, snapshot, engine)
+        located_rows = with_locations(rows, None, metadata, engine, in_path=self.partitioned)
+        return self._settled(located_rows, rows, snapshot, engine)
 
     def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
         """Where the table has a record index: one shuffle by its file groups, each opened by one task."""
@@ -223,19 +223,19 @@ class RecordIndex(Index, StoredLocations):
         if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.repeats_keys:
             return None
         require_stored_keys(snapshot)
-        found = with_locations(rows, rules, metadata, engine, in_path=self.partitioned)
-        return self._settled(found, rows, snapshot, engine)
+        located_rows = with_locations(rows, rules, metadata, engine, in_path=self.partitioned)
+        return self._settled(located_rows, rows, snapshot, engine)
 
     def _settled(self, found: Rows, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
         """Where `rows` go, whose keys were `found` at these places."""
         names = engine.schema(rows).names
         if self.partitioned:
             return Tagged(engine.derive(found, {}, keep=[*names, FILE_ID, INSTANT, OPENED]))
-        own = [n for n in names if n != PARTITION_PATH]
+        row_columns = [n for n in names if n != PARTITION_PATH]
         if not (self.update_partition_path and snapshot.config.partition_fields):
-            return Tagged(at_locations(found, own, engine, [OPENED]))
+            return Tagged(at_locations(found, row_columns, engine, [OPENED]))
         found = engine.persist(found)
-        placed, read = moved_from_locations(found, own, snapshot, engine, [OPENED])
+        placed, read = moved_from_locations(found, row_columns, snapshot, engine, [OPENED])
         return Tagged(placed, persisted=found, lookup=with_slices(KeyLookup(), read))
 
     @property
@@ -248,9 +248,9 @@ class RecordIndex(Index, StoredLocations):
         metadata = snapshot.metadata if snapshot.is_latest and not self.partitioned else None
         if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.repeats_keys:
             return None
-        found = find_locations(engine.distinct(keys), metadata, engine)
-        place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT)}
-        return engine.derive(found, place, keep=[RECORD_KEY])
+        locations = find_locations(engine.distinct(keys), metadata, engine)
+        location_columns = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT)}
+        return engine.derive(locations, location_columns, keep=[RECORD_KEY])
 
     @property
     def _fallback(self) -> SimpleIndex | GlobalSimpleIndex:

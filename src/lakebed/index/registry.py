@@ -228,15 +228,15 @@ def _checked(name: str, made: Any) -> Index:
 
 
 def _class_of(name: str) -> Any:
-    found = _BUILT_IN.get(name) or _third_party(name)
-    if found is None:
+    index_class = _BUILT_IN.get(name) or _third_party(name)
+    if index_class is None:
         raise _unknown(name)
-    return found
+    return index_class
 
 
 def _third_party(name: str) -> Any:
-    found = list(entry_points(group=ENTRY_POINTS, name=name))
-    return found[0].load() if found else None
+    plugins = list(entry_points(group=ENTRY_POINTS, name=name))
+    return plugins[0].load() if plugins else None
 
 
 def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
@@ -248,11 +248,13 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
         )
     names = sorted({*_BUILT_IN, "auto", *_OF_OTHER_ENGINES, *(e.name for e in entry_points(group=ENTRY_POINTS))})
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    known = ", ".join(["auto", *(n for n in _BUILT_IN if n not in RecordIndex.NAMES or n == RecordIndex.name)])
-    meant = f"Did you mean {near[0]!r}? " if near else ""
+    available_names = ", ".join(
+        ["auto", *(n for n in _BUILT_IN if n not in RecordIndex.NAMES or n == RecordIndex.name)]
+    )
+    suggestion = f"Did you mean {near[0]!r}? " if near else ""
     return InvalidOption(
         f"there is no index {name!r}",
-        hint=f"{meant}lakebed has {known} and what is registered as {ENTRY_POINTS}",
+        hint=f"{suggestion}lakebed has {available_names} and what is registered as {ENTRY_POINTS}",
         context={"index": name, "nearest": near[0] if near else None},
     )
 

@@ -90,8 +90,8 @@ def moved_in_pairs(
     goes to another partition path goes there as the merge with the stored row has it. The stored rows are read from the
     file groups that such rows come from.
     """
-    kept = [n for n in own if n != DELETE]
-    place: dict[str, RowExpression] = {
+    row_columns = [n for n in own if n != DELETE]
+    location_columns: dict[str, RowExpression] = {
         PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)),
         FILE_ID: Column(FILE_ID),
         INSTANT: Column(INSTANT),
@@ -102,22 +102,22 @@ def moved_in_pairs(
     pairs = engine.aggregate(leaving, [OLD_PARTITION, FILE_ID])
     groups = set(zip(*(pairs.column(name).to_pylist() for name in (OLD_PARTITION, FILE_ID)), strict=True))
     if not groups:
-        return PlacedRows(engine.derive(joined, place, keep=kept))
+        return PlacedRows(engine.derive(joined, location_columns, keep=row_columns))
     schema = engine.schema(joined)
     stored = frozenset(snapshot.schema.names)
-    data = [n for n in kept if n != RECORD_KEY and n in stored]
+    data = [n for n in row_columns if n != RECORD_KEY and n in stored]
     slices = [s for s in snapshot.file_slices({p for p, _ in groups}) if (s.partition, s.file_id) in groups]
     stored = _stored_rows(snapshot, slices, engine, data)
     compared = engine.join(joined, stored, [RECORD_KEY, FILE_ID], "left")
-    types = {n: schema.field(n).type for n in kept}
+    types = {n: schema.field(n).type for n in row_columns}
     types |= {n: _wider(normal_type(types[n], n), snapshot.schema.field(n).type) for n in data}
-    place_types = [(FILE_ID, pa.string()), (INSTANT, pa.string()), *((name, pa.int64()) for name in position)]
+    location_types = [(FILE_ID, pa.string()), (INSTANT, pa.string()), *((name, pa.int64()) for name in position)]
     flags = [(DELETE, pa.bool_()), (MOVED, pa.bool_())]
-    result = pa.schema([(PARTITION_PATH, pa.string()), *place_types, *flags, *types.items()])
+    result = pa.schema([(PARTITION_PATH, pa.string()), *location_types, *flags, *types.items()])
     path = table_keys(snapshot).partition_path
-    known = set(snapshot.config.partition_fields) <= set(data)
-    place_columns = tuple(name for name, _ in place_types)
-    moves = _PairMoves(rules, result, place_columns, tuple(data), path if known else None)
+    has_partition_fields = set(snapshot.config.partition_fields) <= set(data)
+    location_names = tuple(name for name, _ in location_types)
+    moves = _PairMoves(rules, result, location_names, tuple(data), path if has_partition_fields else None)
     return PlacedRows(engine.map(compared, moves, result), slices)
 
 
@@ -155,27 +155,27 @@ class _PairMoves:
 
     def _placed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         old, new = (cast_column(batch.column(n), pa.string()) for n in (OLD_PARTITION, PARTITION_PATH))
-        place = [cast_column(batch.column(n), self.schema.field(n).type) for n in self.place]
+        location = [cast_column(batch.column(n), self.schema.field(n).type) for n in self.place]
         own_columns = {PARTITION_PATH, *self.place, DELETE, MOVED, COMBINED}
         names = [f.name for f in self.schema if f.name not in own_columns]
-        own = pa.RecordBatch.from_arrays(
+        incoming = pa.RecordBatch.from_arrays(
             [cast_column(batch.column(n), self.schema.field(n).type) for n in names], names=names
         )
         none = pa.repeat(pa.scalar(False), batch.num_rows)
         forced = pc.fill_null(batch.column(DELETE), False) if DELETE in batch.schema.names else none
         at = np.flatnonzero(pc.fill_null(pc.not_equal(old, new), False).to_numpy(zero_copy_only=False))
-        goes, merged, path = self._merged(batch, own, forced, old, new, at)
+        goes, merged, path = self._merged(batch, incoming, forced, old, new, at)
         stays = np.ones(batch.num_rows, dtype=bool)
         stays[at[goes]] = False
         left = np.flatnonzero(stays)
         zeros = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
         before = batch.column(COMBINED) if COMBINED in batch.schema.names else zeros
-        yield self._rows(own, left, pc.coalesce(old, new), place, forced, before, moved=False)
+        yield self._rows(incoming, left, pc.coalesce(old, new), location, forced, before, moved=False)
         if goes.any():
-            gone = pa.repeat(pa.scalar(True), batch.num_rows)
-            yield self._rows(own, at[goes], old, place, gone, zeros, moved=True)
+            deletes = pa.repeat(pa.scalar(True), batch.num_rows)
+            yield self._rows(incoming, at[goes], old, location, deletes, zeros, moved=True)
             where = np.flatnonzero(goes)
-            nowhere = [pa.nulls(len(at), values.type) for values in place]
+            nowhere = [pa.nulls(len(at), values.type) for values in location]
             stay = pa.repeat(pa.scalar(False), len(at))
             yield self._rows(merged, where, path, nowhere, stay, before.take(pa.array(at)), moved=False)
 
@@ -189,20 +189,20 @@ class _PairMoves:
         at: np.ndarray,
     ) -> tuple[np.ndarray, pa.RecordBatch, pa.Array]:
         """Of the rows `at`: which leave their place, what the merge makes of all of them, and their new paths."""
-        places = pa.array(at)
-        incoming = own.take(places)
+        indices = pa.array(at)
+        incoming = own.take(indices)
         stored = [
-            cast_column(batch.column(_STORED_COLUMN + n), self.schema.field(n).type).take(places) for n in self.data
+            cast_column(batch.column(_STORED_COLUMN + n), self.schema.field(n).type).take(indices) for n in self.data
         ]
         names = own.schema.names
         absent = {f.name: pa.nulls(len(at), f.type) for f in own.schema}
         columns = {**absent, RECORD_KEY: incoming.column(RECORD_KEY), **dict(zip(self.data, stored, strict=True))}
         older = pa.RecordBatch.from_arrays([columns[n] for n in names], names=names)
-        newer = side_of(self.rules, incoming, forced.take(places).to_numpy(zero_copy_only=False))
-        made, changed = merge_into(self.rules, Side.of(older), newer)
-        path = new.take(places) if self.path is None else cast_column(self.path.arrow(made.rows), pa.string())
-        goes = changed & ~made.deletes & pc.not_equal(path, old.take(places)).to_numpy(zero_copy_only=False)
-        return goes, made.rows, path
+        newer = side_of(self.rules, incoming, forced.take(indices).to_numpy(zero_copy_only=False))
+        merged, changed = merge_into(self.rules, Side.of(older), newer)
+        path = new.take(indices) if self.path is None else cast_column(self.path.arrow(merged.rows), pa.string())
+        goes = changed & ~merged.deletes & pc.not_equal(path, old.take(indices)).to_numpy(zero_copy_only=False)
+        return goes, merged.rows, path
 
     def _rows(
         self,
@@ -215,11 +215,11 @@ class _PairMoves:
         *,
         moved: bool,
     ) -> pa.RecordBatch:
-        places = pa.array(at)
-        columns = [column.take(places) for column in (path, *place, gone)]
+        indices = pa.array(at)
+        columns = [column.take(indices) for column in (path, *place, gone)]
         columns.append(pa.repeat(pa.scalar(moved), len(at)))
         others = [f.name for f in list(self.schema)[len(columns) :]]
-        columns += [(before if name == COMBINED else data.column(name)).take(places) for name in others]
+        columns += [(before if name == COMBINED else data.column(name)).take(indices) for name in others]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
@@ -243,15 +243,15 @@ class SimpleIndex(Index):
         if not snapshot.commits:
             return Tagged(engine.derive(rows, NO_LOCATION))
         rows = engine.persist(rows)
-        found = engine.aggregate(rows, [PARTITION_PATH]).column(PARTITION_PATH)
-        touched = set(found.drop_null().to_pylist()) & set(snapshot.partitions())
+        paths = engine.aggregate(rows, [PARTITION_PATH]).column(PARTITION_PATH)
+        touched = set(paths.drop_null().to_pylist()) & set(snapshot.partitions())
         slices = snapshot.file_slices(touched)
         if not slices:
             return Tagged(engine.derive(rows, NO_LOCATION))
         position, source = positions_of(snapshot), CountedSource.of(snapshot, engine)
         stored = engine.read_columns(source, slices, [RECORD_KEY, PARTITION_PATH, FILE_NAME, *position])
-        places = engine.derive(stored, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH, *position])
-        joined = engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left")
+        location_rows = engine.derive(stored, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH, *position])
+        joined = engine.join(rows, location_rows, [RECORD_KEY, PARTITION_PATH], "left")
         return Tagged(joined, lookup=source.lookup(slices))
 
     def explain(self) -> str:
@@ -311,25 +311,25 @@ class GlobalSimpleIndex(Index):
         rules = MergeRules.of_table(snapshot.config)
         moving = self.update_partition_path and bool(snapshot.config.partition_fields)
         schema = engine.schema(rows)
-        own = [n for n in schema.names if n != PARTITION_PATH]
+        row_columns = [n for n in schema.names if n != PARTITION_PATH]
         if not slices:
-            flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in own else {}
+            flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in row_columns else {}
             return PlacedRows(engine.derive(rows, {**NO_LOCATION, **flag}))
         position = positions_of(snapshot)
         if not moving:
             joined = engine.join(rows, _stored_locations(source, slices, engine, {}, position), [RECORD_KEY], "left")
-            found = columns_of_names(FILE_ID, INSTANT, *position)
-            place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **found}
-            return PlacedRows(engine.derive(joined, place, keep=own))
-        if merges_in_pairs(rules, own):
+            file_columns = columns_of_names(FILE_ID, INSTANT, *position)
+            location_columns = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **file_columns}
+            return PlacedRows(engine.derive(joined, location_columns, keep=row_columns))
+        if merges_in_pairs(rules, row_columns):
             joined = engine.join(rows, _stored_locations(source, slices, engine, {}, position), [RECORD_KEY], "left")
-            return moved_in_pairs(joined, own, snapshot, engine, rules, position)
+            return moved_in_pairs(joined, row_columns, snapshot, engine, rules, position)
         # a row that carries no ordering value (a delete by key) is not compared
-        fields = rules.ordering if set(rules.ordering) <= set(own) else ()
+        fields = rules.ordering if set(rules.ordering) <= set(row_columns) else ()
         ordering = {name: schema.field(name).type for name in fields}
         rows = engine.persist(rows)
         joined = engine.join(rows, _stored_locations(source, slices, engine, ordering, position), [RECORD_KEY], "left")
-        return PlacedRows(moved(joined, engine, rules, own, len(ordering), position))
+        return PlacedRows(moved(joined, engine, rules, row_columns, len(ordering), position))
 
     def explain(self) -> str:
         where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"
@@ -347,8 +347,8 @@ def moved(
     stored = tuple(f"{_STORED}{i}" for i in range(fields))
     moves = Moves(PARTITION_PATH, OLD_PARTITION, rules, stored, delete_columns(own, rules))
     marked = engine.derive(joined, {_MOVES: moves})
-    kept = [n for n in own if n != DELETE]
-    place: dict[str, RowExpression] = {
+    row_columns = [n for n in own if n != DELETE]
+    new_location: dict[str, RowExpression] = {
         PARTITION_PATH: Case(_MOVES, Coalesce((OLD_PARTITION, PARTITION_PATH)), Column(PARTITION_PATH)),
         FILE_ID: Case(_MOVES, Column(FILE_ID)),
         INSTANT: Case(_MOVES, Column(INSTANT)),
@@ -356,7 +356,7 @@ def moved(
         DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
         MOVED: BooleanLiteral(False),
     }
-    old_place: dict[str, RowExpression] = {
+    old_location: dict[str, RowExpression] = {
         PARTITION_PATH: Column(OLD_PARTITION),
         **columns_of_names(FILE_ID, INSTANT, *position),
         DELETE: BooleanLiteral(True),
@@ -364,8 +364,8 @@ def moved(
         **({COMBINED: Zero()} if COMBINED in own else {}),
     }
     leaving = engine.filter(marked, Column(_MOVES))
-    left = engine.derive(leaving, old_place, keep=[n for n in kept if n != COMBINED])
-    return engine.union([engine.derive(marked, place, keep=kept), left])
+    left = engine.derive(leaving, old_location, keep=[n for n in row_columns if n != COMBINED])
+    return engine.union([engine.derive(marked, new_location, keep=row_columns), left])
 
 
 def positions_of(snapshot: Snapshot) -> list[str]:
@@ -397,14 +397,14 @@ class CountedSource:
 
     def lookup(self, slices: Sequence[FileSlice], read: Sequence[FileSlice] = ()) -> KeyLookup:
         """Of a search that has read the keys of all these slices; of those in `read` more was read."""
-        found = KeyLookup(files=len(slices), searched=len(slices))
+        lookup = KeyLookup(files=len(slices), searched=len(slices))
         size = self.tally.total("bytes") if self.tally is not None else None
-        return with_slices(found.with_reads(files_of(slices), size if slices else 0), read)
+        return with_slices(lookup.with_reads(files_of(slices), size if slices else 0), read)
 
 
 def files_of(slices: Sequence[FileSlice]) -> int:
     """How many base and log files some file slices have."""
-    return sum(len(one.files) for one in slices)
+    return sum(len(file_slice.files) for file_slice in slices)
 
 
 def with_slices(lookup: KeyLookup, read: Sequence[FileSlice]) -> KeyLookup:
@@ -424,12 +424,14 @@ def _stored_locations(
     Slices whose ordering columns were written with another type are read by themselves and cast.
     """
     parts: list[Rows] = []
-    for types, alike in _by_types(snapshot, slices, ordering).items():
+    for types, slices_of_types in _by_types(snapshot, slices, ordering).items():
         present = [name for name, kind in zip(ordering, types, strict=True) if kind is not None]
-        stored = engine.read_columns(snapshot, alike, [RECORD_KEY, PARTITION_PATH, FILE_NAME, *present, *position])
+        stored = engine.read_columns(
+            snapshot, slices_of_types, [RECORD_KEY, PARTITION_PATH, FILE_NAME, *present, *position]
+        )
         columns: dict[str, RowExpression] = {OLD_PARTITION: Column(PARTITION_PATH), **STORED_LOCATION}
-        for i, ((name, wanted), kind) in enumerate(zip(ordering.items(), types, strict=True)):
-            columns[f"{_STORED}{i}"] = Column(name) if kind == wanted else Promoted(name, kind, wanted)
+        for i, ((name, target), kind) in enumerate(zip(ordering.items(), types, strict=True)):
+            columns[f"{_STORED}{i}"] = Column(name) if kind == target else Promoted(name, kind, target)
         parts.append(engine.derive(stored, columns, keep=[RECORD_KEY, *position]))
     return parts[0] if len(parts) == 1 else engine.union(parts)
 
@@ -438,9 +440,9 @@ def stored_ordering(
     snapshot: Snapshot, slices: Sequence[FileSlice], engine: Engine, ordering: Mapping[str, pa.DataType]
 ) -> Rows:
     """Key, file id and ordering values of every row of some file slices, for `moved`."""
-    places = _stored_locations(CountedSource(snapshot, None), slices, engine, ordering)
+    locations = _stored_locations(CountedSource(snapshot, None), slices, engine, ordering)
     values = {f"{_STORED}{i}": Column(f"{_STORED}{i}") for i in range(len(ordering))}
-    return engine.derive(places, {FILE_ID: Column(FILE_ID), **values}, keep=[RECORD_KEY])
+    return engine.derive(locations, {FILE_ID: Column(FILE_ID), **values}, keep=[RECORD_KEY])
 
 
 def _by_types(
@@ -478,8 +480,11 @@ LOCATION = pa.schema([(name, pa.string()) for name in (OLD_PARTITION, FILE_ID, I
 def at_locations(joined: Rows, own: Sequence[str], engine: Engine, position: Sequence[str] = ()) -> Rows:
     """Rows of a global index where their keys are, whatever partition path they name. `joined` has the rows' `own`
     columns but the partition path, and the place of their key, with its `POSITION` where that is named."""
-    place = {PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)), **columns_of_names(FILE_ID, INSTANT, *position)}
-    return engine.derive(joined, place, keep=[name for name in own if name != PARTITION_PATH])
+    location_columns = {
+        PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)),
+        **columns_of_names(FILE_ID, INSTANT, *position),
+    }
+    return engine.derive(joined, location_columns, keep=[name for name in own if name != PARTITION_PATH])
 
 
 def moved_from_locations(
@@ -500,12 +505,12 @@ def moved_from_locations(
     pairs = engine.aggregate(leaving, [OLD_PARTITION, FILE_ID])
     groups = set(zip(*(pairs.column(name).to_pylist() for name in (OLD_PARTITION, FILE_ID)), strict=True))
     if not groups:
-        place: dict[str, RowExpression] = {
+        location_columns: dict[str, RowExpression] = {
             PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)),
             **columns_of_names(FILE_ID, INSTANT, *position),
             DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
         }
-        return PlacedRows(engine.derive(joined, place, keep=[n for n in own if n != DELETE]))
+        return PlacedRows(engine.derive(joined, location_columns, keep=[n for n in own if n != DELETE]))
     slices = [s for s in snapshot.file_slices({p for p, _ in groups}) if (s.partition, s.file_id) in groups]
     types = engine.schema(joined)
     values = stored_ordering(snapshot, slices, engine, {name: types.field(name).type for name in ordering})

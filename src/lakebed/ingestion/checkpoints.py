@@ -97,14 +97,14 @@ class StoredCheckpoint:
             return {}
         text = self.extra[KEY_V1]
         try:
-            found: Any = json.loads(text)
+            checkpoints: Any = json.loads(text)
         except ValueError as error:
             raise CorruptFile(
                 f"the commit metadata {KEY_V1} is no map of checkpoints: {text[:100]!r}",
                 hint="give the checkpoint with --checkpoint, or pass it by with --ignore-checkpoint",
                 context={"key": KEY_V1},
             ) from error
-        return {str(name): str(value) for name, value in found.items()}
+        return {str(name): str(value) for name, value in checkpoints.items()}
 
 
 def first_line(checkpoint: str) -> str:

@@ -70,8 +70,8 @@ def _is_wrapped(messages: pa.Array) -> bool:
     texts = messages.drop_null()
     if not len(texts):
         return False
-    found = decode_json(texts.slice(0, 1), {}).rows
-    return "payload" in found.column_names and pt.is_struct(found.schema.field("payload").type)
+    rows = decode_json(texts.slice(0, 1), {}).rows
+    return "payload" in rows.column_names and pt.is_struct(rows.schema.field("payload").type)
 
 
 def rows_of_envelopes(decoded: Decoded, *, hudi: bool) -> Decoded:

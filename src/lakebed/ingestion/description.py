@@ -43,11 +43,11 @@ def build(kind: type[T], values: Any, section: str) -> T:
     if not isinstance(values, Mapping):
         raise InvalidOption(f"{section} is {values!r}", hint="write it as a table of keys and values")
     settings = cast("Mapping[str, Any]", values)
-    known = {field.name: field for field in fields(cast("Any", kind))}
-    check_keys(settings, known, section)
+    fields_by_name = {field.name: field for field in fields(cast("Any", kind))}
+    check_keys(settings, fields_by_name, section)
     hints = get_type_hints(kind)
     arguments = {name: _value(value, hints[name], f"{section} {name}") for name, value in settings.items()}
-    for name, field in known.items():
+    for name, field in fields_by_name.items():
         if name not in arguments and field.default is MISSING and field.default_factory is MISSING:
             raise InvalidOption(f"{section} lacks {name}", hint=f"add {name} = ...", context={"key": name})
     return kind(**arguments)
@@ -85,8 +85,8 @@ def _value(value: Any, hint: Any, where: str) -> Any:
             return value
     if Any in kinds:
         return value
-    wanted = " or ".join(_NAMES[kind] for kind in kinds if kind in _NAMES)
-    raise InvalidOption(f"{where} is {value!r}", hint=f"give {wanted}", context={"key": where.rpartition(" ")[2]})
+    expected = " or ".join(_NAMES[kind] for kind in kinds if kind in _NAMES)
+    raise InvalidOption(f"{where} is {value!r}", hint=f"give {expected}", context={"key": where.rpartition(" ")[2]})
 
 
 def _plain(kind: Any) -> Any:

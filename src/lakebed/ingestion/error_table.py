@@ -27,5 +27,5 @@ def write_bad_rows(errors: Errors, bad: pa.Table) -> None:
         table = create(
             errors.table, pa.schema([*BAD_ROWS, SEEN_AT]), key="position", index="simple", storage_options=options
         )
-    seen = pa.repeat(pa.scalar(time.time_ns() // 1000, pa.int64()).cast(SEEN_AT.type), bad.num_rows)
-    table.upsert(bad.append_column(SEEN_AT, seen), progress=False, options=errors.options)
+    times = pa.repeat(pa.scalar(time.time_ns() // 1000, pa.int64()).cast(SEEN_AT.type), bad.num_rows)
+    table.upsert(bad.append_column(SEEN_AT, times), progress=False, options=errors.options)

@@ -116,7 +116,7 @@ def jobs_of(job: Any) -> list[IngestJob]:
     if isinstance(job, Mapping):
         return _of_mapping(cast("Mapping[str, Any]", job), "the job")
     if isinstance(job, list | tuple):
-        return [one for part in cast("list[Any]", job) for one in jobs_of(part)]
+        return [ingest_job for part in cast("list[Any]", job) for ingest_job in jobs_of(part)]
     raise InvalidOption(
         f"ingest() takes the path of a TOML file, a dict or an IngestJob, not {type(job).__name__}",
         hint="see docs/ingest.md",

@@ -60,8 +60,8 @@ def _decoded(part: pa.Array, types: Types, first: int, bad: list[BadMessage]) ->
     try:
         return [(_rows(part, types, as_float=True), first, first + len(part))]
     except FAILURES:
-        one, several = partial(_one_row, types=types), partial(_rows, types=types)
-        return decode_by_halving(part, several, one, first, bad, JSON_FAILURE)
+        decode_row, decode_rows = partial(_one_row, types=types), partial(_rows, types=types)
+        return decode_by_halving(part, decode_rows, decode_row, first, bad, JSON_FAILURE)
 
 
 def _rows(messages: pa.Array, types: Types, *, as_float: bool = False) -> pa.Table:
@@ -151,9 +151,9 @@ def _typed(rows: pa.Table, types: Types) -> pa.Table:
 def _with_new_fields(kind: pa.DataType, read: pa.DataType) -> pa.DataType:
     """The type of a column with the fields of structs that its messages have in addition."""
     if pt.is_struct(kind) and pt.is_struct(read):
-        known = {field.name: field.type for field in kind}
+        types = {field.name: field.type for field in kind}
         fields = [
-            field.with_type(_with_new_fields(known[field.name], field.type)) if field.name in known else field
+            field.with_type(_with_new_fields(types[field.name], field.type)) if field.name in types else field
             for field in read
         ]
         return pa.struct(fields)
@@ -176,8 +176,8 @@ def _one_row(message: pa.Array, types: Types) -> pa.Table:
 
 def _by_values(data: pa.Buffer, count: int, types: Types) -> pa.Table:
     """A row for each marked message by the values of Python, for types that Arrow does not read from JSON."""
-    found = read_json_rows(data.to_pybytes(), "the message", types)
-    rows: pa.Table = found if isinstance(found, pa.Table) else of_python(found, types)
+    parsed = read_json_rows(data.to_pybytes(), "the message", types)
+    rows: pa.Table = parsed if isinstance(parsed, pa.Table) else of_python(parsed, types)
     marks = rows.column(_MARK) if _MARK in rows.column_names else None
     if marks is None or rows.num_rows != count or marks.null_count:
         raise NoRow(_SEVERAL)
@@ -226,13 +226,13 @@ def _joined(messages: pa.Array, parts: list[tuple[pa.Table, int, int]], types: T
 def _disputed(tables: list[pa.Table], types: Types) -> dict[str, pa.DataType]:
     """Columns without a type of their own whose types in two parts do not go together, with the one that all get: text
     where a part has text, else that of the first part."""
-    found: dict[str, list[pa.DataType]] = {}
+    kinds_by_name: dict[str, list[pa.DataType]] = {}
     for table in tables:
         for column in table.schema:
             if column.name not in types:
-                found.setdefault(column.name, []).append(column.type)
+                kinds_by_name.setdefault(column.name, []).append(column.type)
     disputed: dict[str, pa.DataType] = {}
-    for name, kinds in found.items():
+    for name, kinds in kinds_by_name.items():
         try:
             pa.unify_schemas([pa.schema([(name, kind)]) for kind in kinds], promote_options="permissive")
         except pa.ArrowException:
@@ -255,8 +255,8 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType | None:
         return None
     if pt.is_struct(kind):
         fields = [(field, _without_nulls(field.type)) for field in kind]
-        kept = [pa.field(field.name, inner, field.nullable) for field, inner in fields if inner is not None]
-        return pa.struct(kept) if kept else None
+        typed_fields = [pa.field(field.name, inner, field.nullable) for field, inner in fields if inner is not None]
+        return pa.struct(typed_fields) if typed_fields else None
     if pt.is_list(kind):
         inner = _without_nulls(kind.value_type)
         return None if inner is None else pa.list_(pa.field(kind.value_field.name, inner))

@@ -165,13 +165,13 @@ def _indexes(messages: pa.Array) -> list[tuple[tuple[int, ...], int, np.ndarray]
     has_byte = starts < ends
     simple = has_byte.copy()
     simple[has_byte] = data[starts[has_byte]] == 0
-    found: list[tuple[tuple[int, ...], int, np.ndarray]] = []
+    groups: list[tuple[tuple[int, ...], int, np.ndarray]] = []
     if simple.any():
-        found.append(((0,), 1, np.flatnonzero(simple)))
+        groups.append(((0,), 1, np.flatnonzero(simple)))
     others = np.flatnonzero(~simple)
     if len(others):
-        found += _listed_indexes(data, starts[others], ends[others], others)
-    return found
+        groups += _listed_indexes(data, starts[others], ends[others], others)
+    return groups
 
 
 def _listed_indexes(
@@ -188,12 +188,12 @@ def _listed_indexes(
     depth = table.shape[1] - 1
     lacks = ((table[:, :depth] < 0) & (np.arange(depth) < counts[:, None])).any(axis=1)
     is_list = (counts > 0) & (counts <= _DEEPEST) & (starts + table[:, depth] <= ends) & ~lacks
-    found = [] if is_list.all() else [((), 0, numbers[~is_list])]
+    groups = [] if is_list.all() else [((), 0, numbers[~is_list])]
     distinct, which = np.unique(table[is_list], axis=0, return_inverse=True)
     for number, (*indexes, size) in enumerate(distinct.tolist()):
         rows = numbers[is_list][which.reshape(-1) == number]
-        found.append((tuple(index for index in indexes if index >= 0), size, rows))
-    return found
+        groups.append((tuple(index for index in indexes if index >= 0), size, rows))
+    return groups
 
 
 def _index_table(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

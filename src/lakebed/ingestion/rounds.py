@@ -120,14 +120,14 @@ class JobRounds:
                 raise self._dropped() from error
             if done is None:
                 return None
-            taken, result = done
+            intake, result = done
         ran = self._serve() if services and result is not None else ()
         return IngestEvent(
             "committed",
             self.job.label,
             self.job.target.uri,
-            rows=0 if taken.rows is None else taken.rows.num_rows,
-            bad_rows=sum(part.num_rows for part in taken.bad),
+            rows=0 if intake.rows is None else intake.rows.num_rows,
+            bad_rows=sum(part.num_rows for part in intake.bad),
             checkpoint=poll.checkpoint,
             lag=poll.lag,
             write=result,
@@ -140,11 +140,11 @@ class JobRounds:
     ) -> tuple[_Taken, WriteResult | None] | None:
         """What a poll gave, written with its checkpoint; None where the table has another checkpoint by now."""
         assert poll.checkpoint is not None
-        taken = self._accepted(poll, table)
-        self._write_bad(taken.bad)
-        if taken.table is None:
+        intake = self._accepted(poll, table)
+        self._write_bad(intake.bad)
+        if intake.table is None:
             self._position = poll.checkpoint
-            return taken, None
+            return intake, None
         if table is None:
             stored = read_checkpoint(self._storage(), self.job.identifier)
             if stored.value is not None:
@@ -153,11 +153,11 @@ class JobRounds:
             self._check_still_there(stored)  # a checkpoint of Hudi Streamer, which counts no batches
         extra = stored.metadata(poll.checkpoint, self._checkpoint, self._ignore)
         try:
-            result = self._written(taken.table, taken, (stored.batch, extra), (position, poll.checkpoint))
+            result = self._written(intake.table, intake, (stored.batch, extra), (position, poll.checkpoint))
         except BatchBeforeIsMissing:
             self._check_still_there(stored)
             return None  # the table was restored: it is read after its own checkpoint
-        return None if result.skipped else (taken, result)
+        return None if result.skipped else (intake, result)
 
     def _open(self) -> Table | None:
         """The target; None where the job creates it with its first rows."""
@@ -209,16 +209,16 @@ class JobRounds:
             self._check(bad)
         if table is None and rows is not None and rows.num_rows:
             table = self._create(rows)
-        taken = _Taken(rows, bad, table, None if self.job.transform is not None else poll.origin)
+        intake = _Taken(rows, bad, table, None if self.job.transform is not None else poll.origin)
         if table is not None and rows is not None and rows.num_rows:
             lacks, text = _lack_keys(rows, table, self.job.target.options)
             if lacks is not None:
                 numbers = pc.indices_nonzero(lacks).to_pylist()
                 texts = [text] * len(numbers)
-                self._check([taken.leave_out(numbers, RECORD_FAILURE, texts, poll.checkpoint or "")])
+                self._check([intake.leave_out(numbers, RECORD_FAILURE, texts, poll.checkpoint or "")])
             if self._source.deletes_by_key:
-                self._check_deletes(taken, table, poll.checkpoint or "")
-        return taken
+                self._check_deletes(intake, table, poll.checkpoint or "")
+        return intake
 
     def _check_deletes(self, taken: _Taken, table: Table, checkpoint: str) -> None:
         """Make bad rows of deletes that no index finds, since their keys lack a partition column."""
@@ -397,8 +397,8 @@ def _origins(
     text."""
     if origin is not None:
         return origin(numbers)
-    taken = rows.take(numbers)
-    return [f"{checkpoint}#{number}" for number in numbers], [str(row).encode() for row in taken.to_pylist()]
+    selected = rows.take(numbers)
+    return [f"{checkpoint}#{number}" for number in numbers], [str(row).encode() for row in selected.to_pylist()]
 
 
 def failure(job: IngestJob, error: Exception, seconds: float | None) -> IngestEvent:

@@ -59,7 +59,7 @@ def ingest(
     if (checkpoint is not None or ignore_checkpoint is not None) and len(jobs) > 1:
         raise InvalidOption("a checkpoint is given for several jobs", hint="run the job by itself: --job NAME")
     run = _Run(
-        [_Running(JobRounds(one, checkpoint=checkpoint, ignore=ignore_checkpoint)) for one in jobs],
+        [_Running(JobRounds(ingest_job, checkpoint=checkpoint, ignore=ignore_checkpoint)) for ingest_job in jobs],
         once=once,
         stop=stop or threading.Event(),
         report=on_event or (lambda _: None),

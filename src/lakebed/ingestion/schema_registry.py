@@ -88,7 +88,7 @@ class SchemaRegistry:
     def _fetched(self, path: str, identifier: int) -> Mapping[str, Any]:
         try:
             with urlopen(Request(self._url + path, headers=self._headers), timeout=_SECONDS) as answer:
-                found: Any = json.load(answer)
+                content: Any = json.load(answer)
         except HTTPError as error:
             if error.code == _NOT_FOUND:
                 raise KeyError(identifier) from error
@@ -97,9 +97,9 @@ class SchemaRegistry:
         except (URLError, OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise self._failure(f"does not answer: {reason}", identifier, passes=True) from error
-        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+        if not isinstance(content, dict) or not isinstance(content.get("schema"), str):
             raise self._failure("answers without a schema", identifier, passes=False)
-        return found
+        return content
 
     def _failure(self, what: str, identifier: int, *, passes: bool) -> SourceError:
         return SourceError(

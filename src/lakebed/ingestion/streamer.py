@@ -30,7 +30,7 @@ def with_properties(values: Mapping[str, Any], properties: Mapping[str, Any]) ->
 
     Raises `InvalidOption` for an unknown property and a value that it cannot have, `UnsupportedFeature` for a property
     that has no equal here."""
-    found: dict[str, dict[str, Any]] = {"": {}, "source": {}, "transform": {}, "target": {}, "errors": {}}
+    sections: dict[str, dict[str, Any]] = {"": {}, "source": {}, "transform": {}, "target": {}, "errors": {}}
     create: dict[str, Any] = {}
     options: dict[str, Any] = {}
     for name, value in properties.items():
@@ -38,22 +38,22 @@ def with_properties(values: Mapping[str, Any], properties: Mapping[str, Any]) ->
         if name in _CREATE:
             create[_CREATE[name]] = _create_value(_CREATE[name], text)
         elif name == _OPERATION:
-            found["target"]["operation"] = text.lower()
-        elif (known := property_of(name)) is not None:
-            if known.verdict == "refused":
-                raise UnsupportedFeature(f"{name} has no equal in lakebed", hint=known.note, context={"option": name})
-            if known.values is not None and text not in known.values:
-                allowed = ", ".join(known.values)
+            sections["target"]["operation"] = text.lower()
+        elif (setting := property_of(name)) is not None:
+            if setting.verdict == "refused":
+                raise UnsupportedFeature(f"{name} has no equal in lakebed", hint=setting.note, context={"option": name})
+            if setting.values is not None and text not in setting.values:
+                allowed = ", ".join(setting.values)
                 raise InvalidOption(f"{name} is {text!r}", hint=f"it is one of {allowed}", context={"option": name})
-            text = known.values[text] if known.values else text
-            section, _, key = known.key.rpartition(".")
-            if known.key == "source.options":
-                found["source"].setdefault("options", {})[name] = text
+            text = setting.values[text] if setting.values else text
+            section, _, key = setting.key.rpartition(".")
+            if setting.key == "source.options":
+                sections["source"].setdefault("options", {})[name] = text
             elif key:
-                if known.is_number and not text.isdigit():
+                if setting.is_number and not text.isdigit():
                     raise InvalidOption(f"{name} is {text!r}", hint="give a whole number", context={"option": name})
-                is_flag = known.key in _FLAGS
-                found[section][key] = int(text) if known.is_number else text.lower() == "true" if is_flag else text
+                is_flag = setting.key in _FLAGS
+                sections[section][key] = int(text) if setting.is_number else text.lower() == "true" if is_flag else text
         elif short_name(name) is not None:
             near = nearest_property(name)
             raise InvalidOption(
@@ -61,12 +61,12 @@ def with_properties(values: Mapping[str, Any], properties: Mapping[str, Any]) ->
             )
         else:
             options[name] = text
-    _finish(found)
+    _finish(sections)
     if create:
-        found["target"]["create"] = create
+        sections["target"]["create"] = create
     if options:
-        found["target"]["options"] = options
-    return _merged(values, found)
+        sections["target"]["options"] = options
+    return _merged(values, sections)
 
 
 def _create_value(key: str, text: str) -> Any:
@@ -103,15 +103,15 @@ def _merged(values: Mapping[str, Any], found: Mapping[str, dict[str, Any]]) -> d
     for section, entries in found.items():
         if not entries:
             continue
-        place = merged if not section else dict(cast("Mapping[str, Any]", merged.get(section) or {}))
+        target = merged if not section else dict(cast("Mapping[str, Any]", merged.get(section) or {}))
         for key, value in entries.items():
-            if isinstance(value, dict) and isinstance(place.get(key), Mapping):
-                place[key] = {**cast("dict[str, Any]", value), **place[key]}
-            elif place.setdefault(key, value) != value and (section, key) != ("source", "format"):
+            if isinstance(value, dict) and isinstance(target.get(key), Mapping):
+                target[key] = {**cast("dict[str, Any]", value), **target[key]}
+            elif target.setdefault(key, value) != value and (section, key) != ("source", "format"):
                 where = f"[{section}] {key}" if section else key
                 raise InvalidOption(
-                    f"{where} is {place[key]!r}, and the properties have {value!r}", hint="give one of them"
+                    f"{where} is {target[key]!r}, and the properties have {value!r}", hint="give one of them"
                 )
         if section:
-            merged[section] = place
+            merged[section] = target
     return merged

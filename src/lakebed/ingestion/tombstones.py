@@ -31,7 +31,7 @@ def decode_tombstones(keys: pa.Array, types: Mapping[str, pa.DataType], field: s
     named = pc.and_(pc.not_equal(pc.fill_null(keys, b""), b""), True if field is not None else is_object)
     at = np.flatnonzero(np.asarray(named))
     decoded = decode_json(texts.filter(named), types)
-    bad = [BadMessage(int(at[one.number]), RECORD_FAILURE, f"its key: {one.error}") for one in decoded.bad]
+    bad = [BadMessage(int(at[message.number]), RECORD_FAILURE, f"its key: {message.error}") for message in decoded.bad]
     text = "the message has no value, and no key that names a row"
     bad += [BadMessage(number, RECORD_FAILURE, text) for number in np.flatnonzero(~np.asarray(named)).tolist()]
     rows = decoded.rows

@@ -44,12 +44,12 @@ class RowSource(ABC):
 
     def distinct(self, columns: Sequence[str]) -> int:
         """How many different values these columns have together. Only these columns are read."""
-        seen: pa.Table | None = None
+        distinct: pa.Table | None = None
         for batch in self.batches(columns):
             values = pa.Table.from_batches([batch]).select(list(columns))
-            both = values if seen is None else pa.concat_tables([seen, values])
-            seen = both.group_by(list(columns), use_threads=False).aggregate([])
-        return 0 if seen is None else seen.num_rows
+            both = values if distinct is None else pa.concat_tables([distinct, values])
+            distinct = both.group_by(list(columns), use_threads=False).aggregate([])
+        return 0 if distinct is None else distinct.num_rows
 
     def table(self) -> pa.Table:
         """All rows in memory."""

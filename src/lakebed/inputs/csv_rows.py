@@ -169,12 +169,16 @@ def _options(types: Mapping[str, pa.DataType], mark: str, texts: Sequence[str] |
     """How Arrow reads the text: all columns, where NA, null and the like are null; or `texts` alone, where they are
     texts."""
     if texts is None:
-        given: dict[str, Any] = {"column_types": types}
+        column_options: dict[str, Any] = {"column_types": types}
     else:
-        given = {"column_types": dict.fromkeys(texts, pa.string()), "include_columns": texts, "null_values": [""]}
+        column_options = {
+            "column_types": dict.fromkeys(texts, pa.string()),
+            "include_columns": texts,
+            "null_values": [""],
+        }
     return {
         "convert_options": pyarrow.csv.ConvertOptions(
-            **given, strings_can_be_null=True, quoted_strings_can_be_null=False
+            **column_options, strings_can_be_null=True, quoted_strings_can_be_null=False
         ),
         "parse_options": pyarrow.csv.ParseOptions(delimiter=mark, newlines_in_values=True),
     }

@@ -83,11 +83,11 @@ class DataFiles:
 
     def _files(self) -> list[DataFile]:
         path = os.fspath(self.path)
-        storage, found, is_file = _find(path, dict(self.storage_options or {}))
+        storage, files, is_file = _find(path, dict(self.storage_options or {}))
         if is_file:
-            return [DataFile(storage, found[0].path, found[0].size, path)]
+            return [DataFile(storage, files[0].path, files[0].size, path)]
         root = storage.spec.uri.rstrip("/")
-        return [DataFile(storage, info.path, info.size, f"{root}/{info.path}") for info in found]
+        return [DataFile(storage, info.path, info.size, f"{root}/{info.path}") for info in files]
 
 
 def data_of(
@@ -120,8 +120,8 @@ def is_path_of_files(data: Any) -> bool:
 def find_data_files(path: str, options: Mapping[str, str]) -> tuple[Storage, list[FileInfo]]:
     """The storage of a path, folder or glob, and its data files, hidden ones left out; none where nothing is there yet.
     Raises `InvalidOption` for a folder that is a table."""
-    storage, found, _ = _find(path, options, may_be_empty=True)
-    return storage, found
+    storage, files, _ = _find(path, options, may_be_empty=True)
+    return storage, files
 
 
 def _find(path: str, options: Mapping[str, str], *, may_be_empty: bool = False) -> tuple[Storage, list[FileInfo], bool]:
@@ -143,21 +143,21 @@ def _find(path: str, options: Mapping[str, str], *, may_be_empty: bool = False) 
         # `*` and `?` stay in one folder, `**` is any number of folders; a folder that matches is all files in it
         texts = [".*" if part == "**" else translate(part)[4:-3].replace(".*", "[^/]*") for part in parts[at:]]
         pattern = re.compile("/".join(texts).replace(".*/", "(?:.*/)?") + "(?:/.*)?$")
-        found = [info for info in _data_files(storage, path) if pattern.match(info.path)]
-        if not found and not may_be_empty:
+        files = [info for info in _data_files(storage, path) if pattern.match(info.path)]
+        if not files and not may_be_empty:
             raise InvalidOption(f"no file matches {path}", hint="check the path", context={"path": path})
-        return storage, found, False
+        return storage, files, False
     storage = open_storage(uri, options)
     _refuse_tables(storage, path)
-    found = _data_files(storage, path)
-    if not found and not may_be_empty:
+    files = _data_files(storage, path)
+    if not files and not may_be_empty:
         what = "there is no file or folder" if not storage.list_folders("") else "no data file is in the folder"
         if "://" not in uri and os.path.isdir(uri):
             what = "no data file is in the folder"
         raise InvalidOption(
             f"{what} {path}", hint=f"check the path; known are files with {ENDINGS_TEXT}", context={"path": path}
         )
-    return storage, found, False
+    return storage, files, False
 
 
 def _data_files(storage: Storage, path: str) -> list[FileInfo]:
@@ -173,12 +173,12 @@ def _data_files(storage: Storage, path: str) -> list[FileInfo]:
                         hint="read the folder that it means by itself, or remove the link",
                         context={"path": path},
                     )
-    found = [
+    files = [
         info
         for info in storage.list("")
         if not any(part[:1] in "._" and "=" not in part for part in info.path.split("/"))
     ]
-    return sorted(found, key=lambda info: info.path)
+    return sorted(files, key=lambda info: info.path)
 
 
 def _refuse_tables(storage: Storage, path: str) -> None:

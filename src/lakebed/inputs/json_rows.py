@@ -61,12 +61,20 @@ def _by_arrow(source: bytes, types: Mapping[str, pa.DataType]) -> pa.Table | Non
         if not cased.keys() <= types.keys():  # a name in another case has the type of the table's column, too
             readable |= cased
             table = _arrow_table(source, readable)
-        filled = {name: kind for name, given in readable.items() if (kind := _filled(table.column(name), given))}
+        filled = {
+            name: kind
+            for name, readable_type in readable.items()
+            if (kind := _filled(table.column(name), readable_type))
+        }
         if filled != readable:
             # of an explicit schema Arrow makes all columns and fields: those that the text names are there without, too
-            seen = _arrow_table(source, filled).schema
-            named = {name: _named(readable[name], seen.field(name).type) for name in readable if name in seen.names}
-            columns = [name for name in table.column_names if name in seen.names]
+            read_schema = _arrow_table(source, filled).schema
+            named = {
+                name: _named(readable[name], read_schema.field(name).type)
+                for name in readable
+                if name in read_schema.names
+            }
+            columns = [name for name in table.column_names if name in read_schema.names]
             if any(kind != readable[name] for name, kind in named.items()):
                 table = _arrow_table(source, named)
             table = table.select(columns)
@@ -166,9 +174,9 @@ def _lines(data: bytes, path: str) -> list[str]:
 
 
 def _after_marks(text: str, at: int) -> int:
-    found = _MARKS.match(text, at)
-    assert found is not None
-    return found.end()
+    match = _MARKS.match(text, at)
+    assert match is not None
+    return match.end()
 
 
 class _Number(float):
@@ -184,12 +192,12 @@ class _Number(float):
 
 def _object(line: str, row: int) -> dict[str, Any]:
     def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
             raise InvalidRecord(f"row {row + 1} names {twice!r} twice", hint="leave one of them out")
-        return found
+        return fields
 
     return json.loads(line, parse_float=_Number, object_pairs_hook=checked)
 
@@ -208,8 +216,8 @@ def _by_values(rows: Sequence[dict[str, Any]], types: Mapping[str, pa.DataType])
         except pa.ArrowException as error:
             names = ", ".join(sorted(new))
             raise InvalidRecord(f"{names}: values of several types: {error}", hint="correct the file") from error
-        for row, values, given in zip(fitted, inferred, rows, strict=True):
-            row |= {name: values[name] for name in given if name in new}
+        for row, values, source_row in zip(fitted, inferred, rows, strict=True):
+            row |= {name: values[name] for name in source_row if name in new}
     return fitted
 
 
@@ -242,9 +250,12 @@ def _entries(value: Any, kind: pa.DataType, column: str, row: int) -> Iterable[t
         return cast("Mapping[str, Any]", value).items()
     if isinstance(value, list):
         entries = cast("list[Any]", value)
-        if all(isinstance(one, Mapping) and set(cast("Mapping[str, Any]", one)) == {"key", "value"} for one in entries):
-            return [(one["key"], one["value"]) for one in entries]
-        if all(isinstance(one, list) and len(cast("list[Any]", one)) == 2 for one in entries):
+        if all(
+            isinstance(entry, Mapping) and set(cast("Mapping[str, Any]", entry)) == {"key", "value"}
+            for entry in entries
+        ):
+            return [(entry["key"], entry["value"]) for entry in entries]
+        if all(isinstance(entry, list) and len(cast("list[Any]", entry)) == 2 for entry in entries):
             return [(key, item) for key, item in entries]
     raise _no_value(value, kind, column, row)
 
@@ -290,9 +301,9 @@ def _text(value: Any) -> str:
 
 
 def _no_value(value: Any, kind: pa.DataType, column: str, row: int) -> InvalidRecord:
-    given = json.dumps(value)
+    text = json.dumps(value)
     return InvalidRecord(
-        f"row {row + 1}, column {column}: {given if len(given) <= 60 else given[:57] + '...'} is no {kind}",
+        f"row {row + 1}, column {column}: {text if len(text) <= 60 else text[:57] + '...'} is no {kind}",
         hint="correct the value, or write null",
         context={"row": row + 1, "column": column, "type": str(kind)},
     )

@@ -169,7 +169,7 @@ def newest_metadata(path: str, options: Mapping[str, str]) -> str:
             hint="give the folder of the table, its metadata file, or a table that pyiceberg opened",
             context={"path": path},
         )
-    numbers = [(int(found[1]) if (found := _VERSION.match(name)) else -1, name) for name in files]
+    numbers = [(int(match[1]) if (match := _VERSION.match(name)) else -1, name) for name in files]
     newest = max(number for number, _ in numbers)
     latest = [name for number, name in numbers if number == newest]
     if len(latest) > 1:

@@ -64,18 +64,20 @@ def _fitted(value: Any, kind: pa.DataType) -> Any:
 def _fields(value: Mapping[Any, Any], kind: pa.DataType) -> dict[Any, Any]:
     types = {field.name: field.type for field in kind}
     folded = {name.lower(): name for name in types}
-    found: dict[Any, Any] = {}
-    for given, item in value.items():
-        name = given
-        if given not in types and isinstance(given, str):
-            known = folded.get(given.lower(), given)
-            name = given if known in value or known in found else known
-        found[name] = _fitted(item, types[name]) if name in types else item
-    return found
+    fields: dict[Any, Any] = {}
+    for key, item in value.items():
+        name = key
+        if key not in types and isinstance(key, str):
+            field_name = folded.get(key.lower(), key)
+            name = key if field_name in value or field_name in fields else field_name
+        fields[name] = _fitted(item, types[name]) if name in types else item
+    return fields
 
 
 def _are_pairs(entries: Any) -> bool:
-    return isinstance(entries, list | tuple) and all(isinstance(one, tuple | list) and len(one) == 2 for one in entries)
+    return isinstance(entries, list | tuple) and all(
+        isinstance(entry, tuple | list) and len(entry) == 2 for entry in entries
+    )
 
 
 def _named_fields(values: Sequence[Any], kind: pa.DataType) -> pa.DataType:
@@ -86,10 +88,12 @@ def _named_fields(values: Sequence[Any], kind: pa.DataType) -> pa.DataType:
         if not rows:
             return kind
         fields = (field for field in kind if any(field.name in row for row in rows))
-        known = [field.with_type(_named_fields([row.get(field.name) for row in rows], field.type)) for field in fields]
+        existing = [
+            field.with_type(_named_fields([row.get(field.name) for row in rows], field.type)) for field in fields
+        ]
         names = {field.name for field in kind}
         new = dict.fromkeys(name for row in rows for name in row if name not in names)
-        return pa.struct([*known, *((name, pa.array([row.get(name) for row in rows]).type) for name in new)])
+        return pa.struct([*existing, *((name, pa.array([row.get(name) for row in rows]).type) for name in new)])
     if pt.is_map(kind):
         items = [item for value in present if _are_pairs(value) for _, item in value]
         return pa.map_(kind.key_field, kind.item_field.with_type(_named_fields(items, kind.item_type)))
@@ -151,17 +155,17 @@ def check_same_columns(rows: Sequence[Any], types: Mapping[str, pa.DataType], pr
 
 
 def _table(what: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
-    made: dict[Any, Any] = {}
+    arrays: dict[Any, Any] = {}
     try:
         for name, values in columns.items():
             kind = type_of(name, types)
             if kind is not None and pt.is_map(kind):
                 _check_entries(name, values)
-            made[name] = _column(values, kind)
-        return pa.table(made)
+            arrays[name] = _column(values, kind)
+        return pa.table(arrays)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        if len(made) < len(columns):
-            refuse_values(*list(columns.items())[len(made)])
+        if len(arrays) < len(columns):
+            refuse_values(*list(columns.items())[len(arrays)])
         raise InvalidOption(
             f"{what}: {error}", hint="give the values of a column one type, and as many for each column"
         ) from error
@@ -188,7 +192,10 @@ def refuse_values(name: Any, values: Any) -> None:
                     hint="give decimals (decimal.Decimal) or texts (str)",
                     context={"column": str(name), "row": at},
                 )
-    context = {"column": str(name), "types": list(dict.fromkeys(type(one).__name__ for _, one in examples.values()))}
+    context = {
+        "column": str(name),
+        "types": list(dict.fromkeys(type(example).__name__ for _, example in examples.values())),
+    }
     where = [f"{sort} in row {at} ({shorten(repr(value), 40)})" for sort, (at, value) in examples.items()]
     if len(examples) > 1:
         raise SchemaConflict(
@@ -241,11 +248,11 @@ def integers_of(values: Any, kind: pa.DataType | None) -> Any:
     exact = 2.0 ** (np.finfo(numbers.dtype).nmant + 1)
     if not (np.isfinite(filled).all() and (np.abs(filled) < exact).all() and (filled == np.trunc(filled)).all()):
         return values
-    whole = pa.array(filled.astype(np.int64), mask=missing)
+    integers = pa.array(filled.astype(np.int64), mask=missing)
     try:
-        return whole.cast(kind)
+        return integers.cast(kind)
     except pa.ArrowInvalid:
-        return whole
+        return integers
 
 
 def _is_number(value: Any) -> bool:
@@ -277,10 +284,10 @@ def _is_no_number_missing(value: Any) -> bool:
 
 
 def _of_any_type(values: Any) -> pa.Array:
-    made = pa.array(values)
+    array = pa.array(values)
     if isinstance(values, Sequence):
-        check_times(values, made.type)
-    return made
+        check_times(values, array.type)
+    return array
 
 
 def _without_missing(values: Any, missing: Callable[[Any], bool]) -> Any:
@@ -299,14 +306,14 @@ def _in_type(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """The values in a column of this type; raises where they are not of its sort or do not fit."""
     check_times(values, kind)
     try:
-        given = None if pt.is_map(kind) else pa.array(values).type
+        inferred = None if pt.is_map(kind) else pa.array(values).type
     except (pa.ArrowException, TypeError, ValueError, OverflowError):  # the items of a map are tuples, without a type
         pa.array(values, _exact(kind))
     else:
-        if given is None:  # entries whose keys and values have one type are lists to Arrow
+        if inferred is None:  # entries whose keys and values have one type are lists to Arrow
             pa.array(values, _exact(kind))
-        elif not _has_no_width(given, kind):
-            raise TypeError(f"{given} is no {kind}")
+        elif not _has_no_width(inferred, kind):
+            raise TypeError(f"{inferred} is no {kind}")
     return pa.array(values, kind)
 
 
@@ -331,7 +338,7 @@ def check_times(values: Iterable[Any], kind: pa.DataType) -> None:
     elif pt.is_map(kind) or is_list(kind):
         items = chain.from_iterable(value for value in values if isinstance(value, list | tuple))
         if pt.is_map(kind):
-            pairs = [one for one in items if isinstance(one, tuple | list) and len(one) == 2]
+            pairs = [entry for entry in items if isinstance(entry, tuple | list) and len(entry) == 2]
             check_times((key for key, _ in pairs), kind.key_type)
             check_times((item for _, item in pairs), kind.item_type)
         else:

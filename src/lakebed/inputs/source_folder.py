@@ -44,8 +44,8 @@ class _PlainParquet(ParquetFormat):
     """Parquet files whose columns have plain types, whatever layout in memory their writers had."""
 
     def shape(self, file: DataFile) -> FileShape:
-        found = super().shape(file)
-        return replace(found, schema=pa.schema([f.with_type(plain_type(f.type)) for f in found.schema]))
+        shape = super().shape(file)
+        return replace(shape, schema=pa.schema([f.with_type(plain_type(f.type)) for f in shape.schema]))
 
 
 def folder_of(file: DataFile) -> str:

@@ -47,9 +47,9 @@ class Sizes:
         """A row for each partition path: groups, bytes, log_bytes, small, largest."""
         table = self.groups.append_column("small", self.is_small.cast(pa.int64()))
         sums = [("file_id", "count"), ("bytes", "sum"), ("log_bytes", "sum"), ("small", "sum"), ("bytes", "max")]
-        found = table.group_by("partition", use_threads=False).aggregate(sums)
+        totals = table.group_by("partition", use_threads=False).aggregate(sums)
         named = ["partition", "groups", "bytes", "log_bytes", "small", "largest"]
-        return found.rename_columns(named).sort_by([("bytes", "descending"), ("partition", "ascending")])
+        return totals.rename_columns(named).sort_by([("bytes", "descending"), ("partition", "ascending")])
 
 
 def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
@@ -57,7 +57,7 @@ def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
     partition = request.query_params.get("partition")
     page = page_number(request)
     with table.opened() as opened:
-        values, damage = table.without_metadata(opened, lambda one: _overview(one, partition, page))
+        values, damage = table.without_metadata(opened, lambda t: _overview(t, partition, page))
     values = {**values, "damage": damage, "partition": partition, "page": page}
     if is_asked_by_page(request) and page:
         return pages.show(table, "part_files.html", values, request)
@@ -120,11 +120,14 @@ def _advice(sizes: Sizes, index: str) -> list[str]:
 
 
 def _groups(files: FilesView, partition: str, page: int) -> Mapping[str, Any]:
-    slices = sorted((one for one in files if one.partition == partition), key=lambda one: (-one.size, one.file_id))
+    slices = sorted(
+        (file_slice for file_slice in files if file_slice.partition == partition),
+        key=lambda file_slice: (-file_slice.size, file_slice.file_id),
+    )
     selected = slices[page * _PAGE : (page + 1) * _PAGE]
     rows = section(lambda: files.base_rows(selected))
     counts = rows.content if rows.content is not None else [None] * len(selected)
-    listed = [{"slice": one, "rows": count} for one, count in zip(selected, counts, strict=True)]
+    listed = [{"slice": file_slice, "rows": count} for file_slice, count in zip(selected, counts, strict=True)]
     left = max(0, len(slices) - (page + 1) * _PAGE)
     return {"partitions": None, "groups": listed, "left": left, "footers": rows.problem}
 
@@ -136,18 +139,18 @@ def group(pages: Pages, table: InspectedTable, request: Request) -> Response:
     def versions(opened: lakebed.Table) -> list[dict[str, Any]]:
         files = opened.files
         slices = list(files.versions(partition, file_id))[::-1]
-        found: list[dict[str, Any]] = []
-        for one in slices:
-            rows = section(lambda one=one: files.base_rows([one])[0])
-            found.append({"slice": one, "rows": rows.content, "problem": rows.problem})
-        return found
+        entries: list[dict[str, Any]] = []
+        for file_slice in slices:
+            rows = section(lambda file_slice=file_slice: files.base_rows([file_slice])[0])
+            entries.append({"slice": file_slice, "rows": rows.content, "problem": rows.problem})
+        return entries
 
     with table.opened() as opened:
-        found, damage = table.without_metadata(opened, versions)
-        is_archived = not found and partition not in opened.partitions
+        version_entries, damage = table.without_metadata(opened, versions)
+        is_archived = not version_entries and partition not in opened.partitions
     if is_archived:
         raise UnknownPage(f"The table has no file group {file_id} in {partition!r}.")
-    values = {"partition": partition, "file_id": file_id, "versions": found, "damage": damage}
+    values = {"partition": partition, "file_id": file_id, "versions": version_entries, "damage": damage}
     return pages.show(table, "group.html", values, request)
 
 

@@ -37,23 +37,25 @@ def ranges(pages: Pages, table: InspectedTable, request: Request) -> Response:
         if column is not None:
             plot = section(lambda: opened.indexes.ranges([column]).plot(column))
             return pages.show(table, "part_range.html", {"column": column, "plot": plot}, request)
-        found = section(lambda: opened.indexes.ranges().to_arrow().to_pylist())
-    rows = (found.content or [])[:_MOST_COLUMNS]
+        ranges_section = section(lambda: opened.indexes.ranges().to_arrow().to_pylist())
+    rows = (ranges_section.content or [])[:_MOST_COLUMNS]
     for row in rows:
         few = "rules out some files" if row["overlap"] <= _PRUNES_A_LITTLE else "rules out few files"
         row["verdict"] = "rules out most files" if row["overlap"] <= _PRUNES else few
-    more = max(0, len(found.content or ()) - _MOST_COLUMNS)
-    return pages.show(table, "part_ranges.html", {"problem": found.problem, "rows": rows, "more": more}, request)
+    more = max(0, len(ranges_section.content or ()) - _MOST_COLUMNS)
+    return pages.show(
+        table, "part_ranges.html", {"problem": ranges_section.problem, "rows": rows, "more": more}, request
+    )
 
 
 def bloom(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """The false-positive rates of bloom filters."""
     with table.opened() as opened:
-        found = section(lambda: opened.indexes.bloom_rates())
-    values: dict[str, Any] = {"problem": found.problem, "files": 0}
-    if found.content is not None and found.content.num_rows:
-        rates = found.content["rate"]
-        worst = found.content.sort_by([("rate", "descending")]).slice(0, 5).to_pylist()
+        rates_section = section(lambda: opened.indexes.bloom_rates())
+    values: dict[str, Any] = {"problem": rates_section.problem, "files": 0}
+    if rates_section.content is not None and rates_section.content.num_rows:
+        rates = rates_section.content["rate"]
+        worst = rates_section.content.sort_by([("rate", "descending")]).slice(0, 5).to_pylist()
         values |= {"files": len(rates), "mean": pc.mean(rates).as_py(), "most": pc.max(rates).as_py(), "worst": worst}
         values |= {"accepting": pc.sum(pc.greater_equal(rates, 1.0)).as_py(), "poor": _POOR_FILTER}
     return pages.show(table, "part_bloom.html", values, request)
@@ -61,8 +63,10 @@ def bloom(pages: Pages, table: InspectedTable, request: Request) -> Response:
 
 def advice(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """What writes would cost under each index. Looks some keys up."""
-    found = section(lambda: table.open().indexes.advise())
-    return pages.show(table, "part_advice.html", {"problem": found.problem, "advice": found.content}, request)
+    advice_section = section(lambda: table.open().indexes.advise())
+    return pages.show(
+        table, "part_advice.html", {"problem": advice_section.problem, "advice": advice_section.content}, request
+    )
 
 
 def verification(pages: Pages, table: InspectedTable, request: Request) -> Response:

@@ -48,7 +48,7 @@ def section(read: Callable[[], Any]) -> Section:
 def seconds_between(start: str, end: str | None) -> float | None:
     """Seconds between two instant times of one zone; None where one is missing or no date."""
     try:
-        times = [datetime.strptime(one[:17].ljust(17, "0"), "%Y%m%d%H%M%S%f") for one in (start, end or "")]
+        times = [datetime.strptime(text[:17].ljust(17, "0"), "%Y%m%d%H%M%S%f") for text in (start, end or "")]
     except ValueError:
         return None
     return (times[1] - times[0]).total_seconds()

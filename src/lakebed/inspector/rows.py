@@ -35,7 +35,7 @@ def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
                 lambda: {
                     "locations": [] if before else opened.locate(_keys(opened, text)).to_pylist(),
                     "history": (history := opened.history(_keys(opened, text), before=before, lookups=_LOOKUPS)),
-                    "versions": [_version(one) for one in history],
+                    "versions": [_version(version) for version in history],
                 }
             )
     if is_asked_by_page(request) and before:
@@ -108,8 +108,8 @@ def _plan(opened: lakebed.Table, text: str, by: str | None, page: int) -> Mappin
         "understood": str(plan.predicate) if plan.predicate is not None else "",
         "total": total,
         "kept": len(slices),
-        "bytes": sum(one.size for one in slices),
-        "logs": sum(len(one.log_files) for one in slices),
+        "bytes": sum(file_slice.size for file_slice in slices),
+        "logs": sum(len(file_slice.log_files) for file_slice in slices),
         "partitions": (plan.remaining_partitions, plan.total_partitions),
         "steps": steps,
         "files": listed.slice(page * _PAGE, _PAGE).to_pylist(),

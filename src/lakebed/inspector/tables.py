@@ -43,10 +43,10 @@ class Problem:
 def problem_of(error: Exception) -> Problem:
     """What an error is about, as people read it."""
     if isinstance(error, LakebedError):
-        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).capitalize()
+        title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).capitalize()
         path = str(error.context.get("path") or "")
         offset = error.context.get("offset")
-        return Problem(words, error.message, error.hint, f"{path} at byte {offset}" if offset is not None else path)
+        return Problem(title, error.message, error.hint, f"{path} at byte {offset}" if offset is not None else path)
     if isinstance(error, FileNotFoundError):
         return Problem("File missing", str(error), "Reload the page: another process may have moved the file.")
     return Problem("Unreadable", f"{type(error).__name__}: {error}", "Check the table with `lakebed index verify URI`.")
@@ -110,15 +110,15 @@ class InspectedTable:
 
 def _secrets_of(storage_options: Mapping[str, str]) -> list[str]:
     """The values that no page may show, in each form that a page could have: in an address, in JSON, as text."""
-    found: list[str] = []
+    texts: list[str] = []
     for name, value in storage_options.items():
         if not _SECRET.search(name) or len(value) < _LEAST_SECRET:
             continue
         for form in (quote_plus(value), quote(value), json.dumps(value, ensure_ascii=False)[1:-1], value):
             escaped = escape(form)
             # templates write quotes as numbers
-            found += [escaped, escaped.replace("&quot;", "&#34;").replace("&#x27;", "&#39;"), form]
-    return found
+            texts += [escaped, escaped.replace("&quot;", "&#34;").replace("&#x27;", "&#39;"), form]
+    return texts
 
 
 @dataclass
@@ -152,10 +152,10 @@ class IndexCheck:
             indexes = self.table.open().indexes
             self.names = (*(index.name for index in indexes.list()), RECORD_KEYS)
             for name in self.names:
-                found = indexes.verify(name)
-                self.count += found.differences.num_rows
-                self.differences += found.differences.slice(0, _MOST_DIFFERENCES - len(self.differences)).to_pylist()
-                self.left_out += found.left_out
+                report = indexes.verify(name)
+                self.count += report.differences.num_rows
+                self.differences += report.differences.slice(0, _MOST_DIFFERENCES - len(self.differences)).to_pylist()
+                self.left_out += report.left_out
                 self.checked += (name,)
         except Exception as error:
             self.problem = problem_of(error)

@@ -114,7 +114,7 @@ def _found(opened: lakebed.Table, request: Request) -> tuple[TimelineView, Insta
     source = request.query_params.get("of", "active")
     timeline = opened.timeline
     sources = {"active": ("active", "archived")}.get(source, (source,))  # it may have been archived since
-    for view in (_view(timeline, one) for one in sources if one in _SOURCES):
+    for view in (_view(timeline, source_name) for source_name in sources if source_name in _SOURCES):
         for instant in view or ():
             if instant.time == time and instant.action.value == action:
                 return (view or timeline), instant
@@ -124,21 +124,21 @@ def _found(opened: lakebed.Table, request: Request) -> tuple[TimelineView, Insta
 def instant(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """One instant: what it wrote, and its body as JSON."""
     with table.opened() as opened:
-        view, one = _found(opened, request)
-        row = _rows(TimelineView(view._timeline, [one]))[0]  # pyright: ignore[reportPrivateUsage]
-        is_commit = one.is_completed and one.action in COMMIT_ACTIONS
-        written = section(lambda: _written(view, one)) if is_commit else None
-        shown = section(lambda: _json_text(view.body(one), _MOST_BODY))
-    values = {"row": row, "written": written, "body": shown}
+        view, entry = _found(opened, request)
+        row = _rows(TimelineView(view._timeline, [entry]))[0]  # pyright: ignore[reportPrivateUsage]
+        is_commit = entry.is_completed and entry.action in COMMIT_ACTIONS
+        written = section(lambda: _written(view, entry)) if is_commit else None
+        json_body = section(lambda: _json_text(view.body(entry), _MOST_BODY))
+    values = {"row": row, "written": written, "body": json_body}
     return pages.show(table, "instant.html", {**values, "of": request.query_params.get("of", "active")}, request)
 
 
 def body(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """The body of one instant as a JSON file."""
     with table.opened() as opened:
-        view, one = _found(opened, request)
-        text = "".join(_encoder().iterencode(view.body(one)))
-    named = {"content-disposition": f'attachment; filename="{one.time}.{one.action.value}.json"'}
+        view, entry = _found(opened, request)
+        text = "".join(_encoder().iterencode(view.body(entry)))
+    named = {"content-disposition": f'attachment; filename="{entry.time}.{entry.action.value}.json"'}
     return Response(
         table.redacted(text).encode("utf-8", "replace"), media_type="application/json; charset=utf-8", headers=named
     )

@@ -69,15 +69,15 @@ class Clauses:
 
     def act(self, pairs: pa.Table, kinds: Mapping[When, Flags]) -> Acts:
         """What the clauses do with pairs; `kinds` has the pairs of each kind."""
-        chosen = np.full(pairs.num_rows, -1, np.int8)
+        clause_numbers = np.full(pairs.num_rows, -1, np.int8)
         for number, clause in enumerate(self.clauses):
-            candidates = np.flatnonzero(kinds[clause.when] & (chosen < 0))
+            candidates = np.flatnonzero(kinds[clause.when] & (clause_numbers < 0))
             if clause.condition is not None and len(candidates):
                 (holds,) = evaluate(pairs.take(pa.array(candidates)), [clause.condition])
                 candidates = candidates[pc.fill_null(holds, False).to_numpy(zero_copy_only=False)]
-            chosen[candidates] = number
-        at = np.flatnonzero(chosen >= 0)
-        return Acts(at, chosen[at], self._rows(pairs, chosen))
+            clause_numbers[candidates] = number
+        at = np.flatnonzero(clause_numbers >= 0)
+        return Acts(at, clause_numbers[at], self._rows(pairs, clause_numbers))
 
     def actions(self, numbers: npt.NDArray[np.int8]) -> npt.NDArray[np.str_]:
         """The action of each clause number."""
@@ -95,8 +95,8 @@ class Clauses:
         if not parts:
             return self._loose.empty_table()
         back = np.argsort(np.concatenate(order), kind="stable")
-        made = pa.concat_tables(parts)
-        return made if len(parts) == 1 else made.combine_chunks().take(pa.array(back))
+        rows = pa.concat_tables(parts)
+        return rows if len(parts) == 1 else rows.combine_chunks().take(pa.array(back))
 
     @property
     def _loose(self) -> pa.Schema:
@@ -105,7 +105,7 @@ class Clauses:
     def _made(self, clause: Clause, pairs: pa.Table) -> pa.Table:
         names = [name for name in clause.values if name in self.schema.names]
         computed = evaluate(pairs, [clause.values[name] for name in names])
-        given = {
+        values_by_name = {
             name: assigned(values, self.schema.field(name).type, name)
             for name, values in zip(names, computed, strict=True)
         }
@@ -113,8 +113,8 @@ class Clauses:
         for column in self.schema:
             name = column.name
             stored = self.prefix + name
-            if name in given:
-                values = given[name]
+            if name in values_by_name:
+                values = values_by_name[name]
             elif name in pairs.column_names:
                 values = assigned(one_array(pairs.column(name)), column.type, name)
             elif clause.action != "insert" and name in self.updated and stored in pairs.column_names:
@@ -142,13 +142,13 @@ def evaluate(rows: pa.Table, expressions: Sequence[pc.Expression]) -> list[pa.Ar
         ]
     )
     try:
-        made = plan.to_table(use_threads=False)
+        results = plan.to_table(use_threads=False)
     except pa.ArrowInvalid as error:
         raise InvalidRecord(
             f"an expression has no value in a row: {error}",
             hint="cast the values, or leave the rows out by a condition",
         ) from error
-    return [one_array(column) for column in made.columns]
+    return [one_array(column) for column in results.columns]
 
 
 def check_assignable(kind: pa.DataType, to: pa.DataType, column: str, text: str | None = None) -> None:

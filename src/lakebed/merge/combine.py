@@ -87,34 +87,34 @@ class _Runs:
     @once
     def winner(self) -> Positions:
         """Of each key the last record that wins; its last commit-time delete where none counts."""
-        found = self._last(self.wins)
-        return np.where(found < 0, self.undone, found)
+        winner = self._last(self.wins)
+        return np.where(winner < 0, self.undone, winner)
 
     @once
     def gives(self) -> Flags:
         """The records that give values: from the first that wins after the last delete that won."""
         deletes = self.side.deletes
-        gone = self._last(self.wins & deletes)
-        first = self._first(self.wins & ~deletes & (self.row_numbers > gone[self.run]))
+        last_delete = self._last(self.wins & deletes)
+        first = self._first(self.wins & ~deletes & (self.row_numbers > last_delete[self.run]))
         return (self.row_numbers >= first[self.run]) & ~deletes
 
     def _filled(self) -> list[tuple[str, Positions]]:
         """Columns that are not the winners' as they are, and the records that give them."""
         side = self.side
         names = side.rows.schema.names if side.present is None else side.present
-        found: list[tuple[str, Positions]] = []
+        sources: list[tuple[str, Positions]] = []
         for name in names:
             says = self._says(name)
             if says is None:
                 continue
             latest, first = self._last(self.gives & self.wins & says), self._first(self.gives & says)
             other = np.where(first < side.length, first, self.winner)
-            found.append((name, np.where(latest < 0, other, latest)))
+            sources.append((name, np.where(latest < 0, other, latest)))
         if self.rules.late_meta and side.present is None:
             latest = self._last(self.gives)
             at = np.where(latest < 0, self.winner, latest)
-            found += [(name, at) for name in CHANGING_META if name in side.rows.schema.names]
-        return found
+            sources += [(name, at) for name in CHANGING_META if name in side.rows.schema.names]
+        return sources
 
     def _says(self, name: str) -> Flags | None:
         """Which records have a value of a column; None: all of them."""
@@ -125,8 +125,8 @@ class _Runs:
 
     def _is_there(self, name: str) -> Flags:
         has = self.side.has(name)
-        given = self._first(self.gives & has) < self.side.length
-        return np.where(self.side.deletes[self.winner], has[self.winner], given)
+        has_value = self._first(self.gives & has) < self.side.length
+        return np.where(self.side.deletes[self.winner], has[self.winner], has_value)
 
     def _ranks(self) -> Positions:
         """Numbers that compare as the ordering values do."""
@@ -175,9 +175,9 @@ class Combined:
 
     def in_rows(self, numbers: Positions) -> Positions:
         """Numbers of the rows that came, for `rows`: a row that was made of several has that of the last of them."""
-        found = np.zeros(self.rows.num_rows, np.int64)
-        found[self.row_numbers] = numbers[self.last]
-        return found
+        numbers_in_rows = np.zeros(self.rows.num_rows, np.int64)
+        numbers_in_rows[self.row_numbers] = numbers[self.last]
+        return numbers_in_rows
 
 
 def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
@@ -188,12 +188,12 @@ def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
     if rules.picks_winners:
         row_numbers = winners(rows, keys, rules)
         return rows if row_numbers is None else rows.take(pa.array(row_numbers))
-    made = merged_duplicates(rows, keys, rules)
-    if made is None:
+    combined = merged_duplicates(rows, keys, rules)
+    if combined is None:
         return rows
-    result = made.rows.take(pa.array(made.row_numbers))
+    result = combined.rows.take(pa.array(combined.row_numbers))
     if rules.merger is not None and DELETE in result.column_names:
-        result = result.set_column(result.column_names.index(DELETE), DELETE, pa.array(made.deletes))
+        result = result.set_column(result.column_names.index(DELETE), DELETE, pa.array(combined.deletes))
     return result
 
 
@@ -252,13 +252,13 @@ def merged_duplicates(
     keep = np.ones(rows.num_rows, dtype=bool)
     keep[several] = False
     keep[last] = True
-    kept = np.flatnonzero(keep)
+    remaining = np.flatnonzero(keep)
     row_numbers = np.arange(rows.num_rows)
     row_numbers[last] = rows.num_rows + np.arange(len(last))
     deletes, force = (flags.copy() for flags in _deletes(rules, rows, forced))
     deletes[last], force[last] = merged.deletes, merged.forced & merged.deletes
     both = pa.concat_tables([rows, pa.Table.from_batches([merged.rows]).cast(rows.schema)])
-    return Combined(both, row_numbers[kept], kept, deletes[kept], force[kept])
+    return Combined(both, row_numbers[remaining], remaining, deletes[remaining], force[remaining])
 
 
 def _check_key_fields(rows: pa.Table, codes: Positions, several: Positions, rules: MergeRules) -> None:
@@ -321,9 +321,9 @@ class _Combine:
     rules: MergeRules
 
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
-        held = list(batches)
-        if held:
-            yield from combine(pa.Table.from_batches(held), [RECORD_KEY], self.rules.in_batch).to_batches()
+        parts = list(batches)
+        if parts:
+            yield from combine(pa.Table.from_batches(parts), [RECORD_KEY], self.rules.in_batch).to_batches()
 
 
 def combine_by_key(engine: Engine, rows: Rows, rules: MergeRules) -> Rows:

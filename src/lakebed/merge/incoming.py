@@ -143,8 +143,8 @@ class Incoming:
 
     def with_rows(self, data: pa.Table, deletes: npt.NDArray[np.bool_]) -> Incoming:
         """Whole rows in place of the same rows, some of them deletes now."""
-        whole = replace(self, deletes=deletes, _data=data, _row_numbers=None, absent=(), required=())
-        return replace(whole, _members=self.members)
+        incoming = replace(self, deletes=deletes, _data=data, _row_numbers=None, absent=(), required=())
+        return replace(incoming, _members=self.members)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Incoming:
         """The rows that a mask marks; the data stays where it is."""
@@ -276,10 +276,10 @@ class Intake:
         fields = self.rules.key_fields
         columns = {name: batch.column(name) for name in ([] if fields is None else fields.columns(batch.schema))}
         for name in self.rules.ordering_columns:
-            if (given := INCOMING_ORDERING + name) in batch.schema.names:
-                columns[given] = _cast_or_null(batch.column(given), self.schema.field(name).type)
-        whole = pa.RecordBatch.from_pydict({RECORD_KEY: batch.column(RECORD_KEY), **columns})
-        return whole.select(list(columns))
+            if (ordering_name := INCOMING_ORDERING + name) in batch.schema.names:
+                columns[ordering_name] = _cast_or_null(batch.column(ordering_name), self.schema.field(name).type)
+        rows = pa.RecordBatch.from_pydict({RECORD_KEY: batch.column(RECORD_KEY), **columns})
+        return rows.select(list(columns))
 
     def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The table's columns in the table's types; null where absent."""
@@ -344,21 +344,21 @@ class Intake:
             if row_numbers is not None and incoming.positions is not None:
                 row_numbers = winners(table, _RECORD, rules)
             return incoming if row_numbers is None else incoming.at(row_numbers)
-        made = merged_duplicates(table, [RECORD_KEY], rules, incoming.forced)
-        if made is not None and incoming.positions is not None:
-            made = merged_duplicates(table, _RECORD, rules, incoming.forced)
-        if made is None:
+        combined = merged_duplicates(table, [RECORD_KEY], rules, incoming.forced)
+        if combined is not None and incoming.positions is not None:
+            combined = merged_duplicates(table, _RECORD, rules, incoming.forced)
+        if combined is None:
             return incoming
         names = [n for n in table.column_names if n not in _CARRIED]
         return replace(
             incoming,
-            keys=incoming.keys.take(pa.array(made.last)),
-            deletes=made.deletes,
-            forced=made.forced,
-            positions=None if incoming.positions is None else incoming.positions[made.last],
-            _data=made.rows.select(names),
-            _row_numbers=made.row_numbers,
-            _members=None if incoming.members is None else made.in_rows(incoming.members),
+            keys=incoming.keys.take(pa.array(combined.last)),
+            deletes=combined.deletes,
+            forced=combined.forced,
+            positions=None if incoming.positions is None else incoming.positions[combined.last],
+            _data=combined.rows.select(names),
+            _row_numbers=combined.row_numbers,
+            _members=None if incoming.members is None else combined.in_rows(incoming.members),
         )
 
 

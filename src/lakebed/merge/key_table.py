@@ -58,18 +58,18 @@ class KeyTable:
         words = words_at(keys, self._place)
         slots = _slots(words, self._bits)
         every = self._first[slots]
-        taken = np.flatnonzero(every >= 0)
-        candidates, slots = every[taken], slots[taken]
-        same = self._words[candidates] == words[taken]
-        same[same] = _equal(keys, taken[same], self._keys, candidates[same])
-        found = np.full(len(keys), -1, np.int32)
-        found[taken[same]] = candidates[same]
+        occupied = np.flatnonzero(every >= 0)
+        candidates, slots = every[occupied], slots[occupied]
+        same = self._words[candidates] == words[occupied]
+        same[same] = _equal(keys, occupied[same], self._keys, candidates[same])
+        numbers = np.full(len(keys), -1, np.int32)
+        numbers[occupied[same]] = candidates[same]
         if len(self._others):
-            left = taken[self._crowded[slots] & ~same]
+            left = occupied[self._crowded[slots] & ~same]
             others = pc.index_in(keys.take(pa.array(left)), value_set=self._keys.take(pa.array(self._others)))
             hits = np.flatnonzero(others.is_valid().to_numpy(zero_copy_only=False))
-            found[left[hits]] = self._others[others.drop_null().to_numpy()]
-        return found
+            numbers[left[hits]] = self._others[others.drop_null().to_numpy()]
+        return numbers
 
 
 def key_codes(keys: pa.Array) -> tuple[Positions, int]:
@@ -105,10 +105,10 @@ def distinguishing_offset(keys: pa.Array) -> int:
     """The offset of those eight bytes in which keys like these differ most."""
     if not len(keys):
         return 0
-    shown = keys.take(pa.array(np.linspace(0, len(keys) - 1, min(len(keys), _SAMPLED)).astype(np.int64)))
-    longest = min(int(np.diff(value_buffer(shown)[1]).max()), _FARTHEST)
+    sample = keys.take(pa.array(np.linspace(0, len(keys) - 1, min(len(keys), _SAMPLED)).astype(np.int64)))
+    longest = min(int(np.diff(value_buffer(sample)[1]).max()), _FARTHEST)
     offsets = [*range(0, max(1, longest - _WORD), _WORD), max(0, longest - _WORD)]
-    return max(offsets, key=lambda offset: len(np.unique(words_at(shown, offset))))
+    return max(offsets, key=lambda offset: len(np.unique(words_at(sample, offset))))
 
 
 def words_at(keys: pa.Array, place: int) -> Words:
@@ -127,12 +127,12 @@ def words_at(keys: pa.Array, place: int) -> Words:
         first = int(offsets[0])
         data, starts = np.append(data[first : int(offsets[-1])], np.zeros(_WORD, np.uint8)), starts - first
     every: Any = np.ndarray((len(data) - _WORD + 1,), "<u8", data, 0, (1,))
-    found: Words = every[starts + np.minimum(place, np.maximum(lengths - _WORD, 0))]
+    words: Words = every[starts + np.minimum(place, np.maximum(lengths - _WORD, 0))]
     short = np.flatnonzero(lengths < _WORD)
     if len(short):  # what follows a short key is no part of it
         bits = (_WORD * lengths[short]).astype(np.uint64)
-        found[short] &= (np.uint64(1) << bits) - np.uint64(1)
-    return found
+        words[short] &= (np.uint64(1) << bits) - np.uint64(1)
+    return words
 
 
 def length_of_all(keys: pa.Array) -> int:

@@ -104,8 +104,8 @@ def record_codes(entries: LogEntries, *, by_position: bool = False) -> tuple[Pos
     """Each entry's key (or row of the base file) as a number from 0, and how many different ones there are."""
     if by_position:
         assert entries.positions is not None
-        found, codes = np.unique(entries.positions, return_inverse=True)
-        return codes, len(found)
+        distinct, codes = np.unique(entries.positions, return_inverse=True)
+        return codes, len(distinct)
     return key_codes(entries.keys)
 
 
@@ -148,17 +148,17 @@ def _last_of(codes: Positions, distinct: int, row_numbers: Positions) -> Positio
 
 def _ranks(columns: Sequence[pa.Array]) -> Positions:
     """Numbers that compare as the rows of the columns do from left to right, nulls first."""
-    found: Positions | None = None
+    combined_ranks: Positions | None = None
     for values in columns:
         ranks = _ranks_of(values)
-        if found is None:
-            found = ranks
+        if combined_ranks is None:
+            combined_ranks = ranks
             continue
         _, ranks = np.unique(ranks, return_inverse=True)
-        _, found = np.unique(found, return_inverse=True)
-        found = found * (int(ranks.max(initial=0)) + 1) + ranks
-    assert found is not None
-    return found
+        _, combined_ranks = np.unique(combined_ranks, return_inverse=True)
+        combined_ranks = combined_ranks * (int(ranks.max(initial=0)) + 1) + ranks
+    assert combined_ranks is not None
+    return combined_ranks
 
 
 def _ranks_of(values: pa.Array) -> Positions:
@@ -196,15 +196,15 @@ class KeyColumns:
 def ordering_types(schemas: Sequence[pa.Schema], table: pa.Schema, rules: MergeRules) -> tuple[pa.DataType, ...]:
     """The types that the ordering fields are compared in: of those that the files have, the widest; that of the table
     where none has any, as where all that is logged are deletes."""
-    found: list[pa.DataType] = []
+    types: list[pa.DataType] = []
     for name in rules.ordering:
         kinds = [kind for schema in schemas if (kind := _type_of(schema, name)) is not None]
         widest = kinds[0] if kinds else _type_of(table, name) or pa.null()
         for kind in kinds[1:]:
             if not is_promotion(kind, widest):
                 widest = kind
-        found.append(widest)
-    return tuple(found)
+        types.append(widest)
+    return tuple(types)
 
 
 def roots(fields: Sequence[str], schema: pa.Schema) -> list[str]:
@@ -224,9 +224,9 @@ def data_entries(
 ) -> LogEntries:
     """The entries of a data block; `number` is its number in them."""
     marks = [IS_DELETED_COLUMN, OPERATION_COLUMN, *([rules.delete_field] if rules.delete_field else [])]
-    wanted = [*keys.names, *roots(rules.ordering, block.schema), *marks]
+    names = [*keys.names, *roots(rules.ordering, block.schema), *marks]
     known_names = frozenset(block.schema.names)
-    rows = block.read([name for name in dict.fromkeys(wanted) if name in known_names])
+    rows = block.read([name for name in dict.fromkeys(names) if name in known_names])
     n = rows.num_rows
     ordering = ordering_values(rows, rules, kinds)
     deletes = _deletes(rows, rules)
@@ -288,10 +288,10 @@ def _deletes(rows: pa.RecordBatch, rules: MergeRules) -> Flags:
 
 def _is_default(ordering: pa.Array) -> Flags:
     """Where an ordering value is none: null, or the int 0 that Hudi takes for it (a long 0 is a value)."""
-    found = ordering.is_null()
+    flags = ordering.is_null()
     if pt.is_int32(ordering.type):
-        found = pc.or_kleene(found, pc.equal(ordering, 0))
-    return found.to_numpy(zero_copy_only=False)
+        flags = pc.or_kleene(flags, pc.equal(ordering, 0))
+    return flags.to_numpy(zero_copy_only=False)
 
 
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
@@ -380,8 +380,8 @@ def _with_compacted(by_instant: dict[str, list[BlockHead]]) -> list[BlockHead]:
     placed: set[str] = set()
     parts: list[Sequence[BlockHead]] = []
     for instant in reversed(by_instant):
-        own = by_instant[instant]
-        compacted = own[0].headers.get(HeaderKey.COMPACTED_BLOCK_TIMES)
+        blocks = by_instant[instant]
+        compacted = blocks[0].headers.get(HeaderKey.COMPACTED_BLOCK_TIMES)
         if compacted:
             final = replaced_by.get(instant, instant)
             replaced_by |= {time.strip(): final for time in compacted.split(",")}

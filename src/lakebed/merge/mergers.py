@@ -77,14 +77,14 @@ class Merger(ABC):
 
     def _merged(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
         """What `merge` gives, if it is a pair of these sorts."""
-        given: Any = self.merge(old, new)
-        parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
+        result: Any = self.merge(old, new)
+        parts: tuple[Any, ...] = result if isinstance(result, tuple) else (result,)
         sorts = pa.Array, pa.ChunkedArray, type(None)
         if len(parts) == 2 and isinstance(parts[0], pa.RecordBatch) and isinstance(parts[1], sorts):
             return parts
-        found = ", ".join(type(part).__name__ for part in parts)
+        types = ", ".join(type(part).__name__ for part in parts)
         raise self._refusal(
-            f"gave {f'({found})' if isinstance(given, tuple) else found}, not a record batch and delete flags",
+            f"gave {f'({types})' if isinstance(result, tuple) else types}, not a record batch and delete flags",
             "merge() gives (rows, deletes): a pyarrow.RecordBatch, and a boolean pyarrow.Array or None",
         )
 
@@ -98,18 +98,18 @@ class Merger(ABC):
     ) -> None:
         """Raise `InvalidRecord` where a row that stays has values of the key or the partition path that neither of its
         two rows has: no lookup would find it where it is stored."""
-        places = [path for path in (name.split(".") for name in fixed) if path[0] in rows.schema.names]
-        names = [".".join(path) for path in places]
-        made, *both = (
-            pa.RecordBatch.from_arrays([pc.struct_field(values, path) for path in places], names)
+        paths = [path for path in (name.split(".") for name in fixed) if path[0] in rows.schema.names]
+        names = [".".join(path) for path in paths]
+        merged, *both = (
+            pa.RecordBatch.from_arrays([pc.struct_field(values, path) for path in paths], names)
             for values in (batch.to_struct_array() for batch in (rows, old, new))
         )
-        other = rows_differ(made, both[0]) & rows_differ(made, both[1]) & ~deletes
+        other = rows_differ(merged, both[0]) & rows_differ(merged, both[1]) & ~deletes
         if other.any():
             at = int(np.flatnonzero(other)[0])
-            found, given = made.slice(at, 1).to_pylist()[0], both[1].slice(at, 1).to_pylist()[0]
+            merged_values, new_values = merged.slice(at, 1).to_pylist()[0], both[1].slice(at, 1).to_pylist()[0]
             raise self._refusal(
-                f"gave a row with {found} for a pair of rows with {given}",
+                f"gave a row with {merged_values} for a pair of rows with {new_values}",
                 "merge() leaves the columns of the key and of the partition path as they are in one of the two rows",
             )
 
@@ -137,24 +137,28 @@ def register(merger: Merger) -> Merger:
 
 def merger_of(config: TableConfig) -> Merger:
     """The merger of a table in custom merge mode. Raises `UnsupportedFeature` where none has its strategy id."""
-    wanted = config.merge_strategy.lower()
-    found = _registered.get(wanted) or _installed().get(wanted)
-    if found is None:
+    strategy_id = config.merge_strategy.lower()
+    merger = _registered.get(strategy_id) or _installed().get(strategy_id)
+    if merger is None:
         raise UnsupportedFeature(
             f"table {config.name!r} merges rows by a custom merger"
-            + (f" of strategy id {wanted}, which is not installed here" if wanted else " that it does not name")
+            + (
+                f" of strategy id {strategy_id}, which is not installed here"
+                if strategy_id
+                else " that it does not name"
+            )
             + (f" (payload class {config.payload})" if config.payload else ""),
             hint=f"Install the package that registers it under the entry point group {ENTRY_POINTS!r}: a"
-            f" lakebed.Merger whose strategy_id is {wanted!r}.",
-            context={"feature": "custom merge mode", "strategy_id": wanted, "entry_points": ENTRY_POINTS},
+            f" lakebed.Merger whose strategy_id is {strategy_id!r}.",
+            context={"feature": "custom merge mode", "strategy_id": strategy_id, "entry_points": ENTRY_POINTS},
         )
-    return found
+    return merger
 
 
 def merger_named(name: str) -> Merger | None:
     """The merger that an entry point of that name registers, or None."""
-    found = next((point for point in entry_points(group=ENTRY_POINTS) if point.name == name), None)
-    return None if found is None else _loaded(found)
+    entry_point = next((point for point in entry_points(group=ENTRY_POINTS) if point.name == name), None)
+    return None if entry_point is None else _loaded(entry_point)
 
 
 def _installed() -> dict[str, Merger]:
@@ -163,8 +167,8 @@ def _installed() -> dict[str, Merger]:
 
 
 def _loaded(point: EntryPoint) -> Merger:
-    found = point.load()
-    merger = found() if isinstance(found, type) else found
+    target = point.load()
+    merger = target() if isinstance(target, type) else target
     if not isinstance(merger, Merger):
         raise InvalidOption(
             f"the entry point {point.name!r} of {ENTRY_POINTS} is {point.value}, which is no lakebed.Merger",

@@ -53,9 +53,9 @@ def _spliced(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
     """The same for a few rows: what is between them is copied unchanged."""
     parts: list[pa.Array] = []
     start = 0
-    for number, place in enumerate(at.tolist()):
-        parts += [old.slice(start, place - start), new.slice(number, 1)]
-        start = place + 1
+    for number, position in enumerate(at.tolist()):
+        parts += [old.slice(start, position - start), new.slice(number, 1)]
+        start = position + 1
     return pa.concat_arrays([*parts, old.slice(start)])
 
 
@@ -171,8 +171,8 @@ class Side:
 
     def has(self, name: str) -> Flags:
         """Which records have a column."""
-        found = (self.present or {}).get(name)
-        return np.ones(self.length, dtype=bool) if found is None else found
+        flags = (self.present or {}).get(name)
+        return np.ones(self.length, dtype=bool) if flags is None else flags
 
     def with_columns(self, columns: Mapping[str, pa.Array]) -> Side:
         """The same records with other values in some columns."""
@@ -231,10 +231,12 @@ def newer_wins(rules: MergeRules, older: Side, newer: Side) -> Flags:
     """Row by row, whether the newer record is the one that counts. Of equal ordering values it is."""
     if not rules.ordering:
         return np.ones(older.length, dtype=bool)
-    gone, goes = (side.forced | side.deletes if rules.deletes_win else side.forced for side in (older, newer))
+    older_forced, newer_forced = (
+        side.forced | side.deletes if rules.deletes_win else side.forced for side in (older, newer)
+    )
     by_value = rules.newer_wins(ordering_of(rules, older), ordering_of(rules, newer)).to_numpy(zero_copy_only=False)
     # what follows a commit-time delete replaces it, unless it is a delete too
-    return np.where(gone, ~newer.deletes, goes | by_value)
+    return np.where(older_forced, ~newer.deletes, newer_forced | by_value)
 
 
 def _by_merger(merger: Merger, fixed: Sequence[str], older: Side, newer: Side) -> tuple[Side, Flags]:
@@ -246,18 +248,20 @@ def _by_merger(merger: Merger, fixed: Sequence[str], older: Side, newer: Side) -
     lacks = {name: ~newer.has(name) & pairs.alive for name in newer.present or {}}
     result = result.with_columns({name: pairs.from_loser(name, flags) for name, flags in lacks.items()})
     result = replace(result, forced=older.forced | older.deletes | newer.forced)
-    asked = np.flatnonzero(pairs.alive & ~newer.forced)
-    if not len(asked):
+    pair_numbers = np.flatnonzero(pairs.alive & ~newer.forced)
+    if not len(pair_numbers):
         return result, every
     names = [name for name in result.rows.schema.names if is_data(name)]
-    at = pa.array(asked)
+    at = pa.array(pair_numbers)
     old, new = (plain(rows.select(names).take(at)) for rows in (older.rows, result.rows))
-    made, gone = merger.apply(old, new, fixed)
+    merged, deleted = merger.apply(old, new, fixed)
     row_numbers = np.arange(older.length)
-    row_numbers[asked] = older.length + np.arange(len(asked))
-    columns = {name: take_of_both(result.rows.column(name), made.column(name), pa.array(row_numbers)) for name in names}
+    row_numbers[pair_numbers] = older.length + np.arange(len(pair_numbers))
+    columns = {
+        name: take_of_both(result.rows.column(name), merged.column(name), pa.array(row_numbers)) for name in names
+    }
     deletes = result.deletes.copy()
-    deletes[asked] = gone
+    deletes[pair_numbers] = deleted
     return replace(result.with_columns(columns), deletes=deletes), every
 
 
@@ -283,12 +287,12 @@ class _Pairs:
 
     def winners(self) -> Side:
         """The records that win, as they are; with the columns that the merge field by field gives them."""
-        one = self.newer if self.wins.all() else self.older if not self.wins.any() else None
+        side = self.newer if self.wins.all() else self.older if not self.wins.any() else None
         deletes = self.of_winner(self.older.deletes, self.newer.deletes)
         forced = self.of_winner(self.older.forced, self.newer.forced)
         present = self._present()
-        if one is not None:
-            return Side(one.rows, deletes, forced, present, one.ordering)
+        if side is not None:
+            return Side(side.rows, deletes, forced, present, side.ordering)
         at = self._places(self.wins)
         names = self.older.rows.schema.names
         columns = [take_of_both(self.older.rows.column(name), self.newer.rows.column(name), at) for name in names]
@@ -308,11 +312,11 @@ class _Pairs:
         if older is None and newer is None:
             return None
         alive = self.alive
-        found: dict[str, Flags] = {}
+        present: dict[str, Flags] = {}
         for name in {**(older or {}), **(newer or {})}:
             old, new = self.older.has(name), self.newer.has(name)
-            found[name] = np.where(alive, old | new, self.of_winner(old, new))
-        return {name: flags for name, flags in found.items() if not flags.all()}
+            present[name] = np.where(alive, old | new, self.of_winner(old, new))
+        return {name: flags for name, flags in present.items() if not flags.all()}
 
     def _places(self, newer: Flags) -> pa.Array:
         """Positions in both sides put together: of the newer record where `newer`, else of the older one."""

@@ -55,11 +55,11 @@ def _lists_differ(one: pa.Array, other: pa.Array) -> Flags:
     """Lists, and maps as lists of their entries in their order."""
     entries, counts = zip(*map(_entries, (one, other)), strict=True)
     differ = counts[0] != counts[1]
-    alike = ~differ
+    same_length = ~differ
     left, right = (
-        values.filter(pa.array(np.repeat(alike, count))) for values, count in zip(entries, counts, strict=True)
+        values.filter(pa.array(np.repeat(same_length, count))) for values, count in zip(entries, counts, strict=True)
     )
-    rows = np.repeat(np.flatnonzero(alike), counts[0][alike])
+    rows = np.repeat(np.flatnonzero(same_length), counts[0][same_length])
     differ[rows[_differ(_plain(left), _plain(right))]] = True
     return differ
 

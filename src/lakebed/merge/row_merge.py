@@ -135,14 +135,14 @@ class RowMerge:
         """
         if self.changes_for_sure or (self._in_pairs and self.on_match == "keys"):
             return True
-        seen = np.zeros(self.incoming.rows, dtype=bool)
+        is_stored = np.zeros(self.incoming.rows, dtype=bool)
         for batch in stored:
             positions = self._positions(batch)
             if self.on_match == "keys" and len(self._winners(batch, positions).stored):
                 return True
-            seen[positions[positions >= 0]] = True
-            self._refuse_stored(seen)
-        return bool((~seen & ~self.incoming.deletes).any())
+            is_stored[positions[positions >= 0]] = True
+            self._refuse_stored(is_stored)
+        return bool((~is_stored & ~self.incoming.deletes).any())
 
     @property
     def changes_for_sure(self) -> bool:
@@ -174,11 +174,11 @@ class RowMerge:
     def touched_columns(self, names: Sequence[str]) -> list[str]:
         """The columns that are needed of stored rows of which none goes, and among which none comes; the others stay as
         they are."""
-        kept = {PARTITION_PATH, FILE_NAME}
+        unchanged = {PARTITION_PATH, FILE_NAME}
         if self.rules.merger is None:
-            kept |= set(self.incoming.absent)
+            unchanged |= set(self.incoming.absent)
         needed = {*self.rules.ordering_columns, *(self.tracked or ())}
-        return [name for name in names if name not in kept or name in needed]
+        return [name for name in names if name not in unchanged or name in needed]
 
     def share_counts(self) -> None:
         """Count what was done for each of several upserts whose rows these are."""
@@ -269,14 +269,14 @@ class RowMerge:
         if start == 0 and end is None:  # all incoming keys, again for the next stored rows
             self._table = self._table or KeyTable(self.incoming.keys)
             return self._table.find(keys).astype(np.int64)
-        found = pc.index_in(keys, value_set=self.incoming.keys[start:end])
-        positions = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        indices = pc.index_in(keys, value_set=self.incoming.keys[start:end])
+        positions = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         return np.where(positions < 0, -1, positions + start) if start else positions
 
     def _touch(self, positions: Positions) -> Touch:
-        known = positions[positions >= 0]
-        removes = self.on_match == "one" or (self.on_match == "keys" and bool(self.incoming.deletes[known].any()))
-        return Touch(positions, bool(len(known)), bool(len(known)) and removes)
+        matches = positions[positions >= 0]
+        removes = self.on_match == "one" or (self.on_match == "keys" and bool(self.incoming.deletes[matches].any()))
+        return Touch(positions, bool(len(matches)), bool(len(matches)) and removes)
 
     def _match(self, batch: pa.RecordBatch, touch: Touch | None, start: int = 0, end: int | None = None) -> Match:
         if self.on_match == "none":
@@ -286,9 +286,9 @@ class RowMerge:
             return self._winners(batch, positions)
         if self.on_match == "one":
             return self._only_one(positions)
-        known = positions[positions >= 0]
-        self._seen[known] = True
-        return replace(_NO_MATCH, lost=known)
+        matches = positions[positions >= 0]
+        self._seen[matches] = True
+        return replace(_NO_MATCH, lost=matches)
 
     def _only_one(self, positions: Positions) -> Match:
         """Of all stored rows of a key the first is replaced, and the others are deleted."""
@@ -304,22 +304,22 @@ class RowMerge:
         stored = np.flatnonzero(positions >= 0)
         incoming = positions[stored]
         self._seen[incoming] = True
-        gone, forced = self.incoming.deletes[incoming], self.incoming.forced[incoming]
+        deletes, forced = self.incoming.deletes[incoming], self.incoming.forced[incoming]
         if not len(stored) or forced.all():
-            return Match(stored, incoming, gone, _NOWHERE)
+            return Match(stored, incoming, deletes, _NOWHERE)
         if self._in_pairs:
             return self._merged(batch, stored, incoming)
         if not self.rules.ordering:
-            return Match(stored, incoming, gone, _NOWHERE)
+            return Match(stored, incoming, deletes, _NOWHERE)
         fields = [f for f in self.rules.ordering_columns if f in self.incoming.columns]
         new = self.incoming.take(incoming, fields)
         old = batch.select(fields).take(pa.array(stored))
         wins = self.rules.incoming_wins(new, old)
         assert wins is not None
-        kept = wins.to_numpy(zero_copy_only=False) | forced
+        is_winner = wins.to_numpy(zero_copy_only=False) | forced
         if self.rules.deletes_win:
-            kept |= gone
-        return Match(stored[kept], incoming[kept], gone[kept], incoming[~kept])
+            is_winner |= deletes
+        return Match(stored[is_winner], incoming[is_winner], deletes[is_winner], incoming[~is_winner])
 
     @property
     def _in_pairs(self) -> bool:
@@ -331,11 +331,11 @@ class RowMerge:
         known_names = frozenset(batch.schema.names)
         names = [name for name in self.incoming.columns if name in known_names]
         older = Side.of(batch.select(names).take(pa.array(stored)))
-        made, changed = merge_into(self.rules, older, self.incoming.side(incoming, names))
+        merged, changed = merge_into(self.rules, older, self.incoming.side(incoming, names))
         lost = incoming[~changed]
         if len(lost):
-            made = made.take(np.flatnonzero(changed))
-        return Match(stored[changed], incoming[changed], made.deletes, lost, made.rows)
+            merged = merged.take(np.flatnonzero(changed))
+        return Match(stored[changed], incoming[changed], merged.deletes, lost, merged.rows)
 
     def _refuse_stored(self, seen: npt.NDArray[np.bool_]) -> None:
         if self.on_match == "fail" and seen.any():
@@ -445,9 +445,9 @@ class SortedRowMerge(RowMerge):
         new = self.fresh.with_meta(keys, data)
         row_numbers = insertion_points(batch.column(RECORD_KEY), keys.slice(len(at)))
         order = np.insert(order, row_numbers, batch.num_rows + len(at) + np.arange(len(fresh)))
-        kept = pa.array(order[order >= 0])
+        indices = pa.array(order[order >= 0])
         names = [name for name in batch.schema.names if name != FILE_NAME]
-        columns = [take_of_both(batch.column(name), new.column(name), kept) for name in names]
+        columns = [take_of_both(batch.column(name), new.column(name), indices) for name in names]
         rows = pa.RecordBatch.from_arrays(columns, names=names)
         return self._tracked(rows, new_keys, batch, at, deleted, new)
 

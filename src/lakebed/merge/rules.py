@@ -70,11 +70,11 @@ def file_and_position(values: pa.Array) -> list[pa.Array]:
     parts = pc.extract_regex(texts.cast(pa.string()), r"^(?P<file>[0-9]+)\.(?P<position>[0-9]+)$")
     bad = pc.and_(pc.is_valid(texts), pc.is_null(parts))
     if pc.any(bad).as_py():
-        found = texts.filter(bad)[0].as_py()
+        value = texts.filter(bad)[0].as_py()
         raise InvalidRecord(
-            f"the ordering value {found!r} is not the number of a binary log file, a dot and a position",
+            f"the ordering value {value!r} is not the number of a binary log file, a dot and a position",
             hint="MySqlDebeziumAvroPayload orders by such texts, as in 000003.1547",
-            context={"value": found},
+            context={"value": value},
         )
     return [pc.struct_field(parts, name).cast(pa.int64()) for name in ("file", "position")]
 
@@ -140,12 +140,12 @@ class MergeRules:
         if payload is None:
             fixed = (*config.key_fields, *config.partition_fields)
             return cls((), field, marker, merger=merger_of(config), fixed=fixed)
-        given = payload.merge_properties
+        properties = payload.merge_properties
         rules = cls(
             _payload_ordering(payload, config),
-            given.get("hoodie.payload.delete.field", field),
-            given.get("hoodie.payload.delete.marker", marker),
-            any_case="hoodie.payload.delete.field" in given,
+            properties.get("hoodie.payload.delete.field", field),
+            properties.get("hoodie.payload.delete.marker", marker),
+            any_case="hoodie.payload.delete.field" in properties,
             deletes_win=payload.deletes_win,
             delete_blocks_win=True,
             late_meta=payload.late_meta,

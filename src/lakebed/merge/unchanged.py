@@ -38,12 +38,12 @@ class Comparison:
     def see(self, rows: pa.RecordBatch) -> None:
         """Compare stored rows: their record key, and the columns of the incoming rows in the same types. Rows of other
         keys are ignored."""
-        found = pc.fill_null(pc.index_in(rows.column(RECORD_KEY), value_set=self.incoming.keys), -1)
-        positions = found.to_numpy(zero_copy_only=False).astype(np.int64)
-        known = np.flatnonzero(positions >= 0)
-        at = positions[known]
+        indices = pc.fill_null(pc.index_in(rows.column(RECORD_KEY), value_set=self.incoming.keys), -1)
+        positions = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        matches = np.flatnonzero(positions >= 0)
+        at = positions[matches]
         names = [name for name in rows.schema.names if name != RECORD_KEY]
-        older = Side.of(rows.select(names).take(pa.array(known)))
+        older = Side.of(rows.select(names).take(pa.array(matches)))
         merged, changed = merge_into(self.rules, older, self.incoming.side(at, names))
         changed = changed & (merged.deletes | rows_differ(older.rows, merged.rows))
         self.stored[at] = True

@@ -119,10 +119,10 @@ def written_here(
     """The base files of an index whose file groups are there, written by this process: the records of a first build,
     shared out over them."""
     version = index_version(definition, table_version)
-    whole = _together(records)
-    if whole is None:
+    all_records = _together(records)
+    if all_records is None:
         return []
-    parts = split_by_group(new.partition, whole, [group.file_id for group in new.groups], version)
+    parts = split_by_group(new.partition, all_records, [group.file_id for group in new.groups], version)
 
     def write(item: tuple[int, tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]]) -> WrittenBase:
         at, (keys, values, _) = item
@@ -135,10 +135,10 @@ def _together(groups: Sequence[GroupRecords]) -> Records | None:
     filled = [group for group in groups if len(group.keys)]
     if not filled:
         return None
-    keys, values = (pa.concat_arrays([getattr(one, part) for one in filled]) for part in ("keys", "values"))
+    keys, values = (pa.concat_arrays([getattr(group, part) for group in filled]) for part in ("keys", "values"))
     if filled[0].data_partition is None:
         return Records.upserts(keys, values)
-    paths = [pa.repeat(pa.scalar(one.data_partition), len(one.keys)) for one in filled]
+    paths = [pa.repeat(pa.scalar(group.data_partition), len(group.keys)) for group in filled]
     return Records.upserts(keys, values, pa.concat_arrays(paths))
 
 
@@ -171,11 +171,11 @@ class BaseWriter:
 
 
 def _encoded_locations(table: pa.Table, form: RecordForm) -> Encoded:
-    places = table.select([RECORD_KEY, OLD_PARTITION, FILE_ID, INSTANT])
-    places = places.rename_columns(["key", "partition", "file_id", "instant"])
-    latest, twice = latest_locations(places, partitioned=False), None
-    if latest.num_rows < places.num_rows:
-        twice = pc.first(pc.value_counts(places["key"]).filter(_repeated(places["key"])).field(0)).as_py()
+    locations = table.select([RECORD_KEY, OLD_PARTITION, FILE_ID, INSTANT])
+    locations = locations.rename_columns(["key", "partition", "file_id", "instant"])
+    latest, twice = latest_locations(locations, partitioned=False), None
+    if latest.num_rows < locations.num_rows:
+        twice = pc.first(pc.value_counts(locations["key"]).filter(_repeated(locations["key"])).field(0)).as_py()
     return *encoded_locations(latest, form), twice
 
 

@@ -174,8 +174,8 @@ def _first_dollars(data: npt.NDArray[np.uint8], offsets: Int64s) -> Int64s:
     dollars = np.flatnonzero(used == _DOLLAR)
     if (used == _BACKSLASH).any():
         dollars = dollars[_backslashes_before(used, dollars, offsets - first) % 2 == 0]
-    found = np.append(dollars + first, last)
-    return found[np.searchsorted(found[:-1], offsets[:-1])]
+    positions = np.append(dollars + first, last)
+    return positions[np.searchsorted(positions[:-1], offsets[:-1])]
 
 
 def _backslashes_before(data: npt.NDArray[np.uint8], at: Int64s, offsets: Int64s) -> Int64s:
@@ -245,16 +245,16 @@ PARTITIONED_SIZING = GroupSizing(minimum=1, maximum=10)
 
 def group_number(file_id: str) -> int:
     """The number in a file id; -1 for an id of another kind."""
-    found = GROUP_ID.fullmatch(file_id)
-    return int(found[2]) if found else -1
+    match = GROUP_ID.fullmatch(file_id)
+    return int(match[2]) if match else -1
 
 
 @lru_cache(maxsize=1 << 14)  # the folders are listed at every commit
 def parse_files(partition: str, name: str, size: int) -> BaseFile | LogFile | None:
     """The base or log file of a name in a partition's folder; ids may hold escapes that data files' do not."""
-    found = _BASE_FILE.fullmatch(name)
-    if found:
-        return BaseFile(partition, found[1], found[2], found[3], name, size)
+    match = _BASE_FILE.fullmatch(name)
+    if match:
+        return BaseFile(partition, match[1], match[2], match[3], name, size)
     return parse_log_file(partition, name, size)
 
 

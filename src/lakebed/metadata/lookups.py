@@ -107,13 +107,13 @@ def _layers(
     ask: Callable[[HFileReader], Entries],
     behind: str = "",
 ) -> list[Layer]:
-    found: list[Layer] = []
+    layers: list[Layer] = []
 
     def add(file: HFileReader) -> None:
         entries = ask(file)
         if len(entries):
             schema = pa.DictionaryArray.from_arrays(np.zeros(len(entries), np.int32), pa.array([file.schema_json]))
-            found.append(Layer(pa.table({"key": entries.strings(), "value": entries.values, "schema": schema})))
+            layers.append(Layer(pa.table({"key": entries.strings(), "value": entries.values, "schema": schema})))
 
     view.open_files(file_slice)
     base = view.base_file(file_slice)
@@ -125,10 +125,10 @@ def _layers(
         if block.type is BlockType.DELETE:
             deleted = decode_deletes(block.read(), block.source.name, block.offset).keys
             if len(deleted):
-                found.append(Layer(deleted=deleted))
+                layers.append(Layer(deleted=deleted))
         else:
             add(view.data_block(block))
-    return found
+    return layers
 
 
 def read_stats(
@@ -147,12 +147,12 @@ def read_stats(
     def decode(keys: pa.Array, values: Any, schema_json: str) -> Stats:
         return stats_codec.decode(keys, values, schema_json, types)
 
-    found: dict[str, list[pa.Table]] = {}
+    tables_by_column: dict[str, list[pa.Table]] = {}
     for rows in parallel_map(read, slices):
         for stats in decoded(rows, decode):
             for column, table in stats.items():
-                found.setdefault(column, []).append(table)
-    merged = {column: newest_stats(tables) for column, tables in found.items()}
+                tables_by_column.setdefault(column, []).append(table)
+    merged = {column: newest_stats(tables) for column, tables in tables_by_column.items()}
     return {column: table for column, table in merged.items() if len(table)}
 
 
@@ -189,7 +189,13 @@ class MetadataTable:
         if not is_remote(self.slices.storage):
             return
         listed = parallel_map(self.slices.file_slices, partitions)
-        small = [one for found in listed if len(found) <= _FEW_SLICES for one in found if one.size <= SMALL_FILE_BYTES]
+        small = [
+            file_slice
+            for slices in listed
+            if len(slices) <= _FEW_SLICES
+            for file_slice in slices
+            if file_slice.size <= SMALL_FILE_BYTES
+        ]
         parallel_map(self.slices.open_files, small)
 
     def has(self, partition: str) -> bool:
@@ -202,10 +208,10 @@ class MetadataTable:
         Both are listed one after the other, so a commit may come in between. What a deltacommit logged for an instant
         that is pending here is hidden, until a compaction puts it into a base file.
         """
-        own = self.slices.timeline.commits
+        commits = self.slices.timeline.commits
         # version 6 appends digits to the instant for what the metadata table does on its own
-        logged = {without_suffix(i.time) for i in own if i.action is Action.DELTACOMMIT}
-        compacted = max((i.time for i in own if i.action is Action.COMMIT), default="")
+        logged = {without_suffix(i.time) for i in commits if i.action is Action.DELTACOMMIT}
+        compacted = max((i.time for i in commits if i.action is Action.COMMIT), default="")
         if any(i.time in logged and i.time < compacted for i in timeline.pending):
             return True
         later = {time for time in logged if time > timeline.latest_time}
@@ -254,12 +260,12 @@ class MetadataTable:
         """Stats of files, one table of `stats_schema` a column that has some, for some columns (dotted paths) and
         partition paths, or all. `types` are the columns' types (see `stats_records.decode`)."""
         prefixes = None if columns is None else _stats_prefixes(columns, partitions)
-        found = self._stats(COLUMN_STATS, prefixes, types)
+        stats = self._stats(COLUMN_STATS, prefixes, types)
         if columns is None and partitions is not None:
-            named = pa.array([column_prefix(column, p) for column in found for p in partitions], pa.string())
-            starts = {c: pc.utf8_slice_codeunits(table["key"], 0, 24) for c, table in found.items()}
-            found = {c: table.filter(pc.is_in(starts[c], value_set=named)) for c, table in found.items()}
-        return found
+            named = pa.array([column_prefix(column, p) for column in stats for p in partitions], pa.string())
+            starts = {c: pc.utf8_slice_codeunits(table["key"], 0, 24) for c, table in stats.items()}
+            stats = {c: table.filter(pc.is_in(starts[c], value_set=named)) for c, table in stats.items()}
+        return stats
 
     def partition_stats(
         self,
@@ -289,9 +295,9 @@ class MetadataTable:
     def counted_locations(self, keys: Any, partition: str | None = None) -> tuple[pa.Table, int]:
         """As `record_locations`, and how many base and log files of the record index were asked."""
         requested = self._requested(RECORD_INDEX, keys, partition)
-        found = self._merged(requested, slice_by_keys, self._decoder(RECORD_INDEX))
-        files = sum(len(one.files) for one, _ in requested)
-        return found if found is not None else record_index.SCHEMA.empty_table(), files
+        locations = self._merged(requested, slice_by_keys, self._decoder(RECORD_INDEX))
+        files = sum(len(file_slice.files) for file_slice, _ in requested)
+        return locations if locations is not None else record_index.SCHEMA.empty_table(), files
 
     def record_keys_of_secondary(self, name: str, values: Any) -> pa.Table:
         """`value` and `record_key` of the records whose indexed field has one of these values (Java's texts, null too);
@@ -303,10 +309,10 @@ class MetadataTable:
             requested = [(file_slice, prefixes) for file_slice in slices]
         else:
             requested = self._routed(slices, prefixes, kind_of(name).shard(prefixes, len(slices), 2))
-        found = self._merged(requested, slice_by_prefixes, secondary_index.decode)
-        if found is None:
+        rows = self._merged(requested, slice_by_prefixes, secondary_index.decode)
+        if rows is None:
             return _SECONDARY_ROWS.empty_table()
-        return found.filter(pc.invert(found["is_deleted"])).select(_SECONDARY_ROWS.names)
+        return rows.filter(pc.invert(rows["is_deleted"])).select(_SECONDARY_ROWS.names)
 
     def expression_stats(
         self, name: str, types: Types | None = None, partitions: Collection[str] | None = None
@@ -314,10 +320,10 @@ class MetadataTable:
         """Stats of an expression index of that kind, of files and of partition paths, by source column; `name` is the
         index's partition. With `partitions` those of files in these partition paths, of the columns in `types`."""
         prefixes = None if partitions is None else _stats_prefixes(types or {}, partitions)
-        found = self._stats(name, prefixes, types)
-        of_files = {c: pc.equal(pc.utf8_length(table["key"]), FILE_KEY_LENGTH) for c, table in found.items()}
-        files = {c: table.filter(of_files[c]) for c, table in found.items()}
-        return files, {c: table.filter(pc.invert(of_files[c])) for c, table in found.items()}
+        stats = self._stats(name, prefixes, types)
+        of_files = {c: pc.equal(pc.utf8_length(table["key"]), FILE_KEY_LENGTH) for c, table in stats.items()}
+        files = {c: table.filter(of_files[c]) for c, table in stats.items()}
+        return files, {c: table.filter(pc.invert(of_files[c])) for c, table in stats.items()}
 
     def expression_bloom_filters(self, name: str, files: Iterable[tuple[str, str]]) -> pa.Table:
         """As `bloom_filters`, from an expression index of that kind."""
@@ -352,9 +358,9 @@ class MetadataTable:
         decode, union = self._decoder(partition), kind_of(partition).union
         for file_slice in self._file_slices(partition):
             layers = full_slice(self.slices, file_slice)
-            found = decoded(alive(layers) if union else newest(layers), decode)
-            if found:
-                table = pa.concat_tables(found)
+            tables = decoded(alive(layers) if union else newest(layers), decode)
+            if tables:
+                table = pa.concat_tables(tables)
                 yield union.decoded(table) if union else table
 
     def _decoder(self, partition: str) -> Decode[pa.Table]:
@@ -369,22 +375,22 @@ class MetadataTable:
 
     @cached_property
     def _all_files(self) -> pa.Table:
-        found = list(self.entries(FILES))
-        return pa.concat_tables(found).combine_chunks() if found else files_module.SCHEMA.empty_table()
+        tables = list(self.entries(FILES))
+        return pa.concat_tables(tables).combine_chunks() if tables else files_module.SCHEMA.empty_table()
 
     def _files_of(self, partitions: Collection[str]) -> pa.Table:
         """The records of some partition paths alone: of a table with many files most are not decoded."""
-        known = self._listed.get(frozenset(partitions))
-        if known is not None:
-            return known
+        cached = self._listed.get(frozenset(partitions))
+        if cached is not None:
+            return cached
         keys = pa.array(sorted({partition_identifier(p) for p in partitions}), pa.string())
-        found: list[pa.Table] = []
+        parts: list[pa.Table] = []
         for file_slice in self._file_slices(FILES):
             rows = alive(slice_by_keys(self.slices, file_slice, keys))
             if rows is not None:
                 tables = decoded(rows.filter(pc.is_in(rows["key"], value_set=keys)), files_module.decode)
-                found += [newest_files(pa.concat_tables(tables))] if tables else []
-        rows = pa.concat_tables(found).combine_chunks() if found else files_module.SCHEMA.empty_table()
+                parts += [newest_files(pa.concat_tables(tables))] if tables else []
+        rows = pa.concat_tables(parts).combine_chunks() if parts else files_module.SCHEMA.empty_table()
         if len(self._listed) >= _CACHED_LISTINGS:
             self._listed.clear()
         self._listed[frozenset(partitions)] = rows
@@ -410,13 +416,13 @@ class MetadataTable:
             requested = [(file_slice, keys) for file_slice in slices]
         else:
             requested = self._routed(slices, keys, file_group(keys, len(slices)))
-        found = self._merged(requested, slice_by_keys, bloom_filters.decode)
-        if found is None:
+        rows = self._merged(requested, slice_by_keys, bloom_filters.decode)
+        if rows is None:
             return _BLOOM_ROWS.empty_table()
-        found = found.filter(pc.invert(found["is_deleted"]))
-        at = pc.index_in(found["key"], value_set=keys)
+        rows = rows.filter(pc.invert(rows["is_deleted"]))
+        at = pc.index_in(rows["key"], value_set=keys)
         columns = [pa.array(paths, pa.string()).take(at), pa.array(names, pa.string()).take(at)]
-        columns += [found[name] for name in _BLOOM_ROWS.names[2:]]
+        columns += [rows[name] for name in _BLOOM_ROWS.names[2:]]
         return pa.Table.from_arrays(columns, schema=_BLOOM_ROWS)
 
     def _merged(
@@ -436,15 +442,15 @@ class MetadataTable:
         # a decoding costs more than a few records: those of all slices are decoded together, many by the slice
         together = sum(map(len, answers)) <= _DECODED_TOGETHER
         parts = [pa.concat_tables(answers)] if answers and together else answers
-        found = [table for rows in parts for table in decoded(rows, decode)]
-        return pa.concat_tables(found).unify_dictionaries() if found else None
+        tables = [table for rows in parts for table in decoded(rows, decode)]
+        return pa.concat_tables(tables).unify_dictionaries() if tables else None
 
     def _routed(
         self, slices: Sequence[FileSlice], keys: pa.Array, groups: np.ndarray[Any, Any]
     ) -> list[tuple[FileSlice, pa.Array]]:
         """The slices that keys go to, with their keys."""
         by_group = keys_by_group(keys, groups, len(slices))
-        return [(s, own) for s, own in zip(slices, by_group, strict=True) if len(own)]
+        return [(s, group_keys) for s, group_keys in zip(slices, by_group, strict=True) if len(group_keys)]
 
     def _is_polluted(self, partition: str) -> bool:
         """Whether the partition has file groups of another index: then a key may be in any group."""
@@ -457,10 +463,10 @@ class MetadataTable:
     def _file_slices(self, partition: str) -> tuple[FileSlice, ...]:
         """The partition's slices. None at all is damage, not an empty index: only a partitioned record index begins
         without file groups."""
-        found = self.slices.file_slices(partition)
-        definition = self.slices.definitions.get(partition) if not found else None
-        if found or (definition and definition.options.get("isPartitioned") == "true"):
-            return found
+        slices = self.slices.file_slices(partition)
+        definition = self.slices.definitions.get(partition) if not slices else None
+        if slices or (definition and definition.options.get("isPartitioned") == "true"):
+            return slices
         raise CorruptFile(
             f"partition {partition!r} of the metadata table at {self.slices.storage.url()} has no file groups",
             hint="Its folder was lost: drop the index and create it again.",

@@ -142,9 +142,9 @@ class KeyJobs:
         done = self.engine.collect(self._by_group(changes, write, _LOGS, len(groups)))
         if check is not None:
             repeats.checked(sum(done["repeated"].to_pylist()))
-        known = {group.file_id: group for group in groups}
+        groups_by_id = {group.file_id: group for group in groups}
         return [
-            WrittenLog(known[row["file_id"]], self.instant, *(row[name] for name in _LOGS.names[1:-1]))
+            WrittenLog(groups_by_id[row["file_id"]], self.instant, *(row[name] for name in _LOGS.names[1:-1]))
             for row in done.to_pylist()  # one a file group
         ]
 
@@ -245,8 +245,8 @@ class MetadataUpkeep:
             ready._build(missing, ready.requested())
         store = ready.store
         if config.metadata_partitions:
-            for stray in store.orphan_instants():
-                remove_instant(store, stray)
+            for instant in store.orphan_instants():
+                remove_instant(store, instant)
             run_services(store)
         snapshot = snapshot_of(self.storage, store.data_config, self.timeline)
         return snapshot.seeing(MetadataTable(store.slices)) if store.data_config.metadata_partitions else snapshot
@@ -282,9 +282,9 @@ class MetadataUpkeep:
         records: dict[str, Records] = {}
         for partition in in_write_order(p for p in store.partitions if p not in partitions):
             upkeep = find_kind(partition)
-            found = upkeep.records_of_action(partition, action) if upkeep is not None else None
-            if found is not None:
-                records[partition] = found
+            partition_records = upkeep.records_of_action(partition, action) if upkeep is not None else None
+            if partition_records is not None:
+                records[partition] = partition_records
         checked = {p: r for p, r in records.items() if p == FILES or not unchanged_rows}
         wrong = superseded(store.slices, instant, checked, record_form(self.config.version))
         if wrong is not None:
@@ -316,9 +316,9 @@ class MetadataUpkeep:
         records: dict[str, Records] = {}
         for partition in in_write_order(store.partitions):
             upkeep = find_kind(partition)
-            found = upkeep.records_of_clean(partition, removal) if upkeep is not None else None
-            if found is not None:
-                records[partition] = found
+            partition_records = upkeep.records_of_clean(partition, removal) if upkeep is not None else None
+            if partition_records is not None:
+                records[partition] = partition_records
         apply_delta(store, instant, records)
 
     def _key_logs(self, store: MetadataStore, action: TableAction, repeats: RepeatedKeys) -> list[WrittenLog]:
@@ -367,11 +367,11 @@ class MetadataUpkeep:
                 context={"feature": "metadata partition", "partitions": unknown},
             )
         _log.warning("taking the metadata partition(s) %s off: lakebed cannot keep them up to date", names)
-        kept = {
+        partitions_by_property = {
             PARTITIONS: self.config.metadata_partitions,
             PARTITIONS_INFLIGHT: self.config.metadata_partitions_inflight,
         }
-        changes = {key: ",".join(p for p in names if p not in unknown) for key, names in kept.items()}
+        changes = {key: ",".join(p for p in names if p not in unknown) for key, names in partitions_by_property.items()}
         config = update_table_config(self.storage, changes, self.lock_is_held)
         definitions = load_definitions(self.storage, config)
         if definitions.keys() & set(unknown):
@@ -398,21 +398,21 @@ class MetadataUpkeep:
         """The indexes that the table or the job asks for, by partition; those of keys need stored keys."""
         config, settings = self.config, self.settings
         names = [*remembered_indexes(config.properties), *map(parse_index_name, settings.metadata_indexes)]
-        names += [one.requested(settings, config) for one in kinds() if one.is_requested(settings, config)]
-        found = {name.partition: name for name in names}
+        names += [kind.requested(settings, config) for kind in kinds() if kind.is_requested(settings, config)]
+        indexes = {name.partition: name for name in names}
         stored = config.populate_meta_fields
-        return {name: one for name, one in found.items() if stored or not kind_of(name).grows}
+        return {name: index for name, index in indexes.items() if stored or not kind_of(name).grows}
 
     def _every(self) -> list[str]:
         """What every metadata table has."""
-        return [one.name for one in kinds() if one.is_in_every_table(self.settings, self.config)]
+        return [kind.name for kind in kinds() if kind.is_in_every_table(self.settings, self.config)]
 
     def add(self, *names: IndexName, sizing: GroupSizing | None = None) -> TableConfig:
         """Build indexes on a table that may have rows, and the metadata table where there is none. Gives the table's
         new settings."""
-        chosen = {name.partition: name for name in names}
+        indexes = {name.partition: name for name in names}
         every = [] if self.store.partitions else self._every()
-        self._build(in_build_order({*every, *chosen}), chosen, sizing)
+        self._build(in_build_order({*every, *indexes}), indexes, sizing)
         return self.store.data_config
 
     def _build(
@@ -421,10 +421,10 @@ class MetadataUpkeep:
         create(self.store)
         files = snapshot_of(self.storage, self.config, self.timeline, use_metadata=False)
         build = FirstBuild(files, self.settings, self.engine)
-        kept = metadata_settings(self.settings)
+        settings = metadata_settings(self.settings)
         for partition in partitions:
             name = names.get(partition) or IndexName(partition)
-            usual = kept.partitioned_sizing if name.partitioned else kept.sizing
+            usual = settings.partitioned_sizing if name.partitioned else settings.sizing
             groups, definition = kind_of(partition).first_records(name, build, sizing or usual)
             initialise(self.store, partition, groups, definition)
 

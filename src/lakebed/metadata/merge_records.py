@@ -45,8 +45,8 @@ def newest(layers: Sequence[Layer]) -> pa.Table | None:
         return _newest_of_all(filled)
     # a base file has each key once and is large: only the layers above it are sorted by key
     named = pa.concat_arrays([names for layer in filled[1:] for names, _ in _keys(layer)])
-    kept = base.filter(pc.invert(pc.is_in(base["key"], value_set=named)))
-    return kept if above is None else pa.concat_tables([kept, above]).unify_dictionaries()
+    base_rows = base.filter(pc.invert(pc.is_in(base["key"], value_set=named)))
+    return base_rows if above is None else pa.concat_tables([base_rows, above]).unify_dictionaries()
 
 
 def alive(layers: Sequence[Layer]) -> pa.Table | None:
@@ -58,8 +58,8 @@ def alive(layers: Sequence[Layer]) -> pa.Table | None:
     history = _History.of(filled)
     last_delete = np.full(history.count, -1, np.int64)
     last_delete[history.keys[history.is_delete]] = np.flatnonzero(history.is_delete)
-    kept = ~history.is_delete & (np.arange(len(history.keys)) > last_delete[history.keys])
-    return history.records.take(pa.array(history.row[kept]))
+    is_alive = ~history.is_delete & (np.arange(len(history.keys)) > last_delete[history.keys])
+    return history.records.take(pa.array(history.row[is_alive]))
 
 
 def decoded(rows: pa.Table | None, decode: Decode[R]) -> list[R]:
@@ -69,12 +69,12 @@ def decoded(rows: pa.Table | None, decode: Decode[R]) -> list[R]:
         return []
     codes = rows.unify_dictionaries()["schema"].combine_chunks().indices.to_numpy()
     edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
-    found: list[R] = []
+    decoded_parts: list[R] = []
     for start, end in pairwise(edges):
         part = rows.slice(start, end - start)
         keys, values = (part[name].combine_chunks() for name in ("key", "value"))
-        found.append(decode(keys, values, part["schema"][0].as_py()))
-    return found
+        decoded_parts.append(decode(keys, values, part["schema"][0].as_py()))
+    return decoded_parts
 
 
 def _filled(layers: Sequence[Layer]) -> list[Layer]:
@@ -85,8 +85,8 @@ def _filled(layers: Sequence[Layer]) -> list[Layer]:
 
 def _keys(layer: Layer) -> list[tuple[pa.Array, bool]]:
     """Keys of the records, then those of the deletes, and whether they are deletes."""
-    found = [] if layer.records is None else [(plain_strings(layer.records["key"]), False)]
-    return found if layer.deleted is None else [*found, (layer.deleted, True)]
+    keys = [] if layer.records is None else [(plain_strings(layer.records["key"]), False)]
+    return keys if layer.deleted is None else [*keys, (layer.deleted, True)]
 
 
 def _newest_of_all(layers: Sequence[Layer]) -> pa.Table | None:

@@ -277,17 +277,17 @@ def into_form(values: pa.BinaryArray, schema_json: str, form: RecordForm) -> pa.
     is null or false: zeros at the end of the value. A schema that lakebed has not met becomes the newest form."""
     if not len(values):
         return values
-    known = record_form_of(schema_json)
-    if known is None:
-        values, known = _into_newest_form(values, schema_json), V9
-    if known.version > form.version:
-        raise ValueError(f"records of form {known.version} have no place in form {form.version}")
+    stored_form = record_form_of(schema_json)
+    if stored_form is None:
+        values, stored_form = _into_newest_form(values, schema_json), V9
+    if stored_form.version > form.version:
+        raise ValueError(f"records of form {stored_form.version} have no place in form {form.version}")
     kind = record_type_of(values[0].as_py())
-    more = form.has_secondary - known.has_secondary
+    more = form.has_secondary - stored_form.has_secondary
     if kind is RecordType.RECORD_INDEX:
-        more += form.has_position - known.has_position
+        more += form.has_position - stored_form.has_position
     if kind in (RecordType.COLUMN_STATS, RecordType.PARTITION_STATS):
-        more += form.has_tight_bound - known.has_tight_bound + form.has_value_type - known.has_value_type
+        more += form.has_tight_bound - stored_form.has_tight_bound + form.has_value_type - stored_form.has_value_type
     return pc.binary_join_element_wise(values, pa.scalar(bytes(more), values.type), b"") if more else values
 
 

@@ -37,8 +37,8 @@ class KeyCheck:
         again = len(added) - len(distinct)
         if self.metadata is None or not len(distinct):
             return again
-        places = self.metadata.record_locations(distinct, path)
-        stay = pc.invert(pc.is_in(places["key"], value_set=removed))
+        locations = self.metadata.record_locations(distinct, path)
+        stay = pc.invert(pc.is_in(locations["key"], value_set=removed))
         return again + int(pc.sum(stay, min_count=0).as_py())
 
 

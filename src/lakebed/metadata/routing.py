@@ -31,16 +31,16 @@ def split_by_group(
     router = _Router(partition, kind_of(partition), file_ids, index_version, partitioned=records.is_partitioned)
     upserts = _parts(router.groups(keys, records.data_partitions), len(file_ids))
     deletes = _parts(router.groups(deleted, records.deleted_partitions), len(file_ids))
-    found: dict[int, tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]] = {}
+    parts: dict[int, tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]] = {}
     for group in sorted({*upserts, *deletes}):
         rows = upserts.get(group)
-        own = (keys, records.values) if rows is None else (keys.take(rows), records.values.take(rows))
-        own = own if rows is not None else (own[0].slice(0, 0), own[1].slice(0, 0))
-        gone = deleted.take(deletes[group]) if group in deletes else deleted.slice(0, 0)
-        if len(gone) and len(own[0]):
-            gone = gone.filter(pc.invert(pc.is_in(gone, value_set=own[0])))
-        found[group] = (*own, gone)
-    return found
+        entries = (keys, records.values) if rows is None else (keys.take(rows), records.values.take(rows))
+        entries = entries if rows is not None else (entries[0].slice(0, 0), entries[1].slice(0, 0))
+        deleted_keys = deleted.take(deletes[group]) if group in deletes else deleted.slice(0, 0)
+        if len(deleted_keys) and len(entries[0]):
+            deleted_keys = deleted_keys.filter(pc.invert(pc.is_in(deleted_keys, value_set=entries[0])))
+        parts[group] = (*entries, deleted_keys)
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class _Router:
         for code, path in enumerate(encoded.dictionary.to_pylist()):
             rows = np.flatnonzero(codes == code)
             paths_of_groups = map(self.kind.data_partition_of, self.file_ids)
-            own = np.array([at for at, its_path in enumerate(paths_of_groups) if its_path == path], np.int64)
-            groups[rows] = own[self._hashed(keys.take(pa.array(rows)), len(own))]
+            positions = np.array([at for at, its_path in enumerate(paths_of_groups) if its_path == path], np.int64)
+            groups[rows] = positions[self._hashed(keys.take(pa.array(rows)), len(positions))]
         return groups
 
     def _hashed(self, keys: pa.Array, count: int) -> Int64s:

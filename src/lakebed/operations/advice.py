@@ -80,7 +80,7 @@ def advise_for_data(
     table_type: str = "cow",
 ) -> Advice:
     """The ranking for a table that is to hold these rows and to take batches like `batch` (rows, or their number)."""
-    rows, count, told = _looked_at(engine, data)
+    rows, count, sources = _looked_at(engine, data)
     _check_columns(rows.schema, [*key, *partition_by])
     scale = (expected_rows or count) / max(1, rows.num_rows)
     keys = _texts(rows, key)
@@ -88,12 +88,14 @@ def advise_for_data(
     parts = _sizes(paths)
     unique = _is_unique(keys) if unique_keys is None else unique_keys
     grows = _grows(keys)
-    told.append(f"keys {'grow' if grows else 'come in any order'}, {'unique in the table' if unique else 'repeated'}")
+    sources.append(
+        f"keys {'grow' if grows else 'come in any order'}, {'unique in the table' if unique else 'repeated'}"
+    )
     coming, size = _batch(engine, batch, max(1, count // 100))
-    touched, touched_rows, known = 1, float(rows.num_rows), 1.0
+    touched, touched_rows, stored_share = 1, float(rows.num_rows), 1.0
     if coming is not None:
         _check_columns(coming.schema, key)
-        known = _stored_share(_texts(coming, key), keys)
+        stored_share = _stored_share(_texts(coming, key), keys)
         if partition_by and set(partition_by) <= set(coming.schema.names):
             touched, touched_rows = _touched(_texts(coming, partition_by), paths, parts)
     elif partition_by:
@@ -106,13 +108,13 @@ def advise_for_data(
         batch=size,
         touched=max(1, touched),
         touched_rows=round(touched_rows * scale),
-        known=known,
+        known=stored_share,
         grows=grows,
         largest=max(parts.values(), default=rows.num_rows) / max(1, rows.num_rows),
         unique=unique,
         deletes=deletes,
         mor=table_type == "mor",
-        sources=tuple(told),
+        sources=tuple(sources),
     )
     return Advice(rank(workload, built_in()))
 
@@ -128,17 +130,19 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
         sizes[file.partition] = sizes.get(file.partition, 0) + file.size
     total = sum(sizes.values())
     past = _past(snapshot)
-    told = [f"{len(files):,} files in {max(1, len(sizes)):,} partitions hold {total / (1 << 20):.1f} MiB"]
+    sources = [f"{len(files):,} files in {max(1, len(sizes)):,} partitions hold {total / (1 << 20):.1f} MiB"]
     if past is not None:
-        told.append(f"the last {past.commits} commits: {past.known:.0%} of their rows had known keys")
+        sources.append(f"the last {past.commits} commits: {past.known:.0%} of their rows had known keys")
     coming, size = _batch(engine, batch, past.rows if past else 1000)
     keys = key_generator_of(config)
-    touched, known, grows = set(sizes), past.known if past else 1.0, False
+    touched, stored_share, grows = set(sizes), past.known if past else 1.0, False
     if coming is not None:
         texts = keys.key_text_of(coming)
         some = texts.slice(0, _LOOKED_FOR)
-        known = float(pc.mean(exists(snapshot, KeyText(some)).cast(pa.float64())).as_py() or 0.0) if len(some) else 0.0
-        told.append(f"of {len(some):,} keys of the batch the table holds {known:.0%}")
+        stored_share = (
+            float(pc.mean(exists(snapshot, KeyText(some)).cast(pa.float64())).as_py() or 0.0) if len(some) else 0.0
+        )
+        sources.append(f"of {len(some):,} keys of the batch the table holds {stored_share:.0%}")
         if config.partition_fields and set(config.partition_fields) <= set(coming.schema.names) and not deletes:
             paths = [keys.partition_path.arrow(b) for b in coming.combine_chunks().to_batches()]
             touched = set(pc.unique(pa.chunked_array(paths, pa.string())).to_pylist())
@@ -152,14 +156,14 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
         batch=size,
         touched=max(1, len(touched)),
         touched_rows=round(there / row_bytes),
-        known=known,
+        known=stored_share,
         grows=grows,
         largest=max(sizes.values(), default=0) / max(1, total),
         unique=not config.partition_fields or index.is_global,
         deletes=deletes,
         mor=config.table_type == "mor",
         served=index.name == "hbase",
-        sources=tuple(told),
+        sources=tuple(sources),
     )
     return Advice(rank(workload, built_in()))
 
@@ -232,8 +236,8 @@ def _sizes(paths: pa.ChunkedArray | None) -> dict[Any, int]:
 
 
 def _touched(coming: pa.ChunkedArray, paths: pa.ChunkedArray | None, parts: Mapping[Any, int]) -> tuple[int, float]:
-    found = pc.unique(coming).to_pylist()
-    return len(found), float(sum(parts.get(path, 0) for path in found)) if paths is not None else 0.0
+    touched = pc.unique(coming).to_pylist()
+    return len(touched), float(sum(parts.get(path, 0) for path in touched)) if paths is not None else 0.0
 
 
 def _stored_share(coming: pa.ChunkedArray, keys: pa.ChunkedArray) -> float:

@@ -137,7 +137,7 @@ class _Plan:
     def existing(self, key: tuple[str, str]) -> int:
         if key not in self._numbers:
             at = self._log_instants.get(key)
-            parents = tuple(self._latest[one] for one in self._origins.get(key, ()) if one in self._latest)
+            parents = tuple(self._latest[parent] for parent in self._origins.get(key, ()) if parent in self._latest)
             target = Target(key[1], self._latest.get(key), size_limited=True, log_instant=at, parents=parents)
             self._numbers[key] = self._add(key[0], target, self._update_rows.get(key, 0))
         return self._numbers[key]
@@ -180,9 +180,9 @@ class _Plan:
             PlannedGroup(n, partition, self._as_written(n, partition, target), updates, self._inserted.get(n, 0))
             for n, (partition, target, updates) in enumerate(self._groups)
         )
-        known = [(key[0], key[1], self._numbers[key]) for key in sorted(self._update_rows)]
+        rows = [(key[0], key[1], self._numbers[key]) for key in sorted(self._update_rows)]
         updates = pa.Table.from_arrays(
-            [pa.array([k[i] for k in known], UPDATES_SCHEMA.field(i).type) for i in range(3)], schema=UPDATES_SCHEMA
+            [pa.array([row[i] for row in rows], UPDATES_SCHEMA.field(i).type) for i in range(3)], schema=UPDATES_SCHEMA
         )
         return Assignment(groups, updates, self._insert_table())
 
@@ -195,11 +195,11 @@ class _Plan:
         for placed in self._routes.values():
             total = sum(count for _, count in placed)
             running = 0
-            mine: list[float] = []
+            route_bounds: list[float] = []
             for _, count in placed:
                 running += count
-                mine.append(running / total)
-            bounds.append(mine)
+                route_bounds.append(running / total)
+            bounds.append(route_bounds)
         columns = [
             pa.array(list(self._routes), pa.string()),
             pa.array(bounds, pa.list_(pa.float64())),

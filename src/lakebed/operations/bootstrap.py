@@ -111,9 +111,9 @@ def bootstrap(context: WriteContext, files: SourceFolder) -> WriteResult:
         with progress("writing keys", len(source), "files") as advance:
 
             def write(at: int) -> tuple[WriteStatus, IndexedFile]:
-                made = writer.write(at, source[at])
+                result = writer.write(at, source[at])
                 advance(1)
-                return made
+                return result
 
             written = parallel_map(write, range(len(source)), _WRITERS)
         # releases before 1.0 look keys up with HBase's reader
@@ -147,7 +147,7 @@ def _with_ranges(
         return list(statuses)
 
     def ranged(status: WriteStatus) -> WriteStatus:
-        found = ranges_of_file(context.storage, status.path or "", status.file_size, kinds)
-        return replace(status, ranges=as_stream(found))
+        ranges = ranges_of_file(context.storage, status.path or "", status.file_size, kinds)
+        return replace(status, ranges=as_stream(ranges))
 
     return parallel_map(ranged, statuses, _WRITERS)

@@ -240,9 +240,9 @@ _warned: set[tuple[str, str]] = set()
 
 def warn_of_unknown_stats_columns(storage: Storage, table: str, named: Sequence[str], schema: pa.Schema) -> None:
     """Warn, once a process, of columns that are named for statistics and that a table of this schema does not have."""
-    known = {*META_COLUMNS, *schema.names, *(path for path, _ in leaf_paths(schema))}
+    columns = {*META_COLUMNS, *schema.names, *(path for path, _ in leaf_paths(schema))}
     for name in named:
-        if name not in known and (storage.spec.uri, name) not in _warned:
+        if name not in columns and (storage.spec.uri, name) not in _warned:
             _warned.add((storage.spec.uri, name))
             near = did_you_mean(name, schema.names)
             _log.warning("%s names %r, which is no column of table %r; %s", _STATS_COLUMNS, name, table, near)
@@ -279,9 +279,9 @@ def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -
     data = pa.schema([f for f in merged if f.name not in dropped])
     if snapshot.avro_schema and data.equals(snapshot.schema):
         return TableSchema(data, snapshot.avro_schema)
-    known = frozenset(data.names)
+    column_names = frozenset(data.names)
     comments = comments_of(snapshot.avro_schema)
-    comments = {path: text for path, text in comments.items() if path.partition(".")[0] in known}
+    comments = {path: text for path, text in comments.items() if path.partition(".")[0] in column_names}
     avro = document(arrow_to_avro(data, context.config.name), comments)
     if snapshot.history is not None:
         _check_history(snapshot, avro)
@@ -290,7 +290,7 @@ def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -
 
 def _check_history(snapshot: Snapshot, avro: str) -> None:
     """Raise `SchemaConflict` for new columns that the table's schema history could not describe."""
-    before, *_ = known = continued(snapshot.storage, snapshot.timeline, "0", "")
+    before, *_ = versions = continued(snapshot.storage, snapshot.timeline, "0", "")
     after = next_version(before, avro, 0)
     new = sorted(set(unreadable_columns(after)) - set(unreadable_columns(before)))
     if new:
@@ -300,8 +300,8 @@ def _check_history(snapshot: Snapshot, avro: str) -> None:
             hint="Cast them: times of day and timestamps of milliseconds or without a time zone are such types.",
             context={"columns": new},
         )
-    path = nested_problem([after, *known])
-    if path is not None and nested_problem(known) is None:
+    path = nested_problem([after, *versions])
+    if path is not None and nested_problem(versions) is None:
         raise SchemaConflict(
             f"the field {path} was taken off its column before, and files still hold its values under this name",
             hint="Write it under a name that the column never had.",
@@ -335,12 +335,12 @@ def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool 
     """Key, partition and ordering columns must be there, and of a type that makes a key or has an order."""
     columns = incoming_schema(schema)
     names = schema.names
-    wanted: list[tuple[str, Sequence[str]]] = [
+    roles: list[tuple[str, Sequence[str]]] = [
         ("record key", context.keys.key_fields),
         ("partition", context.keys.partition_fields),
         ("ordering", context.rules.ordering if ordering else ()),
     ]
-    for what, fields in wanted:
+    for what, fields in roles:
         for name in fields:
             if name not in names and name.split(".")[0] not in names:
                 raise SchemaConflict(
@@ -368,24 +368,24 @@ def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema
     differently (1 and 1.0), so only integers of another width and timestamps of another unit pass."""
     for what, fields in (("record key", context.keys.key_fields), ("partition", context.keys.partition_fields)):
         for name in fields:
-            stored, given = _type_of(table, name), _type_of(incoming, name)
-            if stored is None or given is None or stored.equals(given):
+            stored, incoming_type = _type_of(table, name), _type_of(incoming, name)
+            if stored is None or incoming_type is None or stored.equals(incoming_type):
                 continue
-            integers = pa.types.is_integer(stored) and pa.types.is_integer(given)
-            moments = pa.types.is_timestamp(stored) and pa.types.is_timestamp(given)
-            if not integers and not (moments and bool(stored.tz) == bool(given.tz)):
-                raise _other_type(context, what, name, stored, given)
+            integers = pa.types.is_integer(stored) and pa.types.is_integer(incoming_type)
+            moments = pa.types.is_timestamp(stored) and pa.types.is_timestamp(incoming_type)
+            if not integers and not (moments and bool(stored.tz) == bool(incoming_type.tz)):
+                raise _other_type(context, what, name, stored, incoming_type)
 
 
 def check_ordering_types(context: WriteContext, table: pa.Schema, merged: pa.Schema) -> None:
     """An ordering column may widen within its kind; as a text or a floating number it would have another order."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp)
     for name in context.rules.ordering:
-        stored, wanted = _type_of(table, name), _type_of(merged, name)
-        if stored is None or wanted is None or stored.equals(wanted):
+        stored, merged_type = _type_of(table, name), _type_of(merged, name)
+        if stored is None or merged_type is None or stored.equals(merged_type):
             continue
-        if not any(kind(stored) and kind(wanted) for kind in kinds):
-            raise _other_type(context, "ordering", name, stored, wanted)
+        if not any(kind(stored) and kind(merged_type) for kind in kinds):
+            raise _other_type(context, "ordering", name, stored, merged_type)
 
 
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
@@ -393,12 +393,12 @@ def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
     if name in schema.names:
         return schema.field(name).type
     first, *rest = name.split(".")
-    found = schema.field(first).type if first in schema.names else None
+    kind = schema.field(first).type if first in schema.names else None
     for part in rest:
-        if found is None or not pa.types.is_struct(found) or found.get_field_index(part) < 0:
+        if kind is None or not pa.types.is_struct(kind) or kind.get_field_index(part) < 0:
             return None
-        found = found.field(part).type
-    return found
+        kind = kind.field(part).type
+    return kind
 
 
 def _other_type(context: WriteContext, what: str, name: str, stored: pa.DataType, given: pa.DataType) -> SchemaConflict:
@@ -454,13 +454,13 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     if context.settings.partial and isinstance(data, list | tuple):
         check_same_columns(data, in_any_case)
     rows = engine.rows(arrow_rows(data, in_any_case))
-    given = engine.schema(rows)
-    check_names(given.names)
+    schema = engine.schema(rows)
+    check_names(schema.names)
     named = (*context.keys.key_fields, *context.keys.partition_fields, *context.config.ordering_fields)
     folded = {name.lower(): name for name in (*(n for n in named if "." not in n), *types)}
     fitted: dict[str, RowExpression] = {}
-    renamed, present = set[str](), frozenset(given.names)
-    for field in given:
+    renamed, present = set[str](), frozenset(schema.names)
+    for field in schema:
         name = folded.get(field.name.lower(), field.name)
         if name != field.name and name not in present and name not in fitted:
             renamed.add(field.name)
@@ -472,7 +472,7 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
             fitted[name] = InType(Column(field.name), kind)
     if not fitted:
         return rows
-    return engine.derive(rows, fitted, keep=[n for n in given.names if n not in renamed])
+    return engine.derive(rows, fitted, keep=[n for n in schema.names if n not in renamed])
 
 
 def _typed(given: pa.DataType, known: pa.DataType) -> pa.DataType:

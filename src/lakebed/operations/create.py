@@ -82,13 +82,13 @@ def create(
     _check_choices(settings, buckets)
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
-    chosen, why = _choose_index(
+    table_index, why = _choose_index(
         index, profile, key_fields, buckets, hash_fields, update_partition_path, partition_buckets, hbase
     )
-    _check_table_type(chosen, settings.type or "cow")
+    _check_table_type(table_index, settings.type or "cow")
     if why:
         _log.info("table %s: index %s", storage.url(), why)
-    wanted = [parse_index_name(text) for text in indexes]
+    index_names = [parse_index_name(text) for text in indexes]
     name = settings.name or name_of(storage)
     created = new_table_properties(
         name=name,
@@ -114,17 +114,17 @@ def create(
         database=settings.database or "",
         create_schema=document(arrow_to_avro(columns, name), _comments(schema)) if len(columns) else "",
         timezone=settings.timezone or "UTC",
-        index_settings=chosen.settings(),
+        index_settings=table_index.settings(),
         extra={
             **({INDEX_REASON: why} if why else {}),
             **settings.timestamp,
             **_key_options(settings),
             **_ordering_of_old(settings),
-            **remembered_property(wanted),
+            **remembered_property(index_names),
             **_sort(settings),
             **({COMPACT_INLINE: "true"} if settings.type == "mor" else {}),
             # keys that are looked up may be in any file: new ones need not be put into those that are there
-            **({SMALL_FILES: "deferred"} if settings.type == "mor" and chosen.hashing is None else {}),
+            **({SMALL_FILES: "deferred"} if settings.type == "mor" and table_index.hashing is None else {}),
             CLUSTERING_UPDATES: GIVES_WAY,
             ROLLING_KEYS: ",".join(TAKEN_OVER),
             **properties,
@@ -132,7 +132,7 @@ def create(
     )
     config = TableConfig(created)
     _check_config(config, columns)
-    check_new_indexes(wanted, config, columns, chosen)
+    check_new_indexes(index_names, config, columns, table_index)
     finish_interrupted_overwrite(storage)
     if not allow_existing and storage.head(PROPERTIES_PATH) is None:  # a table's own files are not foreign
         refuse_foreign_files(storage)
@@ -140,8 +140,8 @@ def create(
     if len(columns):
         named = service_settings({}, config.properties).write.stats_columns
         warn_of_unknown_stats_columns(storage, config.name, named, columns)
-    if chosen.hashing is not None:
-        chosen.hashing.before_change(NO_INSTANT, storage)
+    if table_index.hashing is not None:
+        table_index.hashing.before_change(NO_INSTANT, storage)
     return config
 
 
@@ -179,7 +179,7 @@ def _choose_index(
     if isinstance(index, str) and index.strip().lower() == "auto":
         advice = advise(profile(), buckets, fields)
         index, buckets, why = advice.index, advice.settings.get("buckets"), advice.why
-    made = make_index(
+    table_index = make_index(
         index,
         key_fields=key_fields,
         buckets=buckets,
@@ -188,7 +188,7 @@ def _choose_index(
         partition_buckets=partition_buckets,
         hbase=hbase,
     )
-    return made, why
+    return table_index, why
 
 
 def _key_options(settings: TableSettings) -> dict[str, str]:
@@ -214,13 +214,13 @@ def _sort(settings: TableSettings) -> dict[str, str]:
 
 
 def _check_choices(settings: TableSettings, buckets: int | None) -> None:
-    for what, given, known in (
+    for what, value, allowed in (
         ("type", settings.type, ("cow", "mor")),
         ("merge", settings.merge_mode, ("event_time", "commit_time", "custom")),
         ("sort", settings.sort, ("key", "none")),
     ):
-        if given is not None and given not in known:
-            raise InvalidOption(f"{what}={given!r} is unknown", hint=f"use {' or '.join(map(repr, known))}")
+        if value is not None and value not in allowed:
+            raise InvalidOption(f"{what}={value!r} is unknown", hint=f"use {' or '.join(map(repr, allowed))}")
     if buckets is not None and not _is_count(buckets):
         raise InvalidOption(f"a bucket index cannot have {buckets!r} buckets", hint="give a number from 1 on")
 
@@ -232,12 +232,12 @@ def _is_count(given: object) -> bool:
 def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:
     if not len(columns):
         return
-    wanted = [
+    roles = [
         ("key", settings.key_fields),
         ("partition", settings.partition_fields),
         ("ordering", settings.ordering_fields),
     ]
-    for what, fields in wanted:
+    for what, fields in roles:
         for name in fields or ():
             if name not in columns.names and name.split(".")[0] not in columns.names:
                 raise SchemaConflict(
@@ -366,8 +366,8 @@ def merge_settings(merge: Any) -> dict[str, Any]:
         return {"payload": merge}
     merger = merger_named(merge) if isinstance(merge, str) else None
     if merger is None:
-        known = ["event_time", "commit_time", *PAYLOADS]
-        near = get_close_matches(str(merge), known, n=1, cutoff=0.6)
+        choices = ["event_time", "commit_time", *PAYLOADS]
+        near = get_close_matches(str(merge), choices, n=1, cutoff=0.6)
         raise InvalidOption(
             f"merge={merge!r} is unknown",
             hint=(f"did you mean {near[0]!r}? " if near else "")

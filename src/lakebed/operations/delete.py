@@ -53,9 +53,9 @@ def rows_to_delete(keys: Any, where: Any, verb: str = "delete") -> Any:
     """What a caller wants to delete: keys, rows with the key columns, or `Where`. Raises `InvalidOption` for a text or
     an expression in the place of keys, and where not one of both is given; `verb` is the method that was called."""
     if (keys is None) == (where is None):
-        given = "both keys and a condition" if where is not None else "neither keys nor a condition"
+        arguments = "both keys and a condition" if where is not None else "neither keys nor a condition"
         hint = f"give t.{verb}([key, ...]) or t.{verb}(where=condition)"
-        raise InvalidOption(f"{verb}() was given {given}", hint=hint)
+        raise InvalidOption(f"{verb}() was given {arguments}", hint=hint)
     if where is not None:
         return Where(where)
     _refuse_ambiguous(keys, verb)
@@ -113,11 +113,11 @@ def count_deletes(context: WriteContext, what: Any) -> WriteResult:
     slices = context.opened.file_slices()
     stored = engine.read_columns(context.opened, slices, [RECORD_KEY, PARTITION_PATH, FILE_NAME])
     stored = engine.derive(stored, {}, keep=[RECORD_KEY, PARTITION_PATH])
-    found = engine.join(stored, keys, names, "inner")
-    distinct = engine.distinct(engine.derive(found, {}, keep=names))  # a key may have several rows
-    counted = [engine.aggregate(rows, []) for rows in (found, distinct, keys)]
-    deleted, present, given = (sum(table.column("rows").to_pylist()) for table in counted)
-    return WriteResult("", "", "delete", rows=given, deleted=deleted, unchanged=given - present, dry_run=True)
+    matches = engine.join(stored, keys, names, "inner")
+    distinct = engine.distinct(engine.derive(matches, {}, keep=names))  # a key may have several rows
+    counted = [engine.aggregate(rows, []) for rows in (matches, distinct, keys)]
+    deleted, present, requested = (sum(table.column("rows").to_pylist()) for table in counted)
+    return WriteResult("", "", "delete", rows=requested, deleted=deleted, unchanged=requested - present, dry_run=True)
 
 
 def selected_keys(context: WriteContext, what: Any) -> tuple[pa.Table, Scan | None]:
@@ -146,24 +146,24 @@ def _verb(context: WriteContext, what: Any) -> DeleteWhere | DeleteKeys | Delete
             keyed_by_meta(context, "delete")
         verb = DeleteWhere(condition=what)
         # one that means nothing, or nothing here, is refused before the write begins
-        asked = verb.stored_rows(context, snapshot)
-        predicate = asked.parsed_filter()
+        selection = verb.stored_rows(context, snapshot)
+        predicate = selection.parsed_filter()
         try:
             if predicate is not None:
                 predicate.to_arrow()
         except InvalidOption:
             if not engine.is_distributed:
                 raise
-            asked.to_spark()  # Spark alone knows whether it means something
+            selection.to_spark()  # Spark alone knows whether it means something
         return verb
     _refuse_ambiguous(what)
     keyed_by_meta(context, "delete")
     if is_keys(what):
-        asked = parse_lookup_keys(snapshot, what)
-        texts = asked.texts
+        selection = parse_lookup_keys(snapshot, what)
+        texts = selection.texts
         if texts.null_count:
             raise InvalidOption("a key to delete is null", hint="leave null keys out")
-        keys = _with_fields(context, asked)
+        keys = _with_fields(context, selection)
         if key_hash_of(context.index) is not None and not context.keys.partition_fields:
             return DeleteHashed(keys=keys)
         return DeleteKeys(keys=engine.from_arrow(keys), texts=texts)
@@ -221,9 +221,9 @@ class DeleteRows(_Delete):
 
     def prepare(self, write: Write) -> Rows:
         context = write.context
-        rows, given = self._with_given_ordering(context)
+        rows, ordering = self._with_given_ordering(context)
         present = context.engine.schema(rows)
-        prepared = derive_keys(context, rows, present, keep=[*_key_columns(context, present), *given])
+        prepared = derive_keys(context, rows, present, keep=[*_key_columns(context, present), *ordering])
         if key_hash_of(context.index) is not None:
             return prepared
         # marked already: a global index then deletes a key where it lives instead of moving it
@@ -234,8 +234,8 @@ class DeleteRows(_Delete):
         names = context.rules.ordering_columns if context.config.table_type == "mor" else []
         if not names or not set(names) <= set(context.engine.schema(self.rows).names):
             return self.rows, []
-        given = {INCOMING_ORDERING + name: Column(name) for name in names}
-        return context.engine.derive(self.rows, given), list(given)
+        ordering = {INCOMING_ORDERING + name: Column(name) for name in names}
+        return context.engine.derive(self.rows, ordering), list(ordering)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,10 +264,10 @@ class _DeleteLocated(_Delete):
     @contextmanager
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
         context = write.context
-        with persisted(context.engine, prepared) as held:
-            self.count_keys(held, context.engine)
+        with persisted(context.engine, prepared) as rows:
+            self.count_keys(rows, context.engine)
             resizing, engine = context.index.resizing, context.engine
-            located = held if resizing is None else resizing.with_child_locations(held, write.snapshot, engine)
+            located = rows if resizing is None else resizing.with_child_locations(rows, write.snapshot, engine)
             yield TaggedRows(replace(write, stored=True), located)
 
 
@@ -284,14 +284,14 @@ class DeleteKeys(_DeleteLocated):
         """The result, in which keys that the table lacks are unchanged rows."""
         if not self._counts or result.deleted is None:
             return result
-        given, distinct, found = self._counts
-        return replace(result, rows=given, combined=given - distinct, unchanged=distinct - found)
+        requested, distinct, stored = self._counts
+        return replace(result, rows=requested, combined=requested - distinct, unchanged=distinct - stored)
 
     def count_keys(self, rows: Rows, engine: Engine) -> None:
         """Count the keys, and those of them that stored rows have."""
         keys = engine.derive(self.keys, {}, keep=[RECORD_KEY])
-        held = engine.derive(rows, {}, keep=[RECORD_KEY])
-        counted = [engine.aggregate(part, []) for part in (keys, engine.distinct(keys), engine.distinct(held))]
+        stored_keys = engine.derive(rows, {}, keep=[RECORD_KEY])
+        counted = [engine.aggregate(part, []) for part in (keys, engine.distinct(keys), engine.distinct(stored_keys))]
         self._counts[:] = [sum(table.column("rows").to_pylist()) for table in counted]
 
     def prepare(self, write: Write) -> Rows:
@@ -307,19 +307,19 @@ class DeleteKeys(_DeleteLocated):
             return engine.join(located, engine.distinct(self.keys), [RECORD_KEY], "inner")
         names = [RECORD_KEY, PARTITION_PATH, *positions_of(snapshot)]
         rows = engine.read_columns(snapshot, self._slices(write), [*names, FILE_NAME])
-        places = engine.derive(rows, STORED_LOCATION, keep=names)
-        return engine.join(places, engine.distinct(self.keys), [RECORD_KEY], "inner")
+        locations = engine.derive(rows, STORED_LOCATION, keep=names)
+        return engine.join(locations, engine.distinct(self.keys), [RECORD_KEY], "inner")
 
     def _slices(self, write: Write) -> Sequence[FileSlice]:
         hashing, engine = write.context.index.hashing, write.context.engine
-        places = None if hashing is None else hashing.key_locations(write.snapshot)
+        locations = None if hashing is None else hashing.key_locations(write.snapshot)
         slices = write.snapshot.file_slices()
         texts = self.texts
         if texts is None and not engine.is_distributed:
             texts = engine.collect(self.keys).column(RECORD_KEY)
-        if places is None or texts is None:
+        if locations is None or texts is None:
             return slices
-        return buckets_of_keys(slices, places, texts)
+        return buckets_of_keys(slices, locations, texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,8 +330,8 @@ class DeleteWhere(_DeleteLocated):
 
     def prepare(self, write: Write) -> Rows:
         engine, scan = write.context.engine, self.stored_rows(write.context, write.snapshot)
-        found = engine.rows(scan.to_spark() if engine.is_distributed else scan.to_arrow())
-        return engine.derive(found, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
+        rows = engine.rows(scan.to_spark() if engine.is_distributed else scan.to_arrow())
+        return engine.derive(rows, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
 
     def stored_rows(self, context: WriteContext, snapshot: Snapshot) -> Scan:
         columns = [RECORD_KEY, PARTITION_PATH, FILE_NAME]

@@ -37,9 +37,9 @@ def _kind_of_files(storage: Storage) -> str:
     for _ in range(_DEEPEST):
         names = storage.list_names(folder)
         suffixes = Counter(name.rpartition(".")[2].lower() for name in names if name[:1] not in "._")
-        known = [suffix for suffix, _ in suffixes.most_common() if suffix in _DATA_FILES]
-        if known:
-            return f"{_DATA_FILES[known[0]]} files"
+        data_suffixes = [suffix for suffix, _ in suffixes.most_common() if suffix in _DATA_FILES]
+        if data_suffixes:
+            return f"{_DATA_FILES[data_suffixes[0]]} files"
         below = [name for name in storage.list_folders(folder) if name[:1] not in "._"]
         if not below:
             return ""

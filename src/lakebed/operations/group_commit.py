@@ -66,8 +66,8 @@ class UpsertTarget:
     @cached_property
     def key(self) -> tuple[Any, ...]:
         spec = self.storage.spec
-        given = sorted((str(name), repr(value)) for name, value in (self.options or {}).items())
-        return type(self.storage), spec.uri, tuple(sorted(spec.options.items())), tuple(given)
+        options = sorted((str(name), repr(value)) for name, value in (self.options or {}).items())
+        return type(self.storage), spec.uri, tuple(sorted(spec.options.items())), tuple(options)
 
     @property
     def joins(self) -> bool:
@@ -222,8 +222,8 @@ class Batch:
         """Write the rows of all, and give each its result. Raises what the leader's own upsert raises."""
         try:
             context, result = start(self._write)
-            for member, one in zip(self._others, _parts(result)[1:], strict=True):
-                member.finish(replace(one, retries=result.retries + member.lost))
+            for member, part in zip(self._others, _parts(result)[1:], strict=True):
+                member.finish(replace(part, retries=result.retries + member.lost))
         except Exception as error:
             if not self._others:
                 raise
@@ -238,8 +238,8 @@ class Batch:
         except BaseException:
             self._resolve_interrupted()
             raise
-        own = _parts(result)[0]
-        return context, replace(own, retries=result.retries + self._leader.lost, services=result.services)
+        leader_part = _parts(result)[0]
+        return context, replace(leader_part, retries=result.retries + self._leader.lost, services=result.services)
 
     def _write(self, context: WriteContext, data: Any) -> WriteResult:
         """What the leader runs as its upsert: again with the same others, where it is run again."""
@@ -329,7 +329,7 @@ def _joinable(
     """Those whose columns are the same as the `first` rows', and whose keys neither these nor an upsert that came
     before has. One with rows that the table refuses is to run alone."""
     try:
-        seen = [_keys(context, first)]
+        earlier_keys = [_keys(context, first)]
     except Exception:  # which the leader's own write reports
         return
     for member in candidates:
@@ -339,8 +339,8 @@ def _joinable(
         except Exception:
             member.alone = True
             continue
-        is_new = not any(pc.any(pc.is_in(other, value_set=keys)).as_py() for other in seen)
-        seen.append(keys)
+        is_new = not any(pc.any(pc.is_in(other, value_set=keys)).as_py() for other in earlier_keys)
+        earlier_keys.append(keys)
         if is_new and table.schema.equals(first.schema):
             yield member, table
 
@@ -391,6 +391,8 @@ class JointUpsert(RowsVerb):
             for member, counts in decoded(status.shares or ()):
                 parts[member].append(replace(status, **counts, shares=None))
         result = replace(result, joined=count)
-        members = tuple(result.reduced_to(own, moved.get(number, 0)) for number, own in enumerate(parts))
-        shared: dict[str, Any] = {one.name: getattr(result, one.name) for one in fields(WriteResult)}
+        members = tuple(
+            result.reduced_to(member_statuses, moved.get(number, 0)) for number, member_statuses in enumerate(parts)
+        )
+        shared: dict[str, Any] = {field.name: getattr(result, field.name) for field in fields(WriteResult)}
         return SharedResult(**shared, members=members)

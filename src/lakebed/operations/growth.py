@@ -39,7 +39,9 @@ class Growth:
     @property
     def lines(self) -> tuple[str, ...]:
         """A line about each partition path."""
-        counts = ((path or "(no partition)", one.before.groups, one.after.groups) for path, one in self.splits.items())
+        counts = (
+            (path or "(no partition)", split.before.groups, split.after.groups) for path, split in self.splits.items()
+        )
         return tuple(f"buckets of {path} split: {before} become {after}" for path, before, after in counts)
 
     def begun(self, tx: WriteTransaction) -> Growth | None:
@@ -55,23 +57,25 @@ class Growth:
         self, engine: Engine, job: GroupJob, snapshot: Snapshot, statuses: Sequence[WriteStatus]
     ) -> list[WriteStatus]:
         """Move the rows of the buckets that got no incoming rows; `statuses` are those of the others."""
-        met = {(one.partition, self._number_before(one.partition, one.file_id)) for one in statuses}
+        met = {(status.partition, self._number_before(status.partition, status.file_id)) for status in statuses}
         moves: list[Move] = []
-        for one in self._slices(snapshot):
-            number = self._number_before(one.partition, one.file_id)
-            if (one.partition, number) not in met:
-                moves.append(Move(one.partition, (one,), self.splits[one.partition].numbers(number)))
+        for file_slice in self._slices(snapshot):
+            number = self._number_before(file_slice.partition, file_slice.file_id)
+            if (file_slice.partition, number) not in met:
+                moves.append(
+                    Move(file_slice.partition, (file_slice,), self.splits[file_slice.partition].numbers(number))
+                )
         key_hash = key_hash_of(self.index)
         assert key_hash is not None
         done = run_moves(engine, BucketMover(job.reader, job.instant, job.format, key_hash), tuple(moves))
         # rows that only move are no rows of the write
-        return [replace(one, rows_in=0, num_inserts=0) for one in done]
+        return [replace(status, rows_in=0, num_inserts=0) for status in done]
 
     def replaced(self, snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
         """File ids of the file groups that split, by partition path."""
         ids: dict[str, list[str]] = {}
-        for one in self._slices(snapshot):
-            ids.setdefault(one.partition, []).append(one.file_id)
+        for file_slice in self._slices(snapshot):
+            ids.setdefault(file_slice.partition, []).append(file_slice.file_id)
         return {path: tuple(some) for path, some in ids.items()}
 
     def _slices(self, snapshot: Snapshot) -> Sequence[FileSlice]:
@@ -123,8 +127,13 @@ def _grown(index: Index, snapshot: Snapshot, limit: int | None, paths: Sequence[
     bytes (None: the advised size); None where there is none. Log files count only where there is no base file yet:
     compaction shows what they add."""
     assert index.hashing is not None
-    slices = ((one.partition, bucket_of_file_id(one.file_id), one) for one in snapshot.file_slices(paths))
-    sizes = sizes_by_number((p, n, one.base_file.size if one.base_file else one.size) for p, n, one in slices)
+    slices = (
+        (file_slice.partition, bucket_of_file_id(file_slice.file_id), file_slice)
+        for file_slice in snapshot.file_slices(paths)
+    )
+    sizes = sizes_by_number(
+        (p, n, file_slice.base_file.size if file_slice.base_file else file_slice.size) for p, n, file_slice in slices
+    )
     by_path = bool(snapshot.config.partition_fields)
     return index.hashing.grown(sizes, limit or ADVISED_BYTES, by_path=by_path)
 

@@ -80,7 +80,7 @@ def run_again(
     Each run evaluates a DataFrame again. Data that can be read only once is cached.
     """
     lost = 0
-    looks, found = 0, ""
+    looks, last_missing = 0, ""
     context: WriteContext | None = None
     while True:
         try:
@@ -100,11 +100,11 @@ def run_again(
             looks += 1
             if context is None or not is_of_table(error, context.storage):
                 raise
-            if str(error) == found or reopened(context.opened) is None:
+            if str(error) == last_missing or reopened(context.opened) is None:
                 raise as_damage(error, context.storage) from error
             if looks > MOST_LOOKS or is_read_once(data):
                 raise _overtaken(error) from error
-            found = str(error)  # the same file missing twice is damage
+            last_missing = str(error)  # the same file missing twice is damage
             _log.info("run again, since the table changed: %s", error)
             continue
         except CommitConflict as conflict:
@@ -469,8 +469,8 @@ def run(context: WriteContext, operation: str, data: Any) -> WriteResult:
         case "insert_overwrite_table":
             return insert_overwrite(context, data, "table")
         case "delete_partition":
-            chosen = context.settings.partitions_to_delete
-            return delete_partitions(context, chosen or _partitions_of(context, data))
+            partitions = context.settings.partitions_to_delete
+            return delete_partitions(context, partitions or _partitions_of(context, data))
         case _:
             raise InvalidOption(f"there is no operation {operation!r}", context={"operation": operation})
 

@@ -26,8 +26,10 @@ def delete_data_files(
 ) -> list[str]:
     """Delete those of the files that carry the instant in their name, and log files with one of `copied_as`; gives
     those that existed."""
-    own = (path for path in paths if is_written_by(path, [instant, *(copied_as if is_log_path(path) else ())]))
-    return [path for path in own if storage.delete(path)]
+    written_paths = (
+        path for path in paths if is_written_by(path, [instant, *(copied_as if is_log_path(path) else ())])
+    )
+    return [path for path in written_paths if storage.delete(path)]
 
 
 # A small file that was not finished, on a file system where it has a name before it is: `.<name>.tmp`.
@@ -52,11 +54,11 @@ def remove_leftovers(
     files since: where those are log files of others' slices, before version 8, `roll_back_again` hides their blocks.
     """
     pending = {i.time for i in timeline.pending}
-    found = after_rollback
+    has_leftovers = after_rollback
     for instant in marked:
         # a later one began since the timeline was loaded: the lock ran out while this process was suspended
         if instant not in pending and instant <= timeline.greatest_time:
-            found = True
+            has_leftovers = True
             if _logged_late(storage, timeline, instant):
                 roll_back_again(instant)
                 continue
@@ -65,11 +67,11 @@ def remove_leftovers(
     standing = ""
     for instant in heartbeats:
         if instant in finished or (instant.isdigit() and instant not in pending and is_dead(storage, instant)):
-            found = True
+            has_leftovers = True
             remove_heartbeat(storage, instant)
         elif instant.isdigit():
             standing = max(standing, instant)
-    if found or any(_is_unfinished(name, pending) for name in heartbeats):
+    if has_leftovers or any(_is_unfinished(name, pending) for name in heartbeats):
         _remove_unfinished(storage, timeline, pending)
     return standing
 

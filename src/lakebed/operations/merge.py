@@ -150,13 +150,13 @@ def _source_rows(context: WriteContext, source: Any) -> tuple[Rows | None, pa.Sc
     types = {f.name: f.type for f in context.opened.schema}
     data = arrow_rows(source, {name.lower(): kind for name, kind in types.items()} | types)
     rows = engine.rows(data.table() if isinstance(data, RowSource) else data)  # they are looked at several times
-    given = engine.schema(rows)
-    given = pa.schema([f for f in given if f.name not in META_COLUMNS])
-    doubled = {n for n in given.names if [m.lower() for m in given.names].count(n.lower()) > 1}
+    schema = engine.schema(rows)
+    schema = pa.schema([f for f in schema if f.name not in META_COLUMNS])
+    doubled = {n for n in schema.names if [m.lower() for m in schema.names].count(n.lower()) > 1}
     if doubled:
         raise InvalidOption(f"the source has columns that differ in case alone: {', '.join(sorted(doubled))}")
-    untyped = {f.name: types.get(f.name, pa.string()) for f in given if pa.types.is_null(f.type)}
-    columns = normalise(pa.schema([f.with_type(untyped.get(f.name, f.type)) for f in given]))
+    untyped = {f.name: types.get(f.name, pa.string()) for f in schema if pa.types.is_null(f.type)}
+    columns = normalise(pa.schema([f.with_type(untyped.get(f.name, f.type)) for f in schema]))
     side = Side.source(columns)
     named: dict[str, RowExpression] = {side.field(f.name): _Normal(f.name, f.type) for f in columns}
     return engine.derive(rows, named, keep=[]), columns
@@ -182,8 +182,8 @@ class _Normal:
         column = batch.column(batch.schema.get_field_index(self.name))
         if pa.types.is_null(column.type):
             return pa.nulls(len(column), self.kind)
-        one = pa.RecordBatch.from_arrays([column], names=[self.name])
-        return normalise_batch(one, pa.schema([(self.name, self.kind)])).column(0)
+        column_batch = pa.RecordBatch.from_arrays([column], names=[self.name])
+        return normalise_batch(column_batch, pa.schema([(self.name, self.kind)])).column(0)
 
 
 def _schema_after(context: WriteContext, statement: MergeStatement, source: pa.Schema) -> TableSchema:
@@ -191,8 +191,8 @@ def _schema_after(context: WriteContext, statement: MergeStatement, source: pa.S
     current = context.opened.schema
     if not statement.evolves:
         return table_schema(context, context.opened, current)
-    known = {name.lower() for name in current.names}
-    new = [f.with_nullable(True) for f in source if f.name.lower() not in known]
+    names = {name.lower() for name in current.names}
+    new = [f.with_nullable(True) for f in source if f.name.lower() not in names]
     merged = reconcile(current, pa.schema([*current, *new]), missing="null", evolution="widen")
     return table_schema(context, context.opened, merged)
 
@@ -260,9 +260,9 @@ class _MayMatter:
         return (*self.fields, *named)
 
     def sql(self, schema: pa.Schema) -> str:
-        whole = " AND ".join(f"{quote_name(name)} IS NOT NULL" for name in self.fields)
+        has_key = " AND ".join(f"{quote_name(name)} IS NOT NULL" for name in self.fields)
         inserts = [f"coalesce({e.spark_enclosed}, false)" if e is not None else "true" for e in self.inserts]
-        return " OR ".join([f"({whole})", *inserts])
+        return " OR ".join([f"({has_key})", *inserts])
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         matters = pa.repeat(pa.scalar(True), batch.num_rows)
@@ -314,10 +314,10 @@ class _Merge(Verb):
 
     def named(self, result: WriteResult, counts: Sequence[int | None], **changed: int) -> MergeResult:
         """The result of a merge, with what is changed of that of its write."""
-        given: dict[str, Any] = {f.name: getattr(result, f.name) for f in fields(result)} | changed
-        given["operation"] = "merge" if self.bound.on is not None else "update"
+        values: dict[str, Any] = {f.name: getattr(result, f.name) for f in fields(result)} | changed
+        values["operation"] = "merge" if self.bound.on is not None else "update"
         clauses = zip((clause.name for clause in self.bound.statement.clauses), counts, strict=True)
-        return MergeResult(**given, clauses=tuple(clauses), path=self.path)
+        return MergeResult(**values, clauses=tuple(clauses), path=self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +337,7 @@ class MergeByKey(_Merge):
         side = bound.reader.source
         needed = [side.field(name) for name in bound.source_columns]
         values: dict[str, RowExpression] = {
-            name: _SourceValue(one.value, schema.field(name).type) for name, one in self.equal.items()
+            name: _SourceValue(equality.value, schema.field(name).type) for name, equality in self.equal.items()
         }
         rows = engine.derive(self.rows, values, keep=needed)
         inserts = tuple(clause.condition for clause in bound.inserts)

@@ -63,7 +63,7 @@ class MergeJoin:
             return tuple(stored.names)
         context = self.bound.context
         needed = {*self.bound.read_columns, *context.keys.key_fields, *context.keys.partition_fields}
-        needed |= {*context.rules.ordering_columns, *(one.column for one in self._equalities)}
+        needed |= {*context.rules.ordering_columns, *(equality.column for equality in self._equalities)}
         needed |= {name for clause in self.bound.clauses for name in clause.keys_of_all}
         needed = {name.partition(".")[0] for name in needed}
         return tuple(name for name in stored.names if name in needed)
@@ -74,8 +74,8 @@ class MergeJoin:
         names = self.bound.schema.names
         if self.is_complete:
             return tuple(names)
-        chosen = {*self.bound.set_columns, *self.read_columns}
-        return tuple(name for name in names if name in chosen)
+        needed = {*self.bound.set_columns, *self.read_columns}
+        return tuple(name for name in names if name in needed)
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -129,24 +129,24 @@ class MergeJoin:
 
     def _of_source(self, source: pa.Table | None) -> list[Node]:
         """What the source's values say of the rows that they can match."""
-        found: list[Node] = []
+        conditions: list[Node] = []
         stored = self.bound.stored
-        for one in self._equalities if source is not None else ():
-            kind = stored.field(one.column).type
-            if not is_same_key(one.value.type, kind):
+        for equality in self._equalities if source is not None else ():
+            kind = stored.field(equality.column).type
+            if not is_same_key(equality.value.type, kind):
                 continue
-            (values,) = evaluate(source, [arrow_of(one.value)])
+            (values,) = evaluate(source, [arrow_of(equality.value)])
             values = pc.unique(cast_column(values, kind)).drop_null()
-            column = Column((one.column,), kind)
+            column = Column((equality.column,), kind)
             if len(values) <= _MOST_VALUES:
-                found.append(In(column, tuple(Literal(value, kind) for value in values.to_pylist())))
+                conditions.append(In(column, tuple(Literal(value, kind) for value in values.to_pylist())))
             else:
                 span = pc.min_max(values).as_py()
-                found += [
+                conditions += [
                     Compare(column, ">=", Literal(span["min"], kind)),
                     Compare(column, "<=", Literal(span["max"], kind)),
                 ]
-        return found
+        return conditions
 
     def _made(self, write: Write, target: pa.Table, source: pa.Table | None) -> pa.Table:
         """What the clauses make of all pairs, with key and partition path."""
@@ -167,7 +167,7 @@ class MergeJoin:
         actions = clauses.actions(acts.clause)
         self.counts[:] = np.bincount(acts.clause, minlength=len(clauses.clauses)).tolist()
         self._check_keys(pairs, acts.at, acts.clause)
-        chosen = pairs.select([RECORD_KEY, PARTITION_PATH]).take(pa.array(acts.at))
+        stored_keys = pairs.select([RECORD_KEY, PARTITION_PATH]).take(pa.array(acts.at))
         rows = acts.rows.select([name for name in acts.rows.column_names if name in self.updated])
         is_delete = actions == "delete"
         marked = rows.append_column(DELETE, pa.array(is_delete))
@@ -175,8 +175,8 @@ class MergeJoin:
             derive_keys(context, context.engine.from_arrow(marked), marked.schema, [*rows.column_names, DELETE])
         )
         is_new = pa.array(actions == "insert")
-        keys = one_array(pc.if_else(is_new, keyed.column(RECORD_KEY), chosen.column(RECORD_KEY)))
-        paths = one_array(pc.if_else(is_new, keyed.column(PARTITION_PATH), chosen.column(PARTITION_PATH)))
+        keys = one_array(pc.if_else(is_new, keyed.column(RECORD_KEY), stored_keys.column(RECORD_KEY)))
+        paths = one_array(pc.if_else(is_new, keyed.column(PARTITION_PATH), stored_keys.column(PARTITION_PATH)))
         # one key may be stored in several partition paths; no two new rows have the same
         stored_in = None if context.index.is_global else one_array(pc.if_else(is_new, "", paths))
         carried_out = pa.array(check_unambiguous(keys, actions, stored_in))
@@ -198,25 +198,29 @@ class MergeJoin:
         stays = placed.filter(pc.invert(leaves.filter(carried_out)))
         if how == "index":
             return pa.concat_tables([stays, there])
-        gone = _with(placed.filter(leaves.filter(carried_out)), DELETE, pa.repeat(pa.scalar(True), there.num_rows))
-        return pa.concat_tables([stays, gone, there])
+        deletes = _with(placed.filter(leaves.filter(carried_out)), DELETE, pa.repeat(pa.scalar(True), there.num_rows))
+        return pa.concat_tables([stays, deletes, there])
 
     def _matched(self, target: pa.Table, source: pa.Table | None) -> tuple[Positions, Positions]:
         """The positions of target and source rows that the join condition holds for."""
         if source is None or self.bound.on is None:
             return np.array([], np.int64), np.array([], np.int64)
         stored = self.bound.stored
-        equal = [one for one in self._equalities if is_same_key(one.value.type, stored.field(one.column).type)]
+        equal = [
+            equality
+            for equality in self._equalities
+            if is_same_key(equality.value.type, stored.field(equality.column).type)
+        ]
         others = [arrow_of(e) for e in self.bound.on.others]
-        others += [arrow_of(one.condition) for one in self._equalities if one not in equal]
-        found: list[tuple[Positions, Positions]] = []
+        others += [arrow_of(equality.condition) for equality in self._equalities if equality not in equal]
+        matches: list[tuple[Positions, Positions]] = []
         for of_target, of_source in self._candidates(target, source, equal):
             for condition in others:
                 (holds,) = evaluate(_paired(target, of_target, source, of_source), [condition])
                 mask = pc.fill_null(holds, False).to_numpy(zero_copy_only=False)
                 of_target, of_source = of_target[mask], of_source[mask]
-            found.append((of_target, of_source))
-        return tuple(np.concatenate(side) for side in zip(*found, strict=True))  # type: ignore[return-value]
+            matches.append((of_target, of_source))
+        return tuple(np.concatenate(side) for side in zip(*matches, strict=True))  # type: ignore[return-value]
 
     def _candidates(
         self, target: pa.Table, source: pa.Table, equal: Sequence[Equality]
@@ -224,11 +228,11 @@ class MergeJoin:
         """Pairs of positions whose equated values are equal; without such all pairs, some at a time."""
         if equal:
             names = [str(number) for number in range(len(equal))]
-            own = [target.column(self.bound.reader.target.field(one.column)) for one in equal]
-            given = evaluate(source, [arrow_of(one.value) for one in equal])
-            given = [cast_column(v, c.type) for v, c in zip(given, own, strict=True)]
-            left = pa.table([*own, pa.array(np.arange(target.num_rows))], names=[*names, "target"])
-            right = pa.table([*given, pa.array(np.arange(source.num_rows))], names=[*names, "source"])
+            target_columns = [target.column(self.bound.reader.target.field(equality.column)) for equality in equal]
+            source_columns = evaluate(source, [arrow_of(equality.value) for equality in equal])
+            source_columns = [cast_column(v, c.type) for v, c in zip(source_columns, target_columns, strict=True)]
+            left = pa.table([*target_columns, pa.array(np.arange(target.num_rows))], names=[*names, "target"])
+            right = pa.table([*source_columns, pa.array(np.arange(source.num_rows))], names=[*names, "source"])
             joined = right.join(left, names, join_type="inner").select(["target", "source"]).sort_by("source")
             yield joined.column("target").to_numpy(), joined.column("source").to_numpy()
             return
@@ -247,8 +251,8 @@ class MergeJoin:
                 stored = one_array(rows.column(reader.target.field(name)))
                 column = reader.source.column(name)
                 assert column is not None
-                given = one_array(rows.column(reader.source.field(column)))
-                same = pc.fill_null(pc.equal(cast_column(given, stored.type), stored), False)
+                incoming = one_array(rows.column(reader.source.field(column)))
+                same = pc.fill_null(pc.equal(cast_column(incoming, stored.type), stored), False)
                 if not pc.all(same, min_count=0).as_py():
                     key = rows.column(RECORD_KEY).filter(pc.invert(same))[0].as_py()
                     raise UnsupportedFeature(

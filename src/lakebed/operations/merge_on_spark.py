@@ -68,12 +68,12 @@ class SparkMerge:
         stored = stored.selectExpr(*named, f"true AS {IS_STORED}")
         if join.rows is None or bound.on is None:
             return stored.selectExpr("*", f"CAST(NULL AS BOOLEAN) AS {IS_GIVEN}")
-        given = join.rows.selectExpr("*", f"true AS {IS_GIVEN}")
-        conditions = (*(one.condition for one in bound.on.equalities), *bound.on.others)
+        source_rows = join.rows.selectExpr("*", f"true AS {IS_GIVEN}")
+        conditions = (*(equality.condition for equality in bound.on.equalities), *bound.on.others)
         on = " AND ".join(condition.spark_enclosed for condition in conditions)
         hows = {(False, False): "inner", (True, False): "left_outer", (False, True): "right_outer"}
         how = hows.get((bool(bound.inserts), bool(bound.statement.by_source)), "full_outer")
-        return join_on(given, stored, on, how)
+        return join_on(source_rows, stored, on, how)
 
     def _acting(self) -> DataFrame:
         """The pairs that a clause acts on, with its number."""
@@ -96,11 +96,11 @@ class SparkMerge:
         stored = pairs.filter(IS_STORED)
         twice = stored.groupBy(RECORD_KEY, PARTITION_PATH).count().filter("count > 1").limit(_EXAMPLES)
         some = twice.select(RECORD_KEY, PARTITION_PATH).join(stored, [RECORD_KEY, PARTITION_PATH])
-        found = self._engine.collect(some.select(RECORD_KEY, CLAUSE))
-        if found.num_rows:
-            numbers = found.column(CLAUSE).to_numpy()
+        rows = self._engine.collect(some.select(RECORD_KEY, CLAUSE))
+        if rows.num_rows:
+            numbers = rows.column(CLAUSE).to_numpy()
             actions = self._bound.actions[numbers]
-            check_unambiguous(found.column(RECORD_KEY).combine_chunks(), actions)
+            check_unambiguous(rows.column(RECORD_KEY).combine_chunks(), actions)
 
     def _rows(self, pairs: DataFrame) -> DataFrame:
         """What the clauses make, in the table's columns and types, one row a key."""
@@ -110,8 +110,8 @@ class SparkMerge:
         rows = pairs.selectExpr(RECORD_KEY, PARTITION_PATH, CLAUSE, f"{is_delete} AS {DELETE}", *columns)
         if not deletes:
             return rows
-        gone = rows.filter(DELETE).dropDuplicates([RECORD_KEY, PARTITION_PATH])
-        return rows.filter(f"NOT {DELETE}").unionByName(gone)
+        deleted_rows = rows.filter(DELETE).dropDuplicates([RECORD_KEY, PARTITION_PATH])
+        return rows.filter(f"NOT {DELETE}").unionByName(deleted_rows)
 
     def _column(self, name: str) -> str:
         """A column of the rows: what each clause sets, else the stored value."""
@@ -140,35 +140,38 @@ class SparkMerge:
         """With key and partition path: those of stored rows as they are, of new rows by the table's rules."""
         context = self._write.context
         names = list(self._join.updated)
-        held = {name: f"{DERIVED}held_{at}" for at, name in enumerate((RECORD_KEY, PARTITION_PATH))}
-        for name, own in held.items():
-            rows = rows.withColumnRenamed(name, own)
-        keyed = derive_keys(context, rows, self._engine.schema(rows), [*names, DELETE, CLAUSE, *held.values()])
+        stored_names = {name: f"{DERIVED}held_{at}" for at, name in enumerate((RECORD_KEY, PARTITION_PATH))}
+        for name, stored_name in stored_names.items():
+            rows = rows.withColumnRenamed(name, stored_name)
+        keyed = derive_keys(context, rows, self._engine.schema(rows), [*names, DELETE, CLAUSE, *stored_names.values()])
         moved = self._join.moving(self._write)
         inserts = ", ".join(str(n) for n, c in enumerate(self._bound.clauses) if c.text.action == "insert")
         if inserts:
             self._check_inserts(keyed.filter(f"{CLAUSE} IN ({inserts})"))
         is_new = f"{CLAUSE} IN ({inserts})" if inserts else "false"
-        leaves = f"(NOT ({is_new}) AND NOT {DELETE} AND {PARTITION_PATH} != {held[PARTITION_PATH]})"
-        fixed = [f"CASE WHEN {is_new} THEN {name} ELSE {own} END AS {name}" for name, own in held.items()]
-        others = [quote_name(n) for n in keyed.columns if n not in (*held, *held.values(), CLAUSE)]
+        leaves = f"(NOT ({is_new}) AND NOT {DELETE} AND {PARTITION_PATH} != {stored_names[PARTITION_PATH]})"
+        fixed = [
+            f"CASE WHEN {is_new} THEN {name} ELSE {stored_name} END AS {name}"
+            for name, stored_name in stored_names.items()
+        ]
+        others = [quote_name(n) for n in keyed.columns if n not in (*stored_names, *stored_names.values(), CLAUSE)]
         if moved is None:
             return keyed.selectExpr(*fixed, *others)
         stays = keyed.filter(f"NOT {leaves}").selectExpr(*fixed, *others)
         going = keyed.filter(leaves)
-        there = going.selectExpr(*held, *others)
+        there = going.selectExpr(*stored_names, *others)
         if moved == "index":
             return stays.unionByName(there)
-        gone = going.selectExpr(*fixed, *others).selectExpr(
+        deleted_rows = going.selectExpr(*fixed, *others).selectExpr(
             *[f"true AS {DELETE}" if name == DELETE else quote_name(name) for name in stays.columns]
         )
-        return stays.unionByName(gone).unionByName(there)
+        return stays.unionByName(deleted_rows).unionByName(there)
 
     def _check_inserts(self, new: DataFrame) -> None:
         """Raise for keys of new rows that come twice, are null or are stored."""
         twice = new.groupBy(RECORD_KEY).count().filter("count > 1").limit(_EXAMPLES)
-        found = self._engine.collect(twice.select(RECORD_KEY))
-        keys = found.column(RECORD_KEY).combine_chunks()
+        rows = self._engine.collect(twice.select(RECORD_KEY))
+        keys = rows.column(RECORD_KEY).combine_chunks()
         if len(keys) and keys.null_count < len(keys):
             keys = pa.concat_arrays([keys.drop_null()] * 2)
             check_unambiguous(keys, np.array(["insert"] * len(keys)))

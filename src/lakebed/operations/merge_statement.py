@@ -170,7 +170,7 @@ class BoundMerge:
 
     def compiled(self, updated: Sequence[str]) -> Clauses:
         """The clauses as a row function; `updated` are the columns that an updated row has."""
-        made = tuple(
+        clauses = tuple(
             Clause(
                 clause.text.when,
                 clause.text.action,
@@ -179,7 +179,7 @@ class BoundMerge:
             )
             for clause in self.clauses
         )
-        return Clauses(self.schema, made, self.reader.target.prefix, tuple(updated))
+        return Clauses(self.schema, clauses, self.reader.target.prefix, tuple(updated))
 
 
 def arrow_of(expression: PairExpression) -> pc.Expression:
@@ -209,7 +209,7 @@ def bind(context: WriteContext, statement: MergeStatement, source: pa.Schema, sc
     zone = "UTC" if spark is None else spark.conf.get("spark.sql.session.timeZone") or "UTC"
     reader = PairReader(Side.target(stored, statement.target), Side.source(source, statement.source), zone)
     on = None if not len(source) else reader.on(_on_text(context, statement))
-    equated = {one.column for one in on.equalities} if on else set[str]()
+    equated = {equality.column for equality in on.equalities} if on else set[str]()
     binder = _Binder(context, statement, reader, schema, equated)
     clauses = tuple(binder.clause(clause) for clause in statement.clauses)
     return BoundMerge(context, statement, reader, on, clauses, schema, stored)
@@ -230,7 +230,7 @@ def _on_text(context: WriteContext, statement: MergeStatement) -> str:
     parts = [
         f"{quote_name(side)}.{quote_name(name)}" for name in names for side in (statement.target, statement.source)
     ]
-    return " AND ".join(f"{one} = {other}" for one, other in zip(parts[::2], parts[1::2], strict=True))
+    return " AND ".join(f"{left} = {right}" for left, right in zip(parts[::2], parts[1::2], strict=True))
 
 
 class _Binder:
@@ -264,9 +264,9 @@ class _Binder:
         if isinstance(clause.values, str) and clause.values == "all":
             values = self._all(clause)
             if clause.action == "update":
-                own = tuple(name for name in keys if name in values)
+                assigned_keys = tuple(name for name in keys if name in values)
                 values = {name: value for name, value in values.items() if name not in keys}
-                return values, tuple(name for name in own if name not in self._equated)
+                return values, tuple(name for name in assigned_keys if name not in self._equated)
         else:
             values = self._given(clause, clause.values, sides)
         if clause.action == "insert":
@@ -279,7 +279,7 @@ class _Binder:
         unknown = left - set(self._schema.names)
         if unknown:
             raise self._no_column(min(unknown), clause)
-        found = {f.name: source.column(f.name) for f in self._schema if f.name not in left}
+        columns = {f.name: source.column(f.name) for f in self._schema if f.name not in left}
         return {
             name: PairExpression(
                 f"{source.alias}.{column}",
@@ -289,7 +289,7 @@ class _Binder:
                 pc.field(source.field(column)),
                 source.schema.field(column).type,
             )
-            for name, column in found.items()
+            for name, column in columns.items()
             if column is not None
         }
 
@@ -303,11 +303,11 @@ class _Binder:
             raise InvalidOption(f"{clause.name} sets no column", hint="give {column: SQL expression, ...}")
         names = self._schema.names
         values: dict[str, PairExpression] = {}
-        for asked, value in given.items():
-            alias, _, rest = str(asked).partition(".")
-            name = in_any_case(rest if alias.lower() == self._statement.target.lower() and rest else str(asked), names)
+        for column, value in given.items():
+            alias, _, rest = str(column).partition(".")
+            name = in_any_case(rest if alias.lower() == self._statement.target.lower() and rest else str(column), names)
             if name not in names:
-                raise self._no_column(str(asked), clause)
+                raise self._no_column(str(column), clause)
             if name in values:
                 raise InvalidOption(f"{clause.name} sets column {name!r} twice", context={"column": name})
             if clause.action == "update" and name in self._context.keys.key_fields:
@@ -360,14 +360,14 @@ def _sql(value: Any) -> str:
 
 def key_equalities(on: OnCondition | None, fields: Sequence[str], stored: pa.Schema) -> dict[str, Equality] | None:
     """The equality for each of the fields with a value that makes the same key text, None where one has none."""
-    found: dict[str, Equality] = {}
+    equalities: dict[str, Equality] = {}
     for name in fields:
-        for one in on.equalities if on else ():
-            if one.column == name and is_same_key(one.value.type, stored.field(name).type):
-                found[name] = one
-        if name not in found:
+        for equality in on.equalities if on else ():
+            if equality.column == name and is_same_key(equality.value.type, stored.field(name).type):
+                equalities[name] = equality
+        if name not in equalities:
             return None
-    return found
+    return equalities
 
 
 def is_same_key(kind: pa.DataType | None, stored: pa.DataType) -> bool:

@@ -60,10 +60,10 @@ class InsertOverwrite(RowsVerb):
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
         context, engine = write.context, write.context.engine
         is_checked = context.index.is_global and context.stores_keys and self.scope == "partitions"
-        with persisted(engine, prepared) if is_checked else nullcontext(prepared) as held:
+        with persisted(engine, prepared) if is_checked else nullcontext(prepared) as incoming:
             if is_checked:
-                _refuse_keys_elsewhere(write, engine.derive(held, {}, keep=[RECORD_KEY, PARTITION_PATH]))
-            with super().place(write, held) as rows:
+                _refuse_keys_elsewhere(write, engine.derive(incoming, {}, keep=[RECORD_KEY, PARTITION_PATH]))
+            with super().place(write, incoming) as rows:
                 yield rows
 
     def replaced(self, write: Write, statuses: list[WriteStatus]) -> Mapping[str, tuple[str, ...]]:
@@ -82,10 +82,10 @@ def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
     if not isinstance(answer, Tagged):
         return
     with answer.released(engine) as rows, persisted(engine, rows) as tagged:
-        places = engine.aggregate(tagged, [PARTITION_PATH, FILE_ID])
-    known = places.filter(pc.is_valid(places[FILE_ID]))
-    elsewhere = known.filter(
-        pc.invert(pc.is_in(known[PARTITION_PATH], value_set=pa.array(sorted(overwritten), pa.string())))
+        locations = engine.aggregate(tagged, [PARTITION_PATH, FILE_ID])
+    stored = locations.filter(pc.is_valid(locations[FILE_ID]))
+    elsewhere = stored.filter(
+        pc.invert(pc.is_in(stored[PARTITION_PATH], value_set=pa.array(sorted(overwritten), pa.string())))
     )
     if elsewhere.num_rows:
         path = elsewhere[PARTITION_PATH][0].as_py()
@@ -100,11 +100,11 @@ def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
 def delete_partitions(context: WriteContext, partitions: Sequence[str], *, dry_run: bool = False) -> WriteResult:
     """Replace every file group of the partitions by nothing. `*` in a path matches any text. A dry run counts them."""
     admit(context, "delete_partition")
-    chosen = match_partitions(partitions, context.opened.partitions())
-    _refuse_clustered(context, context.opened, chosen)
-    _refuse_planned(context.opened, chosen)
+    paths = match_partitions(partitions, context.opened.partitions())
+    _refuse_clustered(context, context.opened, paths)
+    _refuse_planned(context.opened, paths)
     if dry_run:
-        groups = replaced_file_ids(context.opened, set(chosen))
+        groups = replaced_file_ids(context.opened, set(paths))
         return WriteResult(
             "",
             "",
@@ -113,7 +113,7 @@ def delete_partitions(context: WriteContext, partitions: Sequence[str], *, dry_r
             replaced_rows=rows_of_groups(context.opened, groups),
             dry_run=True,
         )
-    return run(context, DeletePartitions(partitions=tuple(chosen)))
+    return run(context, DeletePartitions(partitions=tuple(paths)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,14 +143,14 @@ class DeletePartitions(Verb):
 
 def match_partitions(patterns: Sequence[str], partitions: Sequence[str]) -> list[str]:
     """Partition paths that a list of paths and `*` patterns names; one that names nothing is an error."""
-    chosen: list[str] = []
+    paths: list[str] = []
     for pattern in patterns:
         if "*" in pattern:
             any_text = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
-            found = [p for p in partitions if any_text.fullmatch(p)]
+            matches = [p for p in partitions if any_text.fullmatch(p)]
         else:
-            found = [p for p in partitions if p == pattern.strip("/")]
-        if not found:
+            matches = [p for p in partitions if p == pattern.strip("/")]
+        if not matches:
             near = nearest_name(pattern, partitions)
             listed = f"{', '.join(map(repr, partitions[:5])) or 'none'}{', ...' if len(partitions) > 5 else ''}"
             raise InvalidOption(
@@ -158,20 +158,20 @@ def match_partitions(patterns: Sequence[str], partitions: Sequence[str]) -> list
                 hint=f"{'' if near is None else f'Did you mean {near!r}? '}It has {listed}",
                 context={"partition": pattern},
             )
-        chosen += [p for p in found if p not in chosen]
-    return chosen
+        paths += [p for p in matches if p not in paths]
+    return paths
 
 
 def replaced_file_ids(snapshot: Snapshot, partitions: set[str] | None) -> dict[str, tuple[str, ...]]:
     """File ids of all current file groups by partition path (None: of the whole table, empty partitions too). Below
     version 8 log files are listed before their write is completed: a group that one begins is not among them."""
-    wanted = snapshot.partitions() if partitions is None else sorted(partitions)
-    ids: dict[str, list[str]] = {p: [] for p in wanted}
-    known = [p for p in wanted if p in set(snapshot.partitions())]
-    for file_slice in snapshot.file_slices(None if partitions is None else known):
+    paths = snapshot.partitions() if partitions is None else sorted(partitions)
+    ids: dict[str, list[str]] = {p: [] for p in paths}
+    existing = [p for p in paths if p in set(snapshot.partitions())]
+    for file_slice in snapshot.file_slices(None if partitions is None else existing):
         if file_slice.base_file is not None or snapshot.is_visible(file_slice.instant):
             ids[file_slice.partition].append(file_slice.file_id)
-    return {p: tuple(found) for p, found in ids.items()}
+    return {p: tuple(file_ids) for p, file_ids in ids.items()}
 
 
 def _refuse_planned(snapshot: Snapshot, partitions: Sequence[str]) -> None:

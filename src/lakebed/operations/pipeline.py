@@ -64,12 +64,12 @@ def _check_non_blocking(context: WriteContext) -> None:
             hint=f"write with {CONCURRENCY}=OPTIMISTIC_CONCURRENCY_CONTROL",
             context={"option": CONCURRENCY},
         )
-    kept = KeyIndexes.of(context.storage, config).partitions
-    if kept:
+    partitions = KeyIndexes.of(context.storage, config).partitions
+    if partitions:
         raise InvalidOption(
-            f"non-blocking writers cannot keep {', '.join(kept)} of table {config.name!r} right",
+            f"non-blocking writers cannot keep {', '.join(partitions)} of table {config.name!r} right",
             hint=f"write with {CONCURRENCY}=OPTIMISTIC_CONCURRENCY_CONTROL, or drop the index",
-            context={"option": CONCURRENCY, "partitions": list(kept)},
+            context={"option": CONCURRENCY, "partitions": list(partitions)},
         )
 
 
@@ -111,17 +111,17 @@ def warn_about_large_buckets(
     for status in statuses:
         if status.path is None:
             continue
-        place = status.partition, status.file_id
-        size = status.file_size + (sizes.get(place, 0) if status.log_files is not None else 0)
-        told = (snapshot.storage.spec.uri, *place)
-        if size <= limit or told in _warned:
+        group = status.partition, status.file_id
+        size = status.file_size + (sizes.get(group, 0) if status.log_files is not None else 0)
+        bucket = (snapshot.storage.spec.uri, *group)
+        if size <= limit or bucket in _warned:
             continue
-        _warned.add(told)
+        _warned.add(bucket)
         _log.warning(
             "bucket %s of table %r has grown to %s; %s is advised, since each write that meets a bucket reads and"
             " writes all of it. t.rescale(buckets=...) gives the table more of them, t.rescale(split_over=%d) splits"
             " this one; t.files.skew() shows them all",
-            path_in(*place),
+            path_in(*group),
             snapshot.config.name,
             size_text(size),
             size_text(limit),
@@ -195,8 +195,8 @@ class RowsVerb(Verb):
         return schema_for_write(context, snapshot, self.rows, partial=self.partial)
 
     def absent(self, context: WriteContext, schema: TableSchema) -> tuple[str, ...]:
-        given = set(context.engine.schema(self.rows).names) if self.partial else set(schema.data.names)
-        return tuple(name for name in schema.data.names if name not in given)
+        present = set(context.engine.schema(self.rows).names) if self.partial else set(schema.data.names)
+        return tuple(name for name in schema.data.names if name not in present)
 
     def prepare(self, write: Write) -> Rows:
         return prepare(write.context, self.rows, write.schema)
@@ -298,7 +298,7 @@ def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
 def rows_of_groups(snapshot: Snapshot, groups: Mapping[str, Sequence[str]]) -> int | None:
     """How many rows these file groups hold, by partition path; None if a file of them cannot be read: what they
     held is deleted by now, and that a file was damaged is no reason against that."""
-    ids = {(path, file_id) for path, found in groups.items() for file_id in found}
+    ids = {(path, file_id) for path, file_ids in groups.items() for file_id in file_ids}
     slices = [s for s in snapshot.file_slices(list(groups)) if (s.partition, s.file_id) in ids] if ids else []
     try:
         return sum(parallel_map(snapshot.reader.count, slices, 16))

@@ -118,16 +118,16 @@ def placed(write: Write, prepared: Rows) -> Generator[Placed]:
         yield _placed_by_key(write, prepared, context.index.hashing)
         return
     with _tagged(write, prepared) as (tagged, lookup):
-        found = TaggedRows(write, tagged, lookup)
+        tagged_rows = TaggedRows(write, tagged, lookup)
         adds = write.match.looks_up and not (write.match.deletes or write.new_groups_only)
         if not adds or not may_come_back(context.index, write.snapshot):
-            yield found
+            yield tagged_rows
             return
         with restore_reappearing_keys(
-            found.written_rows, found.new_in, context.index, write.snapshot, context.engine
+            tagged_rows.written_rows, tagged_rows.new_in, context.index, write.snapshot, context.engine
         ) as back:
-            found = found.reading(back.lookup)
-            yield TaggedRows(write, back.rows, found.reported, back.renewed) if back.renewed else found
+            tagged_rows = tagged_rows.reading(back.lookup)
+            yield TaggedRows(write, back.rows, tagged_rows.reported, back.renewed) if back.renewed else tagged_rows
 
 
 def _placed_by_key(write: Write, prepared: Rows, hashing: Hashing) -> HashedRows | NumberedRows:
@@ -187,8 +187,8 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
         return
     if rules is not None:
         prepared = combine_by_key(engine, prepared, rules)
-    with persisted(engine, prepared) as held:
-        answer = index.place(held, write.snapshot, engine)
+    with persisted(engine, prepared) as incoming:
+        answer = index.place(incoming, write.snapshot, engine)
         if not isinstance(answer, Tagged):
             raise _wrong_answer(index.name, "has no hashing, and yet places rows by it")
         with answer.released(engine) as rows:
@@ -246,7 +246,10 @@ class HashedRows(Layout):
 
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
-        return {(one.partition, one.file_id): one.size for one in self._existing.existing.values()}
+        return {
+            (file_slice.partition, file_slice.file_id): file_slice.size
+            for file_slice in self._existing.existing.values()
+        }
 
     @cached_property
     def _existing(self) -> Hashed:
@@ -278,14 +281,14 @@ class NumberedRows(Layout):
     def run(self) -> list[WriteStatus]:
         write, numbered = self.write, self.numbered
         instants = {**log_instants(write.snapshot), **pending_resizes(write.context.index, write.snapshot).children}
-        known: dict[tuple[str, int], Target] = {}
-        for place in {*numbered.existing, *numbered.parents}:
-            file_id, one = numbered.names.file_id(*place), numbered.existing.get(place)
-            at, parents = instants.get((place[0], file_id)), numbered.parents.get(place, ())
-            known[place] = Target(file_id, one, size_limited=False, log_instant=at, parents=parents)
+        targets: dict[tuple[str, int], Target] = {}
+        for group in {*numbered.existing, *numbered.parents}:
+            file_id, file_slice = numbered.names.file_id(*group), numbered.existing.get(group)
+            at, parents = instants.get((group[0], file_id)), numbered.parents.get(group, ())
+            targets[group] = Target(file_id, file_slice, size_limited=False, log_instant=at, parents=parents)
         # an unknown number of partition paths has so many groups each
         groups = None if write.context.keys.partition_fields else numbered.names.count("")
-        writer = write.group_writer(NamedTargets(known, numbered.names))
+        writer = write.group_writer(NamedTargets(targets, numbered.names))
         return write.run_grouped(numbered.rows, writer, groups=groups)
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
@@ -365,9 +368,9 @@ class TaggedRows:
             lookup = replace(lookup, index_files=self._sum(OPENED))
         if lookup.keys:
             return lookup
-        known = self._counted.filter(pc.is_valid(self._counted[FILE_ID]))
-        keys, found = (int(pc.sum(some["rows"]).as_py() or 0) for some in (self._counted, known))
-        return replace(lookup, keys=keys - self.moved, tagged=found)
+        tagged_counts = self._counted.filter(pc.is_valid(self._counted[FILE_ID]))
+        keys, tagged = (int(pc.sum(some["rows"]).as_py() or 0) for some in (self._counted, tagged_counts))
+        return replace(lookup, keys=keys - self.moved, tagged=tagged)
 
     @property
     def new_in(self) -> Sequence[str]:
@@ -449,8 +452,10 @@ class AssignedRows:
         if not groups:
             return []
         routed = write.context.engine.route(self.tagged, self.assignment.updates, self.assignment.inserts)
-        known = frozenset(g.partition for g in groups if g.target.slice is not None)
-        return write.run_grouped(routed, write.group_writer(self.assignment.targets, known), groups=len(groups))
+        existing_paths = frozenset(g.partition for g in groups if g.target.slice is not None)
+        return write.run_grouped(
+            routed, write.group_writer(self.assignment.targets, existing_paths), groups=len(groups)
+        )
 
 
 @dataclass(frozen=True)

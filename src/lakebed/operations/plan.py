@@ -210,11 +210,13 @@ def plan_of_hashed(
     appends = snapshot.config.table_type == "mor"
     if hashed.several is None:
         files = tuple(_hashed_files(counted.to_pylist(), hashed.existing, appends=appends))
-        found = "file groups are found while the write runs; no data file is read to tag"
+        explanation = "file groups are found while the write runs; no data file is read to tag"
     else:
         files = tuple(_files_of_buckets(counted.to_pylist(), hashed.several, appends=appends))
-        found = "the task that has a bucket's rows looks their keys up among its file groups, of which all are shown"
-    note = _notes(found, context.engine.note)
+        explanation = (
+            "the task that has a bucket's rows looks their keys up among its file groups, of which all are shown"
+        )
+    note = _notes(explanation, context.engine.note)
     rows = sum(f.rows for f in files)
     tagging = tagging_costs(context, snapshot, rows, {f.partition for f in files})
     lookup = KeyLookup(keys=rows, by_hash=True) if hashed.several is None else None
@@ -227,10 +229,10 @@ def plan_of_numbered(context: WriteContext, snapshot: Snapshot, numbered: Number
     files: list[PlannedFile] = []
     twice = 0
     for row in sorted(counted, key=lambda r: (r[PARTITION_PATH] or "", r[GROUP])):
-        place = (row[PARTITION_PATH], row[GROUP])
-        twice += row["rows"] if place in numbered.parents else 0
-        file_id, is_known = numbered.names.file_id(*place), place in numbered.existing
-        files.append(PlannedFile(place[0], file_id, row["rows"], None, None, 0, is_known))
+        group = (row[PARTITION_PATH], row[GROUP])
+        twice += row["rows"] if group in numbered.parents else 0
+        file_id, is_known = numbered.names.file_id(*group), group in numbered.existing
+        files.append(PlannedFile(group[0], file_id, row["rows"], None, None, 0, is_known))
     rows = sum(f.rows for f in files)
     tagging = tagging_costs(context, snapshot, rows, {f.partition for f in files})
     index, engine = context.index.explain_for(snapshot), context.engine
@@ -261,10 +263,16 @@ def with_absent(plan: WritePlan, context: WriteContext, absent: Sequence[str]) -
 def with_splits(plan: WritePlan, growth: Growth, snapshot: Snapshot) -> WritePlan:
     """The plan of a write that splits buckets: all base files of their partition paths are rewritten, also those of
     buckets without incoming rows."""
-    slices = {(one.partition, one.file_id): one for one in snapshot.file_slices(sorted(growth.splits))}
+    slices = {
+        (file_slice.partition, file_slice.file_id): file_slice
+        for file_slice in snapshot.file_slices(sorted(growth.splits))
+    }
     rows = {(f.partition, f.file_id): f.rows for f in plan.files}
     files = [f for f in plan.files if (f.partition, f.file_id) not in slices]
-    files += [PlannedFile(*place, rows.get(place, 0), None, None, _base_bytes(one)) for place, one in slices.items()]
+    files += [
+        PlannedFile(*group, rows.get(group, 0), None, None, _base_bytes(file_slice))
+        for group, file_slice in slices.items()
+    ]
     files.sort(key=lambda f: (f.partition, f.file_id or ""))
     return replace(plan, files=tuple(files), bucket_changes=growth.lines)
 
@@ -277,11 +285,11 @@ def _hashed_files(
     counted: Iterable[dict[str, Any]], existing: Mapping[tuple[str, int], FileSlice], *, appends: bool
 ) -> Iterable[PlannedFile]:
     for row in sorted(counted, key=lambda r: (r[PARTITION_PATH] or "", r[GROUP] or 0)):
-        known = existing.get((row[PARTITION_PATH], row[GROUP]))
-        file_id = known.file_id if known else None
-        rewritten = 0 if appends else _base_bytes(known)
+        file_slice = existing.get((row[PARTITION_PATH], row[GROUP]))
+        file_id = file_slice.file_id if file_slice else None
+        rewritten = 0 if appends else _base_bytes(file_slice)
         yield PlannedFile(
-            row[PARTITION_PATH], file_id, row["rows"], None, None, rewritten, appends and known is not None
+            row[PARTITION_PATH], file_id, row["rows"], None, None, rewritten, appends and file_slice is not None
         )
 
 
@@ -291,9 +299,9 @@ def _files_of_buckets(
     """Every file group of the buckets that rows go to; which of them those are shows when they are looked up."""
     for row in sorted(counted, key=lambda r: (r[PARTITION_PATH] or "", r[GROUP] or 0)):
         rows = row["rows"]
-        for known in several.get((row[PARTITION_PATH], row[GROUP]), ()):
-            rewritten = 0 if appends else _base_bytes(known)
-            yield PlannedFile(row[PARTITION_PATH], known.file_id, rows, None, None, rewritten, appends)
+        for file_slice in several.get((row[PARTITION_PATH], row[GROUP]), ()):
+            rewritten = 0 if appends else _base_bytes(file_slice)
+            yield PlannedFile(row[PARTITION_PATH], file_slice.file_id, rows, None, None, rewritten, appends)
             rows = 0
         if rows:
             yield PlannedFile(row[PARTITION_PATH], None, rows, None, None, 0)

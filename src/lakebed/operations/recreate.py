@@ -90,22 +90,22 @@ def _split(storage: Storage, folder: str, kept: Collection[str]) -> tuple[list[s
     """The table's files below a folder, and those that stay."""
     paths = [info.path for info in storage.list(folder)]
     nested = tuple({path[: path.index(f"/{HOODIE}/") + 1] for path in paths if f"/{HOODIE}/" in path})
-    own = [
+    table_files = [
         path
         for path in paths
         if path not in kept and is_table_file(path.rpartition("/")[2]) and not path.startswith(nested)
     ]
-    return own, sorted({*paths} - {*own})
+    return table_files, sorted({*paths} - {*table_files})
 
 
 def _remove_below(storage: Storage, folder: str, kept: Collection[str], check: Callable[[], None]) -> list[str]:
-    own, staying = _split(storage, folder, kept)
+    table_files, staying = _split(storage, folder, kept)
     check()
     if not staying and is_remote(storage):
         storage.delete_folder(folder)
         return []
     by_folder: dict[str, list[str]] = {}
-    for path in own:
+    for path in table_files:
         parent, _, name = path.rpartition("/")
         by_folder.setdefault(parent, []).append(name)
     for parent, names in sorted(by_folder.items(), reverse=True):
@@ -214,9 +214,9 @@ def _finish(storage: Storage, lock: Lock) -> bool:
         folder, files = _read_ready(storage)
     except FileNotFoundError:
         return False
-    kept = _RetainedPaths(files)
-    left = remove_table_files(storage, kept.files, lambda: _check_lock(storage, lock))
-    _clear(storage, HOODIE, kept, lambda: _check_lock(storage, lock))
+    retained = _RetainedPaths(files)
+    left = remove_table_files(storage, retained.files, lambda: _check_lock(storage, lock))
+    _clear(storage, HOODIE, retained, lambda: _check_lock(storage, lock))
 
     def move(path: str) -> None:
         _check_lock(storage, lock)

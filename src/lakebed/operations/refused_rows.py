@@ -49,7 +49,7 @@ def _take_in(context: WriteContext, rows: pa.Table) -> None:
     settings = context.settings
     admitted = admitted_rows(context, rows, "INSERT" if not settings.partial else "UPSERT", _MATCH)
     schema = schema_for_write(context, context.opened, admitted, partial=settings.partial)
-    given = set(context.engine.schema(admitted).names)
+    present = set(context.engine.schema(admitted).names)
     intake = Intake(
         schema=schema.data,
         rules=context.rules,
@@ -57,7 +57,7 @@ def _take_in(context: WriteContext, rows: pa.Table) -> None:
         all_deletes=False,
         memory=settings.memory,
         auto_keys=_NO_INSTANT if context.keys.auto_keys else None,
-        absent=tuple(name for name in schema.data.names if settings.partial and name not in given),
+        absent=tuple(name for name in schema.data.names if settings.partial and name not in present),
         null_ordering=settings.null_ordering,
     )
     prepared = context.engine.collect(prepare(context, admitted, schema))

@@ -167,9 +167,9 @@ class WriteResult(Printed):
         counts = ", ".join(self._counts())
         took = sum(self.seconds.values())
         size = f"{count_text(len(self.files), 'file')}, {size_text(self.bytes)}"
-        gone = "" if self.replaced_rows is None else f" with {count_text(self.replaced_rows, 'row')}"
+        rows_text = "" if self.replaced_rows is None else f" with {count_text(self.replaced_rows, 'row')}"
         replaced = (
-            f", {count_text(self.replaced_file_groups, 'file group')}{gone} replaced"
+            f", {count_text(self.replaced_file_groups, 'file group')}{rows_text} replaced"
             if self.replaced_file_groups
             else ""
         )

@@ -186,10 +186,12 @@ class Rollbacks:
             metadata = MetadataStore(storage, config, timeline, lock_is_held=self.lock_is_held)
             # log files that others named after a clustering, before version 8 after any slice, were found by those
             is_of_others = pending.action in CLUSTERS or not has_completion_times(config.version)
-            gone = _by_partition(path for path in plan.files if is_log_path(path)) if is_of_others else {}
-            if (hiding or gone) and FILES in metadata.partitions:
+            removed_logs = _by_partition(path for path in plan.files if is_log_path(path)) if is_of_others else {}
+            if (hiding or removed_logs) and FILES in metadata.partitions:
                 files = _named_files(storage, [*plan.logs, *hiding])
-                apply_delta(metadata, instant, {FILES: file_records(files, record_form(config.version), removed=gone)})
+                apply_delta(
+                    metadata, instant, {FILES: file_records(files, record_form(config.version), removed=removed_logs)}
+                )
             metadata_rollback.roll_back(metadata, target.time, instant)
         self.forget(target.time)
         if keep_plan:
@@ -221,7 +223,7 @@ def is_plan_of_clustering(timeline: Timeline, pending: Instant) -> bool:
 
 def names_its_groups(timeline: Timeline, plan: Instant) -> bool:
     """Whether the plan of a clustering names the file groups that it makes, so that writes may continue during it."""
-    return any(one.extra for one in planned_clustering(timeline.plan(plan)).operations)
+    return any(operation.extra for operation in planned_clustering(timeline.plan(plan)).operations)
 
 
 def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
@@ -244,7 +246,7 @@ def _lost_its_files(timeline: Timeline, target: str) -> bool:
     done = (i for i in timeline.instants if i.action is Action.ROLLBACK and i.is_completed and i.time > target)
     records = (rollback_record(timeline, i) for i in done)
     undone = (record.get("instantToRollback") or {} for record in records if rollback_target(record) == target)
-    return any(one.get("action") in (Action.COMMIT, Action.DELTACOMMIT) for one in undone)
+    return any(instant.get("action") in (Action.COMMIT, Action.DELTACOMMIT) for instant in undone)
 
 
 def without_dead_savepoints(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
@@ -260,8 +262,8 @@ def without_dead_savepoints(storage: Storage, config: TableConfig, timeline: Tim
 def _as_pending(timeline: Timeline, target: Instant) -> Instant:
     """The target by the action of its pending files: a commit may be a compaction's."""
     requested = timeline.requested.get(key_of(target))
-    asked = parse_instant_file(requested, timeline.config.version) if requested else None
-    return Instant(target.time, asked.action if asked is not None else target.action, State.INFLIGHT)
+    instant = parse_instant_file(requested, timeline.config.version) if requested else None
+    return Instant(target.time, instant.action if instant is not None else target.action, State.INFLIGHT)
 
 
 def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: str) -> dict[str, int]:
@@ -296,8 +298,8 @@ def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: st
 
 def _left_by_earlier_run(storage: Storage, instant: str) -> list[FileInfo]:
     """Log files of a rollback that was cut off: they stay, so they are listed like those of the run that ends it."""
-    found = (storage.head(marker.path) for marker in list_markers(storage, instant) if marker.kind == "APPEND")
-    return [info for info in found if info is not None and info.path.endswith(f"_{_token(instant)}")]
+    infos = (storage.head(marker.path) for marker in list_markers(storage, instant) if marker.kind == "APPEND")
+    return [info for info in infos if info is not None and info.path.endswith(f"_{_token(instant)}")]
 
 
 def _token(rollback: str) -> str:
@@ -308,14 +310,14 @@ def _token(rollback: str) -> str:
 
 def _named_files(storage: Storage, paths: Iterable[str]) -> list[NewFile]:
     """The files that are there, as the metadata table lists them."""
-    found = (storage.head(path) for path in paths)
-    split = [(info.path.rpartition("/"), info.size) for info in found if info is not None]
+    infos = (storage.head(path) for path in paths)
+    split = [(info.path.rpartition("/"), info.size) for info in infos if info is not None]
     return [NewFile(partition, name, size) for (partition, _, name), size in split]
 
 
 def _by_partition(paths: Iterable[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    names_by_partition: dict[str, list[str]] = {}
     for path in paths:
         partition, _, name = path.rpartition("/")
-        found.setdefault(partition, []).append(name)
-    return found
+        names_by_partition.setdefault(partition, []).append(name)
+    return names_by_partition

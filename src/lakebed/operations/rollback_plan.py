@@ -67,24 +67,26 @@ def _others_that_name_logs(timeline: Timeline, target: str, paths: Iterable[str]
     | 6 | its slice | a clustering that is pending or was taken off; a slice that was undone |
     """
     logs = [log for path in paths if (log := _parse_log(path)) is not None]
-    known = {i.time for i in timeline.instants}
-    unknown = {log.instant for log in logs if log.instant < target and log.instant not in known}
+    times = {i.time for i in timeline.instants}
+    unknown = {log.instant for log in logs if log.instant < target and log.instant not in times}
     if has_completion_times(timeline.config.version):
-        found = {i.time for i in timeline.instants if i.action in CLUSTERS and i.time < target}
+        other_instants = {i.time for i in timeline.instants if i.action in CLUSTERS and i.time < target}
         with suppress(CorruptFile):  # a damaged archive does not stop a rollback
-            found |= {time for time in unknown if timeline.is_taken_off(time)}
+            other_instants |= {time for time in unknown if timeline.is_taken_off(time)}
             if unknown:
-                found |= {i.time for i in timeline.archived().instants if i.time in unknown and i.action in CLUSTERS}
-        return found
-    found = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
+                other_instants |= {
+                    i.time for i in timeline.archived().instants if i.time in unknown and i.action in CLUSTERS
+                }
+        return other_instants
+    other_instants = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
     # alone in a slice that was taken back they would be its newest
     slices = {log.instant for path in appended if (log := _parse_log(path)) is not None}
-    found |= {instant for instant in slices if not timeline.begins_slices(instant)}
+    other_instants |= {instant for instant in slices if not timeline.begins_slices(instant)}
     if unknown:
         unknown -= _of_slices_with_base_file(timeline.storage, [log for log in logs if log.instant in unknown])
     with suppress(CorruptFile):
-        found |= {time for time in unknown if timeline.is_taken_off(time)}
-    return found
+        other_instants |= {time for time in unknown if timeline.is_taken_off(time)}
+    return other_instants
 
 
 def _parse_log(path: str) -> LogFile | None:
@@ -97,8 +99,8 @@ def _of_slices_with_base_file(storage: Storage, logs: Sequence[LogFile]) -> set[
     names = {folder: storage.list_names(folder) for folder in {log.partition for log in logs}}
     bases = {
         (base.partition, base.file_id, base.instant)
-        for folder, found in names.items()
-        for name in found
+        for folder, folder_names in names.items()
+        for name in folder_names
         if (base := parse_base_file(folder, name, 0)) is not None
     }
     return {log.instant for log in logs if (log.partition, log.file_id, log.instant) in bases}

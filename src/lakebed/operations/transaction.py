@@ -288,8 +288,8 @@ class Transaction:
             index = recorded_index(change.after, missing_ok=True)
             if index is not None:
                 index.rollback(change.instant, snapshot_of(self.storage, self.config, self.timeline))
-        if found := finish_interrupted_changes(self.config, self.timeline):
-            self.config = update_table_config(self.storage, found, self.lock_is_held)
+        if changes := finish_interrupted_changes(self.config, self.timeline):
+            self.config = update_table_config(self.storage, changes, self.lock_is_held)
 
     def prepare_metadata(self) -> None:
         """Build what the table's metadata table lacks, compact and clean what is due there."""
@@ -445,8 +445,8 @@ class Transaction:
     def unnamed(self, metadata: CommitMetadata, markers: Sequence[Marker] | None = None) -> list[str]:
         """What lost task attempts wrote, or may still write: files with a marker that no write stat names."""
         named = set(metadata.paths)
-        found = list_markers(self.storage, self.instant) if markers is None else markers
-        return [m.path for m in found if m.path not in named]
+        all_markers = list_markers(self.storage, self.instant) if markers is None else markers
+        return [m.path for m in all_markers if m.path not in named]
 
     def tidy(self, metadata: CommitMetadata) -> None:
         """The commit is valid: what fails from here on leaves only leftovers, which later writers remove."""
@@ -661,8 +661,8 @@ class WriteTransaction(Transaction):
         self.config = update_table_config(self.storage, changes, self.lock_is_held)
 
     def _check_still_pending(self, timeline: Timeline) -> None:
-        mine = next((i for i in timeline.instants if i.time == self.instant and i.action is self.action), None)
-        if mine is None or mine.state is State.COMPLETED or not is_requested(timeline, self.instant, self.action):
+        instant = next((i for i in timeline.instants if i.time == self.instant and i.action is self.action), None)
+        if instant is None or instant.state is State.COMPLETED or not is_requested(timeline, self.instant, self.action):
             raise CommitConflict(
                 f"instant {self.instant} was rolled back by another writer, which took this one for dead",
                 hint="run the write again; a longer heartbeat interval helps where the process is often suspended",
@@ -682,9 +682,9 @@ class WriteTransaction(Transaction):
             return
         with suppress(Exception), self.locked():
             timeline = self.load()
-            mine = timeline.find(self.instant, self.action)
-            if mine is not None and not mine.is_completed:
-                self.rollbacks(self.forget).roll_back(timeline, mine)
+            instant = timeline.find(self.instant, self.action)
+            if instant is not None and not instant.is_completed:
+                self.rollbacks(self.forget).roll_back(timeline, instant)
             elif not timeline.is_completed_or_archived(self.instant):
                 # another writer has rolled it back, with its markers, while this one still wrote
                 self.forget(self.instant)

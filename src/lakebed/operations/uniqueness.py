@@ -44,12 +44,12 @@ def check_unique(
     inserting = [s for s in statuses if s.path is not None and s.num_inserts]
     if where == "nowhere" or not inserting:
         return
-    theirs = _inserted_into(others)
-    for partition in sorted({p for p, _ in theirs}) if where == "partition" else [None]:
-        own = [s for s in inserting if partition in (None, s.partition)]
-        files = [stat for (p, _), stat in sorted(theirs.items()) if partition in (None, p)]
-        for keys in _stored(reader, files) if own else ():
-            for status in own:
+    other_stats = _inserted_into(others)
+    for partition in sorted({p for p, _ in other_stats}) if where == "partition" else [None]:
+        partition_statuses = [s for s in inserting if partition in (None, s.partition)]
+        files = [stat for (p, _), stat in sorted(other_stats.items()) if partition in (None, p)]
+        for keys in _stored(reader, files) if partition_statuses else ():
+            for status in partition_statuses:
                 (changes,) = group_changes(reader, [status])
                 _refuse_common(changes, keys)
 
@@ -74,20 +74,20 @@ def _inserted_into(others: Sequence[CommitMetadata]) -> dict[tuple[str, str], Wr
 
 def _stored(reader: SliceReader, files: Sequence[WriteStat]) -> Iterator[pa.Array]:
     """The record keys of the files, many at a time."""
-    found: list[pa.Array] = []
+    chunks: list[pa.Array] = []
     for file in files:
         file_slice = base_slice(file.partition, file.file_id, file.path, file.file_size)
-        found.append(stored_rows(reader, file_slice, [RECORD_KEY]).column(0).cast(pa.string()))
-        if sum(map(len, found)) >= _KEYS_TOGETHER:
-            yield pa.concat_arrays(found)
-            found.clear()
-    if found:
-        yield pa.concat_arrays(found)
+        chunks.append(stored_rows(reader, file_slice, [RECORD_KEY]).column(0).cast(pa.string()))
+        if sum(map(len, chunks)) >= _KEYS_TOGETHER:
+            yield pa.concat_arrays(chunks)
+            chunks.clear()
+    if chunks:
+        yield pa.concat_arrays(chunks)
 
 
 def _refuse_common(changes: GroupChanges, theirs: pa.Array) -> None:
-    ours = added_keys(changes)
-    common = ours.filter(pc.is_in(ours, value_set=theirs))
+    added = added_keys(changes)
+    common = added.filter(pc.is_in(added, value_set=theirs))
     if len(common):
         raise CommitConflict(
             f"record key {common[0].as_py()!r} was inserted by another writer since this write began"

@@ -32,9 +32,9 @@ from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 def prepare(context: WriteContext, rows: Rows, schema: TableSchema) -> Rows:
     """Key, partition path (and number of the file group) in front of the columns that go into the files."""
     present = context.engine.schema(rows)
-    wanted = set(schema.data.names)
+    names = set(schema.data.names)
     extra = {IS_DELETED_COLUMN, context.config.delete_field, MEMBER}
-    keep = [n for n in present.names if n in wanted or n in extra]
+    keep = [n for n in present.names if n in names or n in extra]
     return derive_keys(context, rows, present, keep)
 
 
@@ -49,14 +49,14 @@ def derivable(context: WriteContext, prepared: pa.Schema) -> dict[str, RowExpres
     """What `prepare` put in front that a task can compute again for next to nothing: a key that is the text of one
     column, and the one partition path of a table without partitions.
     """
-    made: dict[str, RowExpression] = {}
+    expressions: dict[str, RowExpression] = {}
     key, fields = context.keys.record_key, context.keys.key_fields
     texts = {f.name for f in prepared if pa.types.is_string(f.type)}
     if isinstance(key, SingleKey) and fields[0] in texts:
-        made[RECORD_KEY] = key
+        expressions[RECORD_KEY] = key
     if not context.keys.partition_fields:
-        made[PARTITION_PATH] = context.keys.partition_path
-    return made
+        expressions[PARTITION_PATH] = context.keys.partition_path
+    return expressions
 
 
 def derive_keys(context: WriteContext, rows: Rows, present: pa.Schema, keep: Sequence[str]) -> Rows:

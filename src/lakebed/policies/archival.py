@@ -47,10 +47,10 @@ class ArchivalPlan:
         return (*self.commits, *self.others)
 
     def __str__(self) -> str:
-        held = f"; from {self.limit.time or 'the start'} on: {self.limit.reason}" if self.limit else ""
+        limit_text = f"; from {self.limit.time or 'the start'} on: {self.limit.reason}" if self.limit else ""
         if not self.commits:
-            return f"archival of nothing{held}"
-        return f"archival of {count_text(len(self.commits), 'commit')} up to {self.commits[-1].time}{held}"
+            return f"archival of nothing{limit_text}"
+        return f"archival of {count_text(len(self.commits), 'commit')} up to {self.commits[-1].time}{limit_text}"
 
 
 def is_archival_due(commits: Sequence[Instant], bounds: ArchivalBounds) -> bool:
@@ -69,9 +69,9 @@ def before_pending(commits: Sequence[Instant], pending: Iterable[Instant]) -> Ar
 
 def before_due_compaction(instants: Iterable[Instant], delta_commits: int) -> ArchivalLimit | None:
     """The delta commits stay that decide whether a compaction is due: all since the last one, or that one."""
-    known = [i for i in instants if i.is_completed or i.action is Action.DELTACOMMIT]
-    compaction = next((i for i in reversed(known) if i.is_completed and i.action is Action.COMMIT), None)
-    since = [i for i in known if i.action is Action.DELTACOMMIT and (compaction is None or i.time > compaction.time)]
+    relevant = [i for i in instants if i.is_completed or i.action is Action.DELTACOMMIT]
+    compaction = next((i for i in reversed(relevant) if i.is_completed and i.action is Action.COMMIT), None)
+    since = [i for i in relevant if i.action is Action.DELTACOMMIT and (compaction is None or i.time > compaction.time)]
     if len(since) >= delta_commits:
         first = since[-delta_commits]
     else:
@@ -119,7 +119,11 @@ def plan_archival(
     of them."""
     if not is_archival_due(commits, bounds):
         return ArchivalPlan()
-    limit = min((one for one in limits if one is not None), key=lambda one: one.time, default=None)
+    limit = min(
+        (archival_limit for archival_limit in limits if archival_limit is not None),
+        key=lambda archival_limit: archival_limit.time,
+        default=None,
+    )
     candidates = commits[: len(commits) - bounds.down_to]
     oldest = tuple(i for i in candidates if limit is None or i.time < limit.time)
     if not oldest:

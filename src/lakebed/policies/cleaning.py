@@ -78,12 +78,12 @@ def superseded_partitions(commit: CommitMetadata) -> frozenset[str]:
     """The partition paths where a commit began a further slice of a file group, or replaced file groups: when it falls
     before the earliest commit that is retained, there is something to clean."""
     compacts = commit.operation == "COMPACT"
-    found = {
+    partitions = {
         partition
         for partition, stats in commit.stats.items()
         if any(_begins_further_slice(stat, compacts=compacts) for stat in stats)
     }
-    return frozenset(found | commit.replaced.keys())
+    return frozenset(partitions | commit.replaced.keys())
 
 
 def has_expired_since(last_clean: str, commits: Sequence[Instant], retention: Retention, retained_before: int) -> bool:
@@ -153,9 +153,11 @@ def _expired(
         as_read = _before_commit(group, replace(retention, earliest=protected.unread), replacement)
         expired = [part for part in expired if part in as_read]
     saved = [time for time in protected.saved if replacement is None or replacement.time > time]
-    shown = {max((part.instant for part in group.slices if part.instant <= time), default="") for time in saved}
+    saved_instants = {
+        max((part.instant for part in group.slices if part.instant <= time), default="") for time in saved
+    }
     for part in expired:
-        if (planned is not None and part.instant >= planned) or part.instant in shown:
+        if (planned is not None and part.instant >= planned) or part.instant in saved_instants:
             continue
         if not any(file.path in protected.savepointed for file in part.files):
             yield part

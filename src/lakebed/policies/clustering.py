@@ -34,19 +34,19 @@ class PartitionChoice:
 
     def of(self, paths: Iterable[str], now: datetime) -> tuple[list[str], list[str]]:
         """Those taken, and those that the filter leaves to a later clustering; both in the order of their names."""
-        wanted = (path for path in paths if not self.selected or path in self.selected)
-        known = sorted(path for path in wanted if not self.pattern or re.fullmatch(self.pattern, path))
+        selected = (path for path in paths if not self.selected or path in self.selected)
+        candidates = sorted(path for path in selected if not self.pattern or re.fullmatch(self.pattern, path))
         match self.filter:
             case "RECENT_DAYS":
-                newest = known[::-1]
-                taken = newest[self.skipped_days : self.skipped_days + self.recent_days]
-                return sorted(taken), sorted(newest[: self.skipped_days])
+                newest = candidates[::-1]
+                recent = newest[self.skipped_days : self.skipped_days + self.recent_days]
+                return sorted(recent), sorted(newest[: self.skipped_days])
             case "SELECTED_PARTITIONS":
-                return [p for p in known if p >= self.first and (not self.last or p <= self.last)], []
+                return [p for p in candidates if p >= self.first and (not self.last or p <= self.last)], []
             case "DAY_ROLLING":
-                return [path for at, path in enumerate(known) if at % 24 == now.hour], []
+                return [path for at, path in enumerate(candidates) if at % 24 == now.hour], []
             case _:
-                return known, []
+                return candidates, []
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +70,38 @@ class GroupSizes:
     ) -> tuple[list[ClusteringGroup], list[str]]:
         """The groups of a clustering, and the partition paths of those that are too many; `slices` come by partition
         path, `busy` are file groups of pending plans."""
-        found: list[ClusteringGroup] = []
+        groups: list[ClusteringGroup] = []
         left: list[str] = []
-        for partition, some in groupby(slices, key=lambda one: one.partition):
-            free = [one for one in some if (one.partition, one.file_id) not in busy and self._is_small(one)]
+        for partition, some in groupby(slices, key=lambda file_slice: file_slice.partition):
+            free = [
+                file_slice
+                for file_slice in some
+                if (file_slice.partition, file_slice.file_id) not in busy and self._is_small(file_slice)
+            ]
             for group in self._of_partition(free):
-                if len(found) < self.most_groups:
-                    found.append(group)
+                if len(groups) < self.most_groups:
+                    groups.append(group)
                 elif partition not in left:
                     left.append(partition)
-        return found, left
+        return groups, left
 
     def _is_small(self, one: FileSlice) -> bool:
         return one.base_file is None or one.base_file.size < self.small_file_limit
 
     def _of_partition(self, slices: Sequence[FileSlice]) -> Iterator[ClusteringGroup]:
         if self.order == "INSTANT_TIME":
-            ordered = sorted(slices, key=lambda one: one.instant)
+            ordered = sorted(slices, key=lambda file_slice: file_slice.instant)
         else:
-            ordered = sorted(slices, key=lambda one: -self._bytes(one))
+            ordered = sorted(slices, key=lambda file_slice: -self._bytes(file_slice))
         if self.single_file:
-            yield from (ClusteringGroup((one,)) for one in ordered)
+            yield from (ClusteringGroup((file_slice,)) for file_slice in ordered)
             return
         together: list[FileSlice] = []
-        for one in ordered:
-            if together and sum(map(self._bytes, together)) + self._bytes(one) > self.group_bytes:
+        for file_slice in ordered:
+            if together and sum(map(self._bytes, together)) + self._bytes(file_slice) > self.group_bytes:
                 yield from self._group(together)
                 together = []
-            together.append(one)
+            together.append(file_slice)
         yield from self._group(together)
 
     def _group(self, slices: Sequence[FileSlice]) -> Iterator[ClusteringGroup]:

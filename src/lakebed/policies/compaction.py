@@ -157,17 +157,17 @@ class Selection:
 
     def partitions(self, paths: Iterable[str], today: date) -> list[str]:
         """The partition paths that are looked at, in the order in which their slices come."""
-        known = sorted(set(paths))
+        sorted_paths = sorted(set(paths))
         if self.name == "PartitionRegexBased":
             pattern = re.compile(self.partition_regex)
-            return [path for path in known if pattern.fullmatch(path)]
+            return [path for path in sorted_paths if pattern.fullmatch(path)]
         if self.name not in _BY_DAY:
-            return known
-        dated = sorted(known, key=lambda path: (day_of(path) or date.min, path), reverse=True)
+            return sorted_paths
+        dated = sorted(sorted_paths, key=lambda path: (day_of(path) or date.min, path), reverse=True)
         if self.name == "DayBased":
             return dated[: self.days]
         first = today - timedelta(days=self.days)
-        recent = {path for path in known if (day := day_of(path)) is not None and day >= first}
+        recent = {path for path in sorted_paths if (day := day_of(path)) is not None and day >= first}
         return [path for path in dated if (path in recent) == (self.name == "BoundedPartitionAware")]
 
     def slices(self, slices: Sequence[FileSlice]) -> Sequence[FileSlice]:
@@ -181,14 +181,14 @@ class Selection:
         return self._within_target(slices) if self.name == "BoundedIO" else slices
 
     def _within_target(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
-        taken: list[FileSlice] = []
+        selected: list[FileSlice] = []
         left = self.target_megabytes
         for file_slice in slices:
             if left <= 0:
                 break
-            taken.append(file_slice)
+            selected.append(file_slice)
             left -= CompactionCost.of(file_slice).megabytes
-        return taken
+        return selected
 
 
 def day_of(partition: str) -> date | None:
@@ -232,10 +232,10 @@ def plan_compaction(
     were `passed_over` are `missing` in the plan, unless it is one that `remembers` none."""
     logged = [file_slice for file_slice in slices if file_slice.log_files]
     free = [file_slice for file_slice in logged if (file_slice.partition, file_slice.file_id) not in busy]
-    taken = tuple(strategy(free))
-    groups = {(file_slice.partition, file_slice.file_id) for file_slice in taken}
+    selected = tuple(strategy(free))
+    groups = {(file_slice.partition, file_slice.file_id) for file_slice in selected}
     left = {s.partition for s in logged if (s.partition, s.file_id) not in groups}
-    return CompactionPlan(taken, tuple(sorted({*left, *passed_over})) if remembers else None)
+    return CompactionPlan(selected, tuple(sorted({*left, *passed_over})) if remembers else None)
 
 
 def plan_log_compaction(
@@ -252,7 +252,7 @@ def plan_log_compaction(
     With `before` only logs of earlier instants count and are merged: the merged block takes the place of the last of
     them, so nothing that is still pending may come in between.
     """
-    found: list[FileSlice] = []
+    selected: list[FileSlice] = []
     for file_slice in slices:
         if (file_slice.partition, file_slice.file_id) in busy:
             continue
@@ -260,8 +260,8 @@ def plan_log_compaction(
             logs = tuple(log for log in file_slice.log_files if log.instant < before)
             file_slice = replace(file_slice, log_files=logs)
         if len(file_slice.log_files) >= least_blocks and count_blocks(file_slice) >= least_blocks:
-            found.append(file_slice)
-    return CompactionPlan(tuple(found), is_log_compaction=True)
+            selected.append(file_slice)
+    return CompactionPlan(tuple(selected), is_log_compaction=True)
 
 
 def _log_bytes(file_slice: FileSlice) -> int:

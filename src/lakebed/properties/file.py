@@ -52,18 +52,18 @@ def load_table_config(storage: Storage) -> TableConfig:
     Raises `TableNotFound` where there is no table, `CorruptFile` where neither file can be used, and
     `UnsupportedFeature` for a table version lakebed does not know.
     """
-    found = _first_valid(storage)
+    outcome = _first_valid(storage)
     for _ in range(_READ_ATTEMPTS - 1):
-        if isinstance(found, dict):
+        if isinstance(outcome, dict):
             break
         # An updater may have been between two steps. Broken files are given a moment, missing ones only a second look.
-        if isinstance(found, CorruptFile):
+        if isinstance(outcome, CorruptFile):
             time.sleep(_READ_PAUSE_SECONDS)
-        found = _first_valid(storage)
-    if isinstance(found, dict):
-        return _checked(storage, found)
-    if isinstance(found, CorruptFile):
-        raise found
+        outcome = _first_valid(storage)
+    if isinstance(outcome, dict):
+        return _checked(storage, outcome)
+    if isinstance(outcome, CorruptFile):
+        raise outcome
     raise TableNotFound(
         f"there is no table at {storage.url()}: {PROPERTIES_PATH} is missing",
         hint="Check the path, or create the table with lakebed.create.",
@@ -163,14 +163,14 @@ def mend_properties(storage: Storage, *, dry_run: bool = False) -> str | None:
     if body is None and backup is None:
         return None
     if body is not None and _is_valid(body):
-        found = None if backup is None else f"{BACKUP_PATH} is left of an update that was cut short"
+        damage = None if backup is None else f"{BACKUP_PATH} is left of an update that was cut short"
     elif backup is not None and _is_valid(backup):
-        found = f"{PROPERTIES_PATH} cannot be used; its backup can"
+        damage = f"{PROPERTIES_PATH} cannot be used; its backup can"
     else:
         return _mend_checksum(storage, body or b"", dry_run=dry_run)
-    if found is not None and not dry_run:
+    if damage is not None and not dry_run:
         _recover(storage)
-    return found
+    return damage
 
 
 def _mend_checksum(storage: Storage, body: bytes, *, dry_run: bool) -> str:

@@ -145,14 +145,14 @@ def merge_properties(
         return _merge_properties_v9(mode, payload, default_mode)
     payload_mode = mode_of_payload(payload) if payload else None
     _refuse_contradiction(mode, payload_mode, payload)
-    chosen = payload_mode or mode or default_mode
-    payload = payload or (OVERWRITE_PAYLOAD if chosen == "commit_time" else DEFAULT_PAYLOAD)
+    resolved_mode = payload_mode or mode or default_mode
+    payload = payload or (OVERWRITE_PAYLOAD if resolved_mode == "commit_time" else DEFAULT_PAYLOAD)
     props = {
-        "hoodie.record.merge.strategy.id": STRATEGY_OF_MODE[chosen],
+        "hoodie.record.merge.strategy.id": STRATEGY_OF_MODE[resolved_mode],
         "hoodie.compaction.payload.class": payload,
     }
     if version >= 8:
-        props["hoodie.record.merge.mode"] = MODE_NAMES[chosen]
+        props["hoodie.record.merge.mode"] = MODE_NAMES[resolved_mode]
     return props
 
 
@@ -186,8 +186,8 @@ def _delete_properties(version: int, delete_field: str, delete_marker: str) -> d
     """Version 9 keeps them as merge properties; older tables have no place for them, so they are stored under their own
     key (Hudi keeps keys it does not know)."""
     prefix = MERGE_PROPERTY_PREFIX if version == CURRENT_VERSION else ""
-    given = {"hoodie.payload.delete.field": delete_field, "hoodie.payload.delete.marker": delete_marker}
-    return {prefix + key: value for key, value in given.items() if value}
+    settings = {"hoodie.payload.delete.field": delete_field, "hoodie.payload.delete.marker": delete_marker}
+    return {prefix + key: value for key, value in settings.items() if value}
 
 
 def partition_text(fields: Sequence[str], types: Sequence[str], version: int) -> str:

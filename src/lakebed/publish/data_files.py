@@ -153,15 +153,15 @@ def _column_stats(footer: Footer, schema: pa.Schema) -> dict[str, ColumnStats]:
     metadata = footer.metadata
     positions = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
     groups = [metadata.row_group(n) for n in range(footer.row_groups)]
-    found: dict[str, ColumnStats] = {}
+    stats: dict[str, ColumnStats] = {}
     for field in schema:
         position = positions.get(field.name)
         if position is None:
             continue
         kind = footer.schema.field(field.name).type
         has_range = kind == field.type and (_can_name(kind) or pt.is_timestamp(kind) or pt.is_decimal(kind))
-        found[field.name] = _stats_of([group.column(position) for group in groups], has_range=has_range)
-    return found
+        stats[field.name] = _stats_of([group.column(position) for group in groups], has_range=has_range)
+    return stats
 
 
 def _stats_of(chunks: Sequence[Any], *, has_range: bool) -> ColumnStats:

@@ -78,8 +78,8 @@ _NEWEST = BoundedCache[CacheEntry[ForeignList]](_LISTS_BYTES)
 def cached_list(url: str) -> ForeignList | None:
     """The newest version of the list in this folder that this process has read or written; others may have written
     later ones."""
-    found = _NEWEST.get(url)
-    return None if found is None else found.content
+    newest = _NEWEST.get(url)
+    return None if newest is None else newest.content
 
 
 def cache_list(url: str, listed: ForeignList) -> ForeignList:

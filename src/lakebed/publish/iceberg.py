@@ -105,7 +105,7 @@ class IcebergFormat:
 
     def newest(self, storage: Storage) -> ForeignList | None:
         names = storage.list_names(FOLDER)
-        numbers = [int(found.group(1)) for name in names if (found := _VERSION.fullmatch(name))]
+        numbers = [int(match.group(1)) for name in names if (match := _VERSION.fullmatch(name))]
         other = next((n for n in names if n.endswith(".metadata.json") and not _VERSION.fullmatch(n)), None)
         if other is not None:
             url = storage.url(f"{FOLDER}/{other}")
@@ -133,11 +133,11 @@ class IcebergFormat:
             ids.add_columns(file.types)
         fields = json.loads(change.schema)
         schemas = list(metadata["schemas"])
-        schema_id = next((one["schema-id"] for one in schemas if one["fields"] == fields), len(schemas))
+        schema_id = next((schema["schema-id"] for schema in schemas if schema["fields"] == fields), len(schemas))
         if schema_id == len(schemas):
             schemas.append({"type": "struct", "schema-id": schema_id, "fields": fields})
         # a snapshot has the instant as its id, or the next free number where commits after it were taken back
-        used = {one["snapshot-id"] for one in metadata["snapshots"]}
+        used = {earlier_snapshot["snapshot-id"] for earlier_snapshot in metadata["snapshots"]}
         snapshot_id = next(n for n in count(int(change.version.position.instant or 1)) if n not in used)
         sequence = metadata["last-sequence-number"] + 1
         writer = _ManifestWriter(storage, change, snapshot_id, sequence)
@@ -146,7 +146,7 @@ class IcebergFormat:
         header = {"snapshot-id": str(snapshot_id), "sequence-number": str(sequence)}
         header["parent-snapshot-id"] = str(parent) if parent != -1 else "null"
         list_path = f"{FOLDER}/snap-{snapshot_id}-{uuid.uuid4().hex}.avro"
-        storage.write(list_path, encode_manifest_list([one.record for one in manifests], header))
+        storage.write(list_path, encode_manifest_list([manifest.record for manifest in manifests], header))
         millis = max(epoch_millis(change.version.position.completed, change.zone), metadata["last-updated-ms"] + 1)
         snapshot = {
             "snapshot-id": snapshot_id,
@@ -245,20 +245,20 @@ class _ManifestWriter:
     def write(self, before: Sequence[Manifest]) -> list[Manifest]:
         """The manifests of the new snapshot, given those of the one before."""
         removed = {_location(self._storage, path) for path in self._change.removed}
-        kept: list[Manifest] = []
+        retained: list[Manifest] = []
         rewritten: list[Entry] = []
-        small = [one for one in before if len(one.live) < MANIFEST_FILES // 2]
+        small = [manifest for manifest in before if len(manifest.live) < MANIFEST_FILES // 2]
         joins = len(small) > MOST_SMALL_MANIFESTS
-        for one in before:
-            leaves = any(entry["data_file"]["file_path"] in removed for entry in one.live)
-            if leaves or (joins and one in small):
-                for entry in one.live:
+        for manifest in before:
+            leaves = any(entry["data_file"]["file_path"] in removed for entry in manifest.live)
+            if leaves or (joins and manifest in small):
+                for entry in manifest.live:
                     is_removed = entry["data_file"]["file_path"] in removed
                     status = {"status": DELETED, "snapshot_id": self._snapshot} if is_removed else {"status": EXISTING}
                     rewritten.append({**entry, **status})
-            elif one.live:
-                kept.append(one)
-        return [*kept, *self._manifests(rewritten), *self._manifests(self._added())]
+            elif manifest.live:
+                retained.append(manifest)
+        return [*retained, *self._manifests(rewritten), *self._manifests(self._added())]
 
     def _added(self) -> list[Entry]:
         fields = json.loads(self._change.schema)
@@ -291,7 +291,7 @@ def _load(storage: Storage, number: int, text: bytes) -> _Table:
     try:
         metadata: Json = json.loads(text)
         current = metadata.get("current-snapshot-id", -1)
-        snapshot = next((one for one in metadata["snapshots"] if one["snapshot-id"] == current), None)
+        snapshot = next((candidate for candidate in metadata["snapshots"] if candidate["snapshot-id"] == current), None)
         properties = metadata["properties"]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptFile(
@@ -324,9 +324,11 @@ def _listed(storage: Storage, table: _Table) -> ForeignList:
     root = _location(storage, "")
     metadata = table.metadata
     current = metadata["current-snapshot-id"]
-    summary = next(one["summary"] for one in metadata["snapshots"] if one["snapshot-id"] == current)
-    schema = next(one for one in metadata["schemas"] if one["schema-id"] == metadata["current-schema-id"])
-    files = {e["data_file"]["file_path"].removeprefix(root) for one in table.manifests for e in one.live}
+    summary = next(snapshot["summary"] for snapshot in metadata["snapshots"] if snapshot["snapshot-id"] == current)
+    schema = next(
+        candidate for candidate in metadata["schemas"] if candidate["schema-id"] == metadata["current-schema-id"]
+    )
+    files = {e["data_file"]["file_path"].removeprefix(root) for manifest in table.manifests for e in manifest.live}
     return ForeignList(
         current,
         Position(summary["hudi.instant"], summary["hudi.completed"]),
@@ -352,14 +354,14 @@ def _remove_leftovers(storage: Storage, table: _Table) -> None:
     """Delete old metadata files, and manifests and lists that no snapshot refers to: those of expired snapshots and of
     publishers that died."""
     root = _location(storage, "")
-    lists = [one["manifest-list"].removeprefix(root) for one in table.metadata["snapshots"]]
+    lists = [snapshot["manifest-list"].removeprefix(root) for snapshot in table.metadata["snapshots"]]
     used = set(lists)
     for path in lists:
-        used |= {one["manifest_path"].removeprefix(root) for one in decode_avro(storage.read(path), path)}
+        used |= {record["manifest_path"].removeprefix(root) for record in decode_avro(storage.read(path), path)}
     before = (time.time() - _ORPHAN_SECONDS) * 1000
     for info in list(storage.list(FOLDER, recursive=False)):
-        found = _VERSION.fullmatch(info.path.rpartition("/")[2])
-        is_old = found is not None and int(found.group(1)) <= table.number - RETAINED_VERSIONS
+        match = _VERSION.fullmatch(info.path.rpartition("/")[2])
+        is_old = match is not None and int(match.group(1)) <= table.number - RETAINED_VERSIONS
         if is_old or (info.path.endswith(".avro") and info.path not in used and info.modified < before):
             storage.delete(info.path, durable=False)
 
@@ -408,18 +410,25 @@ def _spec_fields(change: Change) -> list[Json]:
 
 def _add_snapshot(metadata: Json, snapshot: Json, change: Change) -> None:
     """Make a snapshot the current one, and take those off whose files are cleaned."""
-    retained = [one for one in metadata["snapshots"] if change.is_readable(one["summary"]["hudi.instant"])]
+    retained = [
+        listed_snapshot
+        for listed_snapshot in metadata["snapshots"]
+        if change.is_readable(listed_snapshot["summary"]["hudi.instant"])
+    ]
     metadata["snapshots"] = [*retained, snapshot]
-    ids = {one["snapshot-id"] for one in metadata["snapshots"]}
+    ids = {listed_snapshot["snapshot-id"] for listed_snapshot in metadata["snapshots"]}
     entry = {"snapshot-id": snapshot["snapshot-id"], "timestamp-ms": snapshot["timestamp-ms"]}
-    metadata["snapshot-log"] = [*(one for one in metadata["snapshot-log"] if one["snapshot-id"] in ids), entry]
+    metadata["snapshot-log"] = [
+        *(log_entry for log_entry in metadata["snapshot-log"] if log_entry["snapshot-id"] in ids),
+        entry,
+    ]
     metadata["current-snapshot-id"] = snapshot["snapshot-id"]
     metadata["refs"] = {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}}
 
 
 def _summary(change: Change, manifests: Sequence[Manifest]) -> dict[str, str]:
-    live = [entry["data_file"] for one in manifests for entry in one.live]
-    added = [entry["data_file"] for one in manifests for entry in one.entries if entry["status"] == ADDED]
+    live = [entry["data_file"] for manifest in manifests for entry in manifest.live]
+    added = [entry["data_file"] for manifest in manifests for entry in manifest.entries if entry["status"] == ADDED]
     operation = "overwrite" if change.removed and change.added else "delete" if change.removed else "append"
     return {
         "operation": operation if change.version.changes_rows else "replace",

@@ -135,7 +135,7 @@ def _list_schema() -> Any:
 
 def _avro_name(name: str) -> str:
     """A name of a column as Avro can have it; readers go by the ids."""
-    plain = re.sub(r"[^A-Za-z0-9_]", lambda found: f"_x{ord(found.group()):X}", name)
+    plain = re.sub(r"[^A-Za-z0-9_]", lambda match: f"_x{ord(match.group()):X}", name)
     return plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"
 
 

@@ -73,13 +73,13 @@ class PublishResult(Printed):
         lines = [
             f"published as {self.format}: version {self.version} shows {self.instant or 'a table without commits'}"
         ]
-        lines += [f"  {one}" for one in self.published] or ["  nothing new"]
+        lines += [f"  {version}" for version in self.published] or ["  nothing new"]
         if self.unmerged:
-            oldest = min((one.instant or "" for one in self.unmerged), default="")
-            shown = f"the oldest as of {oldest}" if oldest else "some are not shown at all"
+            oldest = min((group.instant or "" for group in self.unmerged), default="")
+            freshness = f"the oldest as of {oldest}" if oldest else "some are not shown at all"
             groups = count_text(len(self.unmerged), "file group")
-            lines.append(f"  log files of {groups} are not shown until a compaction: {shown}")
-        return "\n".join([*lines, *(f"  skipped {one}" for one in self.skipped)])
+            lines.append(f"  log files of {groups} are not shown until a compaction: {freshness}")
+        return "\n".join([*lines, *(f"  skipped {reason}" for reason in self.skipped)])
 
 
 @dataclass(slots=True)
@@ -148,8 +148,13 @@ def _bring_up_to_date(
         ):
             listed = _publish_version(storage, snapshot, form, listed, newest, progress)
     progress.unmerged = tuple(
-        UnmergedGroup(one.partition, one.file_id, one.base_file.instant if one.base_file else None, len(one.log_files))
-        for one in newest.unmerged
+        UnmergedGroup(
+            file_slice.partition,
+            file_slice.file_id,
+            file_slice.base_file.instant if file_slice.base_file else None,
+            len(file_slice.log_files),
+        )
+        for file_slice in newest.unmerged
     )
     return listed
 

@@ -71,9 +71,9 @@ def newest_version(snapshot: Snapshot, operation: str) -> TableVersion:
 
 def _version(view: Snapshot, position: Position, operation: str) -> TableVersion:
     slices = view.file_slices()
-    bases = [one.base_file for one in readable_slices(view.config, slices, "read_optimized")]
+    bases = [file_slice.base_file for file_slice in readable_slices(view.config, slices, "read_optimized")]
     files = {base.path: base for base in bases if base is not None}
-    unmerged = tuple(one for one in slices if one.log_files and view.config.table_type == "mor")
+    unmerged = tuple(file_slice for file_slice in slices if file_slice.log_files and view.config.table_type == "mor")
     return TableVersion(position, operation, data_columns(view), files, unmerged, view.history)
 
 

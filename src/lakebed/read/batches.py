@@ -93,10 +93,10 @@ class RowReader:
     ) -> list[pa.RecordBatch]:
         """The matching rows that have one of the keys, which are in ascending order."""
         schema = self.merged_schema if slices.is_composed(file_slice) else None
-        found = rows_of_keys(
+        batches = rows_of_keys(
             slices, file_slice, keys, self.stored, use_bloom=use_bloom, schema=schema, names=self.names
         )
-        return [shaped for batch in found for shaped in self.shaped(batch, file_slice.partition)]
+        return [shaped for batch in batches for shaped in self.shaped(batch, file_slice.partition)]
 
     def shaped(self, batch: pa.RecordBatch, partition: str) -> Iterator[pa.RecordBatch]:
         """Stored rows of a partition path as the table's, those that match; nothing where none does."""
@@ -139,7 +139,7 @@ def row_readers(plan: ScanPlan, condition: pc.Expression | None) -> list[tuple[F
         )
         for s in plan.sets
     ]
-    return [(file_slice, r) for alike, r in zip(plan.sets, readers, strict=True) for file_slice in alike.slices]
+    return [(file_slice, r) for slice_set, r in zip(plan.sets, readers, strict=True) for file_slice in slice_set.slices]
 
 
 def scan_batches(plan: ScanPlan, slices: SliceReader, threads: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -194,10 +194,10 @@ class _SmallSlices:
     def _matching(self, rows: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = self.readers[0][1]  # all have the condition and the columns of the plan
         if rows:
-            found = pa.concat_batches(rows)
-            found = found if reader.condition is None else found.filter(reader.condition)
-            if found.num_rows:
-                yield found.select(list(reader.columns))
+            batch = pa.concat_batches(rows)
+            batch = batch if reader.condition is None else batch.filter(reader.condition)
+            if batch.num_rows:
+                yield batch.select(list(reader.columns))
 
 
 def in_order(jobs: Sequence[Callable[[], Iterator[pa.RecordBatch]]], threads: int) -> Iterator[pa.RecordBatch]:

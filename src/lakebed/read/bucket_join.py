@@ -65,7 +65,7 @@ class SideRows:
 
     def table(self, bucket: int, *, on_spark: bool) -> pa.Table:
         """The rows of a bucket; `on_spark` in a task, whose plan cannot be made again."""
-        jobs = [partial(self._rows, one, reader, on_spark) for one, reader in self.slices[bucket]]
+        jobs = [partial(self._rows, file_slice, reader, on_spark) for file_slice, reader in self.slices[bucket]]
         return pa.Table.from_batches(in_order(jobs, _THREADS), self.schema).combine_chunks()
 
     def _rows(self, one: FileSlice, reader: RowReader, on_spark: bool) -> Iterator[pa.RecordBatch]:
@@ -108,22 +108,22 @@ class JoinTask:
     def _matches(self, left: pa.Table, right: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
         """Row numbers of both sides that make a row of the result, null where a side has none."""
         names = [f"{n}" for n in range(len(self.on))]
-        ours = left.select([a for a, _ in self.on]).rename_columns(names)
-        theirs = right.select([b for _, b in self.on]).rename_columns(names)
-        ours = ours.append_column(_LEFT, pa.array(np.arange(left.num_rows)))
-        theirs = theirs.append_column(_RIGHT, pa.array(np.arange(right.num_rows)))
-        found = ours.join(theirs, names, join_type=_ARROW[self.how][0])
-        numbers = [name for name in (_LEFT, _RIGHT) if name in found.column_names]
-        found = found.select(numbers).sort_by([(name, "ascending") for name in numbers])
+        left_keys = left.select([a for a, _ in self.on]).rename_columns(names)
+        right_keys = right.select([b for _, b in self.on]).rename_columns(names)
+        left_keys = left_keys.append_column(_LEFT, pa.array(np.arange(left.num_rows)))
+        right_keys = right_keys.append_column(_RIGHT, pa.array(np.arange(right.num_rows)))
+        matches = left_keys.join(right_keys, names, join_type=_ARROW[self.how][0])
+        numbers = [name for name in (_LEFT, _RIGHT) if name in matches.column_names]
+        matches = matches.select(numbers).sort_by([(name, "ascending") for name in numbers])
         nulls = pa.chunked_array([pa.nulls(0, pa.int64())])
-        return tuple(found.column(n) if n in numbers else nulls for n in (_LEFT, _RIGHT))  # pyright: ignore[reportReturnType]
+        return tuple(matches.column(n) if n in numbers else nulls for n in (_LEFT, _RIGHT))  # pyright: ignore[reportReturnType]
 
     def _rows(self, left: pa.Table, right: pa.Table, at_left: Any, at_right: Any) -> pa.Table:
         arrays: list[Any] = []
-        for mine, theirs in self.columns:
-            values = left.column(mine).take(at_left) if mine is not None else None
-            if theirs is not None:
-                others = right.column(theirs).take(at_right)
+        for left_name, right_name in self.columns:
+            values = left.column(left_name).take(at_left) if left_name is not None else None
+            if right_name is not None:
+                others = right.column(right_name).take(at_right)
                 values = others if values is None else pc.coalesce(values, others)
             arrays.append(values)
         return pa.Table.from_arrays(arrays, schema=self.schema)
@@ -160,8 +160,8 @@ class BucketJoin(Results):
         self._columns = _result_columns(left, right, self._on, self._how, suffix)
         self._whole = pa.schema([f for f, _, _ in self._columns])
         self._predicate = None if filter is None else parse_filter(filter, self._whole, zone=left.zone())
-        wanted = self._whole.names if columns is None else [resolve_column(c, self._whole).name for c in columns]
-        self._wanted = tuple(dict.fromkeys(wanted))
+        names = self._whole.names if columns is None else [resolve_column(c, self._whole).name for c in columns]
+        self._wanted = tuple(dict.fromkeys(names))
 
     @property
     def schema(self) -> pa.Schema:
@@ -172,18 +172,18 @@ class BucketJoin(Results):
     def _task(self) -> JoinTask:
         before_left, before_right, after = self._split()
         needed = {*self._wanted, *(after.columns if after else ())}
-        chosen = [c for c in self._columns if c[0].name in needed]
-        mine = [a for _, a, _ in chosen if a is not None] + [a for a, _ in self._on]
-        theirs = [b for _, _, b in chosen if b is not None] + [b for _, b in self._on]
-        left = self._left.narrowed(before_left).of_columns(mine)
-        right = self._right.narrowed(before_right).of_columns(theirs)
+        result_columns = [c for c in self._columns if c[0].name in needed]
+        left_names = [a for _, a, _ in result_columns if a is not None] + [a for a, _ in self._on]
+        right_names = [b for _, _, b in result_columns if b is not None] + [b for _, b in self._on]
+        left = self._left.narrowed(before_left).of_columns(left_names)
+        right = self._right.narrowed(before_right).of_columns(right_names)
         return JoinTask(
             SideRows.of(left, self._places[0], self.buckets),
             SideRows.of(right, self._places[1], self.buckets),
             self._on,
             self._how,
-            pa.schema([f for f, _, _ in chosen]),
-            tuple((a, b) for _, a, b in chosen),
+            pa.schema([f for f, _, _ in result_columns]),
+            tuple((a, b) for _, a, b in result_columns),
             after.to_arrow() if after else None,
             self._wanted,
         )
@@ -246,8 +246,10 @@ class BucketJoin(Results):
         task = self._task
         lines = [f"{self._how} join on {on}, {self.buckets} buckets one after another, no shuffle"]
         for name, side in (("left", task.left), ("right", task.right)):
-            found = [len(some) for some in side.slices]
-            lines.append(f"  {name:6} {count_text(sum(found), 'file slice')}, at most {max(found, default=0)} a bucket")
+            counts = [len(some) for some in side.slices]
+            lines.append(
+                f"  {name:6} {count_text(sum(counts), 'file slice')}, at most {max(counts, default=0)} a bucket"
+            )
         return Lines("\n".join(lines))
 
 
@@ -281,7 +283,7 @@ def _not_compared(
     what = f"the join does not compare {pair[0]!r} with {pair[1]!r}"
     context = {"on": [list(pair) for pair in pairs]}
     rest = "or join t.scan().to_spark() or to_arrow() of both"
-    unsure = next((one for one in (mine, theirs) if one.unsure), None)
+    unsure = next((side for side in (mine, theirs) if side.unsure), None)
     beside = pair[0] not in mine.hash_fields and pair[1] not in theirs.hash_fields
     if unsure is not None and beside:
         count, hashed = count_text(unsure.unsure, "file slice"), ", ".join(unsure.hash_fields)
@@ -304,21 +306,21 @@ def _result_columns(
     """The result's columns: those of the left side, then those of the right one that are not compared under the same
     name; a name that the left side has gets the suffix."""
     partner = dict(on)
-    mine = [f for f in left.available if f.name in left.column_names]
+    left_fields = [f for f in left.available if f.name in left.column_names]
     outer = how in ("right", "full")
-    found: list[tuple[pa.Field, str | None, str | None]] = []
-    for field in mine:
+    columns: list[tuple[pa.Field, str | None, str | None]] = []
+    for field in left_fields:
         shared = partner.get(field.name) if partner.get(field.name) == field.name and outer else None
-        found.append((pa.field(field.name, field.type), field.name, shared))
+        columns.append((pa.field(field.name, field.type), field.name, shared))
     if how in ("semi", "anti"):
-        return found
-    taken = {f.name for f in mine}
+        return columns
+    used_names = {f.name for f in left_fields}
     for field in right.available:
         if field.name not in right.column_names or (field.name, field.name) in on:
             continue
         name = field.name
-        while name in taken:
+        while name in used_names:
             name += suffix or "_right"
-        taken.add(name)
-        found.append((pa.field(name, field.type), None, field.name))
-    return found
+        used_names.add(name)
+        columns.append((pa.field(name, field.type), None, field.name))
+    return columns

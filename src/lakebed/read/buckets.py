@@ -58,15 +58,15 @@ class Buckets:
 
     def number(self, file_slice: FileSlice) -> int:
         """The bucket of a file slice."""
-        found = bucket_of_file_id(file_slice.file_id)
-        if found is None or found >= self.count:
+        number = bucket_of_file_id(file_slice.file_id)
+        if number is None or number >= self.count:
             raise IndexInconsistent(
                 f"file group {file_slice.file_id} of table {self.table!r} is none of its {self.count} buckets",
                 hint="another writer made it, or the view is older than the table's number of buckets: read without"
                 " bucketed=, or adopt the index with t.indexes.adopt",
                 context={"file_id": file_slice.file_id, "buckets": self.count},
             )
-        return found
+        return number
 
 
 def buckets_of(snapshot: Snapshot) -> Buckets:
@@ -100,16 +100,16 @@ def buckets_of(snapshot: Snapshot) -> Buckets:
 
 def about_bucket(count: int, choices: Iterable[Deciding]) -> dict[str, object]:
     """Metadata of a column with the bucket of `count` that these columns decide, each choice by itself."""
-    told: dict[str, object] = {}
-    for number, one in enumerate(choices):
-        told |= {f"{FAMILY}.{number}": f"{one.family} / {count}", f"{KEY}.{number}": list(one.columns)}
-    return told
+    metadata: dict[str, object] = {}
+    for number, choice in enumerate(choices):
+        metadata |= {f"{FAMILY}.{number}": f"{choice.family} / {count}", f"{KEY}.{number}": list(choice.columns)}
+    return metadata
 
 
 def equal_columns(one: Buckets, other: Buckets) -> list[tuple[Deciding, Deciding]]:
     """The columns of both that have one hash, the fewest first. `InvalidOption` where there are none."""
-    found = [(a, b) for a in one.choices for b in other.choices if a.family == b.family]
-    if not found:
+    pairs = [(a, b) for a in one.choices for b in other.choices if a.family == b.family]
+    if not pairs:
         raise InvalidOption(
             f"the buckets of {one.table!r} (hashed on {', '.join(one.deciding.columns)}) and {other.table!r} (hashed on"
             f" {', '.join(other.deciding.columns)}) are not made the same way",
@@ -117,7 +117,7 @@ def equal_columns(one: Buckets, other: Buckets) -> list[tuple[Deciding, Deciding
             " hash reads names in a key; join the scans as they are",
             context={"left": one.table, "right": other.table},
         )
-    return found
+    return pairs
 
 
 def common_count(one: Buckets, other: Buckets) -> int:

@@ -71,41 +71,41 @@ def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitR
             " state, without one",
             context={"property": CDC_ENABLED},
         )
-    found = select_commits(snapshot, start, end)
-    if found.archived:
+    commits = select_commits(snapshot, start, end)
+    if commits.archived:
         active = snapshot.commits
         oldest = _position(active[0], snapshot.config.version) if active else ""
-        first = first_readable(snapshot, active, max(oldest, found.archived_to)) if active else ""
+        first = first_readable(snapshot, active, max(oldest, commits.archived_to)) if active else ""
         raise CheckpointBehind(
-            f"changes of table {snapshot.config.name!r} from {found.start or 'the beginning'} on are not known: some"
+            f"changes of table {snapshot.config.name!r} from {commits.start or 'the beginning'} on are not known: some"
             " of these commits are archived",
             hint=f"read a snapshot, then go on from {first or 'its end'}, the first start whose changes are all there;"
             " hoodie.keep.min.commits sets how many commits stay",
-            context={"start": found.start, "checkpoint": first, "first_active": oldest},
+            context={"start": commits.start, "checkpoint": first, "first_active": oldest},
         )
-    return found
+    return commits
 
 
 def plan_changes(snapshot: Snapshot, commits: CommitRange) -> tuple[ChangeSource, ...]:
     """The sources of all changes in the order of their commits; of one commit deletes of whole file groups first."""
     instants = commits.commits
-    found: list[ChangeSource] = []
+    sources: list[ChangeSource] = []
     for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
         if meta.operation not in SERVICE_OPERATIONS and instant.action is not Action.COMPACTION:
-            found += _Commit(snapshot, instant, meta).sources()
-    return tuple(found)
+            sources += _Commit(snapshot, instant, meta).sources()
+    return tuple(sources)
 
 
 def first_readable(snapshot: Snapshot, commits: Sequence[Instant], least: str = "") -> str:
     """The first start, `least` or later, after which all files are there that show what these commits changed."""
-    found = least
+    start = least
     instants = [i for i in commits if _position(i, snapshot.config.version) > least]
     for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
         if meta.operation in SERVICE_OPERATIONS or instant.action is Action.COMPACTION:
             continue
         if not _is_readable(snapshot, instant, meta):
-            found = max(found, _position(instant, snapshot.config.version))
-    return found
+            start = max(start, _position(instant, snapshot.config.version))
+    return start
 
 
 def _is_readable(snapshot: Snapshot, instant: Instant, meta: CommitMetadata) -> bool:
@@ -168,10 +168,10 @@ class _Commit:
             )
 
     def _of_log_files(self, partition: str, file_id: str, stats: list[WriteStat]) -> ChangeSource:
-        own = {stat.path.rpartition("/")[2]: stat.file_size for stat in stats}
-        files = tuple(_log_file(partition, path, size) for path, size in own.items())
+        sizes_by_name = {stat.path.rpartition("/")[2]: stat.file_size for stat in stats}
+        files = tuple(_log_file(partition, path, size) for path, size in sizes_by_name.items())
         last = stats[-1]
-        others = [_log_file(partition, name, 0) for name in last.log_files or () if name not in own]
+        others = [_log_file(partition, name, 0) for name in last.log_files or () if name not in sizes_by_name]
         earlier = [log for log in others if not log.is_cdc]
         before: FileSlice | None
         if last.base_file:
@@ -189,15 +189,15 @@ class _Commit:
         """The file groups that got copies of rows which the commit wrote to others: while a bucket of a consistent
         hashing index is being split or merged, writes go to it and to those that come of it, named after the
         clustering. If that was removed from the timeline since, the copies are deleted."""
-        found: set[str] = set()
+        copies: set[str] = set()
         for file_id, stats in logs.items():
             planned = _log_file(partition, stats[0].path, 0).instant
             if planned == self._time:
                 continue
             others = self._origins(planned).get((partition, file_id), set())
             if others & logs.keys() or (not others and self._is_taken_off(planned)):
-                found.add(file_id)
-        return found
+                copies.add(file_id)
+        return copies
 
     def _resized(self, planned: str) -> dict[tuple[str, str], set[str]]:
         """By file group that comes of a clustering the ids of those whose buckets it takes over."""
@@ -213,7 +213,9 @@ class _Commit:
         for operation in planned_clustering(plan).operations if plan.get("clusteringPlan") else ():
             children = Children.of_metadata(operation.extra)
             for node in children.alive if children is not None else ():
-                origins[operation.slices[0].partition, node.file_id] = {one.file_id for one in operation.slices}
+                origins[operation.slices[0].partition, node.file_id] = {
+                    file_slice.file_id for file_slice in operation.slices
+                }
         return origins
 
     def _without_base(
@@ -228,10 +230,14 @@ class _Commit:
         commit has replaced the file group since.
         """
         before = self._slice_before(partition, file_id)
-        begun, first = min((log.instant, log.version) for log in files)
-        logs = named if before is None else [o for o in before.log_files if (o.instant, o.version) < (begun, first)]
+        slice_instant, first = min((log.instant, log.version) for log in files)
+        logs = (
+            named
+            if before is None
+            else [o for o in before.log_files if (o.instant, o.version) < (slice_instant, first)]
+        )
         base = None if before is None else before.base_file
-        if base is None and begun != self._time and self._is_compaction(begun):
+        if base is None and slice_instant != self._time and self._is_compaction(slice_instant):
             raise cleaned_error(f"file group {file_id} of partition path {partition!r} as it was", self._time)
         if base is None and not logs:
             return None
@@ -243,8 +249,8 @@ class _Commit:
         if time in timeline.pending_writes:
             return False
         active = timeline.commit(time)
-        known = [active] if active is not None else [i for i in timeline.archived().instants if i.time == time]
-        return any(i.is_completed and i.action is Action.COMMIT for i in known)
+        instants = [active] if active is not None else [i for i in timeline.archived().instants if i.time == time]
+        return any(i.is_completed and i.action is Action.COMMIT for i in instants)
 
     def _after(self, partition: str, stat: WriteStat) -> FileSlice:
         base = _base_file(partition, stat.path, stat.file_size) if stat.path else None
@@ -258,19 +264,23 @@ class _Commit:
         return self._replaced(partition, stat.file_id)
 
     def _replaced(self, partition: str, file_id: str) -> FileSlice:
-        found = self._slice_before(partition, file_id)
-        if found is None:
+        file_slice = self._slice_before(partition, file_id)
+        if file_slice is None:
             raise cleaned_error(f"file group {file_id} of partition path {partition!r} as it was", self._time)
-        return found
+        return file_slice
 
     def _slice_before(self, partition: str, file_id: str) -> FileSlice | None:
         """The slice of a file group as it was when the commit began, None where it had none. One that is being cleaned
         may lack files."""
-        found = self._slices_before().get((partition, file_id))
-        going = () if found is None else being_cleaned(self._snapshot.timeline)
-        if found is not None and going and (path := next((f.path for f in found.files if f.path in going), "")):
+        file_slice = self._slices_before().get((partition, file_id))
+        going = () if file_slice is None else being_cleaned(self._snapshot.timeline)
+        if (
+            file_slice is not None
+            and going
+            and (path := next((f.path for f in file_slice.files if f.path in going), ""))
+        ):
             raise cleaned_error(path, self._time)
-        return found
+        return file_slice
 
     def _all_slices_before(self) -> dict[tuple[str, str], FileSlice]:
         """The slices of all file groups as they were when the commit began."""
@@ -281,17 +291,17 @@ class _Commit:
 
 
 def _base_file(partition: str, path: str, size: int = 0) -> BaseFile:
-    found = parse_base_file(partition, path.rpartition("/")[2], size)
-    if found is None:
+    base_file = parse_base_file(partition, path.rpartition("/")[2], size)
+    if base_file is None:
         raise CorruptFile(f"{path!r} is no name of a base file", context={"path": path})
-    return found
+    return base_file
 
 
 def _log_file(partition: str, path: str, size: int) -> LogFile:
-    found = parse_log_file(partition, path.rpartition("/")[2], size)
-    if found is None:
+    log_file = parse_log_file(partition, path.rpartition("/")[2], size)
+    if log_file is None:
         raise CorruptFile(f"{path!r} is no name of a log file", context={"path": path})
-    return found
+    return log_file
 
 
 def _in_order(logs: list[LogFile]) -> tuple[LogFile, ...]:
@@ -347,15 +357,15 @@ class ChangeLog(Results):
         return self._snapshot.storage
 
     def _renew(self) -> bool:
-        known: CommitRange | None = self.__dict__.get("range")
+        cached_range: CommitRange | None = self.__dict__.get("range")
         fresh = reopened(self._snapshot)
         if fresh is None:
             return False
-        if known is not None:
-            self._end = known.end  # a checkpoint that was given stays
+        if cached_range is not None:
+            self._end = cached_range.end  # a checkpoint that was given stays
         self._snapshot = fresh
-        for made in ("range", "image_schema", "sources", "jobs"):
-            self.__dict__.pop(made, None)
+        for name in ("range", "image_schema", "sources", "jobs"):
+            self.__dict__.pop(name, None)
         return True
 
     @property
@@ -474,9 +484,9 @@ class ChangeLog(Results):
             f"  columns     {', '.join(self.image_schema.names)}",
         ]
         for kind, what in _KINDS.items():
-            found = [source for source in sources if source.kind == kind]
-            if found:
-                lines.append(f"  {kind:<11} {len(found)} {what} ({sum(s.size for s in found) / (1 << 20):.1f} MiB)")
+            group = [source for source in sources if source.kind == kind]
+            if group:
+                lines.append(f"  {kind:<11} {len(group)} {what} ({sum(s.size for s in group) / (1 << 20):.1f} MiB)")
         return Lines("\n".join(lines))
 
 

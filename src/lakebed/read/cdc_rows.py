@@ -149,7 +149,7 @@ class ChangeReader:
             (AFTER, source.after, after, pc.not_equal(ops, DELETE)),
         )
         images: list[pa.Array] = []
-        for name, of, reader, wanted in sides:
+        for name, of, reader, has_image in sides:
             if name in rows.schema.names:
                 images.append(self._logged_images(rows.column(name), after, log.partition))
             elif of is None or reader is None:
@@ -160,7 +160,7 @@ class ChangeReader:
                 )
             else:
                 keys = plain_strings(rows.column(KEY)).cast(pa.string())
-                images.append(self._stored_images(of, reader, keys, wanted, log.path))
+                images.append(self._stored_images(of, reader, keys, has_image, log.path))
         return self._changes(ops, source, *images)
 
     def _logged_images(self, structs: pa.Array, reader: RowReader | None, partition: str) -> pa.Array:
@@ -175,19 +175,19 @@ class ChangeReader:
 
     def _stored_images(self, of: FileSlice, reader: RowReader, keys: pa.Array, wanted: pa.Array, log: str) -> pa.Array:
         """The images of rows of a slice, by key; null where none is wanted."""
-        asked = keys.filter(wanted)
-        if not len(asked):
+        image_keys = keys.filter(wanted)
+        if not len(image_keys):
             return pa.nulls(len(keys), self.image)
-        found = self.rows_of_keys(of, reader, asked)
-        at = pc.index_in(keys, value_set=pa.chunked_array([b.column(RECORD_KEY) for b in found], pa.string()))
+        batches = self.rows_of_keys(of, reader, image_keys)
+        at = pc.index_in(keys, value_set=pa.chunked_array([b.column(RECORD_KEY) for b in batches], pa.string()))
         at = pc.if_else(wanted, at, pa.scalar(None, pa.int32()))
-        if at.null_count > len(keys) - len(asked):
+        if at.null_count > len(keys) - len(image_keys):
             lost = keys.filter(pc.and_(wanted, at.is_null()))[0].as_py()
             raise CorruptFile(
                 f"the change log {log} has a change of key {lost!r}, and {of.label} does not hold it",
                 context={"path": log, "record_key": lost},
             )
-        images = pa.concat_arrays([self._images(batch) for batch in found])
+        images = pa.concat_arrays([self._images(batch) for batch in batches])
         return images.take(at)
 
     def _logged_keys(self, files: tuple[LogFile, ...]) -> Iterator[pa.Array]:
@@ -237,8 +237,8 @@ class ChangeReader:
     def rows_of_keys(self, of: FileSlice, reader: RowReader, keys: pa.Array) -> list[pa.RecordBatch]:
         """The rows of a slice that have one of the keys: record key and the images' columns."""
         if len(keys) > _SOUGHT_KEYS:
-            found = (plain_rows(batch) for batch in reader.read(self.slices, self._sized(of)))
-            return [batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in found]
+            batches = (plain_rows(batch) for batch in reader.read(self.slices, self._sized(of)))
+            return [batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches]
         order = key_order(keys)
         ordered = keys if order is None else keys.take(pa.array(order))
         return reader.rows_of_keys(self.slices, self._sized(of), ordered, use_bloom=False)
@@ -257,8 +257,8 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 def _rows_of_keys(keys: pa.Array, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """The row of each key, -1 where there is none."""
-    found = pc.fill_null(pc.index_in(keys, value_set=rows.column(RECORD_KEY)), -1)
-    return found.to_numpy(zero_copy_only=False).astype(np.int64)
+    row_numbers = pc.fill_null(pc.index_in(keys, value_set=rows.column(RECORD_KEY)), -1)
+    return row_numbers.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _versions(rows: pa.RecordBatch) -> pa.Array:
@@ -301,9 +301,9 @@ class ChangeSource:
     @property
     def paths(self) -> Iterator[str]:
         """The files that are read."""
-        for one in (self.before, self.after):
-            if one is not None:
-                yield from (f.path for f in one.files)
+        for file_slice in (self.before, self.after):
+            if file_slice is not None:
+                yield from (f.path for f in file_slice.files)
         yield from (f.path for f in self.files)
 
     @property

@@ -161,12 +161,12 @@ class CommitFeed:
         snapshot, least = self._snapshot, max(self.start, self.range.archived_to)
         if self._cdc:
             return first_readable(snapshot, snapshot.commits, least)
-        found = least
+        start = least
         for position, instant in self.commits:
-            alone = CommitRange(found, position, (instant,))
+            alone = CommitRange(start, position, (instant,))
             if position > least and not slices_of_range(snapshot, alone)[2]:
-                found = position
-        return found
+                start = position
+        return start
 
 
 class BatchOfChanges(Changes):
@@ -186,11 +186,11 @@ class BatchOfChanges(Changes):
         commits = self.range
         if not commits.start and (view := self._as_of_end) is not None:
             return view, view.file_slices(), True
-        found = slices_of_range(self._newest, commits)
-        if not found[2] and commits.start and self.strict:
+        range_view = slices_of_range(self._newest, commits)
+        if not range_view[2] and commits.start and self.strict:
             feed = CommitFeed(self._newest, commits.start)
             raise feed.refusal("files that their view needs are cleaned", self.consumer)
-        return found
+        return range_view
 
     def _plan(self) -> ScanPlan:
         view, slices, _ = self._view

@@ -70,12 +70,12 @@ class RecordedRows:
         columns."""
         certain = np.ones(len(files), np.bool_)
         bounds = self._bounds(files, columns, self._exact(files))
-        for name, one in bounds.items():
+        for name, column_bounds in bounds.items():
             # bounds that are equal have the value between them; but for a zero, which has two signs
-            same = pc.fill_null(pc.equal(one.low, one.high), False).to_numpy(zero_copy_only=False)
-            certain &= same & ~one.may_null & (not pa.types.is_floating(self.schema.field(name).type))
+            same = pc.fill_null(pc.equal(column_bounds.low, column_bounds.high), False).to_numpy(zero_copy_only=False)
+            certain &= same & ~column_bounds.may_null & (not pa.types.is_floating(self.schema.field(name).type))
         return pa.RecordBatch.from_arrays(
-            [one.low for one in bounds.values()], schema=self._schema_of(columns)
+            [column_bounds.low for column_bounds in bounds.values()], schema=self._schema_of(columns)
         ), certain
 
     def extremes(self, files: Sequence[BaseFile], columns: Sequence[str]) -> tuple[pa.Table, Bools]:
@@ -83,15 +83,17 @@ class RecordedRows:
         null is no value), and which these are."""
         exact = self._exact(files)
         certain = np.ones(len(files), np.bool_)
-        found: dict[str, pa.Array] = {}
-        for name, one in self._bounds(files, columns, exact).items():
-            bounds = _occurring(one, exact, self.schema.field(name).type)
+        bounds_by_column: dict[str, pa.Array] = {}
+        for name, file_bounds in self._bounds(files, columns, exact).items():
+            bounds = _occurring(file_bounds, exact, self.schema.field(name).type)
             both = pc.and_(bounds.low.is_valid(), bounds.high.is_valid()).to_numpy(zero_copy_only=False)
             certain &= both | ~bounds.may_hold
-            found[name] = bounds
+            bounds_by_column[name] = bounds
         values = [
-            pa.concat_arrays([one.low.filter(pa.array(certain)), one.high.filter(pa.array(certain))])
-            for one in found.values()
+            pa.concat_arrays(
+                [column_bounds.low.filter(pa.array(certain)), column_bounds.high.filter(pa.array(certain))]
+            )
+            for column_bounds in bounds_by_column.values()
         ]
         return pa.Table.from_arrays(values, schema=self._schema_of(columns)), certain
 
@@ -143,13 +145,13 @@ class RecordedRows:
             return counts
         names = pa.array([file.name for file in files], pa.string())
         # a file of a column without nulls, and of one name
-        whole = table.filter(pc.fill_null(pc.equal(table["null_count"], 0), False))
-        repeated = pc.value_counts(whole["file_name"])
+        records = table.filter(pc.fill_null(pc.equal(table["null_count"], 0), False))
+        repeated = pc.value_counts(records["file_name"])
         once = repeated.field("values").filter(pc.equal(repeated.field("counts"), 1))
-        whole = whole.filter(pc.is_in(whole["file_name"], value_set=once)).combine_chunks()
-        at = pc.index_in(names, value_set=whole["file_name"])
-        found = pc.fill_null(whole["value_count"].take(at), UNKNOWN)
-        return found.to_numpy().astype(np.int64)
+        records = records.filter(pc.is_in(records["file_name"], value_set=once)).combine_chunks()
+        at = pc.index_in(names, value_set=records["file_name"])
+        value_counts = pc.fill_null(records["value_count"].take(at), UNKNOWN)
+        return value_counts.to_numpy().astype(np.int64)
 
     @property
     def _counted_column(self) -> str | None:
@@ -237,15 +239,18 @@ def summarized_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows)
     if files and plan.columns:
         values, certain = recorded.extremes(files, plan.columns)
         unread = [file for file, is_certain in zip(files, certain.tolist(), strict=True) if not is_certain]
-        kept = {id(file) for file in unread} | {id(one) for one in rest.slices}
+        remaining_ids = {id(file) for file in unread} | {id(file_slice) for file_slice in rest.slices}
         sets = (
-            replace(alike, slices=tuple(s for s in alike.slices if id(s) in kept or id(s.base_file) in kept))
-            for alike in plan.sets
+            replace(
+                slice_set,
+                slices=tuple(s for s in slice_set.slices if id(s) in remaining_ids or id(s.base_file) in remaining_ids),
+            )
+            for slice_set in plan.sets
         )
-        rest = replace(plan, sets=tuple(alike for alike in sets if alike.slices))
+        rest = replace(plan, sets=tuple(slice_set for slice_set in sets if slice_set.slices))
         count = int(counts[certain].sum())
         sides = [pc.min_max(values[name]) for name in plan.columns]
-        arrays = [pa.concat_arrays([pa.repeat(side, 1) for side in found.values()]) for found in sides]
+        arrays = [pa.concat_arrays([pa.repeat(side, 1) for side in bounds.values()]) for bounds in sides]
         extremes = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
         # of a single row both are the same
         yield extremes.slice(0, count)
@@ -266,9 +271,9 @@ def _decided(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> tup
     # the other files have columns under other names or types, or not at all
     files = [
         s.base_file
-        for alike in plan.sets
-        if alike.native or plan.predicate is None
-        for s in alike.slices
+        for slice_set in plan.sets
+        if slice_set.native or plan.predicate is None
+        for s in slice_set.slices
         if s.base_file is not None and not slices.is_merged(s)
     ]
     counts = recorded.row_counts(files)
@@ -283,6 +288,9 @@ def _decided(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> tup
         matching[rows[_ROW].to_numpy()] = True
         matching &= certain
     decided = {id(files[at]) for at in np.flatnonzero(certain).tolist()}
-    sets = (replace(s, slices=tuple(one for one in s.slices if id(one.base_file) not in decided)) for s in plan.sets)
-    rest = replace(plan, sets=tuple(alike for alike in sets if alike.slices))
+    sets = (
+        replace(s, slices=tuple(file_slice for file_slice in s.slices if id(file_slice.base_file) not in decided))
+        for s in plan.sets
+    )
+    rest = replace(plan, sets=tuple(slice_set for slice_set in sets if slice_set.slices))
     return [files[at] for at in np.flatnonzero(matching).tolist()], counts[matching], rest

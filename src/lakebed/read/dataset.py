@@ -197,12 +197,12 @@ class RowScanner(ds.Scanner):  # pyright: ignore[reportUntypedBaseClass]
 
     def head(self, num_rows: int) -> pa.Table:
         """The first rows; what comes after them is not read."""
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for batch in self._batches():
-            found.append(batch)
-            if sum(one.num_rows for one in found) >= num_rows:
+            batches.append(batch)
+            if sum(part.num_rows for part in batches) >= num_rows:
                 break
-        return pa.Table.from_batches(found, self._schema).slice(0, num_rows)
+        return pa.Table.from_batches(batches, self._schema).slice(0, num_rows)
 
     def take(self, indices: Any) -> pa.Table:
         """The rows at these places."""

@@ -68,13 +68,16 @@ class RowHistory(Sequence[RowVersion]):
         table's columns."""
         texts = ("instant", "completion_time", "operation", "change", "partition_path")
         rows = pa.struct(list(self._columns))
-        columns = {name: pa.array([getattr(one, name) for one in self], pa.string()) for name in texts}
+        columns = {name: pa.array([getattr(version, name) for version in self], pa.string()) for name in texts}
         for name in ("before", "after"):
-            columns[name] = pa.array([getattr(one, name) for one in self], rows)
+            columns[name] = pa.array([getattr(version, name) for version in self], rows)
         return pa.table(columns)
 
     def __repr__(self) -> str:
-        lines = [f"{one.instant}  {one.change:6}  {one.operation}  {one.after or one.before}" for one in self]
+        lines = [
+            f"{version.instant}  {version.change:6}  {version.operation}  {version.after or version.before}"
+            for version in self
+        ]
         return "\n".join([*lines, *([self.note] if self.note else [])]) or "no version"
 
     def _repr_html_(self) -> str:
@@ -123,8 +126,8 @@ class _Walk:
                 self.next = self.commits[at + 1].time
                 self.note = f"commits before {self.next} were not looked at"
             else:
-                for place, row in state.items():
-                    yield from self._versions(str(row.get(COMMIT_TIME, writer)), {}, {place: row}, "write")
+                for location, row in state.items():
+                    yield from self._versions(str(row.get(COMMIT_TIME, writer)), {}, {location: row}, "write")
             at, state = earlier, previous
 
     def _step(self, at: int, state: State) -> tuple[str, int]:
@@ -167,13 +170,13 @@ class _Walk:
         names = {instant.time: instant for instant in self.commits[bisect_left(self.commits, writer, key=_time) :][:1]}
         instant = names.get(writer)
         operation = "" if instant is None else self._commit(instant).operation.lower()
-        for place in sorted({*before, *after}):
-            old, new = before.get(place), after.get(place)
+        for location in sorted({*before, *after}):
+            old, new = before.get(location), after.get(location)
             if old is not None and new is not None and _compared(old) == _compared(new):
                 continue
             what = change or ("insert" if old is None else "delete" if new is None else "update")
             completed = None if instant is None else instant.completion_time
-            yield RowVersion(writer, completed, operation, what, place[0], _data(old), _data(new))
+            yield RowVersion(writer, completed, operation, what, location[0], _data(old), _data(new))
 
     def _commit(self, instant: Instant) -> CommitMetadata:
         return self._snapshot.timeline.commit_metadata(instant)

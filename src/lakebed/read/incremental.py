@@ -185,13 +185,13 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
     archived = _archived(snapshot, low, [p for p, _ in active], by_completion)
     if not by_completion and (hole := first_pending(snapshot)) is not None:
         active = [(p, i) for p, i in active if i.time < hole]
-    chosen = [(p, i) for p, i in (*archived, *active) if p > low and (high is None or p <= high)]
+    selected = [(p, i) for p, i in (*archived, *active) if p > low and (high is None or p <= high)]
     old = {i.time for _, i in archived}
     return CommitRange(
         start=low,
-        end=max((p for p, _ in chosen), default=low),
-        commits=tuple(sorted((i for _, i in chosen), key=lambda i: i.time)),
-        archived_to=max((p for p, i in chosen if i.time in old), default=""),
+        end=max((p for p, _ in selected), default=low),
+        commits=tuple(sorted((i for _, i in selected), key=lambda i: i.time)),
+        archived_to=max((p for p, i in selected if i.time in old), default=""),
     )
 
 
@@ -219,12 +219,15 @@ def _archived(snapshot: Snapshot, low: str, active: Sequence[str], by_completion
     timeline = snapshot.timeline
     if active and low >= min(active) and not (by_completion and _may_be_archived(snapshot, low)):
         return []
-    known = {i.time for i in (*snapshot.commits, *timeline.pending)}
+    active_times = {i.time for i in (*snapshot.commits, *timeline.pending)}
     last = timeline.latest_time
     return [
         (position_of(i, by_completion), i)
         for i in timeline.archived().instants
-        if i.is_completed and i.action in COMMIT_ACTIONS and i.time not in known and (not active or i.time <= last)
+        if i.is_completed
+        and i.action in COMMIT_ACTIONS
+        and i.time not in active_times
+        and (not active or i.time <= last)
     ]
 
 
@@ -320,11 +323,11 @@ class Changes(Scan):
         return read_again(self._storage(), lambda: select_commits(self._newest, self._start, self._end), self._renew)
 
     def _renew(self) -> bool:
-        known: CommitRange | None = self.__dict__.pop("range", None)
+        cached_range: CommitRange | None = self.__dict__.pop("range", None)
         if not super()._renew():
             return False
-        if known is not None:
-            self._end = known.end  # a checkpoint that was given stays
+        if cached_range is not None:
+            self._end = cached_range.end  # a checkpoint that was given stays
         self._newest = self._snapshot
         self._looked_again = True
         self.__dict__.pop("_view", None)
@@ -346,8 +349,8 @@ class Changes(Scan):
         commit."""
         view, slices, is_whole = slices_of_range(self._newest, self.range)
         if self._looked_again and is_whole and self.range.commits:
-            shown = {file.path for one in self._newest.file_slices() for file in one.files}
-            older = {file.path for one in slices for file in one.files} - shown
+            latest_paths = {file.path for file_slice in self._newest.file_slices() for file in file_slice.files}
+            older = {file.path for file_slice in slices for file in file_slice.files} - latest_paths
             # a cleaner that leaves the metadata table as it was deletes files that it still lists
             if None in parallel_map(view.storage.head, sorted(older)):
                 return self._newest, _written_since(self._newest, self.range.commits[0].time), False
@@ -411,7 +414,7 @@ def _written_since(view: Snapshot, first: str) -> tuple[FileSlice, ...]:
 def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]) -> bool:
     """Whether every file group that the commits wrote still has its state as of the last of them."""
     going = being_cleaned(view.timeline)
-    if going and any(file.path in going for one in slices for file in one.files):
+    if going and any(file.path in going for file_slice in slices for file in file_slice.files):
         return False
     instant_of = {(s.partition, s.file_id): s.base_file.instant if s.base_file else s.instant for s in slices}
     logs = {log.path for s in slices for log in s.log_files}

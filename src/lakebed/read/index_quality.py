@@ -37,17 +37,19 @@ class ColumnRanges:
     def overlap(self) -> float:
         """The share of all files that may hold a value, on average over the least values of files: 0.1 means that a
         condition on one value opens a tenth of the files. Files without a range count as holding every value."""
-        known = len(self.low)
-        if not known:
+        range_count = len(self.low)
+        if not range_count:
             return 1.0
         ranks = self._ranks()
-        low, high = np.sort(ranks[:known]), np.sort(ranks[known:])
-        opened = np.searchsorted(low, ranks[:known], side="right") - np.searchsorted(high, ranks[:known], side="left")
-        return float((opened.mean() + self.files - known) / self.files)
+        low, high = np.sort(ranks[:range_count]), np.sort(ranks[range_count:])
+        opened = np.searchsorted(low, ranks[:range_count], side="right") - np.searchsorted(
+            high, ranks[:range_count], side="left"
+        )
+        return float((opened.mean() + self.files - range_count) / self.files)
 
     def positions(self) -> npt.NDArray[np.float64]:
         """The ranges as pairs of numbers from 0 to 1: by value for numbers and times, else by rank."""
-        known = len(self.low)
+        range_count = len(self.low)
         try:
             both = pa.concat_arrays([self.low, self.high])
             if pa.types.is_temporal(both.type):
@@ -58,7 +60,7 @@ class ColumnRanges:
         both = np.nan_to_num(both, posinf=np.finfo(np.float64).max / 4, neginf=np.finfo(np.float64).min / 4)
         least, spread = both.min(initial=np.inf), np.ptp(both) if len(both) else 0.0
         scaled = (both - least) / spread if spread else np.full(len(both), 0.5)
-        return np.column_stack([scaled[:known], scaled[known:]])
+        return np.column_stack([scaled[:range_count], scaled[range_count:]])
 
     def _ranks(self) -> npt.NDArray[np.uint64]:
         both = pa.concat_arrays([self.low, self.high])
@@ -87,12 +89,12 @@ def column_ranges(snapshot: Snapshot, names: Sequence[str] | None = None) -> Map
     if any(pa.types.is_floating(kind) for kind in types.values()):
         written = written_by_lakebed(snapshot.timeline, [file.instant for file in files])
     file_names = pa.array([file.name for file in files], pa.string())
-    found: dict[str, ColumnRanges] = {}
+    ranges: dict[str, ColumnRanges] = {}
     for name, kind in types.items():
         bounds = bounds_of_files(stats.get(name), file_names, written, kind)
-        known = pc.and_(bounds.low.is_valid(), bounds.high.is_valid())
-        found[name] = ColumnRanges(bounds.low.filter(known), bounds.high.filter(known), len(files))
-    return found
+        has_bounds = pc.and_(bounds.low.is_valid(), bounds.high.is_valid())
+        ranges[name] = ColumnRanges(bounds.low.filter(has_bounds), bounds.high.filter(has_bounds), len(files))
+    return ranges
 
 
 def bloom_rates(snapshot: Snapshot, most: int) -> pa.Table:
@@ -106,8 +108,10 @@ def bloom_rates(snapshot: Snapshot, most: int) -> pa.Table:
     metadata = snapshot.metadata
     if metadata is not None and metadata.has(BLOOM_FILTERS):
         stored = metadata.bloom_filters([(file.partition, file.name) for file in selected]).to_pylist()
-        blooms = [BloomFilter.from_text(one["bloom"], one["type"], path=one["file_name"]) for one in stored]
-        rows = [(one["partition"], one["file_name"], bloom.rate) for one, bloom in zip(stored, blooms, strict=True)]
+        blooms = [BloomFilter.from_text(record["bloom"], record["type"], path=record["file_name"]) for record in stored]
+        rows = [
+            (record["partition"], record["file_name"], bloom.rate) for record, bloom in zip(stored, blooms, strict=True)
+        ]
     else:
 
         def rate(file: BaseFile) -> float | None:
@@ -115,7 +119,9 @@ def bloom_rates(snapshot: Snapshot, most: int) -> pa.Table:
             return None if bloom is None else bloom.rate
 
         rates = parallel_map(rate, selected, _READERS)
-        rows = [(file.partition, file.name, one) for file, one in zip(selected, rates, strict=True) if one is not None]
+        rows = [
+            (file.partition, file.name, share) for file, share in zip(selected, rates, strict=True) if share is not None
+        ]
     columns = zip(*sorted(rows), strict=True) if rows else [()] * len(BLOOM_RATES)
     arrays = [pa.array(list(column), field.type) for column, field in zip(columns, BLOOM_RATES, strict=True)]
     return pa.Table.from_arrays(arrays, schema=BLOOM_RATES)

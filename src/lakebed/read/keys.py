@@ -56,16 +56,16 @@ class PlainSlices:
         covered = self._covered
         if covered is None:
             return [False] * len(slices)
-        found = [covered.has(one) for one in slices]
+        flags = [covered.has(file_slice) for file_slice in slices]
         rest = [
-            (at, one.base_file)
-            for at, one in enumerate(slices)
-            if not found[at] and one.base_file is not None and covered.has_logs(one.log_files)
+            (at, file_slice.base_file)
+            for at, file_slice in enumerate(slices)
+            if not flags[at] and file_slice.base_file is not None and covered.has_logs(file_slice.log_files)
         ]
         if len(rest) <= MOST_FOOTERS:
             for (at, _), says in zip(rest, parallel_map(self._says, [file for _, file in rest], _READERS), strict=True):
-                found[at] = says
-        return found
+                flags[at] = says
+        return flags
 
     @once
     def _covered(self) -> CoveredSlices | None:
@@ -89,10 +89,10 @@ def key_generator_of(config: TableConfig, *, prefix_of_one: bool = True) -> KeyG
 
 def key_encodings(config: TableConfig) -> tuple[KeyGenerator, ...]:
     """The ways in which the stored keys may be written: one, but for old complex keys of a single field."""
-    known = key_generator_of(config)
-    if known.kind == "COMPLEX" and len(config.key_fields) == 1 and config.version < _PREFIX_VERSION:
-        return known, key_generator_of(config, prefix_of_one=False)
-    return (known,)
+    generator = key_generator_of(config)
+    if generator.kind == "COMPLEX" and len(config.key_fields) == 1 and config.version < _PREFIX_VERSION:
+        return generator, key_generator_of(config, prefix_of_one=False)
+    return (generator,)
 
 
 def _key_generator(config: TableConfig) -> KeyGenerator | None:
@@ -113,10 +113,10 @@ def partition_paths_may_be_stale(storage: Storage, config: TableConfig) -> bool:
     settings = config.index_settings
     if "type" in settings:
         # rows that stayed under an index that the table had before are still where they were
-        known = [settings, *(s for change in noted_changes(config) for s in (change.before, change.after))]
-        return any(one.get("update_partition", "true").lower() == "false" for one in known)
-    found = KeyIndexes.of(storage, config)
-    return found.record_index and not found.partitioned
+        settings_history = [settings, *(s for change in noted_changes(config) for s in (change.before, change.after))]
+        return any(version.get("update_partition", "true").lower() == "false" for version in settings_history)
+    indexes = KeyIndexes.of(storage, config)
+    return indexes.record_index and not indexes.partitioned
 
 
 def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout | None:
@@ -161,8 +161,8 @@ def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> BucketLayout | None:
         return None
     index = recorded_index(recorded_settings(snapshot), missing_ok=True)
     hashing = None if index is None else index.resolved(config.key_fields).hashing
-    places = None if hashing is None else hashing.key_locations(snapshot)
-    if places is None:
+    locations = None if hashing is None else hashing.key_locations(snapshot)
+    if locations is None:
         return None
     encodings = key_encodings(config)
 
@@ -171,9 +171,9 @@ def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> BucketLayout | None:
 
     types = {f: schema.field(f).type for f in config.key_fields if f in schema.names}
     plain = None
-    if set(config.key_fields) <= types.keys() and (beside := unhashed_texts(encodings[0], places.fields, schema)):
+    if set(config.key_fields) <= types.keys() and (beside := unhashed_texts(encodings[0], locations.fields, schema)):
         plain = PlainSlices(snapshot, beside).among
-    return BucketLayout(tuple(config.key_fields), types, key_texts, places, plain)
+    return BucketLayout(tuple(config.key_fields), types, key_texts, locations, plain)
 
 
 Group = tuple[str, str]
@@ -202,9 +202,9 @@ class IndexedKeys:
         groups = self.groups.keys()
         if not groups:
             return []
-        found = snapshot.file_slices({p for p, _ in groups}, groups_of_ids({file_id for _, file_id in groups}))
-        held = [s for s in found if (s.partition, s.file_id) in groups]
-        return held if len(held) == len(groups) else None
+        candidates = snapshot.file_slices({p for p, _ in groups}, groups_of_ids({file_id for _, file_id in groups}))
+        slices = [s for s in candidates if (s.partition, s.file_id) in groups]
+        return slices if len(slices) == len(groups) else None
 
     def of_pairs(self, pairs: pa.Table) -> IndexedKeys:
         """The locations whose `key` and `partition` are a row of `pairs`."""
@@ -244,14 +244,16 @@ def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None 
                 return _joined(metadata.record_locations(keys, partition) for partition in partitions)
 
             # who has the locations asks for their file slices
-            found, _ = at_once(snapshot.storage, located, lambda: metadata.open_ahead([FILES]))
+            locations, _ = at_once(snapshot.storage, located, lambda: metadata.open_ahead([FILES]))
         except (CorruptFile, FileNotFoundError):
             if snapshot.metadata is not None and snapshot.metadata.slices.has_other_partitions():
                 return None
             raise
     if partitions is not None:
-        found = found.filter(pc.is_in(found["partition"], value_set=pa.array(list(partitions), pa.string())))
-    return IndexedKeys(_plain(found.select(["key", "partition", "file_id"])))
+        locations = locations.filter(
+            pc.is_in(locations["partition"], value_set=pa.array(list(partitions), pa.string()))
+        )
+    return IndexedKeys(_plain(locations.select(["key", "partition", "file_id"])))
 
 
 def _is_partitioned(metadata: MetadataTable) -> bool:
@@ -259,8 +261,8 @@ def _is_partitioned(metadata: MetadataTable) -> bool:
 
 
 def _joined(tables: Iterable[pa.Table]) -> pa.Table:
-    found = list(tables)
-    return pa.concat_tables(found).unify_dictionaries() if found else record_index.SCHEMA.empty_table()
+    parts = list(tables)
+    return pa.concat_tables(parts).unify_dictionaries() if parts else record_index.SCHEMA.empty_table()
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -290,7 +292,7 @@ def _key_texts(
     alternatives: Sequence[Alternative], config: TableConfig, types: Mapping[str, pa.DataType]
 ) -> pa.Array | None:
     encodings = key_encodings(config)
-    found: list[pa.Array] = []
+    texts: list[pa.Array] = []
     count = 0
     for alternative in alternatives:
         columns: dict[str, list[Any]] = {}
@@ -304,8 +306,8 @@ def _key_texts(
         if count > MAX_KEYS:
             return None
         table = key_rows(columns, types)
-        found += [keys.key_text_of(table) for keys in encodings]
-    return _distinct(pa.concat_arrays(found)) if found else pa.array([], pa.string())
+        texts += [keys.key_text_of(table) for keys in encodings]
+    return _distinct(pa.concat_arrays(texts)) if texts else pa.array([], pa.string())
 
 
 def demanded_values(predicate: Predicate, column: str, kind: pa.DataType) -> pa.Array | None:

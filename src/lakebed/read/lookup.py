@@ -91,10 +91,10 @@ def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
         table = _key_table(keys, tuple(config.key_fields), schema)
     except InvalidOption as error:
         # the footer of a base file has a stored key
-        bases = (one.base_file for one in snapshot.file_slices() if "column" in error.context)
-        base = next((found for found in bases if found is not None), None)
+        bases = (file_slice.base_file for file_slice in snapshot.file_slices() if "column" in error.context)
+        base = next((file for file in bases if file is not None), None)
         ranges = [] if base is None else FOOTERS.read(snapshot.storage, base.path, base.size).ranges
-        example = next((f" A stored key is {found[0]!r}." for found in ranges if found is not None), "")
+        example = next((f" A stored key is {key_range[0]!r}." for key_range in ranges if key_range is not None), "")
         raise InvalidOption(error.message, hint=f"{error.hint}{example}", context=error.context) from None
     texts = plain_texts(table_keys(snapshot).key_text_of(table, schema))
     return LookupKeys(texts, _partitions_of(snapshot, table), table)
@@ -191,8 +191,8 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
             exact_cast(pa.chunked_array([pa.array(values)]), type_)
         return typed
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        given = ", ".join(dict.fromkeys(type(value).__name__ for value in values))
-        why = f"they are of type {given}" if "<class" in str(error) else error  # Arrow's words for classes of Python
+        types = ", ".join(dict.fromkeys(type(value).__name__ for value in values))
+        why = f"they are of type {types}" if "<class" in str(error) else error  # Arrow's words for classes of Python
         raise InvalidOption(
             f"these keys do not fit the key column {field!r} of type {type_}: {why}",
             hint="give values of the column's type, or stored keys as lakebed.KeyText([...])",
@@ -263,10 +263,10 @@ class KeySearch:
 
     def _indexed(self) -> IndexedKeys | None:
         """The record index's answer; None where it has none."""
-        found = find_keys(self.snapshot, self.keys, self.partitions)
-        if found is None or self.lookup.partitions is None:
-            return found
-        return found.of_pairs(pa.table({"key": self.lookup.texts, "partition": self.lookup.partitions}))
+        indexed_keys = find_keys(self.snapshot, self.keys, self.partitions)
+        if indexed_keys is None or self.lookup.partitions is None:
+            return indexed_keys
+        return indexed_keys.of_pairs(pa.table({"key": self.lookup.texts, "partition": self.lookup.partitions}))
 
     def _by_statistics(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
         """Those whose range of keys, as the metadata table knows it, has one of them: fewer footers are read then."""
@@ -302,11 +302,11 @@ class KeySearch:
         keys, slices = self._keys_in(file_slice), self.snapshot.reader
         if self.meta:
             return reader.rows_of_keys(slices, file_slice, keys, use_bloom=self.candidates.indexed is None)
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for batch in reader.read(slices, file_slice):
             mask = pc.is_in(self.texts(pa.Table.from_batches([batch])), value_set=keys)
-            found.append(batch.filter(mask))
-        return found
+            batches.append(batch.filter(mask))
+        return batches
 
     def _keys_in(self, file_slice: FileSlice) -> pa.Array:
         if self.candidates.indexed is not None:
@@ -348,12 +348,12 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
             at_once(snapshot.storage, lambda: snapshot.schema, lambda: usable_record_index(snapshot))
     lookup = parse_lookup_keys(snapshot, keys)
     available = table_columns(snapshot)
-    chosen = [n for n in available.names if n not in META_COLUMNS] if columns is None else list(columns)
-    chosen = resolve_columns(chosen, available)
-    search = _Search(snapshot, lookup, chosen)
+    names = [n for n in available.names if n not in META_COLUMNS] if columns is None else list(columns)
+    names = resolve_columns(names, available)
+    search = _Search(snapshot, lookup, names)
     tables = [t for _, t in search.run() if t.num_rows]
-    found = pa.concat_tables(tables) if tables else search.schema.empty_table()
-    return found.select(chosen)
+    rows = pa.concat_tables(tables) if tables else search.schema.empty_table()
+    return rows.select(names)
 
 
 def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
@@ -363,18 +363,18 @@ def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
     if shared is None:
         return _exist(snapshot, lookup)
     alone = pc.invert(shared)
-    found = np.zeros(len(shared), np.bool_)
+    flags = np.zeros(len(shared), np.bool_)
     for some, of in ((alone, _exist), (shared, _exist_with_fields)):
-        found[some.to_numpy(zero_copy_only=False)] = of(snapshot, lookup.where(some)).to_numpy(zero_copy_only=False)
-    return pa.array(found)
+        flags[some.to_numpy(zero_copy_only=False)] = of(snapshot, lookup.where(some)).to_numpy(zero_copy_only=False)
+    return pa.array(flags)
 
 
 def _exist(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
-    found = _lookup_rows(snapshot, lookup)
+    rows = _lookup_rows(snapshot, lookup)
     if lookup.partitions is None:
-        return pc.is_in(lookup.texts, value_set=plain_texts(found.column("key")))
-    held = _pair(plain_texts(found.column("partition_path")), plain_texts(found.column("key")))
-    return pc.is_in(_pair(lookup.partitions, lookup.texts), value_set=held)
+        return pc.is_in(lookup.texts, value_set=plain_texts(rows.column("key")))
+    stored_pairs = _pair(plain_texts(rows.column("partition_path")), plain_texts(rows.column("key")))
+    return pc.is_in(_pair(lookup.partitions, lookup.texts), value_set=stored_pairs)
 
 
 def _exist_with_fields(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
@@ -382,14 +382,14 @@ def _exist_with_fields(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArra
     fields = KeyFields.of(snapshot.config)
     assert fields is not None
     assert lookup.fields is not None
-    wanted, held = _pair(lookup.texts, fields.identities(lookup.fields)), [pa.array([], pa.string())]
+    requested, stored = _pair(lookup.texts, fields.identities(lookup.fields)), [pa.array([], pa.string())]
     search = _Search(snapshot, lookup, ())
     for file_slice, rows in search.run():
         path = pa.repeat(pa.scalar(file_slice.partition), rows.num_rows)
         of_rows = _pair(plain_texts(search.texts(rows)), fields.identities(rows))
-        held.append(of_rows if lookup.partitions is None else _pair(path, of_rows))
-    wanted = wanted if lookup.partitions is None else _pair(lookup.partitions, wanted)
-    return pc.is_in(wanted, value_set=pa.concat_arrays(held))
+        stored.append(of_rows if lookup.partitions is None else _pair(path, of_rows))
+    requested = requested if lookup.partitions is None else _pair(lookup.partitions, requested)
+    return pc.is_in(requested, value_set=pa.concat_arrays(stored))
 
 
 def locate(snapshot: Snapshot, keys: Any) -> pa.Table:
@@ -407,8 +407,8 @@ def _lookup_rows(snapshot: Snapshot, lookup: LookupKeys) -> pa.Table:
     for file_slice, rows in search.run():
         if rows.num_rows:
             texts = plain_texts(search.texts(rows))
-            place = (file_slice.partition, file_slice.file_id, file_slice.instant)
-            constants = [pa.repeat(pa.scalar(value, pa.string()), len(texts)) for value in place]
+            location = (file_slice.partition, file_slice.file_id, file_slice.instant)
+            constants = [pa.repeat(pa.scalar(value, pa.string()), len(texts)) for value in location]
             tables.append(pa.Table.from_arrays([texts, *constants], schema=LOCATION_SCHEMA))
     return pa.concat_tables(tables) if tables else LOCATION_SCHEMA.empty_table()
 
@@ -427,25 +427,25 @@ class _Search(KeySearch):
 
     def __init__(self, snapshot: Snapshot, lookup: LookupKeys, columns: Sequence[str]) -> None:
         self.compares = _shared(snapshot, lookup) is not None
-        wanted = [*columns, *_key_columns(snapshot)]
+        names = [*columns, *_key_columns(snapshot)]
         if self.compares and lookup.fields is not None:
             fields = KeyFields.of(snapshot.config)
-            wanted += fields.columns(lookup.fields.schema) if fields is not None else []
-        super().__init__(snapshot, lookup, list(dict.fromkeys(wanted)))
+            names += fields.columns(lookup.fields.schema) if fields is not None else []
+        super().__init__(snapshot, lookup, list(dict.fromkeys(names)))
 
     @property
     def schema(self) -> pa.Schema:
         return self.plan.schema
 
     def run(self) -> Iterator[tuple[FileSlice, pa.Table]]:
-        fields, asked = KeyFields.of(self.snapshot.config), self.lookup.fields
-        if not self.compares or fields is None or asked is None:
+        fields, requested_fields = KeyFields.of(self.snapshot.config), self.lookup.fields
+        if not self.compares or fields is None or requested_fields is None:
             yield from super().run()
             return
-        wanted = _pair(self.lookup.texts, fields.identities(asked))
+        requested = _pair(self.lookup.texts, fields.identities(requested_fields))
         for file_slice, rows in super().run():
-            held = _pair(plain_texts(self.texts(rows)), fields.identities(rows))
-            yield file_slice, rows.filter(pc.is_in(held, value_set=wanted))
+            stored = _pair(plain_texts(self.texts(rows)), fields.identities(rows))
+            yield file_slice, rows.filter(pc.is_in(stored, value_set=requested))
 
 
 def _locations(indexed: IndexedKeys, slices: Collection[FileSlice]) -> pa.Table:

@@ -79,7 +79,9 @@ def look_read(rows: pa.Table, stored: Iterable[pa.RecordBatch]) -> bool:
             return False
     if sample is None:
         return False
-    return any(2 * _matches(sample, name, pa.Table.from_batches(found)) > len(sample) for name, found in equal.items())
+    return any(
+        2 * _matches(sample, name, pa.Table.from_batches(batches)) > len(sample) for name, batches in equal.items()
+    )
 
 
 def _module(data: Any) -> str:

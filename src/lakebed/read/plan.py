@@ -96,12 +96,12 @@ class ScanPlan:
 
     @property
     def slices(self) -> tuple[FileSlice, ...]:
-        return tuple(s for alike in self.sets for s in alike.slices)
+        return tuple(s for slice_set in self.sets for s in slice_set.slices)
 
     @property
     def files(self) -> tuple[BaseFile, ...]:
         """The base files of all slices."""
-        return tuple(f for alike in self.sets for f in alike.files)
+        return tuple(f for slice_set in self.sets for f in slice_set.files)
 
     @property
     def schema(self) -> pa.Schema:
@@ -115,14 +115,14 @@ class ScanPlan:
 
     def pruning(self) -> pa.Table:
         """See `Scan.pruning`."""
-        listed: list[tuple[str | None, FileSlice]] = [(None, one) for one in self.slices]
-        listed += [(what, one) for what, slices in self.pruned.items() for one in slices]
+        listed: list[tuple[str | None, FileSlice]] = [(None, file_slice) for file_slice in self.slices]
+        listed += [(what, file_slice) for what, slices in self.pruned.items() for file_slice in slices]
         columns = [
-            [one.partition for _, one in listed],
-            [one.file_id for _, one in listed],
-            [one.base_file.name if one.base_file else None for _, one in listed],
-            [len(one.log_files) for _, one in listed],
-            [one.size for _, one in listed],
+            [file_slice.partition for _, file_slice in listed],
+            [file_slice.file_id for _, file_slice in listed],
+            [file_slice.base_file.name if file_slice.base_file else None for _, file_slice in listed],
+            [len(file_slice.log_files) for _, file_slice in listed],
+            [file_slice.size for _, file_slice in listed],
             [what for what, _ in listed],
         ]
         return pa.table([pa.array(c, f.type) for c, f in zip(columns, PRUNING, strict=True)], schema=PRUNING)
@@ -132,17 +132,17 @@ class ScanPlan:
 
     def text(self, names: int = 0) -> str:
         """The plan, with up to so many names of the files that are read, and of those that each step rules out."""
-        kept = self.files
-        size = sum(f.size for f in kept)
+        files = self.files
+        size = sum(f.size for f in files)
         merged = [s for s in self.slices if s.log_files]
         lines = [
             f"scan of {self.table}: {self.query}" + (f" as of {self.as_of}" if self.as_of else ""),
-            f"  files       {len(kept)} of {self.total_files} ({size / (1 << 20):.1f} MiB)",
+            f"  files       {len(files)} of {self.total_files} ({size / (1 << 20):.1f} MiB)",
             *_names(self.slices, names),
             f"  partitions  {self.remaining_partitions} of {self.total_partitions}",
         ]
         if merged:
-            logs = [log for one in merged for log in one.log_files]
+            logs = [log for file_slice in merged for log in file_slice.log_files]
             weight = sum(log.size for log in logs) / (1 << 20)
             lines.append(f"  log files   {len(logs)} of {len(merged)} file slices are merged ({weight:.1f} MiB)")
         for what, slices in self.pruned.items():
@@ -151,12 +151,12 @@ class ScanPlan:
         if self.predicate is not None:
             lines.append(f"  filter      {self.predicate}")
         lines.append(f"  columns     {', '.join(self.columns)}")
-        skeletons = sum(f.is_skeleton for f in kept)
+        skeletons = sum(f.is_skeleton for f in files)
         if skeletons:
             lines.append(
                 f"  source files {count_text(skeletons, 'base file')} with the other columns in another folder"
             )
-        rewritten = [s for s in self.sets if not s.native and all(one.is_base_file for one in s.slices)]
+        rewritten = [s for s in self.sets if not s.native and all(file_slice.is_base_file for file_slice in s.slices)]
         if rewritten:
             lines.append(
                 f"  old schemas {sum(len(s.slices) for s in rewritten)} files in {len(rewritten)} sets are cast"
@@ -166,7 +166,7 @@ class ScanPlan:
 
 def _names(slices: Sequence[FileSlice], most: int) -> list[str]:
     """Lines with the names of file slices, and how many more there are."""
-    lines = [f"    {one.label}" for one in slices[:most]]
+    lines = [f"    {file_slice.label}" for file_slice in slices[:most]]
     return [*lines, f"    and {len(slices) - most:,} more"] if 0 < most < len(slices) else lines
 
 
@@ -217,26 +217,28 @@ def plan_scan(
     shown = shown or snapshot
     available = table_columns(shown)
     if columns is None:
-        chosen = [n for n in available.names if n not in META_COLUMNS]
+        column_names = [n for n in available.names if n not in META_COLUMNS]
     else:
-        chosen = resolve_columns(columns, available)
-    needed = [*chosen, *(c for c in (predicate.columns if predicate else ()) if c not in chosen)]
+        column_names = resolve_columns(columns, available)
+    needed = [*column_names, *(c for c in (predicate.columns if predicate else ()) if c not in column_names)]
     read_schema = pa.schema([available.field(c) for c in needed])
     everything = snapshot.file_slices() if slices is None else slices
-    kept, pruned, partitions = _prune(snapshot, predicate, everything, available, own=slices is None)
+    remaining_slices, pruned, partitions = _prune(snapshot, predicate, everything, available, own=slices is None)
     if predicate is not None and reads.data_skipping:
-        kept, skipped = skip_slices(snapshot, predicate, kept, available, log_files=query == "snapshot")
+        remaining_slices, skipped = skip_slices(
+            snapshot, predicate, remaining_slices, available, log_files=query == "snapshot"
+        )
         pruned |= skipped
-        partitions = len({s.partition for s in kept}) if any(skipped.values()) else partitions
-    kept = readable_slices(snapshot.config, kept, query)
+        partitions = len({s.partition for s in remaining_slices}) if any(skipped.values()) else partitions
+    remaining_slices = readable_slices(snapshot.config, remaining_slices, query)
     history = shown.history
-    sets = _slice_sets(snapshot, kept, read_schema, history)
-    from_path = {source.name for alike in sets for source in alike.sources if source.from_path}
+    sets = _slice_sets(snapshot, remaining_slices, read_schema, history)
+    from_path = {source.name for slice_set in sets for source in slice_set.sources if source.from_path}
     plan = ScanPlan(
         table=snapshot.config.name,
         query=query,
         as_of=snapshot.as_of,
-        columns=tuple(chosen),
+        columns=tuple(column_names),
         read_schema=read_schema,
         sets=sets,
         predicate=predicate,
@@ -244,9 +246,9 @@ def plan_scan(
         total_partitions=len({s.partition for s in everything}),
         remaining_partitions=partitions,
         pruned=pruned,
-        partition_values=_path_values(snapshot, kept, read_schema, from_path) if from_path else None,
+        partition_values=_path_values(snapshot, remaining_slices, read_schema, from_path) if from_path else None,
         page_checksums=reads.page_checksums,
-        names=_names_in_files(snapshot, kept, read_schema, history),
+        names=_names_in_files(snapshot, remaining_slices, read_schema, history),
         provenance=Provenance(snapshot.timeline, snapshot.config.is_made_by_lakebed),
     )
     if telemetry.is_active():
@@ -268,24 +270,24 @@ def _prune(
     """What may hold matching rows of file slices, which are the view's `own` or others, which it may not know
     completely."""
     pruned: dict[str, list[FileSlice]] = {}
-    kept = list(slices)
+    remaining_slices = list(slices)
     partitions = list(dict.fromkeys(s.partition for s in slices))
     if predicate is None:
-        return kept, pruned, len(partitions)
+        return remaining_slices, pruned, len(partitions)
     layout = partition_layout(snapshot.config, available)
     if layout is not None and not partition_paths_may_be_stale(snapshot.storage, snapshot.config):
         matching = set(prune_partitions(predicate, layout, partitions))
-        pruned["partition"] = [s for s in kept if s.partition not in matching]
-        kept = [s for s in kept if s.partition in matching]
+        pruned["partition"] = [s for s in remaining_slices if s.partition not in matching]
+        remaining_slices = [s for s in remaining_slices if s.partition in matching]
         partitions = [p for p in partitions if p in matching]
     bucketed = bucket_layout(snapshot, available)
     if bucketed is not None and not own:
         bucketed = replace(bucketed, plain=None)
-    found = None if bucketed is None else slices_in_buckets(predicate, bucketed, kept)
-    if found is not None:
-        pruned["bucket"] = slices_without(kept, found)
-        kept = found
-    return kept, pruned, len(partitions)
+    bucket_slices = None if bucketed is None else slices_in_buckets(predicate, bucketed, remaining_slices)
+    if bucket_slices is not None:
+        pruned["bucket"] = slices_without(remaining_slices, bucket_slices)
+        remaining_slices = bucket_slices
+    return remaining_slices, pruned, len(partitions)
 
 
 def _slice_sets(
@@ -298,13 +300,13 @@ def _slice_sets(
             sources = _merged_sources(snapshot, read_schema)
         else:
             # one commit writes with one schema
-            known = by_instant.get(file_slice.instant)
-            sources = _sources(snapshot, file_slice, read_schema, history) if known is None else known
+            cached_sources = by_instant.get(file_slice.instant)
+            sources = _sources(snapshot, file_slice, read_schema, history) if cached_sources is None else cached_sources
             by_instant[file_slice.instant] = sources
         sets.setdefault((sources, file_slice.is_base_file), []).append(file_slice)
     return tuple(
-        SliceSet(tuple(found), sources, is_file and all(_is_native(s, read_schema) for s in sources))
-        for (sources, is_file), found in sets.items()
+        SliceSet(tuple(file_slices), sources, is_file and all(_is_native(s, read_schema) for s in sources))
+        for (sources, is_file), file_slices in sets.items()
     )
 
 
@@ -334,10 +336,12 @@ def _names_in_files(
     snapshot: Snapshot, slices: Sequence[FileSlice], read_schema: pa.Schema, history: SchemaHistory | None
 ) -> ColumnNames | None:
     hidden: dict[str, tuple[str, ...]] = {}
-    for one in slices:
-        if one.log_files and one.base_file is not None and one.base_file.instant not in hidden:
-            sources = _sources(snapshot, one.without_logs(), read_schema, history)
-            hidden[one.base_file.instant] = tuple(s.name for s in sources if s.stored is None and not s.from_path)
+    for file_slice in slices:
+        if file_slice.log_files and file_slice.base_file is not None and file_slice.base_file.instant not in hidden:
+            sources = _sources(snapshot, file_slice.without_logs(), read_schema, history)
+            hidden[file_slice.base_file.instant] = tuple(
+                s.name for s in sources if s.stored is None and not s.from_path
+            )
     return _NamesInFiles(history, hidden) if history or any(hidden.values()) else None
 
 

@@ -87,14 +87,14 @@ class PartitionLayout:
         else:
             parts = partition.split("/")
             parts = self._whole(parts)
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         for name, plain, part in zip(self.fields, self.plain, parts, strict=False):
             if not plain:
                 continue
             prefix = f"{name}=" if self.hive_style else ""
             if part.startswith(prefix):
-                found[name] = part[len(prefix) :]
-        return found
+                values[name] = part[len(prefix) :]
+        return values
 
     def _whole(self, parts: list[str]) -> list[str]:
         """The parts of a path that are known to be one field's each, from the first on: a slash inside a text that is
@@ -162,8 +162,8 @@ class _Evaluator:
         self.paths: dict[tuple[str, Any], str | None] = {}
 
     def may_match(self, root: Node, partition: str) -> bool:
-        known: dict[str, tuple[Any, ...]] = {**self.layout.values_in(partition), PARTITION_PATH: (partition,)}
-        return self._outcomes(root, partition, known)[0]
+        values: dict[str, tuple[Any, ...]] = {**self.layout.values_in(partition), PARTITION_PATH: (partition,)}
+        return self._outcomes(root, partition, values)[0]
 
     def _outcomes(self, node: Node, partition: str, known: Mapping[str, tuple[Any, ...]]) -> tuple[bool, bool]:
         match node:
@@ -271,13 +271,13 @@ def equalities(node: Node, fields: frozenset[str]) -> list[Alternative] | None:
         case In(Column((name,)), values) if name in fields:
             return [{name: frozenset(values)}] if values else []
         case Or(parts):
-            found: list[Alternative] = []
+            alternatives: list[Alternative] = []
             for part in parts:
-                one = equalities(part, fields)
-                if one is None or len(found) + len(one) > MAX_ALTERNATIVES:
+                part_alternatives = equalities(part, fields)
+                if part_alternatives is None or len(alternatives) + len(part_alternatives) > MAX_ALTERNATIVES:
                     return None
-                found.extend(one)
-            return found
+                alternatives.extend(part_alternatives)
+            return alternatives
         case And(parts):
             return _all_of(parts, fields)
         case _:
@@ -287,13 +287,13 @@ def equalities(node: Node, fields: frozenset[str]) -> list[Alternative] | None:
 def _all_of(parts: Sequence[Node], fields: frozenset[str]) -> list[Alternative] | None:
     joined: list[Alternative] | None = None
     for part in parts:
-        one = equalities(part, fields)
-        if one is None:
+        alternatives = equalities(part, fields)
+        if alternatives is None:
             continue
         if joined is None:
-            joined = one
-        elif len(joined) * len(one) <= MAX_ALTERNATIVES:
-            both = (_merge(a, b) for a in joined for b in one)
+            joined = alternatives
+        elif len(joined) * len(alternatives) <= MAX_ALTERNATIVES:
+            both = (_merge(a, b) for a in joined for b in alternatives)
             joined = [m for m in both if m is not None]
     return joined
 
@@ -373,57 +373,57 @@ def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] 
 
 def slices_without(slices: Sequence[FileSlice], remaining: Sequence[FileSlice]) -> list[FileSlice]:
     """The slices that are not among `remaining`, which are some of the same objects."""
-    left = {id(one) for one in remaining}
-    return [one for one in slices if id(one) not in left]
+    left = {id(file_slice) for file_slice in remaining}
+    return [file_slice for file_slice in slices if id(file_slice) not in left]
 
 
 def slices_in_buckets(
     predicate: Predicate, layout: BucketLayout, slices: Sequence[FileSlice]
 ) -> list[FileSlice] | None:
     """The file slices whose buckets may hold matching rows; None if the filter does not determine them."""
-    kept: list[FileSlice] = []
+    matching_slices: list[FileSlice] = []
     settled = False
-    for places, some in _by_locations(slices, layout.locations):
-        own = replace(layout, locations=places)
-        found = prune_buckets(predicate, own)
-        if found is not None:
+    for locations, some in _by_locations(slices, layout.locations):
+        path_layout = replace(layout, locations=locations)
+        buckets = prune_buckets(predicate, path_layout)
+        if buckets is not None:
             settled = True
-            kept += places.slices_of(some, found)
+            matching_slices += locations.slices_of(some, buckets)
             continue
-        ruled_out = _ruled_out(predicate, own, some)
+        ruled_out = _ruled_out(predicate, path_layout, some)
         settled = settled or bool(ruled_out)
-        kept += [one for one in some if one not in ruled_out]
-    return kept if settled else None
+        matching_slices += [file_slice for file_slice in some if file_slice not in ruled_out]
+    return matching_slices if settled else None
 
 
 def _ruled_out(predicate: Predicate, layout: BucketLayout, slices: Sequence[FileSlice]) -> set[FileSlice]:
     """The file slices without keys that can be misread whose buckets hold no matching row."""
     if layout.plain is None:
         return set()
-    found = prune_buckets(predicate, replace(layout, trusted=True))
-    if found is None:
+    buckets = prune_buckets(predicate, replace(layout, trusted=True))
+    if buckets is None:
         return set()
-    matching = set(layout.locations.slices_of(slices, found))
-    others = [one for one in slices if one not in matching]
-    return {one for one, plain in zip(others, layout.plain(others), strict=True) if plain}
+    matching = set(layout.locations.slices_of(slices, buckets))
+    others = [file_slice for file_slice in slices if file_slice not in matching]
+    return {file_slice for file_slice, plain in zip(others, layout.plain(others), strict=True) if plain}
 
 
 def buckets_of_keys(
     slices: Sequence[FileSlice], places: KeyLocations, keys: pa.Array | pa.ChunkedArray
 ) -> list[FileSlice]:
     """The file slices of the buckets that these stored key texts hash to."""
-    kept: list[FileSlice] = []
-    for own, some in _by_locations(slices, places):
-        kept += own.slices_of(some, set(own.groups_of(keys).to_pylist()))
-    return kept
+    matching_slices: list[FileSlice] = []
+    for locations, some in _by_locations(slices, places):
+        matching_slices += locations.slices_of(some, set(locations.groups_of(keys).to_pylist()))
+    return matching_slices
 
 
 def _by_locations(slices: Iterable[FileSlice], places: KeyLocations) -> Iterable[tuple[KeyLocations, list[FileSlice]]]:
     """The slices of partition paths in which keys have the same numbers, together."""
-    found: dict[KeyLocations, list[FileSlice]] = {}
+    slices_by_locations: dict[KeyLocations, list[FileSlice]] = {}
     for path, group in groupby(slices, key=lambda s: s.partition):
-        found.setdefault(places.in_partition(path), []).extend(group)
-    return found.items()
+        slices_by_locations.setdefault(places.in_partition(path), []).extend(group)
+    return slices_by_locations.items()
 
 
 def _buckets_of_texts(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
@@ -441,13 +441,13 @@ def _buckets_of_fields(predicate: Predicate, layout: BucketLayout) -> frozenset[
     alternatives = equalities(predicate.root, frozenset(layout.key_fields))
     if alternatives is None:
         return None
-    found: set[int] = set()
+    all_buckets: set[int] = set()
     for alternative in alternatives:
         buckets = _buckets_of(alternative, layout)
         if buckets is None:
             return None
-        found |= buckets
-    return frozenset(found)
+        all_buckets |= buckets
+    return frozenset(all_buckets)
 
 
 def _some_value(type_: pa.DataType) -> Any:

@@ -46,9 +46,9 @@ def stream_again(storage: Storage, read: Callable[[], Iterator[T]], renew: Calla
     while True:
         has_given = False
         try:
-            for one in read():
+            for part in read():
                 has_given = True
-                yield one
+                yield part
             return
         except MISSING as error:
             looks.again(error)
@@ -97,7 +97,7 @@ def _is_named(storage: Storage, path: str) -> bool:
         slices = open_snapshot(storage).file_slices([partition])
     except (LakebedError, OSError):
         return True
-    return any(file.path == relative for one in slices for file in one.files)
+    return any(file.path == relative for file_slice in slices for file in file_slice.files)
 
 
 def as_damage(error: Exception, storage: Storage) -> Exception:

@@ -130,10 +130,10 @@ class ValueSet:
 
     def add(self, name: str, values: pa.Array) -> None:
         """Take in texts, or binary values, of a column."""
-        known = self.columns.get(name)
-        if known is not None and known.type != values.type:
-            values = values.cast(known.type, safe=False)
-        self.columns[name] = pc.unique(values if known is None else pa.concat_arrays([known, values]))
+        column = self.columns.get(name)
+        if column is not None and column.type != values.type:
+            values = values.cast(column.type, safe=False)
+        self.columns[name] = pc.unique(values if column is None else pa.concat_arrays([column, values]))
 
     def add_all(self, values: Values) -> None:
         for name, part in values.items():
@@ -141,25 +141,25 @@ class ValueSet:
 
     def without(self, others: Values) -> ValueSet:
         """The values that no column of `others` with the name has."""
-        found: dict[str, pa.Array] = {}
+        columns: dict[str, pa.Array] = {}
         for name, values in self.columns.items():
             other = others.get(name)
-            kept = values if other is None else values.filter(pc.invert(pc.is_in(values, value_set=other)))
-            if len(kept):
-                found[name] = kept
-        return ValueSet(found)
+            remaining = values if other is None else values.filter(pc.invert(pc.is_in(values, value_set=other)))
+            if len(remaining):
+                columns[name] = remaining
+        return ValueSet(columns)
 
     def have(self, name: str, values: pa.Array) -> int:
         """How many of these values of a column are in it."""
-        known = self.columns.get(name)
-        if known is None or not len(values):
+        column = self.columns.get(name)
+        if column is None or not len(values):
             return 0
-        if values.type != known.type:
+        if values.type != column.type:
             try:
-                values = values.cast(known.type)
+                values = values.cast(column.type)
             except pa.ArrowException:
                 return 0
-        return int(pc.sum(pc.is_in(values, value_set=known)).as_py() or 0)
+        return int(pc.sum(pc.is_in(values, value_set=column)).as_py() or 0)
 
     def texts(self) -> pa.Array:
         """All values of all columns, each once."""
@@ -202,35 +202,35 @@ class TextSearch:
 
     def found_in(self, run: Buffer, *, only_one: bool = False) -> set[int]:
         """The numbers of the texts that occur in the bytes; with `only_one` of one of them."""
-        data, found = np.frombuffer(run, np.uint8), set[int]()
+        data, text_numbers = np.frombuffer(run, np.uint8), set[int]()
         for start in range(0, len(data) - _WORD + 1 if len(self) else 0, _STRETCH_BYTES):
             part = data[start : start + _STRETCH_BYTES + LONGEST_TEXT]
             begins = min(_STRETCH_BYTES, len(part) - _WORD + 1)
             pairs = part[:begins].astype(np.uint16) | (part[1 : begins + 1].astype(np.uint16) << 8)
             at = np.flatnonzero(self._pairs[pairs])
             heads = _words(part, at)
-            begun = np.isin(heads, self._heads)
-            at, heads = at[begun], heads[begun]
+            is_head = np.isin(heads, self._heads)
+            at, heads = at[is_head], heads[is_head]
             for length, mixed, numbers in self._by_length if len(at) else ():
                 fits = at + length <= len(part)
-                self._match(part, at[fits], heads[fits], (length, mixed, numbers), found)
-                if only_one and found:
-                    return found
-        return found
+                self._match(part, at[fits], heads[fits], (length, mixed, numbers), text_numbers)
+                if only_one and text_numbers:
+                    return text_numbers
+        return text_numbers
 
     def _match(self, part: Bytes, at: Int64s, heads: Words, texts: tuple[int, Words, Int64s], found: set[int]) -> None:
         """Add the numbers of the texts of one length that are at these places."""
         length, mixed, numbers = texts
-        seen = _mixed(heads, _words(part, at + length - _WORD))
-        low, high = (np.searchsorted(mixed, seen, side) for side in ("left", "right"))
-        places = np.flatnonzero(high > low)
+        mixes = _mixed(heads, _words(part, at + length - _WORD))
+        low, high = (np.searchsorted(mixed, mixes, side) for side in ("left", "right"))
+        hits = np.flatnonzero(high > low)
         # each once: a text occurs many times
-        _, first = np.unique(seen[places], return_index=True)
-        for place in places[first].tolist():
-            for number in numbers[low[place] : high[place]].tolist():
+        _, first = np.unique(mixes[hits], return_index=True)
+        for hit in hits[first].tolist():
+            for number in numbers[low[hit] : high[hit]].tolist():
                 if number not in found:
-                    text, same = self.text(number), places[seen[places] == seen[place]]
-                    if any(part[at[one] : at[one] + length].tobytes() == text for one in same.tolist()):
+                    text, same = self.text(number), hits[mixes[hits] == mixes[hit]]
+                    if any(part[at[index] : at[index] + length].tobytes() == text for index in same.tolist()):
                         found.add(number)
 
 
@@ -284,8 +284,8 @@ class TraceReader:
         data = [file for file in files if file.data is not None]
         parts = parallel_map(lambda file: self._trace(keys, file), data, self._threads)
         values, records, unreadable = ValueSet(), dict[str, int](), dict[str, str]()
-        for file, (count, own, damage) in zip(data, parts, strict=True):
-            values.add_all(own.columns)
+        for file, (count, file_values, damage) in zip(data, parts, strict=True):
+            values.add_all(file_values.columns)
             if count:
                 records[file.path] = count
             if damage:
@@ -297,22 +297,22 @@ class TraceReader:
         return RowTraces(records, values, unreadable)
 
     def _trace(self, keys: RowKeys, file: TableFile, content: Buffer | None = None) -> tuple[int, ValueSet, str]:
-        own, count = ValueSet(), 0
+        values, count = ValueSet(), 0
         try:
             data = self._storage.read(file.path) if content is None else content
             for texts, rows in self._keyed_rows(data, file):
-                mine = keys.among(texts, file.data.partition if file.data else "")
-                met = int(pc.sum(mine).as_py() or 0)
+                matches = keys.among(texts, file.data.partition if file.data else "")
+                met = int(pc.sum(matches).as_py() or 0)
                 if met:
                     count += met
-                    _add_rows(own, rows.filter(mine))
+                    _add_rows(values, rows.filter(matches))
             for deletes in deletes_in(data, file.path):
                 count += int(pc.sum(keys.among(deletes.keys, file.data.partition if file.data else "")).as_py() or 0)
         except FileNotFoundError:
             return 0, ValueSet(), ""  # cleaned meanwhile
         except LakebedError as damage:
-            return count, own, damage.message
-        return count, own, ""
+            return count, values, damage.message
+        return count, values, ""
 
     def _keyed_rows(self, data: Buffer, file: TableFile) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
         """Batches of rows with their key texts; of a change log the images and their keys."""
@@ -349,49 +349,49 @@ class TraceReader:
         """Of some values those that rows of other keys have in these files."""
 
         def shared(file: TableFile) -> ValueSet:
-            found = ValueSet()
+            file_values = ValueSet()
             for rows in self._rows_of_others(keys, file):
-                _add_rows(found, rows, values)
-            return found
+                _add_rows(file_values, rows, values)
+            return file_values
 
-        found = ValueSet()
+        shared_values = ValueSet()
         for part in parallel_map(shared, [file for file in files if file.data is not None], self._threads):
-            found.add_all(part.columns)
-        return found
+            shared_values.add_all(part.columns)
+        return shared_values
 
     def search_terms(self, keys: RowKeys, traces: RowTraces, files: Sequence[TableFile]) -> SearchTerms:
         """The keys, and the values of their rows that rows of other keys do not have in these files. A text that is
         part of a longer one of them is compared as a value only."""
         others = self.values_of_others(keys, traces.values, files)
-        own = traces.values.without(others.columns)
-        search = TextSearch(own.texts())
+        unique_values = traces.values.without(others.columns)
+        search = TextSearch(unique_values.texts())
         if not len(search):
-            return SearchTerms(keys, own, search)
+            return SearchTerms(keys, unique_values, search)
         within = self._texts_within(search, keys, files)
-        kept = [search.text(number) for number in range(len(search)) if number not in within]
-        return SearchTerms(keys, own, TextSearch(pa.array(kept, pa.binary())))
+        texts = [search.text(number) for number in range(len(search)) if number not in within]
+        return SearchTerms(keys, unique_values, TextSearch(pa.array(texts, pa.binary())))
 
     def _texts_within(self, search: TextSearch, keys: RowKeys, files: Sequence[TableFile]) -> set[int]:
         """The numbers of the texts that are in what the table has apart from the rows of these keys: values of others,
         names of columns, partition paths, settings."""
 
         def within(file: TableFile) -> set[int]:
-            found: set[int] = set()
+            file_numbers: set[int] = set()
             for rows in self._rows_of_others(keys, file):
-                found |= _found_in_rows(search, rows)
-            return found
+                file_numbers |= _found_in_rows(search, rows)
+            return file_numbers
 
         snapshot = self._snapshot
         settings = [snapshot.avro_schema, *snapshot.partitions(), *snapshot.config.properties.values()]
-        found = search.found_in("\n".join(settings).encode())
-        return found.union(*parallel_map(within, [f for f in files if f.data is not None], self._threads))
+        numbers = search.found_in("\n".join(settings).encode())
+        return numbers.union(*parallel_map(within, [f for f in files if f.data is not None], self._threads))
 
     def traces_in(self, terms: SearchTerms, files: Sequence[TableFile]) -> tuple[list[str], dict[str, str]]:
         """The paths of the files that hold something of what is searched, and those of files that cannot be read, with
         the reason."""
         parts = parallel_map(lambda file: self._holds(terms, file), files, self._threads)
-        found = [file.path for file, (holds, _) in zip(files, parts, strict=True) if holds]
-        return found, {file.path: damage for file, (_, damage) in zip(files, parts, strict=True) if damage}
+        paths = [file.path for file, (holds, _) in zip(files, parts, strict=True) if holds]
+        return paths, {file.path: damage for file, (_, damage) in zip(files, parts, strict=True) if damage}
 
     def _holds(self, terms: SearchTerms, file: TableFile) -> tuple[bool, str]:
         try:
@@ -464,21 +464,21 @@ def _add_rows(to: ValueSet, rows: pa.RecordBatch, only: ValueSet | None = None) 
         if name in META_COLUMNS and name != RECORD_KEY:
             continue
         for leaf, values in leaf_values(name, column):
-            known = None if only is None else only.columns.get(leaf)
+            allowed = None if only is None else only.columns.get(leaf)
             if only is None:
                 to.add(leaf, values)
-            elif known is not None:
-                same = values if values.type == known.type else values.cast(known.type, safe=False)
-                met = same.filter(pc.is_in(same, value_set=known))
+            elif allowed is not None:
+                same = values if values.type == allowed.type else values.cast(allowed.type, safe=False)
+                met = same.filter(pc.is_in(same, value_set=allowed))
                 if len(met):
                     to.add(leaf, met)
 
 
 def _found_in_rows(search: TextSearch, rows: pa.RecordBatch) -> set[int]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         for _, values in leaf_values(name, column):
             if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
                 data, offsets = value_buffer(values)
-                found |= search.found_in(data[offsets[0] : offsets[-1]].tobytes())
-    return found
+                numbers |= search.found_in(data[offsets[0] : offsets[-1]].tobytes())
+    return numbers

@@ -205,9 +205,9 @@ class _Limited(Results):
         if not left:
             return
         for batch in self._whole._first_rows(left):
-            taken = min(left, batch.num_rows)
-            yield batch.slice(0, taken)
-            left -= taken
+            count = min(left, batch.num_rows)
+            yield batch.slice(0, count)
+            left -= count
             if not left:
                 return
 
@@ -226,11 +226,11 @@ Cells = tuple[Sequence[str], Iterable[Iterable[object]]]
 
 def first_rows_html(rows: Results, cells: Callable[[pa.Table], Cells] | None = None) -> str:
     """A read's plan and the first of its rows: their columns, or the names and cells that `cells` makes of them."""
-    found = rows.limit(_PREVIEWED + 1).to_arrow()
-    shown = found.slice(0, _PREVIEWED)
-    more = f"the first {_PREVIEWED} rows; to_arrow() reads all" if found.num_rows > _PREVIEWED else ""
+    head = rows.limit(_PREVIEWED + 1).to_arrow()
+    preview = head.slice(0, _PREVIEWED)
+    more = f"the first {_PREVIEWED} rows; to_arrow() reads all" if head.num_rows > _PREVIEWED else ""
     plan = text_html(rows.explain())
-    names, values = cells(shown) if cells else (shown.column_names, (row.values() for row in shown.to_pylist()))
+    names, values = cells(preview) if cells else (preview.column_names, (row.values() for row in preview.to_pylist()))
     return f"{plan}{rows_html(names, values)}{text_html(more)}"
 
 
@@ -315,10 +315,10 @@ class Scan(Results):
     @property
     def column_names(self) -> tuple[str, ...]:
         """The names of the columns it gives."""
-        asked = self._requested()
-        if asked is None:
+        names = self._requested()
+        if names is None:
             return tuple(n for n in self.available.names if n not in META_COLUMNS)
-        return tuple(dict.fromkeys(resolve_column(name, self.available).name for name in asked))
+        return tuple(dict.fromkeys(resolve_column(name, self.available).name for name in names))
 
     @property
     def reader(self) -> SliceReader:

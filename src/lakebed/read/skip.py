@@ -86,13 +86,17 @@ def indexed_calls(metadata: MetadataTable, calls: Sequence[Call], kind: str) -> 
         definition = metadata.slices.definitions.get(name) if EXPRESSION.owns(name) else None
         if definition is None or definition.type != kind or len(definition.source_fields) != 1:
             continue
-        held = _of_definition(definition)
+        indexed_meaning = _of_definition(definition)
         for call in calls:
-            meant = _of_call(call)
-            if meant is None or held is None:
+            call_meaning = _of_call(call)
+            if call_meaning is None or indexed_meaning is None:
                 continue
-            if (meant.function, meant.options, meant.column) == (held.function, held.options, held.column):
-                yield IndexedCall(call, name, held.column, meant.zone)
+            if (call_meaning.function, call_meaning.options, call_meaning.column) == (
+                indexed_meaning.function,
+                indexed_meaning.options,
+                indexed_meaning.column,
+            ):
+                yield IndexedCall(call, name, indexed_meaning.column, call_meaning.zone)
 
 
 def bounds_of_results(
@@ -102,20 +106,20 @@ def bounds_of_results(
     or of an unknown one."""
     kind = indexed.call.type
     files, _ = metadata.expression_stats(indexed.index, {indexed.column: kind})
-    found = bounds_of_expression(files.get(indexed.column), names, kind)
+    bounds = bounds_of_expression(files.get(indexed.column), names, kind)
     if indexed.call.name == "unix_timestamp":
         # lakebed once noted -1 for parts of a second before 1970, where Spark has 0, and so before that
-        lower = pc.fill_null(pc.less(found.high, 0), False)
-        found = replace(found, high=pc.if_else(lower, pc.add(found.high, 1), found.high))
-    known = in_its_zone(snapshot, indexed, instants)
-    if known.all():
-        return found
+        lower = pc.fill_null(pc.less(bounds.high, 0), False)
+        bounds = replace(bounds, high=pc.if_else(lower, pc.add(bounds.high, 1), bounds.high))
+    is_in_zone = in_its_zone(snapshot, indexed, instants)
+    if is_in_zone.all():
+        return bounds
     low, high = pa.nulls(len(names), kind), pa.nulls(len(names), kind)
     if indexed.call.name == "year":
-        low, high = (pc.add(found.low, -_YEAR_SLACK).cast(kind), pc.add(found.high, _YEAR_SLACK).cast(kind))
-    flags = pa.array(known)
+        low, high = (pc.add(bounds.low, -_YEAR_SLACK).cast(kind), pc.add(bounds.high, _YEAR_SLACK).cast(kind))
+    flags = pa.array(is_in_zone)
     return Bounds(
-        pc.if_else(flags, found.low, low), pc.if_else(flags, found.high, high), found.may_hold, found.may_null
+        pc.if_else(flags, bounds.low, low), pc.if_else(flags, bounds.high, high), bounds.may_hold, bounds.may_null
     )
 
 
@@ -133,23 +137,23 @@ def in_its_zone(snapshot: Snapshot, indexed: IndexedCall, instants: Sequence[str
 
 def demanded_results(predicate: Predicate) -> dict[Call, pa.Array]:
     """The texts (of whole numbers: their digits) that functions must result in for the filter to be true."""
-    found: dict[Call, pa.Array] = {}
+    results: dict[Call, pa.Array] = {}
     for node in conjuncts(predicate.root):
         match node:
             case Compare(Call() as call, "=" | "<=>", Literal(value)) if _has_texts(call) and value is not None:
-                found[call] = _texts(call, [value])
+                results[call] = _texts(call, [value])
             case In(Call() as call, values) if _has_texts(call):
-                found[call] = _texts(call, [v.value for v in values if v.value is not None])
+                results[call] = _texts(call, [v.value for v in values if v.value is not None])
             case _:
                 pass
-    return found
+    return results
 
 
 def _texts(call: Call, results: Sequence[Any]) -> pa.Array:
-    found = [str(result) for result in results]
+    texts = [str(result) for result in results]
     if call.name == "unix_timestamp":  # as in `bounds_of_results`
-        found += [str(result - 1) for result in results if result <= 0]
-    return pa.array(found, pa.string())
+        texts += [str(result - 1) for result in results if result <= 0]
+    return pa.array(texts, pa.string())
 
 
 def _has_texts(call: Call) -> bool:
@@ -175,10 +179,10 @@ def _of_call(call: Call) -> _Meaning | None:
 
 
 def _of_definition(definition: IndexDefinition) -> _Meaning | None:
-    function, given = definition.function, definition.options
+    function, options = definition.function, definition.options
     column = definition.source_fields[0]
     try:
-        return _Meaning(*_in_one_form(function, given), column)
+        return _Meaning(*_in_one_form(function, options), column)
     except (KeyError, ValueError):
         return None
 
@@ -244,15 +248,15 @@ class _Skipping:
 
     def run(self, slices: list[FileSlice]) -> list[FileSlice]:
         by_key = self._by_keys(slices)
-        kept = slices if by_key is None else by_key
-        if len(kept) > _FEW_SLICES:
-            kept = self._by_partition_stats(kept)
-        if len(kept) > 1 and (by_key is None or len(kept) > _FEW_SLICES):
-            kept = self._by_statistics(kept)
-            kept = self._by_expression_filters(kept)
+        remaining = slices if by_key is None else by_key
+        if len(remaining) > _FEW_SLICES:
+            remaining = self._by_partition_stats(remaining)
+        if len(remaining) > 1 and (by_key is None or len(remaining) > _FEW_SLICES):
+            remaining = self._by_statistics(remaining)
+            remaining = self._by_expression_filters(remaining)
             if by_key is None:
-                kept = self._by_bloom_filters(kept)
-        return kept
+                remaining = self._by_bloom_filters(remaining)
+        return remaining
 
     def _note(self, what: str, before: list[FileSlice], after: list[FileSlice]) -> list[FileSlice]:
         self.pruned.setdefault(what, []).extend(slices_without(before, after))
@@ -269,10 +273,10 @@ class _Skipping:
         if self._keys is not None:
             return self._in_groups(slices, find_keys(self.snapshot, self._keys), "record index")
         for name, keys in self._keys_of_secondaries():
-            found = find_keys(self.snapshot, keys)
-            kept = self._in_groups(slices, found, f"secondary index {SECONDARY.index_of(name)}")
-            if kept is not None:
-                return kept
+            indexed_keys = find_keys(self.snapshot, keys)
+            remaining = self._in_groups(slices, indexed_keys, f"secondary index {SECONDARY.index_of(name)}")
+            if remaining is not None:
+                return remaining
         return None
 
     def _in_groups(self, slices: list[FileSlice], found: IndexedKeys | None, what: str) -> list[FileSlice] | None:
@@ -302,8 +306,8 @@ class _Skipping:
         if len(self._keys) > _FEW_KEYS:
             return slices
         files = self._base_files(slices)
-        kept = self._may_contain(slices, self.metadata.bloom_filters(files), self._keys)
-        return self._note("bloom filters", slices, kept)
+        remaining = self._may_contain(slices, self.metadata.bloom_filters(files), self._keys)
+        return self._note("bloom filters", slices, remaining)
 
     def _by_expression_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
         results = demanded_results(self.predicate)
@@ -311,13 +315,13 @@ class _Skipping:
             if not 1 < len(slices) <= _FEW_FILTERS:
                 break
             based = [s for s in slices if s.base_file is not None]
-            known = in_its_zone(self.snapshot, indexed, [s.base_file.instant for s in based if s.base_file])
-            current = [s for s, flag in zip(based, known.tolist(), strict=True) if flag]
+            is_in_zone = in_its_zone(self.snapshot, indexed, [s.base_file.instant for s in based if s.base_file])
+            current = [s for s, flag in zip(based, is_in_zone.tolist(), strict=True) if flag]
             if not current:
                 continue
             filters = self.metadata.expression_bloom_filters(indexed.index, self._base_files(current))
-            kept = self._may_contain(slices, filters, results[indexed.call])
-            slices = self._note(f"expression index {EXPRESSION.index_of(indexed.index)}", slices, kept)
+            remaining = self._may_contain(slices, filters, results[indexed.call])
+            slices = self._note(f"expression index {EXPRESSION.index_of(indexed.index)}", slices, remaining)
         return slices
 
     def _base_files(self, slices: Sequence[FileSlice]) -> list[tuple[str, str]]:
@@ -327,8 +331,8 @@ class _Skipping:
         """Those without a filter that rejects every text; a log file has no filter."""
         without: set[tuple[str, str]] = set()
         for row in filters.select(["partition", "file_name", "type", "bloom"]).to_pylist():
-            one = BloomFilter.from_text(row["bloom"], row["type"], path=f"{row['partition']}/{row['file_name']}")
-            if not pc.any(one.might_contain(texts)).as_py():
+            bloom = BloomFilter.from_text(row["bloom"], row["type"], path=f"{row['partition']}/{row['file_name']}")
+            if not pc.any(bloom.might_contain(texts)).as_py():
                 without.add((row["partition"], row["file_name"]))
         return [
             s
@@ -341,14 +345,14 @@ class _Skipping:
     @once
     def _columns(self) -> Mapping[Path, pa.DataType]:
         """Columns of the filter whose statistics are of use."""
-        found = {c.path: c.type for c in _columns_in(self.predicate)}
+        types = {c.path: c.type for c in _columns_in(self.predicate)}
         names = columns_with_statistics(self.metadata)
         if self.snapshot.history is not None:
             # files are matched by column ids there, statistics have the names of their time
-            found = {path: kind for path, kind in found.items() if path[0] in META_COLUMNS}
+            types = {path: kind for path, kind in types.items() if path[0] in META_COLUMNS}
         return {
             path: kind
-            for path, kind in found.items()
+            for path, kind in types.items()
             if (names is None or ".".join(path) in names)
             and can_bound(kind, version=self._version, exact=self._has_exact_ranges)
         }
@@ -375,36 +379,36 @@ class _Skipping:
         stats = self.metadata.partition_stats(list(types), types)
         names = pa.array(partitions, pa.string())
         logs = self.snapshot.config.table_type == "mor"
-        known = {
+        bounds = {
             path: bounds_of_partitions(stats.get(".".join(path)), names, kind, version=self._version, log_files=logs)
             for path, kind in self._columns.items()
         }
-        flags = may_match(self.predicate.root, known, len(partitions))
+        flags = may_match(self.predicate.root, bounds, len(partitions))
         matching = {p for p, flag in zip(partitions, flags.tolist(), strict=True) if flag}
         return self._note("partition statistics", slices, [s for s in slices if s.partition in matching])
 
     def _by_statistics(self, slices: list[FileSlice]) -> list[FileSlice]:
         """By the ranges of columns, and of functions that have an index."""
         files = _Files.of(slices, log_files=self.log_files)
-        kept = np.ones(len(slices), np.bool_)
+        remaining = np.ones(len(slices), np.bool_)
         unknown = np.array([self._is_merged_unknown(s) for s in slices], np.bool_)
-        known = self._bounds_of_columns(slices, files)
+        bounds = self._bounds_of_columns(slices, files)
         results: dict[Call, Bounds] = {}
 
         def prune(what: str) -> None:
-            nonlocal kept
-            found = kept & (unknown | may_match(self.predicate.root, known, len(slices), results.get))
-            self.pruned.setdefault(what, []).extend(slices[at] for at in np.flatnonzero(kept & ~found).tolist())
-            kept = found
+            nonlocal remaining
+            matching = remaining & (unknown | may_match(self.predicate.root, bounds, len(slices), results.get))
+            self.pruned.setdefault(what, []).extend(slices[at] for at in np.flatnonzero(remaining & ~matching).tolist())
+            remaining = matching
 
-        if known:
+        if bounds:
             prune("column statistics")
         for indexed in indexed_calls(self.metadata, _calls_in(self.predicate), COLUMN_STATS):
             results[indexed.call] = files.joined(
                 bounds_of_results(self.snapshot, self.metadata, indexed, files.names, files.instants)
             )
             prune(f"expression index {EXPRESSION.index_of(indexed.index)}")
-        return [slices[at] for at in np.flatnonzero(kept).tolist()]
+        return [slices[at] for at in np.flatnonzero(remaining).tolist()]
 
     def _bounds_of_columns(self, slices: Sequence[FileSlice], files: _Files) -> dict[Path, Bounds]:
         if not self._columns or not self.metadata.has(COLUMN_STATS):
@@ -440,13 +444,13 @@ class _Files:
 
     @classmethod
     def of(cls, slices: Sequence[FileSlice], *, log_files: bool) -> _Files:
-        found = [
+        files = [
             (number, file.name, file.instant)
-            for number, one in enumerate(slices)
-            for file in (one.base_file, *(one.log_files if log_files else ()))
+            for number, file_slice in enumerate(slices)
+            for file in (file_slice.base_file, *(file_slice.log_files if log_files else ()))
             if file is not None
         ]
-        owners, names, instants = zip(*found, strict=True) if found else ((), (), ())
+        owners, names, instants = zip(*files, strict=True) if files else ((), (), ())
         return cls(pa.array(names, pa.string()), list(instants), np.array(owners, np.int64), len(slices))
 
     def joined(self, bounds: Bounds) -> Bounds:

@@ -50,7 +50,7 @@ def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) ->
     """Why the whole scan has to go through Python, or "" where Spark's own reader reads slices without log files."""
     if plan.predicate is not None and not plan.predicate.runs_on_spark_sql:
         return "the filter is an Arrow expression that has no Spark SQL form"
-    from_path = any(source.from_path for alike in plan.sets for source in alike.sources)
+    from_path = any(source.from_path for slice_set in plan.sets for source in slice_set.sources)
     if from_path and not slices.config.populate_meta_fields:
         return "partition columns are in the paths only and the files have no meta columns"
     url = slices.storage.url()
@@ -79,8 +79,8 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
     native = selected_slices(plan.sets, by_spark=True)
     parts = [
         _native_frame(plan, part, spark, slices.storage, statistics=statistics)
-        for alike in native
-        for part, statistics in by_statistics(plan, alike)
+        for slice_set in native
+        for part, statistics in by_statistics(plan, slice_set)
     ]
     merged = selected_slices(plan.sets, by_spark=False)
     if merged:
@@ -110,8 +110,11 @@ def _refuse_times(plan: ScanPlan, spark: SparkSession) -> None:
 def selected_slices(sets: Sequence[SliceSet], *, by_spark: bool) -> list[SliceSet]:
     """The sets with those of their slices whose base file alone Spark can read, or with the others; empty ones left
     out."""
-    chosen = [replace(s, slices=tuple(one for one in s.slices if one.is_base_file == by_spark)) for s in sets]
-    return [s for s in chosen if s.slices]
+    slice_sets = [
+        replace(s, slices=tuple(file_slice for file_slice in s.slices if file_slice.is_base_file == by_spark))
+        for s in sets
+    ]
+    return [s for s in slice_sets if s.slices]
 
 
 def by_statistics(plan: ScanPlan, alike: SliceSet) -> list[tuple[SliceSet, bool]]:
@@ -123,8 +126,10 @@ def by_statistics(plan: ScanPlan, alike: SliceSet) -> list[tuple[SliceSet, bool]
     if not doubtful:
         return [(alike, True)]
     parts: dict[bool, list[FileSlice]] = {}
-    for one in alike.slices:
-        parts.setdefault(one.base_file is None or one.base_file.path not in doubtful, []).append(one)
+    for file_slice in alike.slices:
+        parts.setdefault(file_slice.base_file is None or file_slice.base_file.path not in doubtful, []).append(
+            file_slice
+        )
     return [(replace(alike, slices=tuple(some)), exact) for exact, some in parts.items()]
 
 
@@ -133,7 +138,7 @@ def _with_a_column(plan: ScanPlan) -> ScanPlan:
     if len(plan.read_schema):
         return plan
     key = ColumnSource(RECORD_KEY, RECORD_KEY, pa.string())
-    sets = tuple(SliceSet(alike.slices, (key,), native=True) for alike in plan.sets)
+    sets = tuple(SliceSet(slice_set.slices, (key,), native=True) for slice_set in plan.sets)
     return replace(plan, read_schema=pa.schema([(RECORD_KEY, pa.string())]), sets=sets)
 
 
@@ -158,14 +163,14 @@ def shaped(
     plan: ScanPlan, alike: SliceSet, frame: DataFrame, extra: Sequence[str], *, keep: Sequence[str] = ()
 ) -> DataFrame:
     """Stored rows of a set of slices as the plan's: in its types, by its condition, its columns and those to `keep`."""
-    kept = [quote_name(name) for name in keep]
+    quoted_names = [quote_name(name) for name in keep]
     if not alike.native:
-        frame = frame.selectExpr(*_named(plan, alike, extra), *kept)
+        frame = frame.selectExpr(*_named(plan, alike, extra), *quoted_names)
         renamed = pa.schema([_field_now(plan, s.name, s.type) for s in alike.sources])
-        frame = frame.selectExpr(*spark_projection(renamed, plan.read_schema), *kept)
+        frame = frame.selectExpr(*spark_projection(renamed, plan.read_schema), *quoted_names)
     if plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
-    return frame.select(*[quote_name(c) for c in plan.columns], *kept)
+    return frame.select(*[quote_name(c) for c in plan.columns], *quoted_names)
 
 
 def _field_now(plan: ScanPlan, name: str, stored: pa.DataType | None) -> pa.Field:

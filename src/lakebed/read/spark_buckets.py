@@ -57,12 +57,12 @@ _warned: set[str] = set()
 def bucketed_frame(scan: Scan, spark: SparkSession, asked: bool | int | Scan) -> DataFrame:
     """The scan's rows with the column `_bucket`, each bucket in a Spark partition of its own."""
     require_spark()
-    places = buckets_of(scan.snapshot)
-    count = _count(places, asked)
+    buckets = buckets_of(scan.snapshot)
+    count = _count(buckets, asked)
     if not can_lay_out(spark):
         _warn_of_fall_back()
-        return _numbered(scan, spark, places, count)
-    return _Frame(scan.plan, scan.reader, scan.snapshot, spark, places, count, scan.worker_tuning).made()
+        return _numbered(scan, spark, buckets, count)
+    return _Frame(scan.plan, scan.reader, scan.snapshot, spark, buckets, count, scan.worker_tuning).made()
 
 
 def bucketed_data(
@@ -77,12 +77,12 @@ def bucketed_data(
             f"bucketed() takes a Spark DataFrame, not {type(data).__name__}",
             hint="in one process t.join(other) joins tables bucket by bucket",
         )
-    spark, places = data.sparkSession, buckets_of(snapshot)
-    count = _count(places, asked)
-    named = places.deciding.columns if on is None else (on,) if isinstance(on, str) else tuple(on)
-    deciding = _deciding(places, named)
-    keys = _key_schema(snapshot, places, deciding, spark_json_to_arrow(data.schema.json()), named)
-    whole = F.struct(*[F.col(quote_name(name)) for name in data.columns]).alias("rows")
+    spark, buckets = data.sparkSession, buckets_of(snapshot)
+    count = _count(buckets, asked)
+    named = buckets.deciding.columns if on is None else (on,) if isinstance(on, str) else tuple(on)
+    deciding = _deciding(buckets, named)
+    keys = _key_schema(snapshot, buckets, deciding, spark_json_to_arrow(data.schema.json()), named)
+    row_struct = F.struct(*[F.col(quote_name(name)) for name in data.columns]).alias("rows")
     column_names = dict(zip(deciding.columns, named, strict=True))
     # key columns that do not decide the bucket may hold anything
     parts = [
@@ -93,9 +93,9 @@ def bucketed_data(
         )
         for f in keys
     ]
-    hashed = hash_column(spark, Bucket(places.keys, places.hash_fields, count), keys)
+    hashed = hash_column(spark, Bucket(buckets.keys, buckets.hash_fields, count), keys)
     hashed = hashed.alias(BUCKET, metadata=about_bucket(count, [Deciding(tuple(named), deciding.family)]))
-    return data.select(whole, *parts).select("rows.*", hashed).repartitionById(count, F.col(BUCKET))
+    return data.select(row_struct, *parts).select("rows.*", hashed).repartitionById(count, F.col(BUCKET))
 
 
 def _count(places: Buckets, asked: bool | int | Scan) -> int:
@@ -114,9 +114,9 @@ def _count(places: Buckets, asked: bool | int | Scan) -> int:
 
 def _deciding(places: Buckets, named: Sequence[str]) -> Deciding:
     """The columns that decide the bucket for which these are named."""
-    for one in places.choices:
-        if len(one.columns) == len(named):
-            return one
+    for choice in places.choices:
+        if len(choice.columns) == len(named):
+            return choice
     columns = places.deciding.columns
     raise InvalidOption(
         f"{len(named)} columns for the {len(columns)} that decide the bucket: {', '.join(columns)}",
@@ -130,29 +130,29 @@ def _key_schema(
 ) -> pa.Schema:
     """The key columns in the table's types; SchemaConflict where the DataFrame's are others."""
     stored = table_columns(snapshot)
-    for ours, theirs in zip(deciding.columns, named, strict=True):
-        if theirs not in column_names.names:
+    for key_field, name in zip(deciding.columns, named, strict=True):
+        if name not in column_names.names:
             raise InvalidOption(
-                f"the DataFrame has no column {theirs!r}",
-                hint=f"{did_you_mean(theirs, column_names.names, 'it has')} Name its keys by on=",
+                f"the DataFrame has no column {name!r}",
+                hint=f"{did_you_mean(name, column_names.names, 'it has')} Name its keys by on=",
             )
-        if column_names.field(theirs).type != stored.field(ours).type:
+        if column_names.field(name).type != stored.field(key_field).type:
             raise SchemaConflict(
-                f"column {theirs!r} is {column_names.field(theirs).type}, the key {ours!r} of {places.table!r} is"
-                f" {stored.field(ours).type}",
+                f"column {name!r} is {column_names.field(name).type}, the key {key_field!r} of {places.table!r} is"
+                f" {stored.field(key_field).type}",
                 hint="cast the DataFrame's column first: keys of other types hash otherwise",
-                context={"column": theirs, "key": ours},
+                context={"column": name, "key": key_field},
             )
     return pa.schema([stored.field(name) for name in places.keys.key_fields])
 
 
 def _numbered(scan: Scan, spark: SparkSession, places: Buckets, count: int) -> DataFrame:
     """An ordinary DataFrame of the scan that has the column, so that the same queries run on it."""
-    wanted = [name for name in scan.column_names if name != BUCKET]
-    wide = scan.of_columns([*wanted, *places.keys.key_fields])
+    names = [name for name in scan.column_names if name != BUCKET]
+    wide = scan.of_columns([*names, *places.keys.key_fields])
     frame = scan_frame(wide.plan, spark, wide.reader, worker_tuning=wide.worker_tuning)
     hashed = hash_column(spark, Bucket(places.keys, places.hash_fields, count), wide.plan.schema).alias(BUCKET)
-    return frame.select(*[quote_name(name) for name in wanted], hashed)
+    return frame.select(*[quote_name(name) for name in names], hashed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class _Frame:
         merged = list(self.plan.sets) if through else selected_slices(self.plan.sets, by_spark=False)
         if not merged and len(native) == 1 and native[0].native:
             return self._native(native[0], layout)
-        parts = [self._native(alike, None) for alike in native]
+        parts = [self._native(slice_set, None) for slice_set in native]
         if merged or not parts:
             parts.append(self._through_python(merged, order))
         rows = side_by_side(self.spark, [rows_of(part) for part in parts], self.count)
@@ -194,7 +194,7 @@ class _Frame:
             column = key.text.column
         else:
             column = RECORD_KEY
-        numbers = [self.buckets.number(one) % self.count for one in self.plan.slices]
+        numbers = [self.buckets.number(file_slice) % self.count for file_slice in self.plan.slices]
         if column not in self.plan.columns or len(numbers) != len(set(numbers)):
             return ()
         return (column,) if all(parallel_map(self._is_sorted, self.plan.slices, 16)) else ()
@@ -214,10 +214,10 @@ class _Frame:
         ddl = arrow_to_spark_ddl(pa.schema(list(types.items())))
         where = plan.predicate.to_spark_sql() if plan.predicate is not None and alike.native else None
         placed: list[list[File]] = [[] for _ in range(self.count)]
-        for one in alike.slices:
-            if one.base_file is not None:
-                file = File(storage.url(one.base_file.path), one.base_file.size)
-                placed[self.buckets.number(one) % self.count].append(file)
+        for file_slice in alike.slices:
+            if file_slice.base_file is not None:
+                file = File(storage.url(file_slice.base_file.path), file_slice.base_file.size)
+                placed[self.buckets.number(file_slice) % self.count].append(file)
         exact = all(statistics for _, statistics in by_statistics(plan, alike))
         checks = plan.page_checksums
         rows, schema = bucketed_files(self.spark, placed, ddl, where, page_checksums=checks, statistics=exact)
@@ -231,8 +231,8 @@ class _Frame:
         condition = plan.predicate.to_arrow() if plan.predicate is not None and not by_sql else None
         wide = narrowed_plan(plan, sets, by_sql=by_sql)
         placed: list[list[tuple[FileSlice, RowReader]]] = [[] for _ in range(self.count)]
-        for one, reader in row_readers(wide, condition):
-            placed[self.buckets.number(one) % self.count].append((one, reader))
+        for file_slice, reader in row_readers(wide, condition):
+            placed[self.buckets.number(file_slice) % self.count].append((file_slice, reader))
         schema = wide.schema.append(pa.field(BUCKET, pa.int32()))
         part = _PythonPart(self.slices, tuple(tuple(some) for some in placed), tuple(order), schema)
         frame = frame_of_parts(self.spark, part, self.count, schema, worker_tuning=self.worker_tuning)
@@ -251,7 +251,7 @@ class _PythonPart:
     schema: pa.Schema
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
-        read = (b for one, reader in self.slices[number] for b in reader.read(self.reader, one))
+        read = (b for file_slice, reader in self.slices[number] for b in reader.read(self.reader, file_slice))
         batches = in_task(self.reader.storage, read)
         if self.order:
             batches = self._sorted(list(batches))

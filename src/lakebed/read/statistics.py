@@ -53,10 +53,10 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
 
     `exact` is for each file whether lakebed wrote its record.
     """
-    found = _bounds_in(stats, names)
-    if found is None:
+    recorded_bounds = _bounds_in(stats, names)
+    if recorded_bounds is None:
         return unknown(len(names), kind)
-    low, high, nulls, values = found
+    low, high, nulls, values = recorded_bounds
     high = _with_nan(low, high)
     claims_nothing = _flags(pc.and_(pc.equal(nulls, values), pc.greater_equal(nulls, 0)), False)
     trusted = exact | is_in_every_footer(kind)
@@ -71,10 +71,10 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
 
 def bounds_of_expression(stats: pa.Table | None, names: pa.Array, kind: pa.DataType) -> Bounds:
     """Bounds of a function's results in files, from an expression index: its values are those that are not null."""
-    found = _bounds_in(stats, names)
-    if found is None:
+    recorded_bounds = _bounds_in(stats, names)
+    if recorded_bounds is None:
         return unknown(len(names), kind)
-    low, high, nulls, values = found
+    low, high, nulls, values = recorded_bounds
     high = _with_nan(low, high)
     return Bounds(low, high, ~_flags(pc.equal(values, 0), False), ~_flags(pc.equal(nulls, 0), False))
 
@@ -101,7 +101,7 @@ def bounds_of_partitions(
 
 def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Bounds:
     """Bounds of file slices from those of their files; `owner` has the slice of each file."""
-    held = pa.array(bounds.may_hold)
+    may_hold = pa.array(bounds.may_hold)
     kind = bounds.low.type
     low, high, nan = bounds.low, bounds.high, pa.repeat(False, len(bounds))
     if pa.types.is_floating(kind):
@@ -115,9 +115,9 @@ def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Boun
             "high": high,
             "nan": nan,
             # a file of nulls alone has no bounds to know
-            "low_unknown": pc.and_(held, low.is_null()),
-            "high_unknown": pc.and_(held, high.is_null()),
-            "hold": held,
+            "low_unknown": pc.and_(may_hold, low.is_null()),
+            "high_unknown": pc.and_(may_hold, high.is_null()),
+            "hold": may_hold,
             "null": pa.array(bounds.may_null),
         }
     )
@@ -145,9 +145,9 @@ def _bounds_in(stats: pa.Table | None, names: pa.Array) -> tuple[pa.Array, pa.Ar
     rows = _rows_of(stats, names)
     if stats is None or rows is None:
         return None
-    found = stats.select(["min", "max", "null_count", "value_count"]).take(rows)
-    low, high = (_readable(_one(found[name])) for name in ("min", "max"))
-    return low, high, _one(found["null_count"]), _one(found["value_count"])
+    records = stats.select(["min", "max", "null_count", "value_count"]).take(rows)
+    low, high = (_readable(_one(records[name])) for name in ("min", "max"))
+    return low, high, _one(records["null_count"]), _one(records["value_count"])
 
 
 def _rows_of(stats: pa.Table | None, names: pa.Array) -> pa.Array | None:
@@ -192,10 +192,10 @@ def _flags(values: Any, missing: bool) -> Bools:
 def written_by_lakebed(timeline: Timeline, instants: Sequence[str]) -> Bools:
     """For files of these instants whether lakebed wrote them; not those of archived commits."""
     by_time = {i.time: i for i in timeline.commits}
-    ours = {
+    by_lakebed = {
         time: time in by_time and WRITER_ID in timeline.commit_metadata(by_time[time]).extra for time in set(instants)
     }
-    return np.array([ours[time] for time in instants], np.bool_)
+    return np.array([by_lakebed[time] for time in instants], np.bool_)
 
 
 @dataclass(frozen=True)
@@ -208,11 +208,11 @@ class Provenance:
     def leaving_out_nan(self, files: Iterable[BaseFile]) -> frozenset[str]:
         """The paths of those files whose statistics may leave out NaN: those of lakebed before names showed it, by the
         commits on the timeline. An archived one is taken for lakebed's where the table is."""
-        asked = [file for file in files if not has_exact_ranges(file.write_token)]
-        if not asked:
+        inexact_files = [file for file in files if not has_exact_ranges(file.write_token)]
+        if not inexact_files:
             return frozenset()
-        times = {file.instant for file in asked}
+        times = {file.instant for file in inexact_files}
         commits = [instant for instant in self.timeline.commits if instant.time in times]
         bodies = self.timeline.commits_metadata(commits)
-        ours = {instant.time: WRITER_ID in body.extra for instant, body in zip(commits, bodies, strict=True)}
-        return frozenset(file.path for file in asked if ours.get(file.instant, self.made_by_lakebed))
+        by_lakebed = {instant.time: WRITER_ID in body.extra for instant, body in zip(commits, bodies, strict=True)}
+        return frozenset(file.path for file in inexact_files if by_lakebed.get(file.instant, self.made_by_lakebed))

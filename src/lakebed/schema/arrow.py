@@ -254,11 +254,11 @@ def _normal_map(kind: pa.DataType, column: str) -> pa.DataType:
 def check_names(names: list[str], parent: str = "") -> None:
     """Raise `SchemaConflict` for columns without a name, and for two of one name."""
     where = f" in {parent}" if parent else ""
-    seen: dict[str, str] = {}
+    first_names: dict[str, str] = {}
     for name in names:
         if not name:
             raise SchemaConflict(f"a column{where} has no name", hint="Give every column a name.")
-        first = seen.get(name.lower())
+        first = first_names.get(name.lower())
         if first is not None:
             what = f"twice the name {name}" if first == name else f"the names {first} and {name}"
             raise SchemaConflict(
@@ -266,7 +266,7 @@ def check_names(names: list[str], parent: str = "") -> None:
                 hint="Rename one of them.",
                 context={"column": name},
             )
-        seen[name.lower()] = name
+        first_names[name.lower()] = name
 
 
 def normalise_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

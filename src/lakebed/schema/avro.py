@@ -175,10 +175,10 @@ class _Reader:
 
     def _lookup(self, name: str, namespace: str) -> Mapping[str, Any]:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
-        found = self._named.get(full) or self._named.get(name)
-        if found is None:
+        definition = self._named.get(full) or self._named.get(name)
+        if definition is None:
             raise SchemaConflict(f"the Avro schema uses the type {name} and does not define it")
-        return found
+        return definition
 
 
 def _keep(avro: Any) -> dict[bytes, bytes]:
@@ -342,15 +342,15 @@ def check_avro_names(schema: pa.Schema) -> None:
     inner = [path for field in schema for path in _inner_names(field.type, field.name)]
     if not columns and not inner:
         return
-    names, taken = dict[str, str](), {name.lower() for name in schema.names}
+    names, used = dict[str, str](), {name.lower() for name in schema.names}
     for name in columns:
         sanitised = new = sanitise_name(name)
         for number in count(2):
-            if new.lower() not in taken:
+            if new.lower() not in used:
                 break
             new = f"{sanitised}_{number}"
         names[name] = new
-        taken.add(new.lower())
+        used.add(new.lower())
     several = len(columns) + len(inner) > 1
     hints: list[str] = []
     if names:
@@ -374,7 +374,7 @@ def _inner_names(kind: pa.DataType, path: str) -> list[str]:
     if pt.is_struct(kind):
         fields = [(field.type, f"{path}.{field.name}", field.name) for field in kind]
         bad = [inner for _, inner, name in fields if not _is_avro_name(name)]
-        return bad + [found for inside, inner, _ in fields for found in _inner_names(inside, inner)]
+        return bad + [nested_path for inside, inner, _ in fields for nested_path in _inner_names(inside, inner)]
     if pt.is_map(kind):
         return _inner_names(kind.item_type, f"{path}.value")
     return _inner_names(kind.value_type, f"{path}.element") if is_list(kind) else []

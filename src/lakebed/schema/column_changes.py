@@ -62,8 +62,8 @@ def changed(schema: pa.Schema, change: ColumnChange) -> ChangedSchema:
     texts: list[str] = []
 
     def edit(fields: list[pa.Field], name: str, parent: str) -> list[pa.Field]:
-        after, own, text = _VERBS[change.verb](fields, name, parent, change)
-        edited.append(f"{parent}.{own}" if parent else own)
+        after, edited_name, text = _VERBS[change.verb](fields, name, parent, change)
+        edited.append(f"{parent}.{edited_name}" if parent else edited_name)
         texts.append(text)
         return after
 
@@ -74,32 +74,32 @@ def changed(schema: pa.Schema, change: ColumnChange) -> ChangedSchema:
 def field_at(schema: pa.Schema, path: str) -> pa.Field:
     """The column or field of a path, in any case. Raises `SchemaConflict` where there is none."""
     parent, _, name = path.rpartition(".")
-    found: list[pa.Field] = []
+    matches: list[pa.Field] = []
 
     def note(fields: list[pa.Field], at: str) -> list[pa.Field]:
-        found.append(_find(fields, name, at))
+        matches.append(_find(fields, name, at))
         return fields
 
     _inside(list(schema), parent.split(".") if parent else [], "", note)
-    return found[0]
+    return matches[0]
 
 
 def column_paths(schema: pa.Schema) -> list[tuple[str, pa.Field]]:
     """Every column and every field of a struct in one, with its path."""
-    found: list[tuple[str, pa.Field]] = []
+    columns: list[tuple[str, pa.Field]] = []
     for field in schema:
-        found.append((field.name, field))
-        found += _fields_inside(field.type, field.name)
-    return found
+        columns.append((field.name, field))
+        columns += _fields_inside(field.type, field.name)
+    return columns
 
 
 def _fields_inside(kind: pa.DataType, path: str) -> list[tuple[str, pa.Field]]:
     if pt.is_struct(kind):
-        found: list[tuple[str, pa.Field]] = []
+        fields: list[tuple[str, pa.Field]] = []
         for field in kind:
-            found.append((f"{path}.{field.name}", field))
-            found += _fields_inside(field.type, f"{path}.{field.name}")
-        return found
+            fields.append((f"{path}.{field.name}", field))
+            fields += _fields_inside(field.type, f"{path}.{field.name}")
+        return fields
     if pt.is_map(kind):
         return _fields_inside(kind.item_type, f"{path}.value")
     return _fields_inside(kind.value_type, f"{path}.element") if is_list(kind) else []
@@ -112,8 +112,8 @@ def _inside(
     if not path:
         return edit(fields, at)
     field = _find(fields, path[0], at)
-    own = f"{at}.{field.name}" if at else field.name
-    kind = _type_inside(field.type, path[1:], own, edit)
+    field_path = f"{at}.{field.name}" if at else field.name
+    kind = _type_inside(field.type, path[1:], field_path, edit)
     return [f.with_type(kind) if f.name == field.name else f for f in fields]
 
 
@@ -200,11 +200,11 @@ def _rename(fields: list[pa.Field], name: str, parent: str, change: ColumnChange
     if new == field.name:
         raise SchemaConflict(f"column {change.column} has that name already", context={"column": change.column})
     _check_new([f for f in fields if f.name != field.name], new, parent)
-    shown = f"{parent}.{new}" if parent else new
+    new_path = f"{parent}.{new}" if parent else new
     return (
         [f.with_name(new) if f.name == field.name else f for f in fields],
         new,
-        f"column {change.column} is {shown} now",
+        f"column {change.column} is {new_path} now",
     )
 
 

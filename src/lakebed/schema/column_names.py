@@ -19,7 +19,7 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     >>> nearest_name("fair", ["city", "FARE"])
     'FARE'
     """
-    folded = {known.lower(): known for known in names}
+    folded = {candidate.lower(): candidate for candidate in names}
     near = get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
     return folded[near[0]] if near else None
 
@@ -53,11 +53,11 @@ def in_any_case(name: str, names: Iterable[str]) -> str:
     >>> in_any_case("id", ["ID", "city"]), in_any_case("at.day", ["At"])
     ('ID', 'At.day')
     """
-    known = frozenset(names)
+    existing = frozenset(names)
     first, dot, rest = name.partition(".")
-    if name in known or first in known:
+    if name in existing or first in existing:
         return name
-    folded = {found.lower(): found for found in known}
+    folded = {candidate.lower(): candidate for candidate in existing}
     if name.lower() in folded:
         return folded[name.lower()]
     return folded[first.lower()] + dot + rest if first.lower() in folded else name
@@ -80,16 +80,16 @@ def similar_columns(table: Sequence[str], data: Sequence[str]) -> list[SimilarCo
     >>> similar_columns(["city", "address1"], ["ctiy", "address2"])
     [SimilarColumn(new='ctiy', existing='city', is_absent=True)]
     """
-    known, given = frozenset(table), frozenset(data)
-    new = [name for name in data if name not in known]
+    table_names, data_names = frozenset(table), frozenset(data)
+    new = [name for name in data if name not in table_names]
     if len(new) > _MOST_NEW:
         return []
-    found: list[SimilarColumn] = []
+    similar: list[SimilarColumn] = []
     for name in new:
-        near = sorted((existing in given, existing) for existing in table if is_typo(name, existing))
+        near = sorted((existing in data_names, existing) for existing in table if is_typo(name, existing))
         if near:
-            found.append(SimilarColumn(name, near[0][1], not near[0][0]))
-    return found
+            similar.append(SimilarColumn(name, near[0][1], not near[0][0]))
+    return similar
 
 
 def is_typo(name: str, existing: str) -> bool:

@@ -66,8 +66,8 @@ def uuid_texts(array: Any) -> pa.Array:
     texts = np.full((len(stored), 36), ord("-"), np.uint8)
     texts[:, _DIGITS_OF_UUID] = digits
     offsets = pa.array(np.arange(len(stored) + 1, dtype=np.int32) * 36)
-    made = pa.StringArray.from_buffers(len(stored), offsets.buffers()[1], pa.py_buffer(texts))
-    return pc.if_else(array.is_null(), pa.scalar(None, pa.string()), made) if array.null_count else made
+    strings = pa.StringArray.from_buffers(len(stored), offsets.buffers()[1], pa.py_buffer(texts))
+    return pc.if_else(array.is_null(), pa.scalar(None, pa.string()), strings) if array.null_count else strings
 
 
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -194,8 +194,10 @@ def _to_decimal(array: pa.Array, to_type: pa.DataType) -> pa.Array:
 
 
 def _cast_struct(array: pa.Array, to_type: pa.DataType) -> pa.Array:
-    found = {field.name: array.field(i) for i, field in enumerate(array.type)}
-    inside = [cast_column(found[f.name], f.type) if f.name in found else pa.nulls(len(array), f.type) for f in to_type]
+    children = {field.name: array.field(i) for i, field in enumerate(array.type)}
+    inside = [
+        cast_column(children[f.name], f.type) if f.name in children else pa.nulls(len(array), f.type) for f in to_type
+    ]
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(inside, fields=list(to_type), mask=mask)
 
@@ -262,16 +264,16 @@ def project_incoming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
     [{'a': 7.0}]
     """
     try:
-        found = project(batch, schema)
+        projected = project(batch, schema)
     except pa.ArrowInvalid as error:
         raise InvalidRecord(
             f"a value does not fit the table's column: {error}", hint="Correct the value or cast the column."
         ) from error
-    for field in found.schema:
+    for field in projected.schema:
         at = batch.schema.get_field_index(field.name)
         if at >= 0 and not batch.schema.field(at).type.equals(field.type):
-            _check(batch.column(at), found.column(field.name), field.name)
-    return found
+            _check(batch.column(at), projected.column(field.name), field.name)
+    return projected
 
 
 def _check(given: Any, kept: Any, column: str) -> None:
@@ -279,10 +281,10 @@ def _check(given: Any, kept: Any, column: str) -> None:
     if isinstance(given, pa.ExtensionArray):
         return _check(given.storage, kept, column)
     if pt.is_struct(kind):
-        own = dict(zip([f.name for f in kind], given.flatten(), strict=True))
+        children = dict(zip([f.name for f in kind], given.flatten(), strict=True))
         for field, values in zip(to_type, kept.flatten(), strict=True):
-            if field.name in own:
-                _check(own[field.name], values, f"{column}.{field.name}")
+            if field.name in children:
+                _check(children[field.name], values, f"{column}.{field.name}")
     elif pt.is_map(kind):
         first, last = given.offsets[0].as_py(), given.offsets[-1].as_py()
         _check(given.items.slice(first, last - first), kept.items, f"{column}.value")

@@ -123,19 +123,19 @@ def _change(before: pa.Field, now: pa.Field | None) -> str:
 def _reconcile_fields(
     table: Sequence[pa.Field], incoming: Sequence[pa.Field], rules: _Rules, parent: str
 ) -> list[pa.Field]:
-    given = {field.name: field for field in incoming}
-    known = {field.name for field in table}
-    _check_case(known, [f.name for f in incoming if f.name not in known], parent)
-    absent = [f"{parent}{f.name}" for f in table if f.name not in given]
+    incoming_by_name = {field.name: field for field in incoming}
+    table_names = {field.name for field in table}
+    _check_case(table_names, [f.name for f in incoming if f.name not in table_names], parent)
+    absent = [f"{parent}{f.name}" for f in table if f.name not in incoming_by_name]
     if absent and rules.missing == "error":
-        raise _missing(absent, [f"{parent}{f.name}" for f in incoming if f.name not in known])
-    new = [field for field in incoming if field.name not in known]
+        raise _missing(absent, [f"{parent}{f.name}" for f in incoming if f.name not in table_names])
+    new = [field for field in incoming if field.name not in table_names]
     if new and rules.evolution == "strict":
         raise _not_taken_in([f"{parent}{f.name}" for f in new], absent)
     result: list[pa.Field] = []
     for field in table:
-        if field.name in given:
-            result.append(_reconcile_field(field, given[field.name], rules, f"{parent}{field.name}"))
+        if field.name in incoming_by_name:
+            result.append(_reconcile_field(field, incoming_by_name[field.name], rules, f"{parent}{field.name}"))
         elif rules.missing == "null":
             result.append(field.with_nullable(True))
     return result + [field.with_nullable(True) for field in new]
@@ -161,8 +161,8 @@ def _typos(absent: Sequence[str], new: Sequence[str]) -> str:
 
 def _missing(absent: Sequence[str], new: Sequence[str]) -> SchemaConflict:
     plural, them = ("columns", "them") if len(absent) > 1 else ("column", "it")
-    whole = not any("." in name for name in absent)
-    partly = f"; or call upsert(..., partial=True), which leaves {them} as stored in known keys" if whole else ""
+    is_top_level = not any("." in name for name in absent)
+    partly = f"; or call upsert(..., partial=True), which leaves {them} as stored in known keys" if is_top_level else ""
     return SchemaConflict(
         f"the data lacks the table's {plural} {', '.join(absent)}",
         hint=f"{_typos(absent, new)}Add {them}{partly}; or set"

@@ -70,8 +70,8 @@ def _float_text(values: pa.Array) -> pa.Array:
     if plain.all():
         return result
     odd = np.flatnonzero(~plain)
-    chosen = values.take(pa.array(odd))
-    return pc.replace_with_mask(result, pa.array(~plain), _odd_text(chosen, text.take(pa.array(odd))))
+    odd_values = values.take(pa.array(odd))
+    return pc.replace_with_mask(result, pa.array(~plain), _odd_text(odd_values, text.take(pa.array(odd))))
 
 
 def _odd_text(values: pa.Array, text: pa.Array) -> pa.Array:
@@ -91,11 +91,11 @@ def _with_exponent(text: pa.Array) -> pa.Array:
     """Numbers that Arrow wrote out in full (12345678.5, 0.00012) in scientific notation."""
     body = pc.utf8_ltrim(text, "-")
     size, point = pc.utf8_length(body), pc.find_substring(body, ".")
-    whole = pc.if_else(pc.less(point, 0), size, point)
+    integer_digits = pc.if_else(pc.less(point, 0), size, point)
     digits = pc.replace_substring(body, ".", "")
     significant = pc.utf8_ltrim(digits, "0")
     zeros = pc.subtract(pc.utf8_length(digits), pc.utf8_length(significant))
-    exponent = pc.subtract(pc.subtract(whole, 1), zeros).cast(pa.string())
+    exponent = pc.subtract(pc.subtract(integer_digits, 1), zeros).cast(pa.string())
     trimmed = pc.utf8_rtrim(significant, "0")
     rest = pc.utf8_slice_codeunits(trimmed, 1)
     return pc.binary_join_element_wise(
@@ -118,8 +118,8 @@ def _two_digits(text: pa.Array, values: pa.Array) -> pa.Array:
     numbers = np.unique(values.to_numpy(zero_copy_only=False)[tiny])
     printed = [f"{float(n):.1e}".replace("e-0", "E-").replace("e-", "E-") for n in numbers]
     short = pc.less_equal(pc.utf8_length(pc.replace_substring_regex(text, "[-.]|E.*", "")), 2)
-    places = pc.index_in(values, value_set=pa.array(numbers, values.type))
-    return pc.if_else(pc.and_(pa.array(tiny), short), pa.array(printed).take(places), text)
+    indices = pc.index_in(values, value_set=pa.array(numbers, values.type))
+    return pc.if_else(pc.and_(pa.array(tiny), short), pa.array(printed).take(indices), text)
 
 
 def _decimal_text(values: pa.Array) -> pa.Array:
@@ -145,7 +145,7 @@ def _hex_text(values: pa.Array) -> pa.Array:
     text = np.empty(2 * len(used), np.uint8)
     text[0::2], text[1::2] = digits[used >> 4], digits[used & 15]
     ends = pa.py_buffer(np.ascontiguousarray((offsets - offsets[0]) * 2))
-    whole = pa.Array.from_buffers(pa.large_string(), len(values), [None, ends, pa.py_buffer(text)])
+    hex_texts = pa.Array.from_buffers(pa.large_string(), len(values), [None, ends, pa.py_buffer(text)])
     if values.null_count:
-        whole = pc.if_else(values.is_valid(), whole, pa.scalar(None, pa.large_string()))
-    return whole.cast(pa.string())
+        hex_texts = pc.if_else(values.is_valid(), hex_texts, pa.scalar(None, pa.large_string()))
+    return hex_texts.cast(pa.string())

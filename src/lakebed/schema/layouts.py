@@ -174,9 +174,9 @@ def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
     >>> with_offsets(batch).equals(batch)
     True
     """
-    given = batch.columns
-    columns = [_with_all_offsets(column) for column in given]
-    if all(new is old for new, old in zip(columns, given, strict=True)):
+    originals = batch.columns
+    columns = [_with_all_offsets(column) for column in originals]
+    if all(new is old for new, old in zip(columns, originals, strict=True)):
         return batch
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
@@ -207,10 +207,10 @@ def _with_all_offsets(array: Any) -> Any:
     if not len(array):
         return pa.array([], kind)
     if _is_list(kind):
-        own, inside = 2, [array.values]
+        buffer_count, inside = 2, [array.values]
     else:
-        own, inside = 1, [array.field(n) for n in range(kind.num_fields)]
-    filled = [_with_all_offsets(one) for one in inside]
+        buffer_count, inside = 1, [array.field(n) for n in range(kind.num_fields)]
+    filled = [_with_all_offsets(child) for child in inside]
     if all(new is old for new, old in zip(filled, inside, strict=True)):
         return array
-    return pa.Array.from_buffers(kind, len(array), array.buffers()[:own], array.null_count, children=filled)
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:buffer_count], array.null_count, children=filled)

@@ -105,8 +105,8 @@ def _simple_type(spark: str, column: str) -> pa.DataType:
         return pa.string()
     if _TIME.fullmatch(spark):
         return pa.time64("us")
-    if found := _DECIMAL.fullmatch(spark):
-        return pa.decimal128(int(found[1]), int(found[2]))
+    if match := _DECIMAL.fullmatch(spark):
+        return pa.decimal128(int(match[1]), int(match[2]))
     raise _refused(spark, column)
 
 
@@ -249,9 +249,9 @@ def _struct(sql: str, kind: pa.DataType, to_type: pa.DataType, depth: int) -> st
     stored = {field.name: field.type for field in kind}
     parts: list[str] = []
     for field in to_type:
-        own = f"{sql}.{quoted(field.name)}"
+        field_sql = f"{sql}.{quoted(field.name)}"
         if field.name in stored:
-            parts.append(spark_cast(own, stored[field.name], field.type, depth))
+            parts.append(spark_cast(field_sql, stored[field.name], field.type, depth))
         else:
             parts.append(f"CAST(NULL AS {spark_type(field.type)})")
     if list(stored) == [f.name for f in to_type] and parts == [f"{sql}.{quoted(f.name)}" for f in to_type]:

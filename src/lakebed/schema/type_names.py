@@ -54,10 +54,10 @@ def _parsed(text: str, given: str, column: str) -> pa.DataType:
         return _nested(name, _parts(inner.rstrip()[:-1]), given, column)
     if name in _NAMES:
         return _NAMES[name]
-    found = _DECIMAL.fullmatch(name)
-    if found is None:
+    match = _DECIMAL.fullmatch(name)
+    if match is None:
         raise _refused(given, column)
-    precision, scale = int(found[1] or 10), int(found[2] or 0)
+    precision, scale = int(match[1] or 10), int(match[2] or 0)
     if not 0 < precision <= _MOST_DIGITS or scale > precision:
         raise _refused(given, column)
     return pa.decimal128(precision, scale)
@@ -71,7 +71,9 @@ def _nested(name: str, parts: list[str], given: str, column: str) -> pa.DataType
     if name != "struct" or not all(":" in part for part in parts):
         raise _refused(given, column)
     fields = [part.partition(":") for part in parts]
-    return pa.struct([pa.field(own.strip(" `"), _parsed(kind.strip(), given, column)) for own, _, kind in fields])
+    return pa.struct(
+        [pa.field(field_name.strip(" `"), _parsed(kind.strip(), given, column)) for field_name, _, kind in fields]
+    )
 
 
 def _parts(text: str) -> list[str]:

@@ -94,8 +94,8 @@ class Archival(Service[ArchivalResult]):
         if not plan_archival(state.commits, (), bounds, limits_by_timeline(state.timeline, settings, needs)).commits:
             return None
         state.reload()
-        found = planned_archival(state.context.opened, settings).commits
-        return f"{count_text(len(found), 'commit')} can leave the timeline" if found else None
+        commits = planned_archival(state.context.opened, settings).commits
+        return f"{count_text(len(commits), 'commit')} can leave the timeline" if commits else None
 
     def serve(self, state: ServiceState) -> ArchivalResult:
         return archive(state.context)

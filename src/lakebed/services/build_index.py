@@ -147,7 +147,7 @@ def run_indexing(storage: Storage, instant: str, settings: WriteSettings, engine
             entries += sum(base.entries for base in written)
             build.add(part, written)
         build.complete()
-    return IndexRun(instant, tuple(one.partition for one in build.planned), entries, time.monotonic() - started)
+    return IndexRun(instant, tuple(index.partition for index in build.planned), entries, time.monotonic() - started)
 
 
 @dataclass(frozen=True)
@@ -281,12 +281,12 @@ class _Build:
     def _add(self, part: _Part, written: Sequence[WrittenBase]) -> None:
         with self._locked() as lock:
             timeline = self._checked()
-            gone = next((i for i in self.seen.timeline.commits if not timeline.is_committed(i.time)), None)
-            if gone is not None:
+            lost_commit = next((i for i in self.seen.timeline.commits if not timeline.is_committed(i.time)), None)
+            if lost_commit is not None:
                 raise CommitConflict(
-                    f"{gone.action} {gone.time} was taken back while {part.name.partition} was built",
+                    f"{lost_commit.action} {lost_commit.time} was taken back while {part.name.partition} was built",
                     hint="Build it again.",
-                    context={"instant": gone.time},
+                    context={"instant": lost_commit.time},
                 )
             config = complete_building(self._store(timeline, lock), part.new, written)
             if part.name.expression is not None:
@@ -314,11 +314,11 @@ class _Build:
         return timeline
 
     def _pending(self, timeline: Timeline) -> Instant:
-        found = timeline.find(self.instant, Action.INDEXING)
-        if found is None or found.is_completed:
-            what = "is not on the timeline any more" if found is None else "was completed by another process"
+        indexing = timeline.find(self.instant, Action.INDEXING)
+        if indexing is None or indexing.is_completed:
+            what = "is not on the timeline any more" if indexing is None else "was completed by another process"
             raise CommitConflict(f"indexing {self.instant} {what}", context={"instant": self.instant})
-        return found
+        return indexing
 
     def _is_mine(self) -> bool:
         return writer_of(self.storage, self.instant) == self.writer_id
@@ -358,8 +358,10 @@ class _Build:
             config = load_table_config(self.storage)
             timeline = load_timeline(self.storage, config)
             pending = self._pending(timeline)
-            gone = [one.partition for one in self.planned if one.partition in config.metadata_partitions_inflight]
-            if gone:
-                drop(self._store(timeline, lock), gone)
+            partitions = [
+                index.partition for index in self.planned if index.partition in config.metadata_partitions_inflight
+            ]
+            if partitions:
+                drop(self._store(timeline, lock), partitions)
             TimelineWriter(self.storage, config).remove_pending(pending)
             self.storage.delete(heartbeat_path(self.instant), durable=False)

@@ -73,19 +73,19 @@ def entries_of(settings: CatalogSettings, table: str) -> tuple[str, ...]:
     >>> entries_of(CatalogSettings(hive=True, uris="thrift://ms:9083", database="shop"), "orders")
     ('hive://ms:9083/shop/orders',)
     """
-    found = list(settings.targets)
+    entries = list(settings.targets)
     tools = {
         *(settings.tools if settings.meta else ()),
         *(["HiveSyncTool"] if settings.hive else ()),
     }
     name = settings.table or table
     if "HiveSyncTool" in tools:
-        hosts = ",".join(one.strip().removeprefix("thrift://") for one in settings.uris.split(","))
-        found.append(f"hive://{hosts}/{settings.database}/{name}")
+        hosts = ",".join(uri.strip().removeprefix("thrift://") for uri in settings.uris.split(","))
+        entries.append(f"hive://{hosts}/{settings.database}/{name}")
     if "AwsGlueCatalogSyncTool" in tools:
         database, entry = settings.glue_database or settings.database, settings.glue_table or name
-        found.append(f"glue://{settings.glue_region}/{database}/{entry}")
-    return tuple(dict.fromkeys(found))
+        entries.append(f"glue://{settings.glue_region}/{database}/{entry}")
+    return tuple(dict.fromkeys(entries))
 
 
 def register_table(
@@ -156,7 +156,7 @@ def _described(snapshot: Snapshot) -> RegisteredTable:
     config, timeline = snapshot.config, snapshot.timeline
 
     def partitions() -> set[str]:
-        return {one.partition for one in snapshot.file_slices() if one.partition}
+        return {file_slice.partition for file_slice in snapshot.file_slices() if file_slice.partition}
 
     def touched_since(synced: SyncedCommit) -> set[str] | None:
         """The partitions of later commits. Where the entry's commit was taken back, archived, or is of a table that

@@ -78,7 +78,7 @@ def plan_change(context: WriteContext, snapshot: Snapshot, new: Index) -> Rescal
     """What it takes to make this the index of the table."""
     old = context.index
     moves = plan_moves(snapshot.file_slices(), key_hash_of(old), key_hash_of(new))
-    sources = [one for part in moves for one in part.sources]
+    sources = [file_slice for part in moves for file_slice in part.sources]
     rows = sum(parallel_map(snapshot.reader.count, sources, _COUNTERS)) if sources else 0
     return RescalePlan(old.explain(), new.explain(), moves, rows)
 
@@ -120,12 +120,12 @@ def change_index(
         planned = plan_moves(tx.snapshot.file_slices(), key_hash_of(context.index), key_hash_of(new))
         mover = _mover(context, tx.snapshot, new, tx.instant)
         moves = tuple(move for part in planned for move in part.moves)
-        shuffled = tuple(one for part in planned for one in part.shuffled)
+        shuffled = tuple(file_slice for part in planned for file_slice in part.shuffled)
         statuses = [*run_moves(context.engine, mover, moves), *_shuffle(context.engine, mover, shuffled)]
         replaced: dict[str, list[str]] = {}
-        for one in (one for part in planned for one in part.sources):
-            replaced.setdefault(one.partition, []).append(one.file_id)
-        ids = {path: tuple(found) for path, found in replaced.items()}
+        for file_slice in (file_slice for part in planned for file_slice in part.sources):
+            replaced.setdefault(file_slice.partition, []).append(file_slice.file_id)
+        ids = {path: tuple(file_ids) for path, file_ids in replaced.items()}
         done = tx.commit(statuses, tx.snapshot.avro_schema, ids, unchanged_rows=True)
     written = [s for s in statuses if s.path is not None]
     return Rescaled(
@@ -153,16 +153,16 @@ def admit_change(context: WriteContext, new: Index, verb: str) -> None:
 
 def _build(tx: Transaction, new: Index) -> None:
     """Build what the new index reads in the metadata table."""
-    wanted = [name for name in new.metadata_indexes if name.partition not in tx.config.metadata_partitions]
-    if not wanted or not tx.timeline.commits:  # a first write builds them
+    missing = [name for name in new.metadata_indexes if name.partition not in tx.config.metadata_partitions]
+    if not missing or not tx.timeline.commits:  # a first write builds them
         return
     if tx.config.version == 6 and tx.timeline.pending:
         raise CommitConflict(
-            f"{wanted[0].partition} cannot be built while a write to the table is pending",
+            f"{missing[0].partition} cannot be built while a write to the table is pending",
             hint="Try again when the writers are done.",
         )
     engine = tx.context.engine
-    for name in wanted:
+    for name in missing:
         table = tx.metadata_upkeep(tx.timeline)
         if can_build(name.partition) and is_large(tx.snapshot, engine):
             table.add()
@@ -193,8 +193,8 @@ def _shuffle(engine: Engine, mover: BucketMover, slices: tuple[FileSlice, ...]) 
         return []
     if not engine.is_distributed:
         by_path: dict[str, list[FileSlice]] = {}
-        for one in slices:
-            by_path.setdefault(one.partition, []).append(one)
+        for file_slice in slices:
+            by_path.setdefault(file_slice.partition, []).append(file_slice)
         numbers = {path: tuple(range(mover.key_hash.in_partition(path).groups)) for path in by_path}
         return run_moves(engine, mover, tuple(Move(p, tuple(some), numbers[p]) for p, some in by_path.items()))
     with progress(f"moving the rows of {count_text(len(slices), 'file slice')}", len(slices)):
@@ -254,8 +254,8 @@ def missing_indexes(snapshot: Snapshot, new: Index) -> list[IndexName]:
     """The indexes of the metadata table that are to be built for this one. Refuses one that is there in another
     form."""
     config = snapshot.config
-    wanted = new.metadata_indexes
-    there = [name for name in wanted if name.partition in config.metadata_partitions]
+    names = new.metadata_indexes
+    there = [name for name in names if name.partition in config.metadata_partitions]
     for name in there:
         if name.partition == RECORD_INDEX and KeyIndexes.of(snapshot.storage, config).partitioned != name.partitioned:
             kinds = ("one for each partition path", "one for the whole table")
@@ -266,7 +266,7 @@ def missing_indexes(snapshot: Snapshot, new: Index) -> list[IndexName]:
                 " by it.",
                 context={"index": RECORD_INDEX},
             )
-    return [name for name in wanted if name not in there]
+    return [name for name in names if name not in there]
 
 
 def refuse_repeated(snapshot: Snapshot) -> None:
@@ -316,8 +316,8 @@ def rescale(context: WriteContext, wanted: Resizing, *, dry_run: bool = False) -
     snapshot = context.opened
     _check(context, wanted)
     if wanted.partitions is not None:
-        chosen = match_partitions(wanted.partitions, snapshot.partitions())
-        wanted = replace(wanted, partitions=tuple(chosen))
+        partitions = match_partitions(wanted.partitions, snapshot.partitions())
+        wanted = replace(wanted, partitions=tuple(partitions))
     index = context.index
     if index.hashing is None:
         raise InvalidOption(
@@ -334,12 +334,12 @@ def rescale(context: WriteContext, wanted: Resizing, *, dry_run: bool = False) -
 
 
 def _check(context: WriteContext, wanted: Resizing) -> None:
-    given = [name for name in ("buckets", "rules", "split_over") if getattr(wanted, name) is not None]
-    if not given or (wanted.split_over is not None and len(given) > 1) or (wanted.rules and wanted.partitions):
+    options = [name for name in ("buckets", "rules", "split_over") if getattr(wanted, name) is not None]
+    if not options or (wanted.split_over is not None and len(options) > 1) or (wanted.rules and wanted.partitions):
         raise InvalidOption(
             "rescale takes buckets= (for all partition paths, or some partitions=), rules= (with buckets= for what no"
             " rule is found in), or split_over=",
-            context={"given": given},
+            context={"given": options},
         )
     by_path = wanted.rules is not None or (wanted.partitions is not None and wanted.split_over is None)
     if by_path and not context.config.partition_fields:

@@ -43,11 +43,11 @@ class PartitionMoves:
     @property
     def sources(self) -> tuple[FileSlice, ...]:
         """The slices that are read and replaced."""
-        return (*(one for move in self.moves for one in move.sources), *self.shuffled)
+        return (*(file_slice for move in self.moves for file_slice in move.sources), *self.shuffled)
 
     @property
     def bytes(self) -> int:
-        return sum(one.size for one in self.sources)
+        return sum(file_slice.size for file_slice in self.sources)
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +66,7 @@ class RescalePlan(Printed):
     @property
     def way(self) -> Way:
         """The costliest of what happens in the partition paths."""
-        ways = {one.way for one in self.partitions}
+        ways = {partition.way for partition in self.partitions}
         if "overwrite" in ways:
             return "overwrite"
         if "split and merge" in ways or {"split", "merge"} <= ways:
@@ -76,22 +76,22 @@ class RescalePlan(Printed):
     @property
     def slices(self) -> int:
         """File slices that are read and replaced."""
-        return sum(len(one.sources) for one in self.partitions)
+        return sum(len(partition.sources) for partition in self.partitions)
 
     @property
     def bytes(self) -> int:
         """Bytes of them."""
-        return sum(one.bytes for one in self.partitions)
+        return sum(partition.bytes for partition in self.partitions)
 
     @property
     def shuffle_bytes(self) -> int:
         """Bytes of those whose rows are shuffled."""
-        return sum(one.size for part in self.partitions for one in part.shuffled)
+        return sum(file_slice.size for part in self.partitions for file_slice in part.shuffled)
 
     @property
     def why(self) -> str:
         """Why it is done in this way."""
-        if self.way == "split" and any(one.uneven for one in self.partitions):
+        if self.way == "split" and any(partition.uneven for partition in self.partitions):
             return (
                 "extendible: only the buckets that are too large are halved, as often as it takes, each in a task"
                 " of its own, and all others stay; no shuffle"
@@ -104,7 +104,9 @@ class RescalePlan(Printed):
             " shuffle",
             "split and merge": "multiple rehash: some buckets split and others become one, each in a task of its own;"
             " no shuffle",
-            "overwrite": next((one.why for one in self.partitions if one.why), "rows have no place yet")
+            "overwrite": next(
+                (partition.why for partition in self.partitions if partition.why), "rows have no place yet"
+            )
             + ", so all rows are read, shuffled once by their bucket, and written",
         }[self.way]
 
@@ -139,10 +141,10 @@ class RescalePlan(Printed):
         slices, rows = count_text(self.slices, "file slice"), count_text(self.rows, "row")
         lines.append(f" work: {slices}, {rows}, {size_text(self.bytes)}{shuffled}")
         lines += [f"   build: {name}" for name in self.builds]
-        moving = [one for one in self.partitions if one.sources]
-        for one in moving[:_PREVIEWED]:
-            where = one.path or "(no partition)"
-            lines.append(f"    {where}: {one.way}, {count_text(len(one.sources), 'slice')} read, {one.kept} stay")
+        moving = [moves for moves in self.partitions if moves.sources]
+        for moves in moving[:_PREVIEWED]:
+            where = moves.path or "(no partition)"
+            lines.append(f"    {where}: {moves.way}, {count_text(len(moves.sources), 'slice')} read, {moves.kept} stay")
         if len(moving) > _PREVIEWED:
             lines.append(f"    ... and {len(moving) - _PREVIEWED} more")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
@@ -153,10 +155,10 @@ def plan_moves(
 ) -> tuple[PartitionMoves, ...]:
     """How the rows of these slices get where the hash `after` looks for them; `before` is the one by which they are
     stored. None for an index that looks keys up: it finds them wherever they are."""
-    found: list[PartitionMoves] = []
+    moves: list[PartitionMoves] = []
     for path, some in groupby(sorted(slices, key=lambda s: (s.partition, s.file_id)), key=lambda s: s.partition):
-        found.append(_of_partition(path, list(some), before, after))
-    return tuple(found)
+        moves.append(_of_partition(path, list(some), before, after))
+    return tuple(moves)
 
 
 def _of_partition(path: str, slices: list[FileSlice], before: KeyHash | None, after: KeyHash | None) -> PartitionMoves:
@@ -167,34 +169,34 @@ def _of_partition(path: str, slices: list[FileSlice], before: KeyHash | None, af
     old, new = before.in_partition(path), after.in_partition(path)
     if old == new:
         return PartitionMoves(path, kept=len(slices))
-    moves, kept = _moves(path, slices, old, new)
+    moves, unmoved = _moves(path, slices, old, new)
     if moves is None:
         why = f"neither of {old.groups} and {new.groups} buckets divides the other"
         if old.fields != new.fields:
             why = "other key fields are hashed"
         return PartitionMoves(path, shuffled=tuple(slices), why=why)
-    return PartitionMoves(path, tuple(moves), kept=kept, uneven=not new.is_even)
+    return PartitionMoves(path, tuple(moves), kept=unmoved, uneven=not new.is_even)
 
 
 def _moves(path: str, slices: Iterable[FileSlice], old: KeyHash, new: KeyHash) -> tuple[list[Move] | None, int]:
     """Moves of one bucket to several, or of several to one; None where some go from several to several."""
     merges: dict[int, list[FileSlice]] = {}
     moves: list[Move] = []
-    kept = 0
-    for one in slices:
-        number = bucket_of_file_id(one.file_id)
+    unmoved = 0
+    for file_slice in slices:
+        number = bucket_of_file_id(file_slice.file_id)
         targets = None if number is None else old.spread(number, new)
         if number is None or not targets:
             return None, 0
         backs = [new.spread(target, old) for target in targets]
         if all(back == (number,) for back in backs):
             if targets == (number,):
-                kept += 1
+                unmoved += 1
             else:
-                moves.append(Move(path, (one,), targets))
+                moves.append(Move(path, (file_slice,), targets))
         elif len(targets) == 1 and all(old.spread(other, new) == targets for other in backs[0] or ()):
-            merges.setdefault(targets[0], []).append(one)
+            merges.setdefault(targets[0], []).append(file_slice)
         else:
             return None, 0
     moves += [Move(path, tuple(some), (target,)) for target, some in sorted(merges.items())]
-    return moves, kept
+    return moves, unmoved

@@ -92,15 +92,15 @@ def find_cleanable(
 
     With `when_due` only where there are commits enough since the last clean, and a commit left files to clean.
     """
-    found = _find_cleanable(timeline, commits, settings, now, (), when_due=when_due)
-    if isinstance(found, NothingToDo) or not needs:
-        return found
-    earliest = found.retention.earliest
+    candidates = _find_cleanable(timeline, commits, settings, now, (), when_due=when_due)
+    if isinstance(candidates, NothingToDo) or not needs:
+        return candidates
+    earliest = candidates.retention.earliest
     holding = tuple(need for need in needs if earliest is None or need.commit.time < earliest.time)
     if not holding:
-        return found
+        return candidates
     retained = (
-        found if earliest is None else _find_cleanable(timeline, commits, settings, now, needs, when_due=when_due)
+        candidates if earliest is None else _find_cleanable(timeline, commits, settings, now, needs, when_due=when_due)
     )
     if isinstance(retained, NothingToDo):
         return NothingToDo(f"nothing to clean: {holding[0]}, and lakebed.consumers.max_lag is not over")
@@ -171,10 +171,10 @@ def plan_retention(
         version=version,
         completion_time=timeline.completion_time,
     )
-    kept = frozenset(path for files in savepoints.values() for path in files)
-    protected = Protected(kept, savepoints.keys(), planned_slices(timeline), unread)
-    chosen = (group for group in groups if only is None or group.id in only)
-    plan = plan_cleaning(chosen, timeline.commits, retention, timeline.replaced_files(), protected)
+    savepoint_paths = frozenset(path for files in savepoints.values() for path in files)
+    protected = Protected(savepoint_paths, savepoints.keys(), planned_slices(timeline), unread)
+    selected_groups = (group for group in groups if only is None or group.id in only)
+    plan = plan_cleaning(selected_groups, timeline.commits, retention, timeline.replaced_files(), protected)
     emptied = tuple(_emptied(snapshot, plan, listing))
     return CleanPlan(plan.files, plan.earliest, plan.last_completed, plan.policy, emptied, tuple(sorted(savepoints)))
 
@@ -187,22 +187,25 @@ def savepointed_files(timeline: Timeline) -> dict[str, frozenset[str]]:
 
 def planned_slices(timeline: Timeline) -> dict[FileGroupId, str]:
     """The oldest slice of each file group that a pending plan works on, by the slice's instant."""
-    found: dict[FileGroupId, str] = {}
+    oldest_instants: dict[FileGroupId, str] = {}
 
     def add(group: FileGroupId, instant: str) -> None:
-        found[group] = min(found.get(group, instant), instant)
+        oldest_instants[group] = min(oldest_instants.get(group, instant), instant)
 
     for instant in timeline.pending:
         if instant.action in (Action.COMPACTION, Action.LOGCOMPACTION):
-            for one in compaction_operations(timeline.plan(instant)):
-                add((one.partition, one.file_id), one.instant)
+            for planned_slice in compaction_operations(timeline.plan(instant)):
+                add((planned_slice.partition, planned_slice.file_id), planned_slice.instant)
         elif timeline.is_pending_clustering(instant):
             for group in (timeline.plan(instant).get("clusteringPlan") or {}).get("inputGroups") or ():
-                for one in group.get("slices") or ():
-                    name = (one.get("dataFilePath") or "").rpartition("/")[2]
+                for planned_slice in group.get("slices") or ():
+                    name = (planned_slice.get("dataFilePath") or "").rpartition("/")[2]
                     base = parse_base_file("", name, 0)
-                    add((one.get("partitionPath") or "", one.get("fileId") or ""), base.instant if base else "")
-    return found
+                    add(
+                        (planned_slice.get("partitionPath") or "", planned_slice.get("fileId") or ""),
+                        base.instant if base else "",
+                    )
+    return oldest_instants
 
 
 def check_filters(settings: CleaningSettings) -> None:
@@ -232,19 +235,19 @@ def retention_of(
     pending += [need.commit for need in needs]
     match CleaningPolicy(settings.policy):
         case CleaningPolicy.KEEP_LATEST_COMMITS:
-            found = retain_commits(commits, pending, settings.commits)
+            retention = retain_commits(commits, pending, settings.commits)
             why = f"the last {settings.commits} commits are kept, and there are {len(commits)}"
         case CleaningPolicy.KEEP_LATEST_BY_HOURS:
             zone = timeline.config.timezone
             first = format_time(parse_time(now, zone) - timedelta(hours=settings.hours), zone)
-            found = retain_since(commits, pending, first)
+            retention = retain_since(commits, pending, first)
             why = f"what commits of the last {settings.hours} hours see is kept, and there are none"
         case CleaningPolicy.KEEP_LATEST_FILE_VERSIONS:
-            found = retain_versions(settings.versions)
+            retention = retain_versions(settings.versions)
             why = ""
-    if found is None and pending:
+    if retention is None and pending:
         why += f" (pending: {pending[0].action} {pending[0].time})"
-    return found if found is not None else NothingToDo(f"nothing to clean: {why}")
+    return retention if retention is not None else NothingToDo(f"nothing to clean: {why}")
 
 
 def _continues(timeline: Timeline, last: Clean | None) -> bool:
@@ -261,8 +264,8 @@ def _savepoints_stay(timeline: Timeline, last: Clean) -> bool:
 
 def _changed(timeline: Timeline, commits: Sequence[Instant]) -> frozenset[str]:
     """The partition paths where these commits left files to clean."""
-    known = [i for i in commits if timeline.commit(i.time) is not None]
-    return frozenset[str]().union(*map(superseded_partitions, timeline.commits_metadata(known)))
+    active = [i for i in commits if timeline.commit(i.time) is not None]
+    return frozenset[str]().union(*map(superseded_partitions, timeline.commits_metadata(active)))
 
 
 def _nothing(retention: Retention) -> NothingToDo:
@@ -275,9 +278,9 @@ def _filtered(
 ) -> frozenset[str] | None:
     if not settings.partitions and not settings.partition_regex:
         return partitions
-    known = snapshot.partitions()
+    paths = snapshot.partitions()
     pattern = re.compile(settings.partition_regex) if settings.partition_regex else None
-    return frozenset(p for p in known if p in settings.partitions or (pattern is not None and pattern.fullmatch(p)))
+    return frozenset(p for p in paths if p in settings.partitions or (pattern is not None and pattern.fullmatch(p)))
 
 
 def _listing(snapshot: Snapshot, partitions: frozenset[str] | None) -> Listing:
@@ -339,11 +342,11 @@ class CleanRun(ServiceRun):
         }
 
     def __str__(self) -> str:
-        gone = f", {count_text(len(self.partitions), 'partition')} deleted" if self.partitions else ""
-        kept = f", what {self.earliest} and later commits see is kept" if self.earliest else ""
+        partitions_text = f", {count_text(len(self.partitions), 'partition')} deleted" if self.partitions else ""
+        earliest_text = f", what {self.earliest} and later commits see is kept" if self.earliest else ""
         return (
             f"clean {self.instant}: {count_text(self.count, 'file')} in {count_text(len(self.files), 'partition')}"
-            f" deleted{gone}{kept}{retained_text(self.consumers)} ({self.seconds:.2f} s)"
+            f" deleted{partitions_text}{earliest_text}{retained_text(self.consumers)} ({self.seconds:.2f} s)"
         )
 
 
@@ -384,16 +387,16 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
         if CleaningPolicy(settings.policy) is CleaningPolicy.KEEP_LATEST_FILE_VERSIONS:
             state.reload()  # the write itself may have left something
         now = state.now
-        found = find_cleanable(state.timeline, state.commits, settings, now, when_due=True)
-        if isinstance(found, NothingToDo):
+        candidates = find_cleanable(state.timeline, state.commits, settings, now, when_due=True)
+        if isinstance(candidates, NothingToDo):
             return None
         if needs := needs_of_consumers(state.timeline, state.settings.consumers, now):
-            found = find_cleanable(state.timeline, state.commits, settings, now, when_due=True, needs=needs)
-        if isinstance(found, NothingToDo):
+            candidates = find_cleanable(state.timeline, state.commits, settings, now, when_due=True, needs=needs)
+        if isinstance(candidates, NothingToDo):
             return None
-        earliest = found.retention.earliest
+        earliest = candidates.retention.earliest
         if earliest is None:
-            return f"older than {count_text(found.retention.versions, 'file slice')}"
+            return f"older than {count_text(candidates.retention.versions, 'file slice')}"
         return f"what only commits before {earliest.time} see"
 
     def plan(
@@ -401,10 +404,10 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
     ) -> CleanPlan | NothingToDo:
         settings, timeline = context.services.cleaning, snapshot.timeline
         needs = needs_of_consumers(timeline, context.services.consumers, instant)
-        found = find_cleanable(timeline, timeline.commits, settings, instant, when_due=when_due, needs=needs)
-        if isinstance(found, NothingToDo):
-            return found
-        plan = plan_clean(snapshot, found, settings)
+        candidates = find_cleanable(timeline, timeline.commits, settings, instant, when_due=when_due, needs=needs)
+        if isinstance(candidates, NothingToDo):
+            return candidates
+        plan = plan_clean(snapshot, candidates, settings)
         if not plan.files:
             retained = retained_text(plan.consumers)
             return NothingToDo(f"nothing to clean: commits that are kept see every file{retained}")
@@ -443,12 +446,12 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
         with progress(f"deleting {count_text(count, 'file')}", count) as advance:
             for partition, names in files.items():
                 delete_files(tx.storage, partition, names, lambda _: advance(1))
-        done, gone = finish_clean(tx, plan, files, int((time.monotonic() - started) * 1000))
+        done, deleted_paths = finish_clean(tx, plan, files, int((time.monotonic() - started) * 1000))
         return CleanRun(
             tx.instant,
             done.completion_time or tx.instant,
             {partition: tuple(names) for partition, names in files.items() if names},
-            tuple(gone),
+            tuple(deleted_paths),
             (plan.get("earliestInstantToRetain") or {}).get("timestamp") or "",
             tuple(filter(None, ((plan.get("extraMetadata") or {}).get(RETAINED_FOR) or "").split(","))),
         )
@@ -483,16 +486,16 @@ def finish_clean(
         tx.require_pending(timeline)
         tx.read_config_again()
         upkeep = tx.metadata_upkeep(timeline)
-        gone = _empty_paths(tx.storage, timeline, plan)
-        upkeep.record_removal(tx.instant, files, gone)
-        for partition in gone:
+        empty_paths = _empty_paths(tx.storage, timeline, plan)
+        upkeep.record_removal(tx.instant, files, empty_paths)
+        for partition in empty_paths:
             tx.refuse_lost("complete")
             tx.storage.delete_folder(partition)
         tx.refuse_lost("complete")
-        done = tx.publish(timeline, encode_clean_metadata(tx.instant, plan, millis, gone=gone))
+        done = tx.publish(timeline, encode_clean_metadata(tx.instant, plan, millis, gone=empty_paths))
     tx.stop_heartbeat()
     tx.remove_heartbeat()
-    return done, gone
+    return done, empty_paths
 
 
 def _empty_paths(storage: Storage, timeline: Timeline, plan: Mapping[str, Any]) -> list[str]:
@@ -500,8 +503,8 @@ def _empty_paths(storage: Storage, timeline: Timeline, plan: Mapping[str, Any]) 
     as it was: while a writer is active, and where one wrote, it stays."""
     if any(completes_as(i.action) in COMMITS for i in timeline.pending):
         return []
-    chosen = [p for p in plan.get("partitionsToBeDeleted") or () if p and is_data_path(p)]
-    return [p for p in chosen if _is_empty(storage, p)]
+    candidates = [p for p in plan.get("partitionsToBeDeleted") or () if p and is_data_path(p)]
+    return [p for p in candidates if _is_empty(storage, p)]
 
 
 def _is_empty(storage: Storage, partition: str) -> bool:

@@ -138,7 +138,9 @@ class Clustering(PlannedService[ClusteringPlan, ClusteringRun, ClusteringResult]
         inputs.check_slices(tx, snapshot)
         writer = _writer(context, snapshot, self.settings(context), planned, tx.instant)
         statuses = _run(context, writer, planned)
-        replaced = replaced_ids((one.partition, one.file_id) for op in planned.operations for one in op.slices)
+        replaced = replaced_ids(
+            (file_slice.partition, file_slice.file_id) for op in planned.operations for file_slice in op.slices
+        )
         completed = tx.finish(tx.commit_metadata(statuses, snapshot.avro_schema, replaced), statuses)
         with suppress(Exception):  # the clustering is valid
             context.index.committed(tx.instant, snapshot_of(tx.storage, tx.config, tx.load()))
@@ -183,8 +185,10 @@ def clustering_verdict(timeline: Timeline, settings: ClusteringSettings) -> str 
     times = [i.time for i, body in zip(done, bodies, strict=True) if body.operation == CLUSTER_OPERATION]
     times += [i.time for i in pending_clusterings(timeline)]
     commits = commits_since_clustering(timeline.instants, times)
-    wanted = settings.due_after
-    return None if commits >= wanted else f"{count_text(commits, 'commit')} since the last clustering, of {wanted}"
+    threshold = settings.due_after
+    return (
+        None if commits >= threshold else f"{count_text(commits, 'commit')} since the last clustering, of {threshold}"
+    )
 
 
 def plan_clustering(
@@ -203,16 +207,16 @@ def plan_clustering(
         settings.first_partition,
         settings.last_partition,
     )
-    taken, left = choice.of(snapshot.partitions(), parse_time(instant, snapshot.config.timezone))
-    order = {path: at for at, path in enumerate(taken)}
-    slices = sorted(snapshot.file_slices(taken), key=lambda one: order[one.partition])
+    paths, left = choice.of(snapshot.partitions(), parse_time(instant, snapshot.config.timezone))
+    order = {path: at for at, path in enumerate(paths)}
+    slices = sorted(snapshot.file_slices(paths), key=lambda file_slice: order[file_slice.partition])
     if index.resizing is not None:
         most = context.settings.max_file_size
         groups = index.resizing.clustering_groups(snapshot, slices, instant, settings, most)
-        chosen = groups[: settings.most_groups]
+        selected_groups = groups[: settings.most_groups]
         cut = [group.partition for group in groups[settings.most_groups :]]
         missing = None if snapshot.config.version < 9 else tuple(sorted({*left, *cut}))
-        return ClusteringPlan(tuple(chosen), settings.sort_columns, settings.layout, missing=missing)
+        return ClusteringPlan(tuple(selected_groups), settings.sort_columns, settings.layout, missing=missing)
     sorts = bool(settings.sort_columns)
     sizes = GroupSizes(
         settings.small_file_limit,
@@ -227,9 +231,9 @@ def plan_clustering(
     )
     busy = snapshot.timeline.groups_of_services()
     if single_file and not sorts:
-        slices = [one for one in slices if one.log_files]
+        slices = [file_slice for file_slice in slices if file_slice.log_files]
     groups, cut = sizes.groups(slices, busy)
-    waiting = {one.partition for one in slices if (one.partition, one.file_id) in busy}
+    waiting = {file_slice.partition for file_slice in slices if (file_slice.partition, file_slice.file_id) in busy}
     missing = None if snapshot.config.version < 9 else tuple(sorted({*left, *cut, *waiting}))
     return ClusteringPlan(tuple(groups), settings.sort_columns, settings.layout, single_file, missing)
 
@@ -248,12 +252,12 @@ def check_sort_columns(snapshot: Snapshot, settings: ClusteringSettings) -> None
             hint="Cluster it without sort columns: rows stay in that order.",
             context={"columns": ", ".join(columns)},
         )
-    known = {path for path, _ in leaf_paths(snapshot.schema)}
-    unknown = [name for name in columns if name not in known]
+    column_paths = {path for path, _ in leaf_paths(snapshot.schema)}
+    unknown = [name for name in columns if name not in column_paths]
     if unknown:
         raise InvalidOption(
             f"table {snapshot.config.name!r} has no column {unknown[0]!r} to sort by",
-            hint=did_you_mean(unknown[0], sorted(known), "it has"),
+            hint=did_you_mean(unknown[0], sorted(column_paths), "it has"),
             context={"column": unknown[0]},
         )
 
@@ -328,21 +332,25 @@ class _PlannedInputs(TransactionHooks):
             return
         with tx.locked():
             timeline = tx.load()
-            mine = timeline.find(tx.instant, tx.action)
-            if mine is not None and not mine.is_completed and tx.lock_is_held():
+            instant = timeline.find(tx.instant, tx.action)
+            if instant is not None and not instant.is_completed and tx.lock_is_held():
                 if files_named(tx.storage, tx.instant):
                     # writes during it have added rows to file groups that there will not be
-                    tx.rollbacks().roll_back(timeline, mine, with_plan=True)
+                    tx.rollbacks().roll_back(timeline, instant, with_plan=True)
                     return
-                TimelineWriter(tx.storage, tx.config).remove_pending(mine)
+                TimelineWriter(tx.storage, tx.config).remove_pending(instant)
 
     def check_slices(self, tx: Transaction, snapshot: Snapshot) -> None:
         """Refuse where a slice of the plan was replaced, or got a newer file: rows would come back, or be lost."""
-        planned = {(one.partition, one.file_id): one for op in self.planned.operations for one in op.slices}
-        found = snapshot.file_slices({path for path, _ in planned}, groups_of_ids({name for _, name in planned}))
-        now = {(one.partition, one.file_id): one for one in found}
-        for group, one in planned.items():
-            if group not in now or not _is_as_planned(tx, one, now[group], snapshot.timeline):
+        planned = {
+            (file_slice.partition, file_slice.file_id): file_slice
+            for op in self.planned.operations
+            for file_slice in op.slices
+        }
+        slices = snapshot.file_slices({path for path, _ in planned}, groups_of_ids({name for _, name in planned}))
+        now = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
+        for group, file_slice in planned.items():
+            if group not in now or not _is_as_planned(tx, file_slice, now[group], snapshot.timeline):
                 self._is_stale = True
                 raise _changed(group, tx.instant)
 
@@ -368,10 +376,10 @@ def _bring_rows_along(timeline: Timeline, partition: str, logs: Collection[str],
     left = set(logs)
     for commit in timeline.commits_metadata(timeline.commits):
         stats = commit.stats.get(partition, ())
-        own = {stat.path.rpartition("/")[2] for stat in stats} & left
-        if own and not any(stat.file_id in children for stat in stats):
+        commit_logs = {stat.path.rpartition("/")[2] for stat in stats} & left
+        if commit_logs and not any(stat.file_id in children for stat in stats):
             return False
-        left -= own
+        left -= commit_logs
     return not left
 
 
@@ -404,8 +412,10 @@ class SmallFiles(Clustering):
         least = state.settings.file_sizing.files
         if least < 1 or not can_merge(state.context):
             return None
-        found = partitions_with_small_files(state.context, state.context.opened, max(_FEWEST, least))
-        return f"{sum(found.values())} small files are in {count_text(len(found), 'partition path')}" if found else None
+        counts = partitions_with_small_files(state.context, state.context.opened, max(_FEWEST, least))
+        return (
+            f"{sum(counts.values())} small files are in {count_text(len(counts), 'partition path')}" if counts else None
+        )
 
     def serve(self, state: ServiceState) -> ClusteringResult:
         return merge_small_files(state.context, least=max(_FEWEST, state.settings.file_sizing.files))
@@ -474,7 +484,9 @@ def partitions_with_small_files(context: WriteContext, snapshot: Snapshot, least
     """The number of small files that are in no pending plan, of each partition path that has `least` or more."""
     limit = context.settings.small_file_limit
     busy = snapshot.timeline.groups_of_services()
-    counts = Counter(one.partition for one in snapshot.file_slices() if _is_small(one, limit, busy))
+    counts = Counter(
+        file_slice.partition for file_slice in snapshot.file_slices() if _is_small(file_slice, limit, busy)
+    )
     return {path: count for path, count in sorted(counts.items()) if count >= least}
 
 

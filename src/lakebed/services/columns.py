@@ -129,12 +129,12 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
             hint="make a new table with lakebed.create and write the rows of this one to it",
             context={"feature": "schema history without partition columns"},
         )
-    found = changed(snapshot.schema, change)
-    refuse_reserved(found.schema.names)
-    check_avro_names(found.schema)
+    changed_schema = changed(snapshot.schema, change)
+    refuse_reserved(changed_schema.schema.names)
+    check_avro_names(changed_schema.schema)
     if change.verb != "add":
-        _check_free(context, snapshot, change, found)
-    avro, renamed = _avro(snapshot, change, found)
+        _check_free(context, snapshot, change, changed_schema)
+    avro, renamed = _avro(snapshot, change, changed_schema)
     if snapshot.history is None:
         versions = begun(snapshot.avro_schema, avro, str(_UNKNOWN), renamed)
     else:
@@ -148,16 +148,16 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
             context={"feature": "types of a schema history", "columns": unreadable},
         )
     if change.verb == "widen":
-        _check_texts(found, versions)
+        _check_texts(changed_schema, versions)
     if nested_problem(versions) is not None:
-        path = found.path if change.verb == "add" else change.column
+        path = changed_schema.path if change.verb == "add" else change.column
         raise SchemaConflict(
             f"the field {path} inside a column cannot be {_PAST[change.verb]}: files still have one of this name, and"
             " fields inside columns are found by their names",
             hint="take a name that the column never had" if change.verb == "add" else "add a field, and write it",
             context={"column": path},
         )
-    return _Planned(avro, versions, found.text)
+    return _Planned(avro, versions, changed_schema.text)
 
 
 def _check_texts(found: ChangedSchema, versions: Sequence[Version]) -> None:
@@ -186,11 +186,11 @@ _UNKNOWN = 10**17 * 9
 
 def _avro(snapshot: Snapshot, change: ColumnChange, found: ChangedSchema) -> tuple[str, dict[str, str]]:
     """The table's Avro schema after the change, and by new paths those that columns had."""
-    own = field_path(snapshot, change.column) if change.verb != "add" else ""
-    renamed = {found.path: own} if change.verb == "rename" else {}
+    old_path = field_path(snapshot, change.column) if change.verb != "add" else ""
+    renamed = {found.path: old_path} if change.verb == "rename" else {}
     comments = {_moved(path, renamed): text for path, text in comments_of(snapshot.avro_schema).items()}
     if change.verb == "drop":
-        comments = {p: text for p, text in comments.items() if p != own and not p.startswith(f"{own}.")}
+        comments = {p: text for p, text in comments.items() if p != old_path and not p.startswith(f"{old_path}.")}
     if change.comment is not None:
         comments[found.path] = change.comment
     return document(arrow_to_avro(found.schema, snapshot.config.name), comments), renamed
@@ -209,8 +209,8 @@ def field_path(snapshot: Snapshot, path: str) -> str:
     spelled: list[str] = []
     for number, part in enumerate(parts, 1):
         is_part = part in ("element", "value") and number > 1
-        own = ".".join([*spelled, part])
-        spelled.append(part if is_part and not _is_field(snapshot, own) else field_at(snapshot.schema, own).name)
+        prefix = ".".join([*spelled, part])
+        spelled.append(part if is_part and not _is_field(snapshot, prefix) else field_at(snapshot.schema, prefix).name)
     return ".".join(spelled)
 
 

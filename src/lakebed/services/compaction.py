@@ -155,7 +155,7 @@ class CompactionResult(ServiceResult[CompactionPlan, CompactionRun]):
     @property
     def slices(self) -> Sequence[CompactedSlice]:
         """All slices that were merged."""
-        return [one for run in self.runs for one in run.slices]
+        return [compacted_slice for run in self.runs for compacted_slice in run.slices]
 
 
 class LogMerging(PlannedService[CompactionPlan, CompactionRun, CompactionResult]):
@@ -215,23 +215,23 @@ class Compaction(LogMerging):
             if not verdict.is_due:
                 return NothingToDo(f"no compaction is due: {verdict.why}")
         selection = selection_of(settings)
-        known = None
+        partitions = None
         if settings.incremental and when_due:
             # by hand all are looked at: a plan of real Hudi may have forgotten some
-            known = partitions_since_compaction(timeline)
-        if known is None:
-            known = frozenset(snapshot.partitions())
-        chosen = selection.partitions(known, parse_time(instant, config.timezone).date())
+            partitions = partitions_since_compaction(timeline)
+        if partitions is None:
+            partitions = frozenset(snapshot.partitions())
+        selected = selection.partitions(partitions, parse_time(instant, config.timezone).date())
         busy = groups_in_plans(timeline)
-        slices = slices_of(snapshot, chosen)
+        slices = slices_of(snapshot, selected)
         plan = plan_compaction(
             slices,
             busy=busy,
             strategy=selection.slices,
-            passed_over=set(known) - set(chosen),
+            passed_over=set(partitions) - set(selected),
             remembers=settings.incremental,
         )
-        return plan if plan.slices else NothingToDo(_why_none(slices, busy, selection, known, chosen))
+        return plan if plan.slices else NothingToDo(_why_none(slices, busy, selection, partitions, selected))
 
     def run(self, context: WriteContext, tx: ServiceTransaction, plan: Mapping[str, Any]) -> CompactionRun:
         snapshot = tx.snapshot
@@ -333,11 +333,11 @@ def completed_run(
 ) -> CompactionRun:
     """Complete a compaction or log compaction that has written these file slices."""
     stats: dict[str, list[dict[str, Any]]] = {}
-    for one in sorted(done, key=lambda one: (one.status.partition, one.status.file_id)):
-        stats.setdefault(one.status.partition, []).append(one.stat())
+    for outcome in sorted(done, key=lambda outcome: (outcome.status.partition, outcome.status.file_id)):
+        stats.setdefault(outcome.status.partition, []).append(outcome.stat())
     extra = {**tx.settings.extra_metadata, WRITER_ID: tx.writer_id, "schema": snapshot.avro_schema}
     record = {"partitionToWriteStats": stats, "extraMetadata": extra, "operationType": operation}
-    completed = tx.finish(commit_from_record(record), [one.status for one in done])
+    completed = tx.finish(commit_from_record(record), [outcome.status for outcome in done])
     slices = tuple(map(CompactedSlice.of, done))
     return CompactionRun(tx.instant, completed.completion_time or tx.instant, operation.lower(), slices)
 

@@ -65,22 +65,22 @@ def configure(
     if dry_run:
         return Configured(_difference(config, given), done=False)
     with writers_lock(storage, settings, config.name) as lock:
-        found = _difference(load_table_config(storage), given)
-        if found:
-            update_table_config(storage, {key: new for key, (_, new) in found.items()}, lock.lock_is_held)
-    return Configured(found)
+        changes = _difference(load_table_config(storage), given)
+        if changes:
+            update_table_config(storage, {key: new for key, (_, new) in changes.items()}, lock.lock_is_held)
+    return Configured(changes)
 
 
 def _difference(config: TableConfig, given: Mapping[str, Any]) -> dict[str, Change]:
     """What changes in the table's properties, when all of it was checked."""
     properties = config.properties
-    wanted: dict[str, str | None] = {}
+    requested: dict[str, str | None] = {}
     for name, value in given.items():
-        wanted |= _requested(config, name, value)
-    wanted = _with_mode(config, wanted)
-    after = {key: text for key, text in {**properties, **wanted}.items() if text is not None}
+        requested |= _requested(config, name, value)
+    requested = _with_mode(config, requested)
+    after = {key: text for key, text in {**properties, **requested}.items() if text is not None}
     check_filters(service_settings({}, after).cleaning)  # each value, and their combination
-    changed = {key: (properties.get(key), text) for key, text in wanted.items() if properties.get(key) != text}
+    changed = {key: (properties.get(key), text) for key, text in requested.items() if properties.get(key) != text}
     return dict(sorted(changed.items()))
 
 
@@ -91,19 +91,19 @@ def _requested(config: TableConfig, name: str, value: Any) -> dict[str, str | No
     option = known_options().get(key) if key else None
     if key is None or option is None:
         raise _refused(config, name)
-    given = one_option(key, value) if value is not None else {key: ""}
+    texts = one_option(key, value) if value is not None else {key: ""}
     if key == METADATA_OPTION:
-        return _metadata(config, given[key], remove=value is None)
+        return _metadata(config, texts[key], remove=value is None)
     if key == CDC_ENABLED:
-        return {CDC_ENABLED: "true" if given[key].lower() == "true" else "false"}
+        return {CDC_ENABLED: "true" if texts[key].lower() == "true" else "false"}
     if key == _CDC_MODE and value is not None:
-        return _mode(config, parse_value(option, given[key]))
-    own = service_properties(given)
-    if not own:
+        return _mode(config, parse_value(option, texts[key]))
+    properties = service_properties(texts)
+    if not properties:
         raise _not_remembered(config, name, option)
     if value is None:
-        return dict.fromkeys([*own, *(k for k in (key, *option.aliases) if k in config.properties)])
-    return dict(own)
+        return dict.fromkeys([*properties, *(k for k in (key, *option.aliases) if k in config.properties)])
+    return dict(properties)
 
 
 def _metadata(config: TableConfig, text: str, *, remove: bool) -> dict[str, str | None]:

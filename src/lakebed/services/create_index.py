@@ -92,7 +92,7 @@ def index_plans(storage: Storage, timeline: Timeline) -> list[IndexPlan]:
     return [
         IndexPlan(
             instant.time,
-            tuple(one.partition for one in planned_indexes(timeline.plan(instant))),
+            tuple(index.partition for index in planned_indexes(timeline.plan(instant))),
             instant.state is State.INFLIGHT and not is_dead(storage, instant.time),
         )
         for instant in pending_indexings(timeline)
@@ -102,7 +102,7 @@ def index_plans(storage: Storage, timeline: Timeline) -> list[IndexPlan]:
 def planned_partitions(timeline: Timeline) -> dict[str, str]:
     """The partitions of the metadata table that plans are about, with the instant of each."""
     plans = ((i.time, planned_indexes(timeline.plan(i))) for i in pending_indexings(timeline))
-    return {one.partition: time for time, indexes in plans for one in indexes}
+    return {index.partition: time for time, indexes in plans for index in indexes}
 
 
 def plan_index(
@@ -158,12 +158,15 @@ def take_plans_off(storage: Storage, timeline: Timeline, partition: str) -> None
     if partition not in planned:
         return
     for instant in pending_indexings(timeline):
-        if partition in {one.partition for one in planned_indexes(timeline.plan(instant))}:
+        if partition in {index.partition for index in planned_indexes(timeline.plan(instant))}:
             TimelineWriter(storage, config).remove_pending(instant)
             remove_heartbeat(storage, instant.time)
-    known = load_definitions(storage, config)
-    if partition in known and partition not in (*config.metadata_partitions, *config.metadata_partitions_inflight):
-        left = (one for name, one in known.items() if name != partition)
+    definitions = load_definitions(storage, config)
+    if partition in definitions and partition not in (
+        *config.metadata_partitions,
+        *config.metadata_partitions_inflight,
+    ):
+        left = (definition for name, definition in definitions.items() if name != partition)
         storage.write(DEFINITIONS_PATH, dump_definitions(left, config.version))
 
 
@@ -171,7 +174,7 @@ def named_indexes(snapshot: Snapshot, planned: Sequence[PlannedIndex]) -> list[t
     """What a plan is about. Raises `UnsupportedFeature` for what lakebed does not build, `CorruptFile` where the
     definition of an index is missing."""
     definitions = load_definitions(snapshot.storage, snapshot.config)
-    return [_named(one, definitions) for one in planned]
+    return [_named(index, definitions) for index in planned]
 
 
 def _named(one: PlannedIndex, definitions: Mapping[str, IndexDefinition]) -> tuple[IndexName, GroupSizing | None]:
@@ -198,8 +201,8 @@ def _define(snapshot: Snapshot, definition: IndexDefinition, lock_is_held: Calla
     """A process that runs the plan finds there what the index is on; no reader uses an index that only has a
     definition."""
     storage, config = snapshot.storage, snapshot.config
-    known = load_definitions(storage, config)
-    body = dump_definitions({**known, definition.name: definition}.values(), config.version)
+    definitions = load_definitions(storage, config)
+    body = dump_definitions({**definitions, definition.name: definition}.values(), config.version)
     storage.write(DEFINITIONS_PATH, body)
     if not config.properties.get(DEFINITIONS_PROPERTY):
         update_table_config(storage, {DEFINITIONS_PROPERTY: DEFINITIONS_PATH}, lock_is_held)
@@ -300,8 +303,8 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
     table_name = load_table_config(storage).name
     with writers_lock(storage, settings, table_name) as lock:
         config = load_table_config(storage)
-        kept = (*config.metadata_partitions, *config.metadata_partitions_inflight)
-        partition = next((n for n in (name, expression_partition(name)) if n in kept), None)
+        partitions = (*config.metadata_partitions, *config.metadata_partitions_inflight)
+        partition = next((n for n in (name, expression_partition(name)) if n in partitions), None)
         if partition is None:
             partition = name if name.startswith(SECONDARY_INDEX) else parse_index_name(name).partition
         remembered = [n for n in remembered_indexes(config.properties) if n.partition != partition]
@@ -310,19 +313,19 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
             changes: dict[str, str | None] = {REQUESTED_PROPERTY: None, **remembered_property(remembered)}
             config = update_table_config(storage, changes, lock.lock_is_held)
         timeline = load_timeline(storage, config)
-        if partition not in (*kept, *planned_partitions(timeline)) and not is_remembered:
+        if partition not in (*partitions, *planned_partitions(timeline)) and not is_remembered:
             raise InvalidOption(
                 f"table {config.name!r} has no index {name!r}",
-                hint=f"{near_or_nothing(name, kept)}It has {', '.join(kept) or 'none'}.",
+                hint=f"{near_or_nothing(name, partitions)}It has {', '.join(partitions) or 'none'}.",
                 context={"index": name},
             )
         _check_free(storage, config, partition)
         take_plans_off(storage, timeline, partition)
-        if partition not in kept:
+        if partition not in partitions:
             return config
-        gone = [partition, *(name for name in kept if kind_of(name).dropped_with == partition)]
+        dropped = [partition, *(name for name in partitions if kind_of(name).dropped_with == partition)]
         upkeep = MetadataUpkeep(storage, config, timeline, settings, None, lock.lock_is_held)
-        config = drop(upkeep.store, gone)
+        config = drop(upkeep.store, dropped)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
         return update_table_config(storage, forgotten, lock.lock_is_held) if forgotten else config
 

@@ -146,11 +146,11 @@ class ServedTable:
         """Run what is due, unless another process looks after the table."""
         if self._waits(_OPENING):
             return
-        found = list(self.due())
-        due = [event.service for event in found if event.kind == "due"]
+        events = list(self.due())
+        due = [event.service for event in events if event.kind == "due"]
         telemetry.services_due(self.uri, [service.name for service in SERVICES], due)
-        yield from (event for event in found if event.kind == "failed")
-        if not any(event.kind == "due" for event in found):
+        yield from (event for event in events if event.kind == "failed")
+        if not any(event.kind == "due" for event in events):
             return
         assert self._storage is not None
         lease = ServicesLease(self._storage)
@@ -217,8 +217,8 @@ class ServedTable:
         if self._waits(service.name):
             return None
         why = service.due(ServiceState(context))
-        known = self._in_vain.get(service.name)
-        if known is not None and known[0].shows_same(context.opened) and known[1] == why:
+        previous = self._in_vain.get(service.name)
+        if previous is not None and previous[0].shows_same(context.opened) and previous[1] == why:
             return None
         return why
 
@@ -291,15 +291,15 @@ def run_services(
         ServedTable(uri, options or {}, storage_options, spark, ended.is_set, not once and not dry_run) for uri in uris
     ]
     if dry_run:
-        return (event for one in served for event in one.due())
+        return (event for table in served for event in table.due())
     return _turns(served, ended, None if once else interval)
 
 
 def _turns(served: Sequence[ServedTable], stop: threading.Event, interval: float | None) -> Iterator[ServiceEvent]:
     while True:
-        for one in served:
+        for table in served:
             if not stop.is_set():
-                yield from one.turn()
+                yield from table.turn()
         if stop.is_set():
             yield ServiceEvent("stopped")
             return

@@ -250,8 +250,8 @@ class PlannedService(Service[Result], ABC, Generic[Plan, Run, Result]):
         return is_set(settings, self.asked_by) or not self.asked_by
 
     def serve(self, state: ServiceState) -> Result:
-        asked = self.is_asked(state.settings)
-        return run_service(state.context, self, plan_only=state.plan_only, when_due=True, pending_only=not asked)
+        is_requested = self.is_asked(state.settings)
+        return run_service(state.context, self, plan_only=state.plan_only, when_due=True, pending_only=not is_requested)
 
     def has_changed(self, outcome: Result) -> bool:
         return bool(outcome.runs or outcome.plan)
@@ -357,7 +357,7 @@ def fitting_context(context: WriteContext, reads: Reads, spark: Any | None) -> W
     on_spark = context.engine.is_distributed
     if options.spark.local_rows == 0 if on_spark else spark is None:
         return context
-    size = sum(one.size for one in snapshot.file_slices() if reads == "files" or one.log_files)
+    size = sum(file_slice.size for file_slice in snapshot.file_slices() if reads == "files" or file_slice.log_files)
     if on_spark:
         return replace(context, engine=LocalEngine(options.write.tasks)) if size <= JOB_BYTES else context
     return replace(context, engine=session_engine(spark)) if size > IN_PROCESS_BYTES else context
@@ -381,7 +381,7 @@ def run_after_write(
         return opened is not None
 
     lines: list[str] = []
-    for service in [one for one in services if one.runs_after_write(context.services)]:
+    for service in [candidate for candidate in services if candidate.runs_after_write(context.services)]:
         try:
             lines += read_again(context.storage, lambda: _run_after(views[-1], result, service, spark), renew)  # noqa: B023
         except CommitConflict as conflict:

@@ -74,8 +74,8 @@ class Erasure:
         reader, files = TraceReader(context.opened), table_files(context.opened)
         traces = reader.rows_of(keys, files)
         terms = reader.search_terms(keys, traces, _staying(context.opened, files, traces.records))
-        held, unreadable = reader.traces_in(terms, files)
-        stores = _stores(files, held, ())
+        traced_paths, unreadable = reader.traces_in(terms, files)
+        stores = _stores(files, traced_paths, ())
         report = TableErasure(
             context.storage.spec.uri,
             rows,
@@ -93,7 +93,7 @@ class Erasure:
             raise InvalidOption(
                 f"savepoint {', '.join(saved)} of table {context.config.name!r} holds rows that are to be erased, and"
                 " the files of a savepoint are not deleted",
-                hint="Delete it first: " + " ".join(f"t.delete_savepoint({one!r})" for one in saved),
+                hint="Delete it first: " + " ".join(f"t.delete_savepoint({savepoint!r})" for savepoint in saved),
                 context={"savepoints": saved},
             )
         if rows:
@@ -106,11 +106,11 @@ class Erasure:
                 return replace(rest, rows=rest.rows + deleted, steps=(*self.steps, *rest.steps))
         if context.index.stores_locations:
             self.notes.append("the index has deleted the keys; HBase drops deleted cells at its next major compaction")
-        holding = frozenset(held)
+        holding = frozenset(traced_paths)
         left, checked, damage = self._remove([file for file in files if file.path in holding], keys, terms)
         return replace(
             report,
-            stores=_stores(files, held, left),
+            stores=_stores(files, traced_paths, left),
             remainders=(*self._reasons(left), *damage),
             checked_files=checked,
             steps=tuple(self.steps),
@@ -142,9 +142,9 @@ class Erasure:
                 self._step(step, holding)
             snapshot = self.renew().opened
             reader, files = TraceReader(snapshot), table_files(snapshot)
-            held, unreadable = reader.traces_in(terms, files)
+            traced_paths, unreadable = reader.traces_in(terms, files)
             by_path = {file.path: file for file in files}
-            before, left = set(left), {path: by_path[path] for path in held}
+            before, left = set(left), {path: by_path[path] for path in traced_paths}
             damage = [_damage(path, why) for path, why in unreadable.items()]
             if not left:
                 break
@@ -208,8 +208,10 @@ class Erasure:
         plans = timeline.groups_of_services()
         planned = {group: plans[group] for group in planned_slices(timeline) if group in plans}
         saved = savepointed_files(timeline)
-        recorded = {(one.partition, one.file_id) for one in snapshot.file_slices()} | timeline.replaced_files().keys()
-        found: list[Remainder] = []
+        recorded = {
+            (file_slice.partition, file_slice.file_id) for file_slice in snapshot.file_slices()
+        } | timeline.replaced_files().keys()
+        remainders: list[Remainder] = []
         for path, file in sorted(left.items()):
             savepoint = next((time for time, paths in saved.items() if path in paths), None)
             if savepoint is not None:
@@ -230,8 +232,8 @@ class Erasure:
                 why = "no commit names it", "t.repair(['orphans']) deletes it, or delete it by hand; then erase again."
             else:
                 why = "it was written meanwhile, or no step writes it again", "Erase again."
-            found.append(Remainder(path, *why))
-        return found
+            remainders.append(Remainder(path, *why))
+        return remainders
 
 
 def _refuse_source_files(context: WriteContext) -> None:
@@ -261,9 +263,9 @@ def _count_rows(snapshot: Snapshot, keys: RowKeys) -> int:
     """How many rows of the table have one of these keys."""
 
     def count(number: int) -> int:
-        one = slices[number]
-        batches = snapshot.reader.read(one, [RECORD_KEY])
-        return sum(int(pc.sum(keys.among(batch.column(0), one.partition)).as_py() or 0) for batch in batches)
+        file_slice = slices[number]
+        batches = snapshot.reader.read(file_slice, [RECORD_KEY])
+        return sum(int(pc.sum(keys.among(batch.column(0), file_slice.partition)).as_py() or 0) for batch in batches)
 
     slices = snapshot.file_slices()
     return sum(parallel_map(count, range(len(slices))))
@@ -287,15 +289,17 @@ def _with_deleted_rows(snapshot: Snapshot, scan: Scan, keys: RowKeys) -> RowKeys
         return pa.concat_tables(parts) if parts else _NO_ROWS
 
     data = [file for file in table_files(snapshot) if file.data is not None]
-    found = pa.concat_tables([_NO_ROWS, *parallel_map(matching, data)])
+    matching_rows = pa.concat_tables([_NO_ROWS, *parallel_map(matching, data)])
     by = [RECORD_KEY] if keys.partitions is None else [RECORD_KEY, PARTITION_PATH]
-    living = Scan(snapshot, columns=by, filter=pc.field(RECORD_KEY).isin(pc.unique(found[RECORD_KEY]))).to_arrow()
+    living = Scan(
+        snapshot, columns=by, filter=pc.field(RECORD_KEY).isin(pc.unique(matching_rows[RECORD_KEY]))
+    ).to_arrow()
     living = pa.table({name: living.column(name).cast(pa.string()) for name in by})
-    gone = found.select(by).group_by(by).aggregate([]).join(living, keys=by, join_type="left anti")
-    texts = pa.concat_arrays([keys.texts, _texts(gone.column(RECORD_KEY))])
+    deleted_rows = matching_rows.select(by).group_by(by).aggregate([]).join(living, keys=by, join_type="left anti")
+    texts = pa.concat_arrays([keys.texts, _texts(deleted_rows.column(RECORD_KEY))])
     if keys.partitions is None:
         return RowKeys(texts)
-    return RowKeys(texts, pa.concat_arrays([keys.partitions, _texts(gone.column(PARTITION_PATH))]))
+    return RowKeys(texts, pa.concat_arrays([keys.partitions, _texts(deleted_rows.column(PARTITION_PATH))]))
 
 
 _NO_ROWS = pa.table({RECORD_KEY: pa.array([], pa.string()), PARTITION_PATH: pa.array([], pa.string())})
@@ -306,23 +310,23 @@ def _staying(snapshot: Snapshot, files: Sequence[TableFile], held: Iterable[str]
     the rows."""
     paths = frozenset(held)
     touched = {file.group for file in files if file.path in paths}
-    latest = {file.path for one in snapshot.file_slices() for file in one.files}
+    latest = {file.path for file_slice in snapshot.file_slices() for file in file_slice.files}
     return [file for file in files if file.path in latest or file.group not in touched]
 
 
 def _stores(
     files: Sequence[TableFile], held: Iterable[str], left: Iterable[str] | Mapping[str, TableFile]
 ) -> tuple[ErasedStore, ...]:
-    held, kept = set(held), dict.fromkeys(left)
+    held, remaining = set(held), dict.fromkeys(left)
     stores = {file.path: file.store for file in files}
     if isinstance(left, Mapping):
         stores |= {path: file.store for path, file in left.items()}
-    names = dict.fromkeys(stores[path] for path in sorted({*held, *kept} & stores.keys()))
+    names = dict.fromkeys(stores[path] for path in sorted({*held, *remaining} & stores.keys()))
     return tuple(
         ErasedStore(
             name,
             tuple(sorted(path for path in held if stores.get(path) == name)),
-            tuple(sorted(path for path in kept if stores.get(path) == name)),
+            tuple(sorted(path for path in remaining if stores.get(path) == name)),
         )
         for name in names
     )
@@ -334,8 +338,8 @@ def _damage(path: str, why: str) -> Remainder:
 
 def _savepoints_of(snapshot: Snapshot, records: Iterable[str]) -> list[str]:
     """The savepoints that hold a file with the rows."""
-    held = set(records)
-    return [time for time, paths in sorted(savepointed_files(snapshot.timeline).items()) if held & paths]
+    record_paths = set(records)
+    return [time for time, paths in sorted(savepointed_files(snapshot.timeline).items()) if record_paths & paths]
 
 
 def _savepoint_note(savepoint: str) -> str:
@@ -355,10 +359,10 @@ class _Rewriting(Compaction):
         if waiting is not None and not has_completion_times(snapshot.config.version):
             return NothingToDo(f"no file group was written again: {waiting.action} {waiting.time} is pending")
         busy = groups_in_plans(snapshot.timeline)
-        chosen = [s for s in snapshot.file_slices() if (s.partition, s.file_id) in self.groups - busy.keys()]
-        if not chosen:
+        slices = [s for s in snapshot.file_slices() if (s.partition, s.file_id) in self.groups - busy.keys()]
+        if not slices:
             return NothingToDo("no file group holds the rows")
-        return CompactionPlan(tuple(chosen), None)
+        return CompactionPlan(tuple(slices), None)
 
 
 @dataclass(frozen=True)
@@ -399,5 +403,5 @@ def _rewrite_base_files(context: WriteContext, groups: set[FileGroupId]) -> list
             for s in slices
         ]
         done = run_operations(context, writer, operations, f"writing {count_text(len(slices), 'file')} again")
-        tx.commit([one.status for one in done], tx.snapshot.avro_schema, {}, unchanged_rows=True)
+        tx.commit([outcome.status for outcome in done], tx.snapshot.avro_schema, {}, unchanged_rows=True)
     return [f"rewrite {tx.instant}: {count_text(len(slices), 'base file')}"]

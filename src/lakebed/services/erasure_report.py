@@ -78,7 +78,7 @@ class TableErasure(Printed):
             "values": self.values,
             "checked_files": self.checked_files,
             "stores": [store.to_dict() for store in self.stores],
-            "remainders": [one.to_dict() for one in self.remainders],
+            "remainders": [remainder.to_dict() for remainder in self.remainders],
             "steps": list(self.steps),
             "notes": list(self.notes),
             "seconds": round(self.seconds, 4),
@@ -90,8 +90,8 @@ class TableErasure(Printed):
         if self.error:
             yield f"{self.uri}: not erased: {self.error}"
         elif self.dry_run:
-            held = sum(len(store.files) for store in self.stores)
-            files = count_text(held, "file")
+            count = sum(len(store.files) for store in self.stores)
+            files = count_text(count, "file")
             yield f"{self.uri}: {count_text(self.rows, 'row')} would be deleted, {files} would be rewritten or deleted"
         else:
             state = "nothing is left" if self.is_clean else f"{count_text(len(self.remainders), 'file')} left"
@@ -100,10 +100,10 @@ class TableErasure(Printed):
                 f"{self.uri}: {count_text(self.rows, 'row')} erased, {state} (checked {checked}, {self.seconds:.2f} s)"
             )
         for store in self.stores:
-            held = count_text(len(store.files), "file")
-            yield f"  {store.store}: {held} with them" if self.dry_run else f"  {store}"
+            count = count_text(len(store.files), "file")
+            yield f"  {store.store}: {count} with them" if self.dry_run else f"  {store}"
         yield from (f"  {step}" for step in self.steps)
-        yield from (f"  {one}" for one in self.remainders[:_PREVIEWED])
+        yield from (f"  {remainder}" for remainder in self.remainders[:_PREVIEWED])
         if len(self.remainders) > _PREVIEWED:
             yield f"  and {len(self.remainders) - _PREVIEWED} more files"
         yield from (f"  {note}" for note in self.notes)

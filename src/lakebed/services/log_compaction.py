@@ -90,7 +90,9 @@ class LogCompaction(LogMerging):
         writer = LogCompactor(reader, tx.instant, file_format(context, snapshot))
         what = f"merging the logs of {count_text(len(operations), 'file slice')}"
         done = run_operations(context, writer, operations, what)
-        return completed_run([one for one in done if one.status.path is not None], snapshot, self.operation, tx)
+        return completed_run(
+            [outcome for outcome in done if outcome.status.path is not None], snapshot, self.operation, tx
+        )
 
 
 def compact_logs(
@@ -114,12 +116,12 @@ def mergeable_blocks(snapshot: Snapshot, file_slice: FileSlice) -> int:
 
 def log_compactions(timeline: Timeline) -> list[Instant]:
     """The completed ones: they complete as delta commits, and their requested files identify them."""
-    found: list[Instant] = []
+    instants: list[Instant] = []
     for instant in timeline.commits:
         name = timeline.requested.get((instant.time, Action.DELTACOMMIT), "")
         if instant.action is Action.DELTACOMMIT and f".{Action.LOGCOMPACTION}." in name:
-            found.append(instant)
-    return found
+            instants.append(instant)
+    return instants
 
 
 def _refuse_overtaken(timeline: Timeline, instant: str) -> None:

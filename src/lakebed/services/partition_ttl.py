@@ -159,8 +159,8 @@ def expired_partitions(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """The partition paths whose time is over at an instant, with that from which it counts; and a note about those that
     a planned service works on, which are left to the next run."""
-    wanted = set(settings.partitions) or None
-    instants = _newest_slices(snapshot, wanted)
+    partitions = set(settings.partitions) or None
+    instants = _newest_slices(snapshot, partitions)
     since = instants
     if settings.strategy == "KEEP_BY_CREATION_TIME":
         since = _created(snapshot.storage, instants)
@@ -175,10 +175,10 @@ def expired_partitions(
 def _newest_slices(snapshot: Snapshot, wanted: Collection[str] | None) -> dict[str, str]:
     """By partition path the instant of its newest file slice: log files do not renew it. A path without any has nothing
     to delete."""
-    known = None if wanted is None else [path for path in snapshot.partitions() if path in wanted]
+    paths = None if wanted is None else [path for path in snapshot.partitions() if path in wanted]
     newest: dict[str, str] = {}
-    for one in snapshot.file_slices(known):
-        newest[one.partition] = max(newest.get(one.partition, ""), one.instant)
+    for file_slice in snapshot.file_slices(paths):
+        newest[file_slice.partition] = max(newest.get(file_slice.partition, ""), file_slice.instant)
     return newest
 
 

@@ -143,8 +143,8 @@ class DeleteCopies(_CopiesVerb):
 
     @contextmanager
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
-        with persisted(write.context.engine, prepared) as held:
-            yield TaggedRows(write, held)
+        with persisted(write.context.engine, prepared) as rows:
+            yield TaggedRows(write, rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,11 +157,13 @@ class KeepNewest(_CopiesVerb):
     def prepare(self, write: Write) -> Rows:
         near, schema = find_copies(write.context, write.snapshot).nearby, write.schema.data
         rows: list[pa.Table] = []
-        for one in write.snapshot.file_slices():
-            here = pc.and_(pc.equal(near[PARTITION_PATH], one.partition), pc.equal(near[FILE_ID], one.file_id))
+        for file_slice in write.snapshot.file_slices():
+            here = pc.and_(
+                pc.equal(near[PARTITION_PATH], file_slice.partition), pc.equal(near[FILE_ID], file_slice.file_id)
+            )
             newest = near.filter(here).combine_chunks()
             if newest.num_rows:
-                rows.append(_rows_of(write.snapshot.reader, one, newest, schema))
+                rows.append(_rows_of(write.snapshot.reader, file_slice, newest, schema))
         if not rows:
             raise CommitConflict(
                 "the rows of repeated keys changed while they were repaired", hint="run the repair again"
@@ -178,8 +180,8 @@ class KeepNewest(_CopiesVerb):
                 f"file group {busy[0][1]} in partition {busy[0][0]!r} is in a pending compaction",
                 hint="run t.compact() first",
             )
-        with persisted(write.context.engine, prepared) as held:
-            yield TaggedRows(write, held, renewed=frozenset(groups))
+        with persisted(write.context.engine, prepared) as rows:
+            yield TaggedRows(write, rows, renewed=frozenset(groups))
 
 
 def _rows_of(reader: SliceReader, one: FileSlice, newest: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -192,10 +194,10 @@ def _rows_of(reader: SliceReader, one: FileSlice, newest: pa.Table, schema: pa.S
     stored = stored.filter(wins)
     # two rows of one key and sequence number are equal
     stored = stored.take(pc.index_in(keys, value_set=stored[RECORD_KEY].combine_chunks()))
-    places = newest.select([RECORD_KEY, PARTITION_PATH, FILE_ID, INSTANT])
+    rows = newest.select([RECORD_KEY, PARTITION_PATH, FILE_ID, INSTANT])
     for name in schema.names:
-        places = places.append_column(schema.field(name), stored[name])
-    return places
+        rows = rows.append_column(schema.field(name), stored[name])
+    return rows
 
 
 def delete_copies(context: WriteContext, copies: Copies) -> list[WriteResult]:
@@ -253,8 +255,8 @@ class Orphans:
         if self._snapshot.metadata is None or start is None or log.path in self._named or log.path in self._listed:
             return False
         heads = list(scan_blocks(FileSource(self._snapshot.storage, log.path, log.size)))
-        known = {i.time for i in self._timeline.instants}
-        undone = (start < h.instant < self._before and h.instant not in known for h in heads)
+        times = {i.time for i in self._timeline.instants}
+        undone = (start < h.instant < self._before and h.instant not in times for h in heads)
         return bool(heads) and all(h.type in _ROWS for h in heads) and all(undone)
 
     @cached_property
@@ -412,18 +414,18 @@ def repair_table(
         "metadata": lambda mends: _metadata(storage, settings, mends=mends),
         "duplicates": lambda mends: _duplicates(_context(storage, options, spark), mends=mends),
     }
-    chosen: Sequence[Part] = PARTS if parts is None else [name for name in PARTS if name in parts]
+    names: Sequence[Part] = PARTS if parts is None else [name for name in PARTS if name in parts]
     named = parts or ()
-    found: list[RepairPart] = []
-    for name in chosen:
+    results: list[RepairPart] = []
+    for name in names:
         try:
-            found.append(run[name](not dry_run and (name in named or name not in _BY_NAME)))
+            results.append(run[name](not dry_run and (name in named or name not in _BY_NAME)))
         except (UnsupportedFeature, CommitConflict) as error:
             if name in named:
                 raise
             is_left = isinstance(error, CommitConflict)
-            found.append(RepairPart(name, (error.message,) if is_left else (), note="" if is_left else error.message))
-    return RepairResult(tuple(found), dry_run)
+            results.append(RepairPart(name, (error.message,) if is_left else (), note="" if is_left else error.message))
+    return RepairResult(tuple(results), dry_run)
 
 
 def _context(storage: Storage, options: Mapping[str, Any] | None, spark: Any | None) -> WriteContext:
@@ -431,14 +433,14 @@ def _context(storage: Storage, options: Mapping[str, Any] | None, spark: Any | N
 
 
 def _properties(storage: Storage, lock: Lock, *, mends: bool) -> RepairPart:
-    found = mend_properties(storage, dry_run=True)
-    if found is None:
+    problem = mend_properties(storage, dry_run=True)
+    if problem is None:
         load_table_config(storage)  # raises where there is no table
-    if found is None or not mends:
-        return RepairPart("properties", (found,) if found else ())
+    if problem is None or not mends:
+        return RepairPart("properties", (problem,) if problem else ())
     with lock:
         mend_properties(storage)
-    return RepairPart("properties", (found,), mended=True)
+    return RepairPart("properties", (problem,), mended=True)
 
 
 def _files(storage: Storage) -> tuple[list[FileInfo], set[str]]:
@@ -459,12 +461,12 @@ def _files(storage: Storage) -> tuple[list[FileInfo], set[str]]:
 def _partition_metadata(
     storage: Storage, lock: Lock, files: Sequence[FileInfo], marked: Collection[str], *, mends: bool
 ) -> RepairPart:
-    found = folders_without_metadata(open_snapshot(storage), files, marked)
-    texts = tuple(f"{path or 'the table folder'} of {instant}" for path, instant in found.items())
-    if not found or not mends:
+    folders = folders_without_metadata(open_snapshot(storage), files, marked)
+    texts = tuple(f"{path or 'the table folder'} of {instant}" for path, instant in folders.items())
+    if not folders or not mends:
         return RepairPart("partition_metadata", texts)
     with lock:
-        for path, instant in found.items():
+        for path, instant in folders.items():
             write_partition_metadata(storage, path, instant)
     return RepairPart("partition_metadata", texts, mended=True)
 
@@ -473,13 +475,13 @@ def _orphans(storage: Storage, lock: Lock, files: Sequence[FileInfo], *, mends: 
     # they were listed before the timeline is read: who has written them since has an instant there
     snapshot = open_snapshot(storage)
     check_write(snapshot.config.properties, table_features(snapshot), "clean")
-    found = sorted(Orphans(snapshot).among(files), key=lambda info: info.path)
-    texts = tuple(f"{info.path}, {info.size:,} bytes" for info in found)
-    if not found or not mends:
+    orphans = sorted(Orphans(snapshot).among(files), key=lambda info: info.path)
+    texts = tuple(f"{info.path}, {info.size:,} bytes" for info in orphans)
+    if not orphans or not mends:
         return RepairPart("orphans", texts)
-    with lock as held:
-        for info in Orphans(open_snapshot(storage)).among(found):
-            if not held.lock_is_held():
+    with lock as acquired:
+        for info in Orphans(open_snapshot(storage)).among(orphans):
+            if not acquired.lock_is_held():
                 raise _lock_lost(storage)
             storage.delete(info.path)
     return RepairPart("orphans", texts, mended=True)
@@ -500,23 +502,23 @@ def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
     files = snapshot_of(context.storage, config, context.opened.timeline, use_metadata=False)
     copies = find_copies(context, files)
     counts = copies.counts()
-    found = tuple(
+    texts = tuple(
         f"{key}: {count + 1} copies"
         for key, count in zip(counts[RECORD_KEY].to_pylist(), counts["count_sum"].to_pylist(), strict=True)
     )
     if not mends:
-        by_name = "name the part to delete all but the newest copy of each" if found else ""
-        return RepairPart("duplicates", found, note=by_name)
-    if not found:
+        by_name = "name the part to delete all but the newest copy of each" if texts else ""
+        return RepairPart("duplicates", texts, note=by_name)
+    if not texts:
         _note_unique(context, files.timeline)
         return RepairPart("duplicates")
     done = delete_copies(context, copies)
     # an index of keys took the deletes for the keys' ends
     _metadata(context.storage, context.settings, mends=True)
-    instants = [one.instant for one in done]
+    instants = [result.instant for result in done]
     _note_unique(context, files.timeline, instants)
-    deleted = count_text(sum(one.deleted or 0 for one in done), "row")
-    return RepairPart("duplicates", found, mended=True, note=f"{deleted} deleted by {', '.join(instants)}")
+    deleted = count_text(sum(result.deleted or 0 for result in done), "row")
+    return RepairPart("duplicates", texts, mended=True, note=f"{deleted} deleted by {', '.join(instants)}")
 
 
 def _note_unique(context: WriteContext, checked: Timeline, mended_by: Sequence[str] = ()) -> None:
@@ -529,8 +531,8 @@ def _note_unique(context: WriteContext, checked: Timeline, mended_by: Sequence[s
     name = context.config.name
     with writers_lock(storage, settings, name) as lock:
         config, now = load_table_config(storage), load_timeline(storage, context.config)
-        seen = {*mended_by, *(i.time for i in checked.commits)}
-        if not now.commits or any(i.time not in seen for i in now.commits):
+        checked_times = {*mended_by, *(i.time for i in checked.commits)}
+        if not now.commits or any(i.time not in checked_times for i in now.commits):
             return
         if config.repeats_keys or has_unchecked_inserts(now, config.keys_checked_until):
             last = completed_at(now.commits_by_completion[-1])
@@ -542,12 +544,12 @@ def _metadata(storage: Storage, settings: WriteSettings, *, mends: bool) -> Repa
         return RepairPart("metadata", note="the table has no metadata table")
     try:
         lock = WriteSettings(lock=settings.lock, lock_wait_seconds=settings.lock_wait_seconds)
-        found = repair_metadata(storage, settings=lock) if mends else verify(storage)
+        verification = repair_metadata(storage, settings=lock) if mends else verify(storage)
     except LakebedError as error:
         if mends:
             raise
         return RepairPart("metadata", (error.message,))
-    rows = found.differences.select([f.name for f in DIFFERENCES]).to_pylist()
+    rows = verification.differences.select([f.name for f in DIFFERENCES]).to_pylist()
     about_indexes = [row for row in rows if row["problem"] != "repeated"]
     texts = tuple(f"{row['index']}: {row['problem']} {row['what']}" for row in about_indexes)
     return RepairPart("metadata", texts, mended=mends and bool(texts))

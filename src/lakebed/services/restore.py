@@ -182,12 +182,12 @@ class _Restore:
             # what was rolled back before this process took it up may have left traces
             folded = not self._is_new
             for planned in self._planned:
-                found = tx.timeline.find(planned.time, planned.action)
-                if found is None:
+                instant = tx.timeline.find(planned.time, planned.action)
+                if instant is None:
                     continue
                 _check_lock(tx, self._instant)
-                folded = folded or (found.is_completed and is_compacted(tx.metadata_store(), found.time))
-                tx.take_back(found, with_plan=True, doomed={i.time for i in self._planned})
+                folded = folded or (instant.is_completed and is_compacted(tx.metadata_store(), instant.time))
+                tx.take_back(instant, with_plan=True, doomed={i.time for i in self._planned})
             self._align(everything=folded)
             _check_lock(tx, self._instant)
             bodies = self._rollbacks()
@@ -207,7 +207,7 @@ class _Restore:
         if has_completion_times(tx.config.version) or FILES not in tx.config.metadata_partitions:
             return
         doomed = {i.time for i in self._planned}
-        undone = [i for one in self._planned if (i := tx.timeline.commit(one.time)) is not None]
+        undone = [i for planned in self._planned if (i := tx.timeline.commit(planned.time)) is not None]
         bodies = tx.timeline.commits_metadata(undone)
         named = {path for body in bodies for path in body.paths}
         removed: dict[str, list[str]] = {}
@@ -231,19 +231,21 @@ class _Restore:
             upkeep = MetadataUpkeep(tx.storage, tx.config, tx.timeline, tx.settings, tx.context.engine, tx.lock_is_held)
             tx.config = upkeep.without_unknown()
         snapshot = snapshot_of(tx.storage, tx.config, tx.timeline)
-        wanted = tx.config.metadata_partitions if everything else (FILES,)
-        found = align(snapshot, wanted, tx.settings, tx.lock_is_held)
-        if found.left_out:
-            rebuild(snapshot_of(tx.storage, tx.config, tx.timeline), found.left_out, tx.settings, tx.lock_is_held)
+        partitions = tx.config.metadata_partitions if everything else (FILES,)
+        verification = align(snapshot, partitions, tx.settings, tx.lock_is_held)
+        if verification.left_out:
+            rebuild(
+                snapshot_of(tx.storage, tx.config, tx.timeline), verification.left_out, tx.settings, tx.lock_is_held
+            )
 
     def _rollbacks(self) -> Mapping[str, list[Mapping[str, Any]]]:
         """The bodies of the rollbacks of this restore, by the instant that each undid."""
         timeline = self._tx.timeline
-        found: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        bodies: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for instant in timeline.completed_after(self._instant):
             if instant.action is Action.ROLLBACK:
-                found[rollback_target(rollback_record(timeline, instant))].append(timeline.metadata(instant))
-        return {i.time: found.get(i.time, []) for i in self._planned}
+                bodies[rollback_target(rollback_record(timeline, instant))].append(timeline.metadata(instant))
+        return {i.time: bodies.get(i.time, []) for i in self._planned}
 
     def _tidy(self, writer: TimelineWriter) -> None:
         """As real Hudi: what the restore's body has, rollbacks need not. The restore is valid whatever fails here."""

@@ -96,10 +96,10 @@ def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
     """Let cleaning and archival have what a savepoint kept; gives the deleted one, None for one that was never
     completed. Raises `InvalidOption` where there is none."""
     with UndoTransaction.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.locked_view() as snapshot:
-        found = snapshot.timeline.find(instant, Action.SAVEPOINT)
-        if found is None and context.opened.timeline.find(instant, Action.SAVEPOINT) is not None:
+        savepoint = snapshot.timeline.find(instant, Action.SAVEPOINT)
+        if savepoint is None and context.opened.timeline.find(instant, Action.SAVEPOINT) is not None:
             return None  # the process that began it is dead
-        if found is None:
+        if savepoint is None:
             there = ", ".join(i.time for i in snapshot.timeline.completed if i.action is Action.SAVEPOINT)
             raise InvalidOption(
                 f"instant {instant} has no savepoint",
@@ -107,11 +107,11 @@ def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
                 context={"instant": instant},
             )
         writer = TimelineWriter(tx.storage, tx.config)
-        if not found.is_completed:
-            writer.remove_pending(found)
+        if not savepoint.is_completed:
+            writer.remove_pending(savepoint)
             return None
-        old = _stored(snapshot.timeline, found)
-        writer.remove_completed(found)
+        old = _stored(snapshot.timeline, savepoint)
+        writer.remove_completed(savepoint)
         return old
 
 
@@ -139,10 +139,10 @@ def _files(snapshot: Snapshot, target: Instant) -> dict[str, list[str]]:
             hint="Choose a later commit: t.savepoint() takes the last one.",
             context={"instant": target.time, "retained": retained, "files": lost[:20]},
         )
-    found: dict[str, list[str]] = {}
-    for one in state.full_slices():
-        found.setdefault(one.partition, []).extend(_names(one, timeline))
-    return found
+    files: dict[str, list[str]] = {}
+    for file_slice in state.full_slices():
+        files.setdefault(file_slice.partition, []).extend(_names(file_slice, timeline))
+    return files
 
 
 def _names(one: FileSlice, timeline: Timeline) -> Iterator[str]:

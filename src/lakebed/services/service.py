@@ -117,11 +117,11 @@ class ServiceTransaction(Transaction):
         self._taken_up = True
 
     def _pending_plan(self, timeline: Timeline) -> Instant:
-        found = timeline.find(self.instant, self.action)
-        if found is None or found.is_completed:
-            what = "is not on the timeline any more" if found is None else "was completed by another process"
+        instant = timeline.find(self.instant, self.action)
+        if instant is None or instant.is_completed:
+            what = "is not on the timeline any more" if instant is None else "was completed by another process"
             raise CommitConflict(f"{self.action} {self.instant} {what}", context={"instant": self.instant})
-        return found
+        return instant
 
     def finish(self, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> Instant:
         """Update the metadata table, and make the run visible. Raises `CommitConflict` if another process has undone
@@ -155,7 +155,7 @@ class ServiceTransaction(Transaction):
         if self.action is not Action.COMPACTION:
             return set()
         operations = compaction_operations(timeline.plan(self._pending_plan(timeline)))
-        return {name for one in operations for name in (one.base_file, *one.log_files)}
+        return {name for operation in operations for name in (operation.base_file, *operation.log_files)}
 
     def abort(self) -> None:
         """Take this run back now; the plan stays. What fails here the next runner does."""
@@ -163,12 +163,12 @@ class ServiceTransaction(Transaction):
         if self._taken_up and not self.resumes:
             with suppress(Exception), self.locked():
                 timeline = self.load()
-                mine = timeline.find(self.instant, self.action)
-                if mine is not None and mine.state is State.INFLIGHT and self._is_mine():
-                    self.rollbacks().roll_back(timeline, mine)
-                elif mine is not None and mine.state is State.REQUESTED and self._is_mine():
+                instant = timeline.find(self.instant, self.action)
+                if instant is not None and instant.state is State.INFLIGHT and self._is_mine():
+                    self.rollbacks().roll_back(timeline, instant)
+                elif instant is not None and instant.state is State.REQUESTED and self._is_mine():
                     self.remove_heartbeat()
-                elif mine is None or mine.is_completed:
+                elif instant is None or instant.is_completed:
                     # written after another process had taken the plan off, or completed it
                     remove_lost(self.storage, timeline, self.instant)
         self.hooks.aborted(self)

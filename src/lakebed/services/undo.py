@@ -38,19 +38,19 @@ class StateWithout:
         self._first = first_commit(snapshot.timeline)
         listing = list_table(snapshot.storage)
         self._there: dict[str, BaseFile | LogFile] = {f.path: f for f in (*listing.base_files, *listing.log_files)}
-        self._going, gone = _cleaned(snapshot.timeline)
-        self._gone = {path: file for path, file in {**gone, **self._going}.items() if path not in self._there}
+        self._going, deleted = _cleaned(snapshot.timeline)
+        self._gone = {path: file for path, file in {**deleted, **self._going}.items() if path not in self._there}
         self._taken = self._gone.keys() | self._going.keys()
 
     @cached_property
     def file_slices(self) -> Sequence[FileSlice]:
         """The latest file slice of each file group, including files that are missing."""
         replaced = self._replaced()
-        found = self._latest(replaced)
+        slices = self._latest(replaced)
         # the archive is opened only if the active timeline does not explain why files are missing
-        if any(file.path in self._taken for one in found for file in one.files):
-            found = self._latest(replaced | self._replaced_in_archive())
-        return found
+        if any(file.path in self._taken for file_slice in slices for file in file_slice.files):
+            slices = self._latest(replaced | self._replaced_in_archive())
+        return slices
 
     def _latest(self, replaced: set[FileGroupId]) -> list[FileSlice]:
         files = [*self._there.values(), *self._gone.values()]
@@ -84,20 +84,22 @@ class StateWithout:
     def full_slices(self) -> list[FileSlice]:
         """The same slices with the log files that later commits added to them, as far as they are there."""
         timeline = self._timeline
-        wanted = {(one.partition, one.file_id): one for one in self.file_slices}
-        files = [f for f in self._there.values() if (f.partition, f.file_id) in wanted]
+        slices_by_group = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in self.file_slices}
+        files = [f for f in self._there.values() if (f.partition, f.file_id) in slices_by_group]
         every = all_slices(
             [f for f in files if isinstance(f, BaseFile) and timeline.is_committed(f.instant) and self._is_named(f)],
             [f for f in files if isinstance(f, LogFile) and self._is_committed_log(f)],
             version=timeline.config.version,
             completion_time=timeline.completion_time,
         )
-        found: list[FileSlice] = []
+        slices: list[FileSlice] = []
         for group in every:
-            one = wanted[group.id]
-            logs = next((part.log_files for part in group.slices if part.instant == one.instant), one.log_files)
-            found.append(replace(one, log_files=tuple(log for log in logs if not log.is_cdc)))
-        return sorted(found, key=lambda one: (one.partition, one.file_id))
+            file_slice = slices_by_group[group.id]
+            logs = next(
+                (part.log_files for part in group.slices if part.instant == file_slice.instant), file_slice.log_files
+            )
+            slices.append(replace(file_slice, log_files=tuple(log for log in logs if not log.is_cdc)))
+        return sorted(slices, key=lambda file_slice: (file_slice.partition, file_slice.file_id))
 
     def _is_committed_log(self, log: LogFile) -> bool:
         return self._timeline.config.version < FIRST_LAYOUT_2_VERSION or self._timeline.is_committed(log.instant)
@@ -105,10 +107,10 @@ class StateWithout:
     def lost(self) -> list[str]:
         """What is missing, or is going to be, of the files that this state needs; as paths, or as file groups."""
         slices = self.file_slices
-        found = {file.path for one in slices for file in one.files if file.path in self._taken}
-        known = {(one.partition, one.file_id) for one in slices}
-        found |= set(self._lost_before(known))
-        return sorted(found)
+        missing = {file.path for file_slice in slices for file in file_slice.files if file.path in self._taken}
+        groups = {(file_slice.partition, file_slice.file_id) for file_slice in slices}
+        missing |= set(self._lost_before(groups))
+        return sorted(missing)
 
     def _lost_before(self, known: Collection[FileGroupId]) -> Iterator[str]:
         """What the instants that are left out have of the files before them, if the cleaning is archived."""
@@ -134,27 +136,29 @@ class StateWithout:
     def _made_since(self, group: FileGroupId) -> bool:
         undone = [i for i in self._timeline.commits if i.time in self._without]
         bodies = self._timeline.commits_metadata(undone)
-        made = [s for body in bodies for s in body.stats.get(group[0], ()) if s.file_id == group[1]]
-        return any(s.prev_commit in ("null", *self._without) for s in made)
+        stats = [s for body in bodies for s in body.stats.get(group[0], ()) if s.file_id == group[1]]
+        return any(s.prev_commit in ("null", *self._without) for s in stats)
 
     def _replaced(self) -> set[FileGroupId]:
-        found: set[FileGroupId] = set()
-        kept = [i for i in self._timeline.commits if i.action is Action.REPLACECOMMIT and i.time not in self._without]
-        for body in self._timeline.commits_metadata(kept):
-            found |= {(partition, file_id) for partition, ids in body.replaced.items() for file_id in ids}
-        return found
+        groups: set[FileGroupId] = set()
+        commits = [
+            i for i in self._timeline.commits if i.action is Action.REPLACECOMMIT and i.time not in self._without
+        ]
+        for body in self._timeline.commits_metadata(commits):
+            groups |= {(partition, file_id) for partition, ids in body.replaced.items() for file_id in ids}
+        return groups
 
     def _replaced_in_archive(self) -> set[FileGroupId]:
         """The file groups that archived commits replaced which completed before the last commit that stays: no restore
         takes an archived commit back."""
         archived = self._timeline.archived()
         last = max((completed_at(i) for i in self._timeline.commits if i.time not in self._without), default="")
-        found: set[FileGroupId] = set()
+        groups: set[FileGroupId] = set()
         for instant in archived.instants:
             if instant.action is Action.REPLACECOMMIT and instant.is_completed and completed_at(instant) < last:
                 body = archived.commit_metadata(instant.time)
-                found |= {(partition, file_id) for partition, ids in body.replaced.items() for file_id in ids}
-        return found
+                groups |= {(partition, file_id) for partition, ids in body.replaced.items() for file_id in ids}
+        return groups
 
     def _is_named(self, file: BaseFile) -> bool:
         """What a lost task attempt left is in no write stat."""
@@ -168,7 +172,7 @@ class StateWithout:
 def _cleaned(timeline: Timeline) -> tuple[dict[str, BaseFile | LogFile], dict[str, BaseFile | LogFile]]:
     """The files that pending cleanings are going to delete, and those that completed ones on the timeline deleted."""
     going: dict[str, BaseFile | LogFile] = {}
-    gone: dict[str, BaseFile | LogFile] = {}
+    deleted: dict[str, BaseFile | LogFile] = {}
     for instant in timeline.instants:
         if instant.action is not Action.CLEAN:
             continue
@@ -177,8 +181,8 @@ def _cleaned(timeline: Timeline) -> tuple[dict[str, BaseFile | LogFile], dict[st
             partition, _, name = path.rpartition("/")
             file = parse_base_file(partition, name, 0) or parse_log_file(partition, name, 0)
             if file is not None and is_data_path(path):
-                (gone if instant.is_completed else going)[path] = file
-    return going, gone
+                (deleted if instant.is_completed else going)[path] = file
+    return going, deleted
 
 
 def _deleted(timeline: Timeline, clean: Instant) -> list[str]:
@@ -233,8 +237,8 @@ class UndoTransaction(Transaction):
             store = self.metadata_store()
             if self.config.metadata_partitions and store.exists():
                 finish_services(store)
-                for stray in store.orphan_instants():
-                    remove_instant(store, stray)
+                for instant in store.orphan_instants():
+                    remove_instant(store, instant)
             self.timeline = self.load()
             yield snapshot_of(self.storage, self.config, self.timeline)
 
@@ -252,9 +256,9 @@ class UndoTransaction(Transaction):
 
 def completed_commit(timeline: Timeline, instant: str, verb: str) -> Instant:
     """The completed commit of this requested time. Raises `InvalidOption` where the active timeline has none."""
-    found = timeline.commit(instant)
-    if found is not None:
-        return found
+    commit = timeline.commit(instant)
+    if commit is not None:
+        return commit
     same = [i for i in timeline.instants if i.time == instant]
     context = {"instant": instant}
     if any(completes_as(i.action) in COMMITS for i in same):

@@ -116,8 +116,8 @@ class VersionPlan(Printed):
 def check_direction(version: int, to: int, verb: str) -> None:
     """Raise `InvalidOption` for a version that there is not, or that is on the other side."""
     if to not in SUPPORTED_VERSIONS:
-        known = ", ".join(map(str, SUPPORTED_VERSIONS))
-        raise InvalidOption(f"there is no table version {to} that lakebed writes", hint=f"It is one of {known}.")
+        versions = ", ".join(map(str, SUPPORTED_VERSIONS))
+        raise InvalidOption(f"there is no table version {to} that lakebed writes", hint=f"It is one of {versions}.")
     up = verb == "upgrade"
     if to != version and (to > version) != up:
         other = "downgrade" if up else "upgrade"
@@ -189,8 +189,8 @@ def _reason_to_drop(name: str, definition: IndexDefinition | None, to: int) -> s
 def _requested(config: TableConfig, to: int) -> dict[str, str | None]:
     """The indexes that the table asks for, without those that the version does not have."""
     names = remembered_indexes(config.properties)
-    kept = [n for n in names if not (to < 9 and n.partitioned) and not (to < 8 and n.column is not None)]
-    return {} if len(kept) == len(names) else {REQUESTED_PROPERTY: None, **remembered_property(kept)}
+    supported = [n for n in names if not (to < 9 and n.partitioned) and not (to < 8 and n.column is not None)]
+    return {} if len(supported) == len(names) else {REQUESTED_PROPERTY: None, **remembered_property(supported)}
 
 
 def _check_indexes(config: TableConfig, to: int) -> None:
@@ -259,8 +259,8 @@ class VersionChange(Printed):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        own = {"done": self.done, "notes": list(self.notes), "seconds": round(self.seconds, 4)}
-        return self.plan.to_dict() | own
+        outcome = {"done": self.done, "notes": list(self.notes), "seconds": round(self.seconds, 4)}
+        return self.plan.to_dict() | outcome
 
     def __str__(self) -> str:
         if self.plan.source == self.plan.target:
@@ -446,15 +446,15 @@ def _set_aside(
 ) -> TableConfig:
     """Take the partitions off the metadata table that cannot stay, and note those that are built again."""
     storage = tx.storage
-    gone = {*plan.rebuilt, *plan.dropped} & {*config.metadata_partitions, *noted_indexes(config)}
-    kept = [name for name in config.metadata_partitions if name not in gone]
+    removed = {*plan.rebuilt, *plan.dropped} & {*config.metadata_partitions, *noted_indexes(config)}
+    remaining = [name for name in config.metadata_partitions if name not in removed]
     changes: dict[str, str | None] = {NOTED_PROPERTY: ",".join(plan.rebuilt) or None}
     if config.metadata_partitions or config.metadata_partitions_inflight:
-        changes |= {PARTITIONS: ",".join(sorted(kept)), PARTITIONS_INFLIGHT: ""}
-    stay = {name: one for name, one in definitions.items() if name not in plan.dropped}
-    if plan.target >= 9 and RECORD_INDEX in (*kept, *plan.rebuilt) and RECORD_INDEX not in stay:
-        one = record_index_definition(plan.target, partitioned=False)
-        stay |= {RECORD_INDEX: one} if one is not None else {}
+        changes |= {PARTITIONS: ",".join(sorted(remaining)), PARTITIONS_INFLIGHT: ""}
+    stay = {name: definition for name, definition in definitions.items() if name not in plan.dropped}
+    if plan.target >= 9 and RECORD_INDEX in (*remaining, *plan.rebuilt) and RECORD_INDEX not in stay:
+        record_index = record_index_definition(plan.target, partitioned=False)
+        stay |= {RECORD_INDEX: record_index} if record_index is not None else {}
     if stay:
         changes[DEFINITIONS_PROPERTY] = config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH
     config = update_table_config(storage, changes, tx.lock_is_held)
@@ -462,9 +462,11 @@ def _set_aside(
         # with the versions written out, which version 9 asks for and version 8 reads
         version = 2 if plan.target >= 9 else 1
         again = set(plan.rebuilt) - {RECORD_INDEX}
-        known = (replace(one, version=version) if name in again else one for name, one in stay.items())
-        storage.write(DEFINITIONS_PATH, dump_definitions(known, 9))
-    for name in gone:
+        versioned = (
+            replace(definition, version=version) if name in again else definition for name, definition in stay.items()
+        )
+        storage.write(DEFINITIONS_PATH, dump_definitions(versioned, 9))
+    for name in removed:
         _check_lock(tx)
         storage.delete_folder(f"{METADATA_FOLDER}/{name}")
     return config

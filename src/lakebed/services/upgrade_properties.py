@@ -52,9 +52,9 @@ def versions_between(source: int, target: int) -> tuple[int, ...]:
     >>> versions_between(6, 9), versions_between(9, 8)
     ((8, 9), (8,))
     """
-    known = SUPPORTED_VERSIONS
-    at, to = known.index(source), known.index(target)
-    return known[at + 1 : to + 1] if to > at else tuple(reversed(known[to:at]))
+    versions = SUPPORTED_VERSIONS
+    at, to = versions.index(source), versions.index(target)
+    return versions[at + 1 : to + 1] if to > at else tuple(reversed(versions[to:at]))
 
 
 def changed_properties(config: TableConfig, version: int) -> dict[str, str | None]:
@@ -126,8 +126,8 @@ def _with_ordering(new: dict[str, str], config: TableConfig, key: str) -> dict[s
     """The ordering fields under the name of the version; a payload class that knows its own has them."""
     payload = new.get("hoodie.table.legacy.payload.class") or new.get("hoodie.compaction.payload.class", "")
     rule = PAYLOAD_RULES.get(payload)
-    own = () if rule is None else rule.ordering_fields if key == _ORDERING else rule.lakebed_ordering
-    fields = own or config.ordering_fields
+    payload_fields = () if rule is None else rule.ordering_fields if key == _ORDERING else rule.lakebed_ordering
+    fields = payload_fields or config.ordering_fields
     for name in (_ORDERING, _OLD_ORDERING):
         new.pop(name, None)
     return new | {key: ",".join(fields)} if fields else new
@@ -141,8 +141,8 @@ def _with_merge(config: TableConfig, version: int) -> dict[str, str]:
     rule = PAYLOAD_RULES.get(payload or "")
     implied = rule.merge_properties if rule else {}
     for name in _MERGE_SETTINGS:
-        given = (new.pop(MERGE_PROPERTY_PREFIX + name, None), new.pop(name, None))
-        value = next((text for text in given if text), None)
+        texts = (new.pop(MERGE_PROPERTY_PREFIX + name, None), new.pop(name, None))
+        value = next((text for text in texts if text), None)
         if value is not None and implied.get(name) != value:
             new[(MERGE_PROPERTY_PREFIX if version == CURRENT_VERSION else "") + name] = value
     merged = merge_properties(version, mode, payload, default, strategy)

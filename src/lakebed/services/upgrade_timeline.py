@@ -75,10 +75,10 @@ def copy_archive(
         write_history(storage, folder, (pa.Table.from_pylist(part, HISTORY) for part in parts), lock_is_held)
         return
     history = LsmHistory(storage, timeline.config)
-    seen: set[Key] = set()
+    written_keys: set[Key] = set()
     for number, file in enumerate(sorted(history.files, key=lambda f: (f.first, f.last)), 1):
         rows = history.rows(file).sort_by([("instantTime", "ascending"), ("action", "ascending")]).to_pylist()
-        entries = [entry for row in rows for entry in _entries(row, f"{folder}/{file.name}", seen)]
+        entries = [entry for row in rows for entry in _entries(row, f"{folder}/{file.name}", written_keys)]
         write_log_archive(storage, folder, number, entries)
 
 
@@ -100,12 +100,12 @@ def _entries(row: Mapping[str, Any], path: str, seen: set[Key]) -> Iterator[dict
 
 def _history_rows(archive: LogArchive, times: Mapping[Key, str]) -> Iterator[dict[str, Any]]:
     """A row of the history for each instant that completed and whose body is there, in order."""
-    found: dict[Key, list[Mapping[str, Any]]] = defaultdict(list)
+    entries_by_key: dict[Key, list[Mapping[str, Any]]] = defaultdict(list)
     for entry in archive.entries:
         action = _ACTIONS.get(entry.get("actionType") or "")
         if action is not None:
-            found[entry.get("commitTime") or "", completes_as(action)].append(entry)
-    for key, entries in sorted(found.items()):
+            entries_by_key[entry.get("commitTime") or "", completes_as(action)].append(entry)
+    for key, entries in sorted(entries_by_key.items()):
         completed = [e for e in entries if (e.get("actionState") or "COMPLETED") == State.COMPLETED.name]
         body = _completed_body(completed[-1], key[1]) if completed else None
         if body is None:
@@ -188,16 +188,16 @@ def _is_of_timeline(name: str, version: int) -> bool:
 def completion_times(completed: Iterable[Instant]) -> dict[Key, str]:
     """When each instant completed. Version 6 does not record it (a file's time is lost when a table is copied): they
     complete right after they were requested, and so in the order in which version 6 shows and merges them."""
-    found: dict[Key, str] = {}
+    times: dict[Key, str] = {}
     last = ""
     for instant in sorted(completed, key=key_of):
         if instant.completion_time:
-            found[key_of(instant)] = instant.completion_time
+            times[key_of(instant)] = instant.completion_time
             continue
         time = following(instant.time) or instant.time
         last = time if time > last else following(last)
-        found[key_of(instant)] = last
-    return found
+        times[key_of(instant)] = last
+    return times
 
 
 class _Copy:

@@ -93,8 +93,8 @@ def verify(storage: Storage, name: str | None = None) -> Verification:
     if snapshot.metadata is None or name == RECORD_KEYS:
         return Verification(repeated, () if name is None else (RECORD_KEYS,))
     selected = snapshot.config.metadata_partitions if name is None else [name]
-    found = verify_partitions(snapshot, snapshot.metadata, selected)
-    return replace(found, differences=pa.concat_tables([repeated, found.differences]))
+    verification = verify_partitions(snapshot, snapshot.metadata, selected)
+    return replace(verification, differences=pa.concat_tables([repeated, verification.differences]))
 
 
 def _check_names(names: Sequence[str], existing: Sequence[str]) -> None:
@@ -124,22 +124,24 @@ def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: S
     """The same for some partitions and a snapshot that is there already."""
     table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
     has_logs = any(file_slice.log_files for file_slice in table.snapshot.file_slices())
-    known: dict[str, PartitionKind] = {}
+    kinds_by_partition: dict[str, PartitionKind] = {}
     for partition in partitions:
         upkeep = find_kind(partition)
         readable = upkeep is not None and not (has_logs and upkeep.needs_log_rows)
         if upkeep is not None and readable and upkeep.is_comparable(partition, table):
-            known[partition] = upkeep
+            kinds_by_partition[partition] = upkeep
 
     def both(partition: str, upkeep: PartitionKind) -> tuple[pa.Table, pa.Table]:
-        expected, found = upkeep.compared(partition, metadata, table)
+        expected, actual = upkeep.compared(partition, metadata, table)
         for right in upkeep.acceptable_alternatives(partition, table):
-            expected, found = _without_right(expected, found, right)
-        return expected, found
+            expected, actual = _without_right(expected, actual, right)
+        return expected, actual
 
-    found = [compare(partition, *both(partition, upkeep)) for partition, upkeep in known.items()]
-    differences = pa.concat_tables([DIFFERENCES.empty_table(), *found])
-    return Verification(differences, tuple(known), tuple(p for p in partitions if p not in known))
+    parts = [compare(partition, *both(partition, upkeep)) for partition, upkeep in kinds_by_partition.items()]
+    differences = pa.concat_tables([DIFFERENCES.empty_table(), *parts])
+    return Verification(
+        differences, tuple(kinds_by_partition), tuple(p for p in partitions if p not in kinds_by_partition)
+    )
 
 
 def compare(partition: str, expected: pa.Table, found: pa.Table) -> pa.Table:
@@ -149,9 +151,9 @@ def compare(partition: str, expected: pa.Table, found: pa.Table) -> pa.Table:
     missing = expected.filter(pa.array(at < 0))
     extra = found.filter(pa.array(~np.isin(other, codes)))
     both = np.flatnonzero(at >= 0)
-    shared, theirs = expected.take(pa.array(both)), found.take(pa.array(at[both]))
-    differ = pc.not_equal(shared["text"], theirs["text"])
-    wrong, instead = shared.filter(differ), theirs.filter(differ)
+    shared, counterparts = expected.take(pa.array(both)), found.take(pa.array(at[both]))
+    differ = pc.not_equal(shared["text"], counterparts["text"])
+    wrong, instead = shared.filter(differ), counterparts.filter(differ)
     return pa.concat_tables(
         [
             _rows(partition, "missing", missing, missing["text"], None),
@@ -167,7 +169,7 @@ def _without_right(expected: pa.Table, found: pa.Table, right: pa.Table) -> tupl
     tables = (expected, found, right)
     codes = _numbered(*tables)
     of_expected, of_found, of_right = codes
-    texts = [_texts(table, own, of_expected) for table, own in zip(tables[1:], codes[1:], strict=True)]
+    texts = [_texts(table, table_codes, of_expected) for table, table_codes in zip(tables[1:], codes[1:], strict=True)]
     same = pc.or_(pc.fill_null(pc.equal(*texts), False), pc.and_(*(t.is_null() for t in texts)))
     also = _texts(right, of_right, of_found)
     settled = pc.fill_null(pc.equal(found["text"].combine_chunks(), also), False)
@@ -263,8 +265,8 @@ def sizings_of(
 
 
 def _names(partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]) -> list[IndexName]:
-    kept = {p: upkeep for p in partitions if p != FILES and (upkeep := find_kind(p)) is not None}
-    return [upkeep.index_name(p, definitions.get(p)) for p, upkeep in kept.items()]
+    kinds_by_partition = {p: upkeep for p in partitions if p != FILES and (upkeep := find_kind(p)) is not None}
+    return [upkeep.index_name(p, definitions.get(p)) for p, upkeep in kinds_by_partition.items()]
 
 
 def _damage(snapshot: Snapshot, table: StoredTable, partitions: Sequence[str]) -> dict[str, str]:
@@ -311,12 +313,12 @@ def _stats_columns(
     snapshot: Snapshot, definitions: Mapping[str, IndexDefinition], settings: WriteSettings
 ) -> tuple[str, ...]:
     """The columns that have statistics: those of the definition, and those that came to the table after it."""
-    known, config = definitions.get(COLUMN_STATS), snapshot.config
-    if known is None:
+    definition, config = definitions.get(COLUMN_STATS), snapshot.config
+    if definition is None:
         return ()
     kinds = stats_columns(
         snapshot.schema,
-        known,
+        definition,
         version=config.version,
         populate_meta=config.populate_meta_fields,
         most=settings.stats_most_columns,
@@ -328,10 +330,10 @@ def _sizing(snapshot: Snapshot, name: IndexName) -> GroupSizing | None:
     """As many file groups as a global index has, going by the names of its files."""
     if not kind_of(name.partition).grows or name.partitioned:
         return None
-    own = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline, lock_is_held=no_lock)
-    files = (parse_files(name.partition, file, 0) for file in own.storage.list_names(name.partition))
+    store = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline, lock_is_held=no_lock)
+    files = (parse_files(name.partition, file, 0) for file in store.storage.list_names(name.partition))
     try:
-        replaced = own.timeline.replaced_files()
+        replaced = store.timeline.replaced_files()
     except (CorruptFile, FileNotFoundError):
         return None
     ids = {file.file_id for file in files if file is not None and (name.partition, file.file_id) not in replaced}
@@ -357,8 +359,8 @@ def repair(
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
         snapshot = snapshot_of(storage, config, timeline)
-        wanted = config.metadata_partitions if partitions is None else partitions
-        _check_names(wanted, config.metadata_partitions)
+        names = config.metadata_partitions if partitions is None else partitions
+        _check_names(names, config.metadata_partitions)
         if FILES not in config.metadata_partitions:
             return Verification(DIFFERENCES.empty_table(), ())
         waiting = next((i for i in timeline.pending if i.action is not Action.SAVEPOINT), None)
@@ -367,7 +369,7 @@ def repair(
                 f"the metadata table cannot be repaired while instant {waiting.time} is pending",
                 hint="Try again when the writers are done; what dead ones left is undone by the next write.",
             )
-        return align(snapshot, wanted, settings, lock.lock_is_held)
+        return align(snapshot, names, settings, lock.lock_is_held)
 
 
 def align(
@@ -384,14 +386,16 @@ def align(
         config = load_table_config(storage)
         snapshot = snapshot_of(storage, config, timeline)
     assert snapshot.metadata is not None
-    found = verify_partitions(snapshot, snapshot.metadata, partitions)
-    if found.ok:
-        return Verification(damage, found.checked, found.left_out)
-    for records in _corrections(snapshot, found):
+    verification = verify_partitions(snapshot, snapshot.metadata, partitions)
+    if verification.ok:
+        return Verification(damage, verification.checked, verification.left_out)
+    for records in _corrections(snapshot, verification):
         if records:
             store = MetadataStore(storage, config, timeline, lock_is_held=lock_is_held)
             apply_delta(store, metadata_instant(storage, config, timeline), records)
-    return Verification(pa.concat_tables([damage, found.differences]), found.checked, found.left_out)
+    return Verification(
+        pa.concat_tables([damage, verification.differences]), verification.checked, verification.left_out
+    )
 
 
 def _corrections(snapshot: Snapshot, found: Verification) -> Iterator[dict[str, Records]]:
@@ -411,13 +415,13 @@ def _repair_rows(found: Verification, partition: str, *problems: str) -> pa.Tabl
 
 def metadata_instant(storage: Storage, config: TableConfig, timeline: Timeline) -> str:
     """An instant for a commit of the metadata table alone."""
-    own = open_slices(storage, config, timeline)
-    assert own is not None
-    times = {i.time for i in own.timeline.instants}
-    fresh = InstantClock(config.timezone).next(after=max(timeline.greatest_time, own.timeline.greatest_time))
+    view = open_slices(storage, config, timeline)
+    assert view is not None
+    times = {i.time for i in view.timeline.instants}
+    fresh = InstantClock(config.timezone).next(after=max(timeline.greatest_time, view.timeline.greatest_time))
     if config.version >= 8:
         return fresh
-    last = without_suffix(max((i.time for i in own.timeline.commits), default="0" * INSTANT_DIGITS))
+    last = without_suffix(max((i.time for i in view.timeline.commits), default="0" * INSTANT_DIGITS))
     for suffix in REPAIRS:
         if f"{last}{suffix}" not in times and f"{last}{suffix}" > max(times):
             return f"{last}{suffix}"

@@ -103,12 +103,12 @@ class RowsOfInstants:
         return sum(batch.num_rows for batch in self.read([COMMIT_TIME]))
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        wanted = pa.array(sorted(self.instants), pa.string())
+        instants = pa.array(sorted(self.instants), pa.string())
         for batch in self.of.read([*columns, *([COMMIT_TIME] if COMMIT_TIME not in columns else [])]):
             times = batch.column(COMMIT_TIME)
             times = times.dictionary_decode() if pa.types.is_dictionary(times.type) else times
             known_names = frozenset(batch.schema.names)
-            yield batch.filter(pc.is_in(times, value_set=wanted)).select(
+            yield batch.filter(pc.is_in(times, value_set=instants)).select(
                 [name for name in columns if name in known_names]
             )
 
@@ -136,21 +136,21 @@ def stored_name(name: str, schema: pa.Schema, names: StoredNames) -> str | None:
     stored = names.get(name, name)
     if stored is None or stored in schema.names:
         return stored
-    alike = [other for other in schema.names if other.lower() == stored.lower()]
-    return alike[0] if len(alike) == 1 else None
+    matches = [other for other in schema.names if other.lower() == stored.lower()]
+    return matches[0] if len(matches) == 1 else None
 
 
 def shaped(rows: pa.RecordBatch, wanted: pa.Schema, names: StoredNames) -> list[pa.Array]:
     """The wanted columns of rows of one file, null where the file lacks them; dictionaries of texts stay."""
     columns: list[pa.Array] = []
-    for one in wanted:
-        stored = stored_name(one.name, rows.schema, names)
+    for target in wanted:
+        stored = stored_name(target.name, rows.schema, names)
         if stored is None:
-            columns.append(pa.nulls(rows.num_rows, one.type))
+            columns.append(pa.nulls(rows.num_rows, target.type))
             continue
         column = rows.column(stored)
-        kept = pa.types.is_dictionary(column.type) and column.type.value_type.equals(one.type)
-        columns.append(column if kept else cast_column(column, one.type))
+        keeps_dictionary = pa.types.is_dictionary(column.type) and column.type.value_type.equals(target.type)
+        columns.append(column if keeps_dictionary else cast_column(column, target.type))
     return columns
 
 

@@ -120,7 +120,7 @@ class StoredRows:
         if not is_exact or self.base.is_skeleton or name not in schema.names or schema.field(name).type != kind:
             return None
         at = [metadata.schema.column(n).path for n in range(metadata.num_columns)].index(name)
-        found = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
-        if not found or not all(one is not None and one.has_min_max for one in found):
+        statistics = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
+        if not statistics or not all(chunk is not None and chunk.has_min_max for chunk in statistics):
             return None
-        return pa.scalar(max(one.max for one in found), kind)
+        return pa.scalar(max(chunk.max for chunk in statistics), kind)

@@ -89,10 +89,10 @@ def _stored(
         if copy is None or copy not in columns:
             return _from_row_groups(reader, file_slice, base, footer, groups, stored)
         others = [name for name in stored if name not in (RECORD_KEY, copy)]
-        found = _from_row_groups(reader, file_slice, base, footer, groups, [copy, *others])
-        return [_with_record_key(batch, copy) for batch in found]
-    found = _from_row_groups(reader, file_slice, base, footer, groups, renaming.in_file(stored))
-    return [renaming.batch(batch) for batch in found]
+        batches = _from_row_groups(reader, file_slice, base, footer, groups, [copy, *others])
+        return [_with_record_key(batch, copy) for batch in batches]
+    batches = _from_row_groups(reader, file_slice, base, footer, groups, renaming.in_file(stored))
+    return [renaming.batch(batch) for batch in batches]
 
 
 def _merged(
@@ -105,30 +105,30 @@ def _merged(
     names: ColumnNames | None,
 ) -> list[pa.RecordBatch]:
     """The rows of the keys where log files are merged; of the base file only theirs are decoded."""
-    wanted = list(dict.fromkeys([RECORD_KEY, *columns]))
+    column_names = list(dict.fromkeys([RECORD_KEY, *columns]))
     base, reads = file_slice.base_file, ReadTally()
     if base is None:
-        merged = reader.open_merge(file_slice, schema, None, columns=wanted, names=names, keys=keys)
+        merged = reader.open_merge(file_slice, schema, None, columns=column_names, names=names, keys=keys)
         return [plain_rows(batch) for batch in merged.batches()]
     # the heads of blocks are read while the base file is
     logs = begun(reader.storage, lambda: reader.logs(file_slice))
     stored = FOOTERS.read(reader.storage, base.path, base.size).footer.schema
     by_name = names or reader.history
-    asked = schema if schema is not None else pa.schema([(name, pa.null()) for name in wanted])
-    renamed = {} if by_name is None else by_name.stored_names(base.instant, asked)
-    needed = [stored_name(name, stored, renamed) for name in wanted]
+    requested_schema = schema if schema is not None else pa.schema([(name, pa.null()) for name in column_names])
+    renamed = {} if by_name is None else by_name.stored_names(base.instant, requested_schema)
+    needed = [stored_name(name, stored, renamed) for name in column_names]
     needed += roots(MergeRules.of_table(reader.config).ordering, stored)
     known_names = frozenset(stored.names)
     names_in_file = [n for n in needed if n is not None and n in known_names]
     plain = replace(reader, tally=reads, history=None)
-    found = _stored(plain, file_slice.without_logs(), keys, names_in_file, use_bloom, by_name)
+    base_batches = _stored(plain, file_slice.without_logs(), keys, names_in_file, use_bloom, by_name)
     reader = replace(reader, opened=logs())
     if reader.tally is not None:
         reader.tally.add_reads(reads)
-    rows = BufferedRows(found, stored)
-    merged = reader.open_merge(file_slice, schema, rows, columns=wanted, names=names, keys=keys)
+    rows = BufferedRows(base_batches, stored)
+    merged = reader.open_merge(file_slice, schema, rows, columns=column_names, names=names, keys=keys)
     if merged.needs_every_row:
-        every = reader.read(file_slice, wanted, schema=schema, names=names)
+        every = reader.read(file_slice, column_names, schema=schema, names=names)
         return [batch for batch in (_with_keys(batch, keys) for batch in every) if batch.num_rows]
     return [plain_rows(batch) for batch in merged.batches()]
 
@@ -137,16 +137,18 @@ def row_groups_of_keys(footer: KeyFooter, keys: pa.Array) -> dict[int, pa.Array]
     """The row groups of a file that can hold some of the keys (in ascending order), each with these keys."""
     if len(keys) > _FEW_KEYS:
         spans = KeyRanges(footer.ranges, java_order=False).spans(keys)
-        held = np.flatnonzero(spans.counts).tolist()
-        return {at: keys.take(pa.array(np.sort(spans.of(at)))) for at in held}
+        numbers = np.flatnonzero(spans.counts).tolist()
+        return {at: keys.take(pa.array(np.sort(spans.of(at)))) for at in numbers}
     ordered: list[str] = keys.to_pylist()
-    found: dict[int, pa.Array] = {}
-    for number, held in enumerate(footer.ranges):
+    keys_by_group: dict[int, pa.Array] = {}
+    for number, key_range in enumerate(footer.ranges):
         # Python orders texts by code points, which is the order of their UTF-8 bytes
-        start, end = (0, len(keys)) if held is None else (bisect_left(ordered, held[0]), bisect_right(ordered, held[1]))
+        start, end = 0, len(keys)
+        if key_range is not None:
+            start, end = bisect_left(ordered, key_range[0]), bisect_right(ordered, key_range[1])
         if start < end:
-            found[number] = keys.slice(start, end - start)
-    return found
+            keys_by_group[number] = keys.slice(start, end - start)
+    return keys_by_group
 
 
 def _from_row_groups(
@@ -159,9 +161,9 @@ def _from_row_groups(
 ) -> list[pa.RecordBatch]:
     """The rows of row groups that have one of their keys; the first of the columns is that of the keys."""
     metadata = footer.metadata
-    place = reader.storage.url(base.path), base.size
-    maybe = {number: POSITIONS.get((*place, number)) for number in groups}
-    rows = {number: held.rows(groups[number]) for number, held in maybe.items() if held is not None}
+    location = reader.storage.url(base.path), base.size
+    maybe = {number: POSITIONS.get((*location, number)) for number in groups}
+    rows = {number: positions.rows(groups[number]) for number, positions in maybe.items() if positions is not None}
     if len(rows) < len(groups) and not base.is_skeleton:
         rows = _addressed(reader, base, footer, groups) or rows
     if all(number in rows and not len(rows[number]) for number in groups):
@@ -183,16 +185,16 @@ def _from_row_groups(
             if base.is_skeleton or metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
                 untold = replace(reader, tally=None, history=None)
                 read = untold.read(file_slice, columns, row_groups=[number])
-                found = (_with_keys(batch, keys, columns[0]) for batch in read)
-                batches += [batch for batch in found if batch.num_rows]
+                matches = (_with_keys(batch, keys, columns[0]) for batch in read)
+                batches += [batch for batch in matches if batch.num_rows]
                 rows.pop(number, None)
                 continue
             if number not in rows:
                 stored = parquet.read_row_group(number, columns=[RECORD_KEY], use_threads=False)[0]
                 check_rows(base.path, len(stored), metadata.row_group(number).num_rows)
-                held = KeyPositions.of(plain_strings(stored))
-                POSITIONS.put((*place, number), held)
-                rows[number] = held.rows(keys)
+                positions = KeyPositions.of(plain_strings(stored))
+                POSITIONS.put((*location, number), positions)
+                rows[number] = positions.rows(keys)
         hits = _hits(rows)
         by_page = _by_pages(reader, base, footer, parquet, hits, columns)
         if by_page is None:
@@ -242,7 +244,7 @@ def _by_pages(
     """Rows of row groups (ascending numbers), of which only the pages that hold them are read. None where most pages
     hold some, or the file does not show its pages, or not rightly: then its row groups are read, or show what is
     broken. `parquet` is the opened file (None: it is not), from which columns without pages are read."""
-    found: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     try:
         paged = footer.pages
         if paged is None or not hits:
@@ -258,10 +260,10 @@ def _by_pages(
             if others:
                 rest = pa.Table.from_batches(parts)
                 table = pa.Table.from_arrays([*table.columns, *rest.columns], names=[*by_page, *rest.column_names])
-            found += table.combine_chunks().to_batches()
+            batches += table.combine_chunks().to_batches()
     except (ValueError, IndexError, pa.ArrowException):
         return None
-    return found
+    return batches
 
 
 def _options(source: Any, metadata: Any) -> dict[str, Any]:
@@ -288,18 +290,18 @@ def _take(
         table = parquet.read_row_group(row_group, columns=list(columns), use_threads=False)
         check_rows(base.path, table.num_rows, stored)
         return table.take(pa.array(rows)).combine_chunks().to_batches()
-    found: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     start = end = 0
     for batch in parquet.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=list(columns), use_threads=False):
         first, end = np.searchsorted(rows, [start, start + batch.num_rows])
         if end > first:
-            found.append(batch.take(pa.array(rows[first:end] - start)))
+            batches.append(batch.take(pa.array(rows[first:end] - start)))
         start += batch.num_rows
         if end == len(rows):
             break
     if end < len(rows):
         check_rows(base.path, start, stored)
-    return found
+    return batches
 
 
 def _with_keys(batch: pa.RecordBatch, keys: pa.Array, column: str = RECORD_KEY) -> pa.RecordBatch:

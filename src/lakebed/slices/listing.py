@@ -58,8 +58,8 @@ class Listing:
         """The files of some file groups."""
         files = (*self.base_files, *self.log_files)
         ids, sizes = pa.array([f.file_id for f in files], pa.string()), pa.array([f.size for f in files], pa.int64())
-        chosen = groups(ids, sizes).to_pylist()
-        base, logs = chosen[: len(self.base_files)], chosen[len(self.base_files) :]
+        flags = groups(ids, sizes).to_pylist()
+        base, logs = flags[: len(self.base_files)], flags[len(self.base_files) :]
         return Listing(tuple(compress(self.base_files, base)), tuple(compress(self.log_files, logs)), self.partitions)
 
 
@@ -67,7 +67,7 @@ def list_table(storage: Storage, partitions: Collection[str] | None = None) -> L
     """List the whole table, or only some partitions' folders."""
     base: list[BaseFile] = []
     logs: list[LogFile] = []
-    found: set[str] = set()
+    folders: set[str] = set()
 
     def listed(prefix: str) -> list[FileInfo]:
         return list(storage.list(prefix, recursive=partitions is None))
@@ -78,14 +78,14 @@ def list_table(storage: Storage, partitions: Collection[str] | None = None) -> L
         if folder == HOODIE or folder.startswith(HOODIE + "/"):
             continue
         if name.startswith(PARTITION_METADATA):
-            found.add(folder)
+            folders.add(folder)
         elif b := parse_base_file(folder, name, info.size):
             base.append(b)
-            found.add(folder)
+            folders.add(folder)
         elif log := parse_log_file(folder, name, info.size):
             logs.append(log)
-            found.add(folder)
-    return Listing(tuple(base), tuple(logs), tuple(sorted(found)))
+            folders.add(folder)
+    return Listing(tuple(base), tuple(logs), tuple(sorted(folders)))
 
 
 def newest_base_files(rows: pa.Table, ids: pa.Array, counts: Callable[[BaseFile], bool]) -> list[BaseFile]:
@@ -97,17 +97,17 @@ def newest_base_files(rows: pa.Table, ids: pa.Array, counts: Callable[[BaseFile]
     keyed = rows.append_column("id", ids).append_column("instant", instants)
     keyed = keyed.append_column("row", pa.array(range(len(rows)), pa.int64()))
     keyed = keyed.sort_by([*by, ("instant", "descending"), ("row", "descending")]).combine_chunks()
-    found: list[BaseFile] = []
+    files: list[BaseFile] = []
     starts = _starts_of_groups(keyed)
     for start, end in pairwise([*starts, len(keyed)]):
         for at in range(start, end):
             folder, name, size = (keyed[column][at].as_py() for column in ("partition", "name", "size"))
             file = parse_base_file(folder, name, size)
             if file is not None:
-                found.append(file)
+                files.append(file)
                 if counts(file):
                     break
-    return found
+    return files
 
 
 def list_metadata(
@@ -123,8 +123,8 @@ def list_metadata(
     base: list[BaseFile] = []
     if groups is not None:
         ids = _file_ids(plain_strings(rows["name"]))
-        chosen = groups(ids, rows["size"].combine_chunks())
-        rows, ids = rows.combine_chunks().filter(chosen), ids.filter(chosen)
+        mask = groups(ids, rows["size"].combine_chunks())
+        rows, ids = rows.combine_chunks().filter(mask), ids.filter(mask)
         names = plain_strings(rows["name"])
         is_log = pc.and_not(pc.starts_with(names, "."), pc.ends_with(names, CHANGE_LOG_SUFFIX))
         logged = pc.is_in(ids, value_set=ids.filter(is_log))
@@ -202,10 +202,10 @@ class NamedFiles:
             group: FileGroupId = (file.partition, file.file_id)
             if newest.get(group, "") > file.instant:
                 continue
-            own = [stat.path for stat in self._stats_of(file)]
-            if own and not paths.intersection(own):
-                raise self._misnamed(file, f"the one of its file group names {own[0]}")
-            missing = self._missing(file, paths, newest.keys()) if every_group and not own else None
+            named_paths = [stat.path for stat in self._stats_of(file)]
+            if named_paths and not paths.intersection(named_paths):
+                raise self._misnamed(file, f"the one of its file group names {named_paths[0]}")
+            missing = self._missing(file, paths, newest.keys()) if every_group and not named_paths else None
             if missing is not None:
                 raise self._misnamed(file, f"another one names {missing}")
 

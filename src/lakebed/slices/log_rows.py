@@ -47,14 +47,14 @@ class LogRows:
     @property
     def kinds(self) -> list[pa.DataType]:
         """The types that the columns come in."""
-        return [_coded(one) for one in self.schema]
+        return [_coded(column) for column in self.schema]
 
     def spill(self, spill: Spill) -> None:
         """Decode all records that are no deletes, for logs whose blocks do not stay open."""
         every = np.flatnonzero(~self.entries.deletes)
         self._positions = np.zeros(len(self.entries), np.int64)
         self._positions[every] = np.arange(len(every))
-        schema = pa.schema([pa.field(one.name, one.type) for one in self.schema])
+        schema = pa.schema([pa.field(column.name, column.type) for column in self.schema])
         for number, rows in _by_block(self.entries.block[every], self.entries.row[every]):
             size = rows_of_batch(len(rows), self.logs.blocks[number].content_length)
             for start in range(0, len(rows), size):
@@ -65,10 +65,10 @@ class LogRows:
     def hold(self) -> None:
         """Decode all records that are no deletes, for few of them."""
         every = np.flatnonzero(~self.entries.deletes)
-        held = self.take(every)
+        rows = self.take(every)
         self._positions = np.zeros(len(self.entries), np.int64)
         self._positions[every] = np.arange(len(every))
-        self._buffered = held
+        self._buffered = rows
 
     def take(self, entries: Positions) -> pa.RecordBatch:
         """The rows of some entries, in their order."""
@@ -101,7 +101,11 @@ class LogRows:
         names = {} if self.names is None else self.names.stored_names(self.logs.blocks[number].instant, self.schema)
         stored = {name: stored_name(name, block.schema, names) for name in self.schema.names}
         read = block.read([name for name in dict.fromkeys(stored.values()) if name] or [RECORD_KEY], rows)
-        lacking = [name for name, own in stored.items() if own is None] if self.logs.is_partial(number) else []
+        lacking = (
+            [name for name, name_in_file in stored.items() if name_in_file is None]
+            if self.logs.is_partial(number)
+            else []
+        )
         return shaped(read, self.schema, names), lacking
 
     def _decoded(self, places: Positions) -> Iterator[pa.RecordBatch]:
@@ -189,31 +193,35 @@ class LogRecords:
         """Stored rows with what their records, named in `targets`, make of them; which of the rows are deleted, and how
         many of the others changed."""
         at = np.flatnonzero(targets >= 0)
-        gone = np.zeros(len(targets), np.bool_)
+        deleted = np.zeros(len(targets), np.bool_)
         if not len(at):
-            return list(columns), gone, 0
+            return list(columns), deleted, 0
         where = pa.array(at)
         names = self.rows.column_names
         stored = pa.RecordBatch.from_arrays([_plain(c.take(where)) for c in columns], names=names)
         older = Side.of(stored, partial=self.present is not None)
         older = replace(older, ordering=tuple(values.take(where) for values in ordering))
         merged, changed = merge_into(rules, older, self.side(targets[at]))
-        gone[at[merged.deletes]] = True
-        kept = np.flatnonzero(changed & ~merged.deletes)
-        if not len(kept):
-            return list(columns), gone, 0
-        new = merged.rows.take(pa.array(kept))
+        deleted[at[merged.deletes]] = True
+        updated = np.flatnonzero(changed & ~merged.deletes)
+        if not len(updated):
+            return list(columns), deleted, 0
+        new = merged.rows.take(pa.array(updated))
         order = np.arange(len(targets))
-        order[at[kept]] = len(targets) + np.arange(len(kept))
-        places = pa.array(order)
-        return [put(c, at[kept], places, n) for c, n in zip(columns, new.columns, strict=True)], gone, len(kept)
+        order[at[updated]] = len(targets) + np.arange(len(updated))
+        indices = pa.array(order)
+        return (
+            [put(c, at[updated], indices, n) for c, n in zip(columns, new.columns, strict=True)],
+            deleted,
+            len(updated),
+        )
 
     def alive(self, places: Positions) -> Iterator[pa.RecordBatch]:
         """Those of the places that are no deletes."""
-        kept = places[~self.deletes[places]]
+        live = places[~self.deletes[places]]
         size = rows_of_batch(self.rows.num_rows, self.rows.nbytes)
-        for start in range(0, len(kept), size):
-            rows = gather(self.rows, kept[start : start + size])
+        for start in range(0, len(live), size):
+            rows = gather(self.rows, live[start : start + size])
             yield pa.RecordBatch.from_arrays(rows.columns, names=self.rows.column_names)
 
 
@@ -237,9 +245,9 @@ class PairwiseFold:
         sides: list[Side] = []
         for number in range(shares):
             low, high = number * distinct // shares, (number + 1) * distinct // shares
-            places = np.flatnonzero((codes >= low) & (codes < high))
-            if len(places):
-                first, side = self._share(places, codes[places] - low)
+            entry_numbers = np.flatnonzero((codes >= low) & (codes < high))
+            if len(entry_numbers):
+                first, side = self._share(entry_numbers, codes[entry_numbers] - low)
                 spill.append(pa.RecordBatch.from_arrays(side.rows.columns, schema=self.schema))
                 firsts.append(first)
                 sides.append(replace(side, rows=side.rows.slice(0, 0)))
@@ -289,8 +297,8 @@ class PairwiseFold:
 
 
 def _has(side: Side, name: str) -> Flags:
-    found = (side.present or {}).get(name)
-    return np.ones(len(side.deletes), np.bool_) if found is None else found
+    flags = (side.present or {}).get(name)
+    return np.ones(len(side.deletes), np.bool_) if flags is None else flags
 
 
 def _joined(flags: Sequence[Flags]) -> Flags:

@@ -87,8 +87,8 @@ class LogUnit:
     @once
     def rows_of(self) -> dict[int, range]:
         """Where the rows of each of the blocks are."""
-        whole = self.block.whole if isinstance(self.block, DecodedBlock) else self.block
-        counts = whole.counts if isinstance(whole, JointBlock) else [whole.rows]
+        block = self.block.whole if isinstance(self.block, DecodedBlock) else self.block
+        counts = block.counts if isinstance(block, JointBlock) else [block.rows]
         return dict(
             zip(self.numbers, (range(*edges) for edges in pairwise(accumulate(counts, initial=0))), strict=True)
         )
@@ -96,21 +96,21 @@ class LogUnit:
 
 def units_of(heads: Sequence[BlockHead], numbers: Sequence[int]) -> list[tuple[int, ...]]:
     """Which of the data blocks of these numbers are read together."""
-    found: list[list[int]] = []
+    units: list[list[int]] = []
     open_units: dict[str | None, tuple[list[int], int]] = {}
     for number in numbers:
         head = heads[number]
         size, schema = head.content_length, head.header(HeaderKey.SCHEMA)
-        unit, held = open_units.get(schema, ([], 0))
+        unit, unit_bytes = open_units.get(schema, ([], 0))
         if head.type is not BlockType.AVRO_DATA or size > _JOINED_BYTES:
-            found.append([number])
+            units.append([number])
             continue
-        if not unit or held + size > _UNIT_BYTES:
-            unit, held = [], 0
-            found.append(unit)
+        if not unit or unit_bytes + size > _UNIT_BYTES:
+            unit, unit_bytes = [], 0
+            units.append(unit)
         unit.append(number)
-        open_units[schema] = unit, held + size
-    return [tuple(unit) for unit in found]
+        open_units[schema] = unit, unit_bytes + size
+    return [tuple(unit) for unit in units]
 
 
 def open_unit(heads: Sequence[BlockHead], numbers: tuple[int, ...], ahead: Sequence[str], *, stays: bool) -> LogUnit:
@@ -141,8 +141,10 @@ class BlockOfUnit:
 
     def read(self, columns: Sequence[str], rows: Positions | None = None) -> pa.RecordBatch:
         """As `DataBlock.read`."""
-        mine = self._unit.rows_of[self._number]
-        return self._unit.block.read(columns, np.arange(mine.start, mine.stop) if rows is None else rows + mine.start)
+        row_range = self._unit.rows_of[self._number]
+        return self._unit.block.read(
+            columns, np.arange(row_range.start, row_range.stop) if rows is None else rows + row_range.start
+        )
 
 
 class DecodedBlock:
@@ -164,12 +166,12 @@ class DecodedBlock:
         """As `DataBlock.read`."""
         known_names = frozenset(self.schema.names)
         names = [name for name in columns if name in known_names]
-        held = self._held
-        if held is None or not set(names) <= set(held.schema.names):
-            before = [] if held is None else held.schema.names
-            held = self._held = self.whole.read(list(dict.fromkeys([*before, *names, *self._ahead])))
-        found = held.select(names)
-        return found if rows is None or len(rows) == self.rows else found.take(pa.array(rows))
+        cached = self._held
+        if cached is None or not set(names) <= set(cached.schema.names):
+            before = [] if cached is None else cached.schema.names
+            cached = self._held = self.whole.read(list(dict.fromkeys([*before, *names, *self._ahead])))
+        batch = cached.select(names)
+        return batch if rows is None or len(rows) == self.rows else batch.take(pa.array(rows))
 
 
 _READERS = 8
@@ -219,15 +221,15 @@ class SliceLogs:
         `CorruptFile` for one that is missing."""
         scanned = parallel_map(lambda log: _heads(storage, log), log_files, _READERS if is_remote(storage) else 1)
         heads = list(chain.from_iterable(scanned))
-        shown = tuple(blocks_in_merge_order(heads, view.shows, by_instant=by_instant))
+        blocks = tuple(blocks_in_merge_order(heads, view.shows, by_instant=by_instant))
         counts = MergeCounts(
             log_files=len(log_files),
             log_bytes=sum(log.size for log in log_files),
-            log_blocks=len(shown),
+            log_blocks=len(blocks),
             corrupt_blocks=sum(head.type is BlockType.CORRUPT for head in heads),
             rollback_blocks=sum(head.type is BlockType.COMMAND for head in heads),
         )
-        return cls(shown, counts, memory)
+        return cls(blocks, counts, memory)
 
     @property
     def data(self) -> list[int]:
@@ -264,21 +266,21 @@ class SliceLogs:
 
     def unit(self, number: int) -> LogUnit:
         """The blocks that are read together with a data block; itself alone where contents do not stay open."""
-        found = self._open.get(number)
-        if found is None:
+        unit = self._open.get(number)
+        if unit is None:
             numbers = self._units.get(number, (number,))
             size = sum(self.blocks[n].content_length for n in numbers)
             stays = self._retained + size <= self.memory // _RETAINED_SHARE
-            found = open_unit(self.blocks, numbers, self.ahead, stays=stays)
+            unit = open_unit(self.blocks, numbers, self.ahead, stays=stays)
             if stays:
                 self._retained += size
-                self._open |= dict.fromkeys(numbers, found)
-        return found
+                self._open |= dict.fromkeys(numbers, unit)
+        return unit
 
     @once
     def _units(self) -> dict[int, tuple[int, ...]]:
-        found = units_of(self.blocks, self.data) if self.stays_open else []
-        return {number: unit for unit in found for number in unit}
+        units = units_of(self.blocks, self.data) if self.stays_open else []
+        return {number: unit for unit in units for number in unit}
 
     def entries(self, rules: MergeRules, kinds: Sequence[pa.DataType], keys: KeyColumns) -> LogEntries:
         """What decides which of the records stay: `kinds` are the types of the ordering fields."""
@@ -293,29 +295,29 @@ class SliceLogs:
             if number == unit.numbers[0]:
                 of_units[number] = data_entries(unit.block, number, rules, kinds, keys, path)
             parts.append(of_units[unit.numbers[0]].of_block(number, unit.rows_of[number]))
-        found = joined(parts, kinds)
-        self.counts.log_records = len(found)
-        return found
+        entries = joined(parts, kinds)
+        self.counts.log_records = len(entries)
+        return entries
 
     def has_positions(self, base_instant: str) -> bool:
         """Whether every block has the rows of this base file that its records are for."""
         of_base = HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS
-        told = (b.header(HeaderKey.RECORD_POSITIONS) and b.header(of_base) == base_instant for b in self.blocks)
-        return bool(self.blocks) and all(told)
+        flags = (b.header(HeaderKey.RECORD_POSITIONS) and b.header(of_base) == base_instant for b in self.blocks)
+        return bool(self.blocks) and all(flags)
 
     def positions(self, entries: LogEntries, base_instant: str) -> Positions | None:
         """The row of the base file that each entry is for; None if a block does not have it."""
         if not self.has_positions(base_instant):
             return None
-        found: list[Positions] = []
+        positions: list[Positions] = []
         counts = np.bincount(entries.block, minlength=len(self.blocks)).tolist()
         for head, records in zip(self.blocks, counts, strict=True):
             header = head.header(HeaderKey.RECORD_POSITIONS) or ""
             rows = decode_positions(header, records, head.source.name, head.offset)
             if len(rows) != records:
                 return None
-            found.append(rows)
-        return np.concatenate(found) if found else None
+            positions.append(rows)
+        return np.concatenate(positions) if positions else None
 
 
 def _heads(storage: Storage, log: LogFile) -> Iterable[BlockHead]:

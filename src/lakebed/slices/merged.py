@@ -80,32 +80,32 @@ class Matching:
 
     def stretches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Stretch]:
         """The rows in stretches of good size."""
-        held: list[pa.RecordBatch] = []
+        stretch: list[pa.RecordBatch] = []
         rows = size = 0
         for batch in batches:
-            held.append(batch)
+            stretch.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _STRETCH_ROWS or size >= _STRETCH_BYTES or len(self.entries) <= FEW_ENTRIES:
-                yield held
-                held, rows, size = [], 0, 0
-        if held:
-            yield held
+                yield stretch
+                stretch, rows, size = [], 0, 0
+        if stretch:
+            yield stretch
 
     def targets(self, stretch: Stretch) -> Targets:
         """What becomes of the rows of the next stretch."""
         rows = sum(batch.num_rows for batch in stretch)
         if not len(self.entries):
             return np.full(rows, STAYS, np.int32)
-        found = self._by_key(stretch) if self.entries.positions is None else self._by_position(rows)
-        at = np.flatnonzero(found >= 0)
-        self._seen[found[at]] = True
+        targets = self._by_key(stretch) if self.entries.positions is None else self._by_position(rows)
+        at = np.flatnonzero(targets >= 0)
+        self._seen[targets[at]] = True
         if self.rules.ordering and len(at):
-            at = self._winning(found, at, stretch)
-        gone = self.entries.deletes[found[at]]
-        found[at[gone]] = GOES
-        self.deleted += int(gone.sum())
-        self.updated += len(at) - int(gone.sum())
-        return found
+            at = self._winning(targets, at, stretch)
+        deleted = self.entries.deletes[targets[at]]
+        targets[at[deleted]] = GOES
+        self.deleted += int(deleted.sum())
+        self.updated += len(at) - int(deleted.sum())
+        return targets
 
     @property
     def rest(self) -> Positions:
@@ -113,15 +113,15 @@ class Matching:
         return np.flatnonzero(~self._seen & ~self.entries.deletes)
 
     def _by_key(self, stretch: Stretch) -> Targets:
-        found = np.concatenate([self._table.find(self.keys.of(batch, self.path)) for batch in stretch])
-        at = np.flatnonzero(found >= 0)
+        targets = np.concatenate([self._table.find(self.keys.of(batch, self.path)) for batch in stretch])
+        at = np.flatnonzero(targets >= 0)
         if not len(at):
-            return found
-        several = _seen_before(found[at], self._seen)
+            return targets
+        several = _seen_before(targets[at], self._seen)
         if several is not None:
             self.repeated = True
-            found[at[several]] = STAYS
-        return found
+            targets[at[several]] = STAYS
+        return targets
 
     @once
     def _table(self) -> KeyTable:
@@ -129,11 +129,11 @@ class Matching:
 
     def _by_position(self, rows: int) -> Targets:
         assert self.entries.positions is not None
-        found = np.full(rows, STAYS, np.int32)
+        targets = np.full(rows, STAYS, np.int32)
         here = np.flatnonzero((self.entries.positions >= self._at) & (self.entries.positions < self._at + rows))
-        found[self.entries.positions[here] - self._at] = here
+        targets[self.entries.positions[here] - self._at] = here
         self._at += rows
-        return found
+        return targets
 
     def _winning(self, found: Targets, at: Positions, stretch: Stretch) -> Positions:
         """The rows whose entry wins against them by the ordering values; in `found` the others stay."""
@@ -144,8 +144,8 @@ class Matching:
         schema = stretch[0].schema
         names = [name for name in dict.fromkeys(roots(self.rules.ordering, schema)) if name in schema.names]
         older = ordering_values(_taken(stretch, names, compared), self.rules, self.kinds)
-        places = pa.array(found[compared])
-        newer = [values.take(places) for values in entries.ordering]
+        indices = pa.array(found[compared])
+        newer = [values.take(indices) for values in entries.ordering]
         wins = self.rules.newer_wins(older, newer).to_numpy(zero_copy_only=False)
         found[compared[~wins]] = STAYS
         return at[found[at] >= 0]
@@ -186,11 +186,11 @@ class RowGroups:
     ) -> Iterator[tuple[Stretch, Targets]]:
         """The row groups that were not taken, in these columns, with what becomes of their rows. Of the others nothing
         is read but the columns that decide, and not even these if the range of their keys decides."""
-        ranges, wanted = key_ranges(self.source.footer.metadata), _sorted_keys(matching)
+        ranges, sorted_keys = key_ranges(self.source.footer.metadata), _sorted_keys(matching)
         last = len(self.source.groups) - 1
         for number, group in enumerate(self.source.groups):
             span = ranges[number]
-            if wanted is not None and span is not None and not _any_between(wanted, *span):
+            if sorted_keys is not None and span is not None and not _any_between(sorted_keys, *span):
                 read, targets = None, np.full(group.rows, STAYS, np.int32)
             else:
                 read = self._columns(number, deciding)
@@ -207,10 +207,10 @@ class RowGroups:
 
     def _with(self, number: int, columns: Sequence[str], read: pa.RecordBatch | None) -> pa.RecordBatch:
         """Columns of a row group, of which some were read before."""
-        held = {} if read is None else dict(zip(read.schema.names, read.columns, strict=True))
-        more = self._columns(number, [name for name in columns if name not in held])
-        held |= dict(zip(more.schema.names, more.columns, strict=True))
-        return pa.RecordBatch.from_arrays([held[name] for name in columns], names=list(columns))
+        columns_by_name = {} if read is None else dict(zip(read.schema.names, read.columns, strict=True))
+        more = self._columns(number, [name for name in columns if name not in columns_by_name])
+        columns_by_name |= dict(zip(more.schema.names, more.columns, strict=True))
+        return pa.RecordBatch.from_arrays([columns_by_name[name] for name in columns], names=list(columns))
 
 
 def _sorted_keys(matching: Matching) -> pa.Array | None:
@@ -281,12 +281,12 @@ class MergedSlice:
     def numbered(self) -> Iterator[tuple[pa.RecordBatch, Positions]]:
         """The rows, each with its number in the base file: -1 for one that is in the log only."""
         assert self.base is None or (self.base.is_complete and self.groups is None)
-        for batch, first, gone in self._parts():
+        for batch, first, deleted in self._parts():
             if first < 0:
                 yield batch, np.full(batch.num_rows, -1)
             else:
-                numbers = np.arange(first, first + (batch.num_rows if gone is None else len(gone)))
-                yield batch, numbers if gone is None else numbers[~gone]
+                numbers = np.arange(first, first + (batch.num_rows if deleted is None else len(deleted)))
+                yield batch, numbers if deleted is None else numbers[~deleted]
 
     def changed(self, since: str, older: OlderRows | None) -> Iterator[pa.RecordBatch]:
         """The rows that log records of instants from `since` on give, where one record of a key stays as it is; base
@@ -336,9 +336,9 @@ class MergedSlice:
     def _parts(self) -> Iterator[Part]:
         with Spill(self.memory) as spill:
             parts = self._winning(spill) if self._picks else self._paired(spill)
-            for batch, first, gone in parts:
+            for batch, first, deleted in parts:
                 if batch.num_rows:
-                    yield batch if self.columns is None else batch.select(list(self.columns)), first, gone
+                    yield batch if self.columns is None else batch.select(list(self.columns)), first, deleted
 
     def deletes(self) -> LogEntries:
         """The log records that stay and delete their keys, where one record of a key stays as it is."""
@@ -381,8 +381,8 @@ class MergedSlice:
             for batch in stretch:
                 part = targets[at : at + batch.num_rows]
                 at += batch.num_rows
-                put_in, gone = self._put_in(batch, part, rows_of, new, matching.entries.keys)
-                yield put_in, first, gone
+                put_in, deleted = self._put_in(batch, part, rows_of, new, matching.entries.keys)
+                yield put_in, first, deleted
                 first += batch.num_rows
         self.counts.updated, self.counts.deleted = matching.updated, matching.deleted
         for batch in rows.batches(matching.rest):
@@ -392,7 +392,7 @@ class MergedSlice:
     def _paired(self, spill: Spill) -> Iterator[Part]:
         """The rows where records of a key are merged with each other, and with the base row."""
         every, data = self._entries, frozenset(self.logs.data)
-        schema = pa.schema([pa.field(one.name, one.type) for one in self.schema])
+        schema = pa.schema([pa.field(column.name, column.type) for column in self.schema])
         rows = LogRows(self.logs, every, schema, self.names)
         partial = any(map(self.logs.is_partial, data))
         pairs = PairwiseFold(every, self.rules, schema, partial, rows.of_block, data)
@@ -405,8 +405,8 @@ class MergedSlice:
             for batch in stretch:
                 part = targets[at : at + batch.num_rows]
                 at += batch.num_rows
-                paired, gone = self._pair_up(batch, part, records, entries.keys)
-                yield paired, first, gone
+                paired, deleted = self._pair_up(batch, part, records, entries.keys)
+                yield paired, first, deleted
                 first += batch.num_rows
         for batch in records.alive(matching.rest):
             self.counts.inserted += batch.num_rows
@@ -421,13 +421,13 @@ class MergedSlice:
         at = np.flatnonzero(targets >= 0)
         at = at[~records.deletes[targets[at]]]
         if len(at) and self.rules.key_fields is not None:
-            mine = records.side(targets[at].astype(np.int64)).rows
-            self._check_key_fields(columns, at, mine, keys.take(pa.array(targets[at])))
-        columns, gone, changed = records.into(self.rules, columns, ordering, targets.astype(np.int64))
+            log_rows = records.side(targets[at].astype(np.int64)).rows
+            self._check_key_fields(columns, at, log_rows, keys.take(pa.array(targets[at])))
+        columns, deleted, changed = records.into(self.rules, columns, ordering, targets.astype(np.int64))
         self.counts.updated += changed
-        self.counts.deleted += int(gone.sum())
+        self.counts.deleted += int(deleted.sum())
         rows = pa.RecordBatch.from_arrays(columns, names=self.schema.names)
-        return (rows.filter(pa.array(~gone)), gone) if gone.any() else (rows, None)
+        return (rows.filter(pa.array(~deleted)), deleted) if deleted.any() else (rows, None)
 
     def _put_in(
         self, batch: pa.RecordBatch, targets: Targets, rows_of: Positions, new: pa.RecordBatch, keys: pa.Array
@@ -437,17 +437,17 @@ class MergedSlice:
         columns = shaped(batch, self.schema, self._base_names)
         at = np.flatnonzero(targets >= 0)
         if len(at):
-            mine = new.take(pa.array(rows_of[targets[at]]))
-            self._check_key_fields(columns, at, mine, keys.take(pa.array(targets[at])))
+            log_rows = new.take(pa.array(rows_of[targets[at]]))
+            self._check_key_fields(columns, at, log_rows, keys.take(pa.array(targets[at])))
             order = np.arange(len(targets))
             order[at] = len(targets) + np.arange(len(at))
-            places = pa.array(order)
-            columns = [put(old, at, places, column) for old, column in zip(columns, mine.columns, strict=True)]
+            indices = pa.array(order)
+            columns = [put(old, at, indices, column) for old, column in zip(columns, log_rows.columns, strict=True)]
         if not len(self.schema):
             return batch.select([]), None
         rows = pa.RecordBatch.from_arrays(columns, names=self.schema.names)
-        gone = targets == GOES
-        return (rows.filter(pa.array(~gone)), gone) if gone.any() else (rows, None)
+        deleted = targets == GOES
+        return (rows.filter(pa.array(~deleted)), deleted) if deleted.any() else (rows, None)
 
     def _check_key_fields(
         self, columns: Sequence[pa.Array], at: Positions, new: pa.RecordBatch, keys: pa.Array
@@ -463,8 +463,8 @@ class MergedSlice:
             deleted = pc.is_in(keys.take(pa.array(some)), value_set=every.keys.filter(pa.array(every.deletes)))
             some = some[~deleted.to_numpy(zero_copy_only=False)]
         if len(some):
-            places = pa.array(at[some])
-            stored = [columns[self.schema.get_field_index(name)].take(places) for name in names]
+            indices = pa.array(at[some])
+            stored = [columns[self.schema.get_field_index(name)].take(indices) for name in names]
             older = pa.RecordBatch.from_arrays(stored, names=names)
             fields.check_equal(keys.take(pa.array(some)), older, new.select(names).take(pa.array(some)))
 
@@ -528,13 +528,13 @@ class MergedSlice:
     def _entries(self) -> LogEntries:
         """What decides which log records stay, with their rows in the base file if all blocks have those."""
         self.logs.ahead = self.schema.names
-        found = self.logs.entries(self.rules, self._kinds, self.key_columns)
+        entries = self.logs.entries(self.rules, self._kinds, self.key_columns)
         self.counts = self.logs.counts
         if self.keys is not None:
-            return found.take(_flags_at(pc.is_in(found.keys, value_set=self.keys)))
+            return entries.take(_flags_at(pc.is_in(entries.keys, value_set=self.keys)))
         if self.base is not None and self.base.is_complete and self.logs.has_positions(self.base_instant):
-            return replace(found, positions=self.logs.positions(found, self.base_instant))
-        return found
+            return replace(entries, positions=self.logs.positions(entries, self.base_instant))
+        return entries
 
 
 def _flags_at(flags: pa.Array) -> Positions:

@@ -41,11 +41,11 @@ def readable_slices(config: TableConfig, slices: Iterable[FileSlice], query: Que
 
     Raises `UnsupportedFeature` for a table that the query cannot read right.
     """
-    found = list(slices)
+    file_slices = list(slices)
     check_read(config.properties, TableFacts(), query)
     if query == "read_optimized" or config.table_type == "cow":
-        return base_files_only(found)
-    return found
+        return base_files_only(file_slices)
+    return file_slices
 
 
 def base_files_only(slices: Iterable[FileSlice]) -> list[FileSlice]:
@@ -172,10 +172,10 @@ class SliceReader:
                 first += batch.num_rows
             return
         kinds = {f.name: f.type for f in schema}
-        wanted = pa.schema([(name, kinds.get(name, pa.string())) for name in stored])
+        requested_schema = pa.schema([(name, kinds.get(name, pa.string())) for name in stored])
         name = file_slice.base_file.name if file_slice.base_file else f"{file_slice.file_id}_0-0-0_{file_slice.instant}"
-        at = wanted.get_field_index(FILE_NAME)
-        merged = self.open_merge(file_slice, wanted, self._base_rows(file_slice, BATCH_ROWS))
+        at = requested_schema.get_field_index(FILE_NAME)
+        merged = self.open_merge(file_slice, requested_schema, self._base_rows(file_slice, BATCH_ROWS))
         for batch, numbers in merged.numbered() if numbered else ((batch, None) for batch in merged.batches()):
             rows = plain_rows(batch)
             if at >= 0:
@@ -197,8 +197,8 @@ class SliceReader:
         in its types. Texts of base files that `dictionary` names come as dictionaries. `groups` are the row groups of
         the base file where some can be taken as they are."""
         meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
-        wanted = pa.schema([*meta, *(f for f in schema if f.name not in META_COLUMNS)])
-        merge = self.open_merge(file_slice, wanted, self._base_rows(file_slice, batch_rows, dictionary))
+        full_schema = pa.schema([*meta, *(f for f in schema if f.name not in META_COLUMNS)])
+        merge = self.open_merge(file_slice, full_schema, self._base_rows(file_slice, batch_rows, dictionary))
         return merge if groups is None else replace(merge, groups=groups)
 
     def open_merge(
@@ -217,22 +217,22 @@ class SliceReader:
         instant = file_slice.base_file.instant if file_slice.base_file else ""
         stored = self._stored_schemas(logs, base, instant, named=names is not None)
         names = names or self.history
-        wanted, shown = _requested(columns, schema, stored), None
+        merge_schema, output_names = _requested(columns, schema, stored), None
         if rules.merger is not None:  # it gets whole rows
-            wanted, shown = _requested(None, None, stored, known=wanted), wanted.names
+            merge_schema, output_names = _requested(None, None, stored, known=merge_schema), merge_schema.names
         return MergedSlice(
             logs=logs,
             base=base,
             base_instant=instant,
             path=file_slice.label,
-            schema=wanted,
+            schema=merge_schema,
             rules=rules,
             key_columns=self._key_columns(),
             key_copy=self._key_copy(),
             names=names,
             keys=keys,
             memory=self.memory,
-            columns=shown,
+            columns=output_names,
         )
 
     def _stored_schemas(self, logs: SliceLogs, base: BaseRows | None, instant: str, *, named: bool) -> StoredSchemas:
@@ -243,8 +243,8 @@ class SliceReader:
             history = None if named else self.history
             for number in reversed(logs.data):
                 renaming = None if history is None else history.renaming(logs.blocks[number].instant)
-                found = logs.block(number).schema
-                yield found if renaming is None else renaming.schema(found)
+                block_schema = logs.block(number).schema
+                yield block_schema if renaming is None else renaming.schema(block_schema)
             if base is not None:
                 renaming = None if history is None else history.renaming(instant)
                 yield base.schema if renaming is None else renaming.schema(base.schema)
@@ -324,6 +324,6 @@ def _requested(
     if schema is not None and (columns is None or set(columns) <= set(schema.names)):
         return schema if columns is None else pa.schema([schema.field(name) for name in columns])
     fields: dict[str, pa.Field] = {f.name: f for f in schema or known or ()}
-    for one in stored():
-        fields |= {f.name: f for f in one if f.name not in fields}
+    for file_schema in stored():
+        fields |= {f.name: f for f in file_schema if f.name not in fields}
     return pa.schema([fields[name] for name in (fields if columns is None else columns) if name in fields])

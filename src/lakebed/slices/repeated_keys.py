@@ -29,9 +29,9 @@ def holds_one_row_a_key(
     index = metadata.slices.file_slices(RECORD_INDEX)
     commits = timeline.commits_metadata(timeline.commits)
     stats = {stat.path: stat for commit in commits for stats in commit.stats.values() for stat in stats}
-    rows = {id(one): _rows_of(one, stats) for one in slices}
-    unknown = [one for one in slices if rows[id(one)] is None]
-    if sum(one.size for one in (*index, *unknown)) > COUNTED_BYTES:
+    rows = {id(file_slice): _rows_of(file_slice, stats) for file_slice in slices}
+    unknown = [file_slice for file_slice in slices if rows[id(file_slice)] is None]
+    if sum(file_slice.size for file_slice in (*index, *unknown)) > COUNTED_BYTES:
         return False
     counted = sum(n for n in rows.values() if n is not None) + sum(parallel_map(reader.count, unknown, _READERS))
     return counted == sum(table.num_rows for table in metadata.entries(RECORD_INDEX))

@@ -27,31 +27,35 @@ class Renaming:
 
     def in_file(self, columns: Sequence[str]) -> list[str]:
         """The columns of the file that hold these columns of the table."""
-        found = (self.stored.get(name, name if name in META_COLUMNS else None) for name in columns)
-        return [name for name in found if name is not None]
+        file_names = (self.stored.get(name, name if name in META_COLUMNS else None) for name in columns)
+        return [name for name in file_names if name is not None]
 
     def schema(self, file_schema: pa.Schema) -> pa.Schema:
         """The columns of a file under the table's names."""
         names = self._shown(file_schema.names)
-        return pa.schema([file_schema.field(own).with_name(name) for own, name in names.items()])
+        return pa.schema([file_schema.field(stored_name).with_name(name) for stored_name, name in names.items()])
 
     def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of a file under the table's names."""
         names = self._shown(rows.schema.names)
         if not names:
             return rows.select([])
-        return pa.RecordBatch.from_arrays([rows.column(own) for own in names], names=list(names.values()))
+        return pa.RecordBatch.from_arrays(
+            [rows.column(stored_name) for stored_name in names], names=list(names.values())
+        )
 
     def _shown(self, file_names: Sequence[str]) -> dict[str, str]:
         """The names of the table by those of the file, in the file's order."""
         exact = frozenset(file_names)
         folded = {name.lower(): name for name in file_names}
         by_file = {name: name for name in file_names if name in META_COLUMNS}
-        for name, own in self.stored.items():
-            found = own if own is None or own in exact else folded.get(own.lower())
-            if found is not None:
-                by_file[found] = name
-        return {own: by_file[own] for own in file_names if own in by_file}
+        for name, stored_name in self.stored.items():
+            name_in_file = (
+                stored_name if stored_name is None or stored_name in exact else folded.get(stored_name.lower())
+            )
+            if name_in_file is not None:
+                by_file[name_in_file] = name
+        return {name_in_file: by_file[name_in_file] for name_in_file in file_names if name_in_file in by_file}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,9 @@ class SchemaHistory:
         then = self.at(instant)
         by_id = {number: name for name, number in then.items()}
         stored = {name: by_id.get(number) for name, number in self.current.items()}
-        if all(own == name or (own is None and name not in then) for name, own in stored.items()):
+        if all(
+            stored_name == name or (stored_name is None and name not in then) for name, stored_name in stored.items()
+        ):
             return None
         return Renaming(stored)
 
@@ -83,11 +89,11 @@ class SchemaHistory:
 
     def at(self, instant: str) -> Mapping[str, int]:
         """The ids of the columns as of an instant, by their names; those of the first version where it is unknown."""
-        found = self.versions[0][1]
+        column_ids = self.versions[0][1]
         for version, ids in self.versions:
             if instant and version <= int(instant):
-                found = ids
-        return found
+                column_ids = ids
+        return column_ids
 
 
 def schema_history(storage: Storage, timeline: Timeline, instant: str) -> SchemaHistory | None:
@@ -96,11 +102,11 @@ def schema_history(storage: Storage, timeline: Timeline, instant: str) -> Schema
     Raises `UnsupportedFeature` where a field inside a struct was renamed, or dropped and added again: those are not
     matched by id.
     """
-    found = stored_history(storage, timeline)
-    if found is None:
+    stored_schemas = stored_history(storage, timeline)
+    if stored_schemas is None:
         return None
-    _check_nested(found.versions)
-    versions = tuple((int(version["version_id"]), columns(version)) for version in reversed(found.versions))
+    _check_nested(stored_schemas.versions)
+    versions = tuple((int(version["version_id"]), columns(version)) for version in reversed(stored_schemas.versions))
     history = SchemaHistory(versions, {})
     return SchemaHistory(versions, history.at(instant))
 

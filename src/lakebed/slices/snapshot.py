@@ -72,19 +72,19 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
     now = load_timeline(timeline.storage, timeline.config)
     if now.files is timeline.files:
         return
-    known = {i.time for i in timeline.instants if i.action in _DELETING}
-    found = next((i for i in now.instants if i.action in _DELETING and i.time not in known), None)
+    listed_times = {i.time for i in timeline.instants if i.action in _DELETING}
+    change = next((i for i in now.instants if i.action in _DELETING and i.time not in listed_times), None)
     # where commits of then are archived cleans may be, too
-    if found is None and not timeline.commit_times <= now.commit_times:
+    if change is None and not timeline.commit_times <= now.commit_times:
         later = (i for i in now.archived().instants if i.time > timeline.latest_time)
-        found = next((i for i in later if i.action in _DELETING), None)
-    found = found or next((i for i in timeline.commits if not now.is_committed(i.time)), None)
-    if found is not None:
+        change = next((i for i in later if i.action in _DELETING), None)
+    change = change or next((i for i in timeline.commits if not now.is_committed(i.time)), None)
+    if change is not None:
         raise CleanedView(
-            f"the timeline of {timeline.storage.url()} was read before {found.action} {found.time} changed what files"
+            f"the timeline of {timeline.storage.url()} was read before {change.action} {change.time} changed what files"
             " there are, and they were listed after it",
             hint="Read again. A higher hoodie.clean.commits.retained keeps files for slow readers.",
-            context={"instant": found.time, "retryable": True},
+            context={"instant": change.time, "retryable": True},
         )
 
 
@@ -94,15 +94,15 @@ def metadata_damage_named(storage: Storage) -> Generator[None]:
     try:
         yield
     except (CorruptFile, FileNotFoundError) as cause:
-        known = isinstance(cause, CorruptFile)
-        damage = cause.message if known else f"{cause} is missing"
+        is_corrupt = isinstance(cause, CorruptFile)
+        damage = cause.message if is_corrupt else f"{cause} is missing"
         named = f"the metadata table of {storage.url()} cannot be read: "
         if damage.startswith(named):
             raise
         raise CorruptFile(
             named + damage,
             hint=REPAIR_HINT,
-            context=cause.context if known else {"path": str(cause)},
+            context=cause.context if is_corrupt else {"path": str(cause)},
         ) from cause
 
 
@@ -154,8 +154,8 @@ class Snapshot:
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
         """Completed commits, delta commits and replace commits of this view, in requested order."""
-        shown = self.timeline.commits
-        return shown if self.as_of is None else tuple(i for i in shown if i.time <= self.as_of)
+        commits = self.timeline.commits
+        return commits if self.as_of is None else tuple(i for i in commits if i.time <= self.as_of)
 
     @cached_property
     def index_settings(self) -> dict[str, str]:
@@ -210,10 +210,10 @@ class Snapshot:
     @property
     def hoodie_folders(self) -> frozenset[str]:
         """The names of the folders in `.hoodie`: which features a table may have."""
-        kept = self._cache
-        if kept.folders is None:
-            kept.folders = frozenset(self.storage.list_folders(HOODIE))
-        return kept.folders
+        cache = self._cache
+        if cache.folders is None:
+            cache.folders = frozenset(self.storage.list_folders(HOODIE))
+        return cache.folders
 
     def with_folders(self, names: frozenset[str]) -> Snapshot:
         """This view, which does not list the folders in `.hoodie` any more."""
@@ -255,11 +255,11 @@ class Snapshot:
         """
         if not self.use_metadata:
             return None
-        kept = self._cache
-        if not kept.metadata_is_open:
-            kept.metadata = self.metadata_opener(self.storage, self.config, self.timeline)
-            kept.metadata_is_open = True
-        return kept.metadata
+        cache = self._cache
+        if not cache.metadata_is_open:
+            cache.metadata = self.metadata_opener(self.storage, self.config, self.timeline)
+            cache.metadata_is_open = True
+        return cache.metadata
 
     @property
     def reader(self) -> SliceReader:
@@ -325,7 +325,7 @@ class Snapshot:
     def _slices(self, partitions: Collection[str] | None, groups: FileGroups | None) -> tuple[FileSlice, ...]:
         listing = self._listing(None if partitions is None else frozenset(partitions), groups)
         named = NamedFiles(self.timeline, self._named)
-        found = tuple(
+        slices = tuple(
             latest_slices(
                 listing.base_files,
                 [log for log in listing.log_files if self._may_show(log)],
@@ -337,10 +337,10 @@ class Snapshot:
                 pending_compactions=self.timeline.pending_compaction(),
             )
         )
-        named.check(listing.base_files, found, every_group=groups is None)
+        named.check(listing.base_files, slices, every_group=groups is None)
         if self.base_below_logs:
-            return tuple(s.without_logs() for s in found if s.log_files and s.base_file is not None)
-        return found
+            return tuple(s.without_logs() for s in slices if s.log_files and s.base_file is not None)
+        return slices
 
     def base_files(
         self, partitions: Collection[str] | None = None, groups: FileGroups | None = None
@@ -352,19 +352,21 @@ class Snapshot:
         """Every file slice of one file group that is stored and in view, oldest first, also of a replaced one."""
         listing = self._listing(frozenset((partition,)))
         groups = all_slices(
-            [one for one in listing.base_files if one.file_id == file_id],
+            [file for file in listing.base_files if file.file_id == file_id],
             [log for log in listing.log_files if log.file_id == file_id and not log.is_cdc and self._may_show(log)],
             version=self.config.version,
             completion_time=self.timeline.completion_time,
         )
-        found: list[FileSlice] = []
+        slices: list[FileSlice] = []
         for group in groups:
-            for one in group.slices:
-                base = next((file for file in one.base_files if self._counts(file)), None)
-                logs = tuple(log for log in one.log_files if self.config.version < 8 or self.is_visible(log.instant))
+            for file_slice in group.slices:
+                base = next((file for file in file_slice.base_files if self._counts(file)), None)
+                logs = tuple(
+                    log for log in file_slice.log_files if self.config.version < 8 or self.is_visible(log.instant)
+                )
                 if base is not None or logs:
-                    found.append(FileSlice(partition, file_id, one.instant, base, logs))
-        return tuple(found)
+                    slices.append(FileSlice(partition, file_id, file_slice.instant, base, logs))
+        return tuple(slices)
 
     def is_visible(self, instant_time: str) -> bool:
         """Whether files of this instant count here: committed (or archived), and not after `as_of`."""
@@ -412,20 +414,20 @@ class Snapshot:
 
     def _listing(self, partitions: frozenset[str] | None, groups: FileGroups | None = None) -> Listing:
         listings = self._cache.listings
-        known = listings.get(partitions)
-        if known is None and self.metadata is not None:
+        listing = listings.get(partitions)
+        if listing is None and self.metadata is not None:
             with metadata_damage_named(self.storage):
-                known = list_metadata(self.metadata, self.storage, partitions, groups, self._counts)
+                listing = list_metadata(self.metadata, self.storage, partitions, groups, self._counts)
             require_uncleaned(self.timeline, self.metadata)
             if groups is not None:
-                return known
-        if known is None:
-            known = list_table(self.storage, partitions)
+                return listing
+        if listing is None:
+            listing = list_table(self.storage, partitions)
             require_uncleaned(self.timeline, None)
         if len(listings) >= _CACHED_LISTINGS:
             listings.clear()
-        listings[partitions] = known
-        return known if groups is None else known.of_groups(groups)
+        listings[partitions] = listing
+        return listing if groups is None else listing.of_groups(groups)
 
     @cached_property
     def _replaced(self) -> set[tuple[str, str]]:
@@ -492,13 +494,13 @@ def table_features(snapshot: Snapshot) -> TableFacts:
     """Look at the folders that show a feature, and at the timeline for an unfinished restore."""
     storage = snapshot.storage
     folders = snapshot.hoodie_folders
-    seen = TableFacts.from_paths(_paths(storage, folders))
+    facts = TableFacts.from_paths(_paths(storage, folders))
     restore = next((i.time for i in snapshot.timeline.pending if i.action is Action.RESTORE), "")
     return TableFacts(
         metadata_table=bool(snapshot.config.metadata_partitions) or "metadata" in folders,
-        schema_history=seen.schema_history,
-        partition_buckets=seen.partition_buckets,
-        consistent_buckets=seen.consistent_buckets,
+        schema_history=facts.schema_history,
+        partition_buckets=facts.partition_buckets,
+        consistent_buckets=facts.consistent_buckets,
         pending_restore=restore,
     )
 

@@ -67,16 +67,16 @@ class WriteOptions:
 def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """The options by lakebed's names (`path`, `operation`, `identifier`, `retries`, `storage.<name>`) or Hudi's.
     Raises `InvalidOption` for unknown ones, naming the nearest."""
-    own: dict[str, str] = {}
+    settings: dict[str, str] = {}
     hudi: dict[str, str] = {}
     storage: dict[str, str] = {}
     checkpoint = ""
     for name, value in given.items():
         key = name.lower()
         if key in _LAKEBED_OPTIONS:
-            own[key] = value
+            settings[key] = value
         elif key in (OPERATION, IDENTIFIER):
-            own.setdefault(key.rpartition(".")[2], value)
+            settings.setdefault(key.rpartition(".")[2], value)
         elif key.startswith(STORAGE_PREFIX):
             storage[key.removeprefix(STORAGE_PREFIX)] = value
         elif key.startswith(_PREFIXES):
@@ -98,20 +98,20 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
                 else f"it has {', '.join(_LAKEBED_OPTIONS)}, storage.<name> and hoodie.*",
                 context={"option": name, "nearest": near[0] if near else None},
             )
-    if "path" not in own:
+    if "path" not in settings:
         raise InvalidOption("format('lakebed') needs the table's path", hint="give it to save(), or as option path")
-    operation = own.get("operation", "").strip().lower() or None
+    operation = settings.get("operation", "").strip().lower() or None
     if operation is not None and operation not in OPERATIONS:
         raise InvalidOption(
-            f"format('lakebed') has no operation {own['operation']!r}",
+            f"format('lakebed') has no operation {settings['operation']!r}",
             hint=f"take {', '.join(OPERATIONS)}; t.merge(df) and t.update() do more",
             context={"option": "operation"},
         )
     return WriteOptions(
-        path=own["path"],
+        path=settings["path"],
         operation=operation,
-        identifier=own.get("identifier", DEFAULT_IDENTIFIER),
-        retries=_number(own["retries"]) if "retries" in own else _STREAM_RETRIES if streaming else None,
+        identifier=settings.get("identifier", DEFAULT_IDENTIFIER),
+        retries=_number(settings["retries"]) if "retries" in settings else _STREAM_RETRIES if streaming else None,
         checkpoint=checkpoint,
         worker_tuning=resolve_options(hudi).spark.worker_tuning,
         options=hudi,

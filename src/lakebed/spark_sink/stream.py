@@ -115,10 +115,10 @@ def write_method(
     """The method of a table that an operation names, with these arguments."""
 
     def write(t: Table, rows: Any, once: Once | None) -> WriteResult:
-        words: Any = {"progress": False, "retries": retries, "options": options, "once": once}
+        arguments: Any = {"progress": False, "retries": retries, "options": options, "once": once}
         if operation == "insert_overwrite_table":
-            return t.insert_overwrite(rows, "table", **words)
-        return getattr(t, operation)(rows, **words)
+            return t.insert_overwrite(rows, "table", **arguments)
+        return getattr(t, operation)(rows, **arguments)
 
     return write
 

@@ -53,11 +53,11 @@ def split_filters(filters: Iterable[Any], schema: pa.Schema) -> tuple[list[Node]
     """The filters that lakebed applies exactly, and those that are left to Spark."""
     nodes: list[Node] = []
     left: list[Any] = []
-    for one in filters:
+    for spark_filter in filters:
         try:
-            nodes.append(filter_node(one, schema))
+            nodes.append(filter_node(spark_filter, schema))
         except SparkOnly:
-            left.append(one)
+            left.append(spark_filter)
     return nodes, left
 
 
@@ -124,9 +124,9 @@ class ZonedFilter:
     now: datetime
 
     def in_zone(self, zone: str) -> Predicate:
-        found = combine(parse_filter(self.text, self.schema, zone=zone, now=self.now), self.nodes)
-        assert found is not None
-        return found
+        predicate = combine(parse_filter(self.text, self.schema, zone=zone, now=self.now), self.nodes)
+        assert predicate is not None
+        return predicate
 
 
 def zoned_filter(text: str | None, schema: pa.Schema, nodes: Sequence[Node]) -> ZonedFilter | None:
@@ -142,8 +142,8 @@ def zoned_filter(text: str | None, schema: pa.Schema, nodes: Sequence[Node]) -> 
         return None
     here = pairs[0][0]
     parts = [p.root.parts if isinstance(p.root, And) else (p.root,) for pair in pairs for p in pair]
-    in_all = zip(*parts, strict=True) if len({len(one) for one in parts}) == 1 else ()
-    same = tuple(one for one, there, late, late_there in in_all if one == there and late == late_there)
+    in_all = zip(*parts, strict=True) if len({len(conditions) for conditions in parts}) == 1 else ()
+    same = tuple(early for early, there, late, late_there in in_all if early == there and late == late_there)
     unknown = Opaque(here.columns, "the session's time zone")
     return ZonedFilter(text, schema, tuple(nodes), And((*same, unknown)), machine_zone(), now)
 

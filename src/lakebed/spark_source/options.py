@@ -131,14 +131,14 @@ class SourceOptions:
 def source_options(given: Mapping[str, str]) -> SourceOptions:
     """Options by lakebed's names (the fields of `SourceOptions`, `storage.<name>`) or Hudi's (`as.of.instant`,
     `hoodie.datasource.query.type`, ...). `InvalidOption` for unknown ones, naming the nearest."""
-    own: dict[str, str] = {}
+    settings: dict[str, str] = {}
     hudi: dict[str, str] = {}
     storage: dict[str, str] = {}
     stream: dict[str, str] = {}
     for name, value in given.items():
         key = "query_type" if name.lower() == _QUERY else name.lower()
         if key in _LAKEBED_OPTIONS:
-            own[key] = value
+            settings[key] = value
         elif key in STREAM_OPTIONS:
             stream[key] = value
         elif key == _HUDI_START:
@@ -166,31 +166,31 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
                 else f"it has {', '.join(_LAKEBED_OPTIONS)} and storage.<name>",
                 context={"option": name, "nearest": near[0] if near else None},
             )
-    if "path" not in own:
+    if "path" not in settings:
         raise InvalidOption("format('lakebed') needs the table's path", hint="give it to load()")
     read = resolve_options(hudi).read
-    start, end = own.get("start", read.begin), own.get("end", read.end)
-    words_given = {"query_type": "incremental" if start is not None else read.query_type} | own
-    query = _word(words_given, "query_type", ("snapshot", "read_optimized", "incremental", "cdc"))
-    images = _word(own, "images", ("rows", "json"))
+    start, end = settings.get("start", read.begin), settings.get("end", read.end)
+    query_settings = {"query_type": "incremental" if start is not None else read.query_type} | settings
+    query = _word(query_settings, "query_type", ("snapshot", "read_optimized", "incremental", "cdc"))
+    images = _word(settings, "images", ("rows", "json"))
     if query == "incremental" and read.incremental_format == "cdc":
         # a job of real Hudi gets the columns that it knows
-        query, images = "cdc", own.get("images", "json")
+        query, images = "cdc", settings.get("images", "json")
     if query == "cdc":
-        _refuse_with_changes(own)
-    columns = own.get("columns")
+        _refuse_with_changes(settings)
+    columns = settings.get("columns")
     return SourceOptions(
-        path=own["path"],
+        path=settings["path"],
         query_type=query,
-        as_of=own.get("as_of", read.as_of),
+        as_of=settings.get("as_of", read.as_of),
         start=start,
         end=end,
         columns=tuple(c.strip() for c in columns.split(",")) if columns else None,
-        filter=own.get("filter"),
-        meta=own.get("meta", "false").lower() == "true",
-        pushdown=_word(own, "pushdown", ("auto", "always")),
+        filter=settings.get("filter"),
+        meta=settings.get("meta", "false").lower() == "true",
+        pushdown=_word(settings, "pushdown", ("auto", "always")),
         images=cast(Images, images),
-        use_metadata=_word(own, "metadata", ("true", "false")) == "true" and read.use_metadata,
+        use_metadata=_word(settings, "metadata", ("true", "false")) == "true" and read.use_metadata,
         reads=read,
         storage=storage,
         stream=stream,

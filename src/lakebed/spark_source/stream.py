@@ -89,14 +89,14 @@ class StreamOptions:
                     hint="query is incremental or cdc; start and end name the range",
                     context={"option": name},
                 )
-        given = source.stream
-        if (consumer := given.get("consumer", "")) != "":
+        options = source.stream
+        if (consumer := options.get("consumer", "")) != "":
             check_consumer_name(consumer)
-        fail = given.get("failondataloss", "true").lower()
+        fail = options.get("failondataloss", "true").lower()
         if fail not in ("true", "false"):
             raise InvalidOption(f"failOnDataLoss is true or false, not {fail!r}", context={"option": "failOnDataLoss"})
-        limits = {field: _positive(name, given[name]) for name, field in _LIMITS.items() if name in given}
-        start = source.start if source.start is not None else given.get("startoffset", BEGINNING)
+        limits = {field: _positive(name, options[name]) for name, field in _LIMITS.items() if name in options}
+        start = source.start if source.start is not None else options.get("startoffset", BEGINNING)
         return cls(source, start, BatchLimits(**limits), fail == "true", consumer)
 
 

@@ -173,12 +173,12 @@ class _Change(Parts):
 
     def _query_after(self, at: int) -> int:
         """The place of the query after a condition."""
-        for place in outside_parentheses(self.statement.words, at):
-            word, after, before = (self.statement.word(place + n) for n in (0, 1, -1))
+        for position in outside_parentheses(self.statement.words, at):
+            word, after, before = (self.statement.word(position + n) for n in (0, 1, -1))
             if word in ("SELECT", "WITH", "VALUES", "TABLE") or (word == "FROM" and before != "DISTINCT"):
-                return place
+                return position
             if word == "(" and after in ("SELECT", "WITH", "VALUES") and before not in ("IN", "EXISTS"):
-                return place
+                return position
         raise self.wrong(self.stop, "the query is missing after the condition")
 
     def _fitted(
@@ -189,25 +189,25 @@ class _Change(Parts):
         schema = table.schema
         arrow: pa.Table | None = None if session_of(rows) is not None else rows.to_arrow()
         have: list[str] = list(rows.columns) if arrow is None else arrow.column_names
-        wanted = [in_any_case(name, schema.names) for name in (have if names is None else names)]
-        unknown = [name for name in wanted if name not in schema.names]
-        if unknown or len(wanted) != len(have):
+        column_names = [in_any_case(name, schema.names) for name in (have if names is None else names)]
+        unknown = [name for name in column_names if name not in schema.names]
+        if unknown or len(column_names) != len(have):
             what = (
                 f"the table has no column {unknown[0]!r}"
                 if unknown
-                else f"{len(have)} values for {len(wanted)} columns"
+                else f"{len(have)} values for {len(column_names)} columns"
             )
             raise self.wrong(at, what)
-        given = next((name for name in wanted if name in constants), None)
-        if given is not None:
-            raise self.wrong(at, f"the column {given!r} has its value in PARTITION already")
+        constant_name = next((name for name in column_names if name in constants), None)
+        if constant_name is not None:
+            raise self.wrong(at, f"the column {constant_name!r} has its value in PARTITION already")
         if arrow is None:
             texts = {name: spark_literal(value.as_py(), value.type) for name, value in constants.items()}
-            texts |= {name: quote_name(name) for name in wanted}
-            return rows.toDF(*wanted).selectExpr(
+            texts |= {name: quote_name(name) for name in column_names}
+            return rows.toDF(*column_names).selectExpr(
                 *[f"CAST({texts.get(f.name, 'NULL')} AS {spark_type(f.type)}) AS {quote_name(f.name)}" for f in schema]
             )
-        columns = dict(zip(wanted, arrow.columns, strict=True))
+        columns = dict(zip(column_names, arrow.columns, strict=True))
         return pa.table(
             [
                 assigned(one_array(columns[f.name]), f.type, f.name)
@@ -252,15 +252,15 @@ class _Change(Parts):
         expressions = [self.statement.tokens[n].text for n, _ in self.listed(first, self.begin)] if self.begin else []
         if in_any_case(reference.name, expressions) in expressions and reference.as_of is None:
             return self._rows(QueryText(f"SELECT * FROM {reference.name}")), after, alias
-        found = self.sources.named(reference)
-        if found is None and session is not None:
-            found = session.table(reference.name)
-        if found is None:
+        source = self.sources.named(reference)
+        if source is None and session is not None:
+            source = session.table(reference.name)
+        if source is None:
             raise self.wrong(at, f"there is no source {reference.name!r}: tables= lacks it")
-        if isinstance(found, Table):
-            scan = found.scan(as_of=reference.as_of)
-            found = scan.to_spark() if found.session is not None else scan.to_arrow()
-        return found, after, alias
+        if isinstance(source, Table):
+            scan = source.scan(as_of=reference.as_of)
+            source = scan.to_spark() if source.session is not None else scan.to_arrow()
+        return source, after, alias
 
     def _clause(self, merge: Merge, start: int, stop: int) -> Merge:
         """The merge with the clause from WHEN on."""

@@ -105,7 +105,7 @@ class CreateTable:
         }
         if self.query is not None:
             return calls.load(self.uri, query(self.query), **arguments)
-        return calls.create(self.uri, pa.schema([one.field for one in self.columns]), **arguments)
+        return calls.create(self.uri, pa.schema([column.field for column in self.columns]), **arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class AlterColumns:
                 results.append(_apply(table, change))
             except LakebedError as error:
                 if results:
-                    error.add_note(f"done before it: {'; '.join(one.change for one in results)}")
+                    error.add_note(f"done before it: {'; '.join(result.change for result in results)}")
                 raise
         return results[-1] if results else table.columns
 
@@ -298,10 +298,10 @@ class _Clauses:
             elif key.lower().startswith(("hoodie.", "lakebed.")) or canonical(key) is not None:
                 self.properties[key] = text
             else:
-                known = ["primaryKey", "orderingFields", "preCombineField", *_LISTS, *_NUMBERS, *_TEXTS]
+                property_names = ["primaryKey", "orderingFields", "preCombineField", *_LISTS, *_NUMBERS, *_TEXTS]
                 raise InvalidOption(
                     f"{key!r} is no property of a table in the CREATE near {self.cursor.statement.near(start)}",
-                    hint=did_you_mean(key, known, "keys begin with hoodie., or are"),
+                    hint=did_you_mean(key, property_names, "keys begin with hoodie., or are"),
                     context={"property": key},
                 )
 
@@ -330,7 +330,7 @@ def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, C
     while cursor.at < last and cursor.word not in _AFTER_TYPE:
         cursor.at += 1
     kind = cursor.text(begin, cursor.at, f"the type of column {name!r}")
-    nullable, comment, place = True, "", _Position()
+    nullable, comment, position = True, "", _Position()
     while cursor.at < last:
         if cursor.takes("NOT", "NULL"):
             nullable = False
@@ -338,10 +338,10 @@ def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, C
             nullable = True
         elif cursor.takes("COMMENT"):
             comment = str(cursor.literal("the comment"))
-        elif not place.read(cursor):
+        elif not position.read(cursor):
             raise cursor.wrong(cursor.at, f"column {name!r} cannot have {cursor.word or 'this'}")
     cursor.at = after
-    change = ColumnChange("add", name, kind, after=place.after, first=place.first, comment=comment or None)
+    change = ColumnChange("add", name, kind, after=position.after, first=position.first, comment=comment or None)
     return ColumnText(name, kind, comment, nullable), change
 
 
@@ -444,7 +444,7 @@ def _redefined(cursor: CommandCursor, name: str) -> Iterator[ColumnChange]:
 def _altered(cursor: CommandCursor, name: str) -> Iterator[ColumnChange]:
     """`ALTER COLUMN c TYPE type | COMMENT 'text' | FIRST | AFTER column`."""
     while cursor.at < cursor.stop:
-        place = _Position()
+        position = _Position()
         if cursor.takes("TYPE"):
             start = cursor.at
             while cursor.at < cursor.stop and cursor.word not in _AFTER_TYPE:
@@ -452,8 +452,8 @@ def _altered(cursor: CommandCursor, name: str) -> Iterator[ColumnChange]:
             yield ColumnChange("widen", name, cursor.text(start, cursor.at, "the type"))
         elif cursor.takes("COMMENT"):
             yield ColumnChange("comment", name, comment=str(cursor.literal("the comment")))
-        elif place.read(cursor):
-            yield ColumnChange("move", name, after=place.after, first=place.first)
+        elif position.read(cursor):
+            yield ColumnChange("move", name, after=position.after, first=position.first)
         else:
             raise cursor.wrong(cursor.at, f"{cursor.word or 'this'} is no change of a column")
 

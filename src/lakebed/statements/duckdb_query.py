@@ -96,13 +96,13 @@ def _registered(source: Source, errors: list[Exception], aggregates: Aggregates 
 def _parameters(statement: Statement, args: Mapping[str, Any]) -> dict[tuple[int, int], str]:
     """Spark's markers `:name` as DuckDB's `$name`."""
     tokens = statement.tokens
-    found: dict[tuple[int, int], str] = {}
+    markers: dict[tuple[int, int], str] = {}
     for at, (colon, name) in enumerate(pairwise(tokens)):
         is_marker = colon.token_type is TokenType.COLON and name.start == colon.end + 1 and name.text in args
         is_slice = at and tokens[at - 1].end + 1 == colon.start and tokens[at - 1].token_type in _VALUES
         if is_marker and not is_slice:
-            found[(colon.start, colon.end + 1)] = "$"
-    return found
+            markers[(colon.start, colon.end + 1)] = "$"
+    return markers
 
 
 class _ReportingDataset(TableDataset):
@@ -133,10 +133,10 @@ class _ReportingDataset(TableDataset):
         if aggregates is None:
             return False
         tested = {name.lower() for name in self.schema.names}.intersection(aggregates.condition)
-        asked = {name.lower() for name in columns}
-        if bool(aggregates.condition) != bool(tested) or bool(tested) != (filter is not None) or tested & asked:
+        requested = {name.lower() for name in columns}
+        if bool(aggregates.condition) != bool(tested) or bool(tested) != (filter is not None) or tested & requested:
             return False
-        return asked <= aggregates.columns or (not aggregates.columns and len(asked) == 1)
+        return requested <= aggregates.columns or (not aggregates.columns and len(requested) == 1)
 
     def _batches(self, scan: Scan, most: int | None) -> Iterator[pa.RecordBatch]:
         return self._reported(super()._batches(scan, most))
@@ -155,8 +155,8 @@ class QueryResult:
     Prints its first rows, also in a notebook; Arrow's stream protocol gives it to any library.
 
     >>> import lakebed
-    >>> found = lakebed.sql("select 1 as one, 'a' as text")
-    >>> found.columns, found.to_arrow().to_pylist()
+    >>> result = lakebed.sql("select 1 as one, 'a' as text")
+    >>> result.columns, result.to_arrow().to_pylist()
     (['one', 'text'], [{'one': 1, 'text': 'a'}])
     """
 
@@ -254,17 +254,17 @@ class QueryResult:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def _preview(self, rows: int) -> str:
-        found = self.head(rows + 1)
-        more = [f"the first {rows} rows; to_arrow() has all"] if found.num_rows > rows else []
-        return "\n".join([repr(_Rows(found.slice(0, rows))), *more])
+        table = self.head(rows + 1)
+        more = [f"the first {rows} rows; to_arrow() has all"] if table.num_rows > rows else []
+        return "\n".join([repr(_Rows(table.slice(0, rows))), *more])
 
     def __repr__(self) -> str:
         return self._preview(_PREVIEWED)
 
     def _repr_html_(self) -> str:
-        found = self.head(_PREVIEWED + 1)
-        more = f"the first {_PREVIEWED} rows; to_arrow() has all" if found.num_rows > _PREVIEWED else ""
-        return arrow_html(found.slice(0, _PREVIEWED)) + text_html(more)
+        table = self.head(_PREVIEWED + 1)
+        more = f"the first {_PREVIEWED} rows; to_arrow() has all" if table.num_rows > _PREVIEWED else ""
+        return arrow_html(table.slice(0, _PREVIEWED)) + text_html(more)
 
 
 class _Rows(View):

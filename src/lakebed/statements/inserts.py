@@ -103,11 +103,11 @@ def replace_where(table: Table, rows: Any, condition: str) -> WriteResult:
         )
     if session_of(rows) is None:
         return _replaced(table, config, rows, condition)
-    held = rows.persist()  # its rows are looked at twice
+    cached = rows.persist()  # its rows are looked at twice
     try:
-        return _replaced(table, config, held, condition)
+        return _replaced(table, config, cached, condition)
     finally:
-        held.unpersist()
+        cached.unpersist()
 
 
 def _replaced(table: Table, config: TableConfig, rows: Any, condition: str) -> WriteResult:

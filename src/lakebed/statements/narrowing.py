@@ -90,16 +90,16 @@ class Narrowing:
             if with_ is not None:
                 before: list[Any] = with_.expressions
                 if with_ is inner:
-                    at = next(n for n, one in enumerate(before) if one is self._ancestor_in(node, before))
+                    at = next(n for n, cte in enumerate(before) if cte is self._ancestor_in(node, before))
                     before = before[: at + bool(with_.recursive)]
-                if any(one.alias.lower() == reference.name.lower() for one in before):
+                if any(cte.alias.lower() == reference.name.lower() for cte in before):
                     return True
             inner, outer = outer, outer.parent
         return False
 
     @staticmethod
     def _ancestor_in(node: Any, among: Iterable[Any]) -> Any:
-        there = {id(one) for one in among}
+        there = {id(candidate) for candidate in among}
         while id(node) not in there:
             node = node.parent
         return node
@@ -108,12 +108,12 @@ class Narrowing:
     def _words(self) -> frozenset[tuple[str, str]]:
         """Every word and text of the statement, what may name a column, with the table's name before it, if any."""
         texts = [token.text.lower() for token in self.statement.tokens]
-        named = {one.alias_or_name.lower() for one in self.tree.find_all(exp.Table, exp.Subquery, exp.CTE)}
-        words: set[tuple[str, str]] = set()
+        named = {table.alias_or_name.lower() for table in self.tree.find_all(exp.Table, exp.Subquery, exp.CTE)}
+        qualified_words: set[tuple[str, str]] = set()
         for at, text in enumerate(texts):
             is_qualified = at > 1 and texts[at - 1] == "." and texts[at - 2] in named
-            words.add((texts[at - 2] if is_qualified else "", text))
-        return frozenset(words)
+            qualified_words.add((texts[at - 2] if is_qualified else "", text))
+        return frozenset(qualified_words)
 
     def columns_of(self, reference: Reference, names: list[str]) -> list[str]:
         """Those of a table's columns that the statement may name, one at least."""
@@ -130,8 +130,8 @@ class Narrowing:
             is_here = star.find_ancestor(exp.Select) is query and not isinstance(star.parent, exp.Count)
             if is_here and qualifier.lower() in ("", node.alias_or_name.lower()):
                 return names
-        words = {word for table, word in self._words if table in ("", node.alias_or_name.lower())}
-        return [name for name in names if name.lower() in words] or names[:1]
+        possible_names = {word for table, word in self._words if table in ("", node.alias_or_name.lower())}
+        return [name for name in names if name.lower() in possible_names] or names[:1]
 
     @cached_property
     def key_names(self) -> frozenset[str]:
@@ -149,12 +149,16 @@ class Narrowing:
                 parts.append(group)
             for join in select.args.get("joins") or []:
                 parts += [join.args["on"]] if join.args.get("on") is not None else []
-                names |= {one.name.lower() for one in join.args.get("using") or []}
-        parts += [one for window in self.tree.find_all(exp.Window) for one in window.args.get("partition_by") or []]
+                names |= {identifier.name.lower() for identifier in join.args.get("using") or []}
+        parts += [
+            expression
+            for window in self.tree.find_all(exp.Window)
+            for expression in window.args.get("partition_by") or []
+        ]
         for test in self.tree.find_all(exp.In):
             query = test.args.get("query")
             parts += [test.this, *query.find_all(exp.Column)] if query is not None else []
-        parts += [one for test in self.tree.find_all(exp.Exists) for one in test.find_all(exp.Column)]
+        parts += [column for test in self.tree.find_all(exp.Exists) for column in test.find_all(exp.Column)]
         names |= {column.name.lower() for part in parts for column in part.find_all(exp.Column)}
         for alias in self.tree.find_all(exp.Alias):
             if alias.alias.lower() in names:
@@ -171,7 +175,7 @@ class Narrowing:
         tables = _QueryTables.of(self, query, node, schemas)
         trees = [] if tables is None else tables.conditions(query)
         nodes = (condition_of_tree(tree, schemas[reference.start], zone) for tree in trees)
-        return [one for one in nodes if one is not None]
+        return [condition for condition in nodes if condition is not None]
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,7 @@ class _QueryTables:
         if not isinstance(query, exp.Select) or _part(query, "from") is None:
             return None
         listed = _listed(query)
-        at = next((n for n, one in enumerate(listed) if one.node is node), None)
+        at = next((n for n, item in enumerate(listed) if item.node is node), None)
         alias = node.args.get("alias")
         parts = {name for name, value in node.args.items() if value}
         if at is None or parts - _PLAIN_PARTS or (alias is not None and alias.columns):
@@ -210,9 +214,9 @@ class _QueryTables:
         where = query.args.get("where")
         if where is not None and not self._may_be_missing(len(self.listed)) and not self.listed[self.at].is_test:
             yield from _conjuncts(where.this)
-        for number, one in enumerate(self.listed):
-            on = None if one.join is None else one.join.args.get("on")
-            if on is not None and self._is_required(number, one):
+        for number, item in enumerate(self.listed):
+            on = None if item.join is None else item.join.args.get("on")
+            if on is not None and self._is_required(number, item):
                 yield from _conjuncts(on)
 
     def _is_required(self, number: int, one: _From) -> bool:
@@ -228,7 +232,7 @@ class _QueryTables:
         """Whether nulls may take the place of the table's rows, by the joins up to this one."""
         by_its_own = self.at > 0 and self.listed[self.at].side in ("LEFT", "FULL")
         later = self.listed[self.at + 1 : before]
-        return by_its_own or any(one.side in ("RIGHT", "FULL") for one in later)
+        return by_its_own or any(item.side in ("RIGHT", "FULL") for item in later)
 
     def owned(self, condition: Any) -> Any | None:
         """The condition without the table's name before its columns; None where it speaks of anything else."""
@@ -250,8 +254,8 @@ class _QueryTables:
             return column.table.lower() == table.alias_or_name.lower()
         if self.has_laterals or column.name.lower() not in self._names(table):
             return False
-        others = [one for n, one in enumerate(self.listed) if n != self.at]
-        return all(self._is_apart(column.name.lower(), one) for one in others)
+        others = [item for n, item in enumerate(self.listed) if n != self.at]
+        return all(self._is_apart(column.name.lower(), item) for item in others)
 
     def _names(self, table: Any) -> frozenset[str]:
         return frozenset(name.lower() for name in _names_of(self.narrowing, table, self.schemas))
@@ -263,8 +267,13 @@ class _QueryTables:
             return False
         if name not in names:
             return True
-        inner = all(not one.side and one.kind in _INNER for one in self.listed)
-        using = {one.name.lower() for each in self.listed if each.join for one in each.join.args.get("using") or []}
+        inner = all(not item.side and item.kind in _INNER for item in self.listed)
+        using = {
+            identifier.name.lower()
+            for each in self.listed
+            if each.join
+            for identifier in each.join.args.get("using") or []
+        }
         return inner and name in using
 
 
@@ -304,11 +313,13 @@ class _Derived:
         outer = None if node is None else node.find_ancestor(exp.Select)
         tables = None if outer is None else _QueryTables.of(self.narrowing, outer, node, self.schemas)
         for tree in () if tables is None else tables.conditions(outer):
-            mapped: list[tuple[Any, Any]] = [(one, columns.get(one.name.lower())) for one in tree.find_all(exp.Column)]
+            mapped: list[tuple[Any, Any]] = [
+                (reference, columns.get(reference.name.lower())) for reference in tree.find_all(exp.Column)
+            ]
             if all(column is not None for _, column in mapped):
                 root = exp.Paren(this=tree)  # a condition may be a column by itself
-                for one, column in mapped:
-                    one.replace(column.copy())
+                for reference, column in mapped:
+                    reference.replace(column.copy())
                 yield root.this
 
     def outputs(self) -> list[tuple[str, Any]] | None:
@@ -317,31 +328,31 @@ class _Derived:
         if not isinstance(self.query, exp.Select) or _part(self.query, "from") is None:
             return None
         outputs: list[tuple[str, Any]] = []
-        for one in self.query.expressions:
-            value = one.this if isinstance(one, exp.Alias) else one
-            if one.is_star:
-                starred = self._starred(one)
+        for expression in self.query.expressions:
+            value = expression.this if isinstance(expression, exp.Alias) else expression
+            if expression.is_star:
+                starred = self._starred(expression)
                 if starred is None:
                     return None
                 outputs += starred
             else:
                 is_column = isinstance(value, exp.Column) and not value.args.get("db")
-                outputs.append((one.alias_or_name.lower(), value if is_column else None))
+                outputs.append((expression.alias_or_name.lower(), value if is_column else None))
         return outputs
 
     def _starred(self, star: Any) -> list[tuple[str, Any]] | None:
         """The columns of `*` or `t.*`."""
         listed = _listed(self.query)
-        joins = [one.join for one in listed if one.join is not None]
+        joins = [item.join for item in listed if item.join is not None]
         changes = (star.this if isinstance(star, exp.Column) else star).args.values()
         if any(changes) or any(join.args.get("using") or join.method or join.kind for join in joins):
             return None
         columns: list[tuple[str, Any]] = []
-        for one in listed:
-            alias = one.node.alias_or_name
+        for item in listed:
+            alias = item.node.alias_or_name
             if isinstance(star, exp.Column) and star.table.lower() != alias.lower():
                 continue
-            names = _names_of(self.narrowing, one.node, self.schemas)
+            names = _names_of(self.narrowing, item.node, self.schemas)
             if not names or not alias:
                 return None
             columns += [(name.lower(), exp.column(name, table=alias)) for name in names]
@@ -351,7 +362,7 @@ class _Derived:
         """Whether the rows of the result are those of FROM one by one, and are the same where others are missing."""
         distinct = self.query.args.get("distinct")
         has_part = any(self.query.args.get(name) for name in _PARTS_OVER_ROWS)
-        values = [value for one in self.query.expressions for value in one.find_all(*_VALUES_OVER_ROWS)]
+        values = [value for expression in self.query.expressions for value in expression.find_all(*_VALUES_OVER_ROWS)]
         return not has_part and not values and (distinct is None or not distinct.args.get("on"))
 
     def _names_of_union(self, top: Any) -> list[str]:
@@ -360,17 +371,17 @@ class _Derived:
         branches: list[Any] = []
         stack = [top]
         while stack:
-            one = stack.pop()
-            if isinstance(one, exp.SetOperation):
-                if type(one) is not exp.Union or any(one.args.get(name) for name in _PARTS_OVER_ROWS):
+            node = stack.pop()
+            if isinstance(node, exp.SetOperation):
+                if type(node) is not exp.Union or any(node.args.get(name) for name in _PARTS_OVER_ROWS):
                     return []
-                stack += [one.expression, one.this]
-            elif isinstance(one, exp.Subquery):
-                if any(one.args.get(name) for name in _PARTS_OVER_ROWS):
+                stack += [node.expression, node.this]
+            elif isinstance(node, exp.Subquery):
+                if any(node.args.get(name) for name in _PARTS_OVER_ROWS):
                     return []
-                stack.append(one.this)
+                stack.append(node.this)
             else:
-                branches.append(_Derived(self.narrowing, one, self.schemas))
+                branches.append(_Derived(self.narrowing, node, self.schemas))
         outputs = [branch.outputs() or [] for branch in branches]
         if len({len(columns) for columns in outputs}) != 1:
             return []
@@ -385,14 +396,14 @@ class _Derived:
         if column is None:
             return None
         kinds: list[pa.DataType | None] = []
-        for one in _listed(self.query):
-            if column.table and column.table.lower() != one.node.alias_or_name.lower():
+        for item in _listed(self.query):
+            if column.table and column.table.lower() != item.node.alias_or_name.lower():
                 continue
-            names = [name.lower() for name in _names_of(self.narrowing, one.node, self.schemas)]
+            names = [name.lower() for name in _names_of(self.narrowing, item.node, self.schemas)]
             if not names:
                 return None
             if column.name.lower() in names:
-                kinds.append(_type_in(self.narrowing, one.node, names.index(column.name.lower()), self.schemas))
+                kinds.append(_type_in(self.narrowing, item.node, names.index(column.name.lower()), self.schemas))
         return kinds[0] if len(kinds) == 1 else None
 
     def _use_of(self, parent: Any) -> Any | None:
@@ -405,9 +416,9 @@ class _Derived:
         if parent.args["alias"].columns or with_.recursive:
             return None
         name = parent.alias.lower()
-        named = [one for one in self.narrowing.tree.find_all(exp.CTE) if one.alias.lower() == name]
-        tables = [one for one in self.narrowing.tree.find_all(exp.Table) if one.name.lower() == name]
-        uses = [table for table in tables if not any(one is parent for one in _ancestors(table))]
+        named = [cte for cte in self.narrowing.tree.find_all(exp.CTE) if cte.alias.lower() == name]
+        tables = [table for table in self.narrowing.tree.find_all(exp.Table) if table.name.lower() == name]
+        uses = [table for table in tables if not any(ancestor is parent for ancestor in _ancestors(table))]
         return uses[0] if len(named) == len(uses) == 1 and _is_visible(parent, uses[0]) else None
 
 
@@ -423,7 +434,7 @@ def _listed(query: Any) -> list[_From]:
 
 def _schema_of(narrowing: Narrowing, node: Any, schemas: Mapping[int, pa.Schema]) -> pa.Schema | None:
     """The columns of a table of lakebed; None for any other node of FROM."""
-    return schemas.get(next((n for n, one in narrowing.tables.items() if one is node), -1))
+    return schemas.get(next((n for n, table in narrowing.tables.items() if table is node), -1))
 
 
 def _source_of(narrowing: Narrowing, node: Any) -> Any | None:
@@ -432,12 +443,12 @@ def _source_of(narrowing: Narrowing, node: Any) -> Any | None:
     if isinstance(node, exp.Subquery):
         query = node.this
     elif isinstance(node, exp.Table):
-        named = [one for one in narrowing.tree.find_all(exp.CTE) if one.alias.lower() == node.name.lower()]
+        named = [cte for cte in narrowing.tree.find_all(exp.CTE) if cte.alias.lower() == node.name.lower()]
         if len(named) == 1 and not named[0].args["alias"].columns and _is_visible(named[0], node):
             query = named[0].this
     while isinstance(query, exp.SetOperation | exp.Subquery):
         query = query.this
-    is_inside = any(one is query for one in _ancestors(node))
+    is_inside = any(ancestor is query for ancestor in _ancestors(node))
     return None if is_inside or (alias is not None and alias.columns) else query
 
 
@@ -465,7 +476,7 @@ def _type_in(narrowing: Narrowing, node: Any, number: int, schemas: Mapping[int,
 
 def _is_visible(expression: Any, node: Any) -> bool:
     """Whether a table's name may be that of a common table expression."""
-    return not node.args.get("db") and any(one is expression.parent.parent for one in _ancestors(node))
+    return not node.args.get("db") and any(ancestor is expression.parent.parent for ancestor in _ancestors(node))
 
 
 def _ancestors(node: Any) -> Iterator[Any]:

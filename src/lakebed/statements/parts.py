@@ -58,9 +58,11 @@ class Parts:
 
     def all(self, word: str, start: int, stop: int) -> list[int]:
         """All tokens outside of parentheses that are this word."""
-        words = self.statement.words
+        token_words = self.statement.words
         return [
-            at for at in outside_parentheses(words[:stop], start) if words[at] == word and words[at - 1 : at] != (".",)
+            at
+            for at in outside_parentheses(token_words[:stop], start)
+            if token_words[at] == word and token_words[at - 1 : at] != (".",)
         ]
 
     def listed(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -98,13 +100,11 @@ class Parts:
     def query(self, start: int, stop: int) -> QueryText:
         """The query from a token up to another one."""
         text, first = self.text(start, stop, "the query"), self.statement.tokens[start].start
-        inside = {
-            place: value for place, value in self.statement.values.items() if first <= place[0] < first + len(text)
-        }
-        names = {place: f"value_{place[0]}" for place in inside}
+        inside = {span: value for span, value in self.statement.values.items() if first <= span[0] < first + len(text)}
+        names = {span: f"value_{span[0]}" for span in inside}
         for begin, end in sorted(inside, reverse=True):
             text = f"{text[: begin - first]}:{names[begin, end]}{text[end - first :]}"
-        return QueryText(text, {names[place]: value for place, value in inside.items()})
+        return QueryText(text, {names[span]: value for span, value in inside.items()})
 
     def wrong(self, at: int, what: str) -> InvalidOption:
         """The error that something is wrong at a token."""

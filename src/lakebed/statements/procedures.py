@@ -49,7 +49,7 @@ class Call:
             if name is not None and name not in _PROCEDURES:
                 raise InvalidOption(f"there is no procedure {name!r}", hint=did_you_mean(name, sorted(_PROCEDURES)))
             names = sorted(_PROCEDURES) if name is None else [name]
-            parameters = [", ".join(_PROCEDURES[one].parameters) for one in names]
+            parameters = [", ".join(_PROCEDURES[procedure_name].parameters) for procedure_name in names]
             return rows_of(pa.table({"procedure": pa.array(names), "parameters": pa.array(parameters)}), sources)
         result = procedure.run(table_of(sources, self.table), _Arguments(self.procedure, self.arguments))
         return rows_of(result, sources) if isinstance(result, pa.Table) else result
@@ -82,13 +82,13 @@ def parse_call(statement: Statement, sources: Sources) -> Call | None:
     if not procedure.parameters or procedure.parameters == ("cmd",):
         return Call(name, None, arguments)
     named, path = arguments.pop("table", None), arguments.pop("path", None)
-    given = path if named is None else named
-    if not isinstance(given, str) or not given:
+    table = path if named is None else named
+    if not isinstance(table, str) or not table:
         raise cursor.wrong(1, "the argument table is missing")
-    reference = Reference(0, 0, given, is_uri=named is None or "/" in given)
+    reference = Reference(0, 0, table, is_uri=named is None or "/" in table)
     if sources.uri_of(reference) is None:
         raise not_of_lakebed("CALL", reference, sources)
-    required = next((one for one in procedure.required if arguments.get(one) is None), None)
+    required = next((argument for argument in procedure.required if arguments.get(argument) is None), None)
     if required is not None:
         raise cursor.wrong(1, f"the argument {required} is missing")
     return Call(name, reference, arguments)
@@ -249,7 +249,7 @@ def _run_ttl(table: Table, given: _Arguments) -> Any:
 
 def _savepoint_of(table: Table, given: _Arguments) -> str:
     """The instant of the savepoint that is named, or of the last one."""
-    instants = [one.instant for one in table.savepoints()]
+    instants = [savepoint.instant for savepoint in table.savepoints()]
     instant = given.text("instant_time") or (instants[-1] if instants else "")
     if instant not in instants:
         raise InvalidOption(
@@ -303,9 +303,9 @@ def _show_actions(name: str, *actions: Action) -> Callable[[Table, _Arguments], 
 
     def show(table: Table, given: _Arguments) -> pa.Table:
         rows = newest_first(table.timeline.to_arrow())
-        shown = rows.filter(pc.is_in(rows["action"], pa.array([action.value for action in actions])))
-        states = pa.array([str(state).upper() for state in shown["state"].to_pylist()], pa.string())
-        columns = [shown["time"], shown["completion_time"], states, shown["action"]]
+        instants = rows.filter(pc.is_in(rows["action"], pa.array([action.value for action in actions])))
+        states = pa.array([str(state).upper() for state in instants["state"].to_pylist()], pa.string())
+        columns = [instants["time"], instants["completion_time"], states, instants["action"]]
         return _limited(pa.table(columns, names=[name, "state_transition_time", "state", "action"]), given, name)
 
     return show
@@ -314,9 +314,9 @@ def _show_actions(name: str, *actions: Action) -> Callable[[Table, _Arguments], 
 def _show_savepoints(table: Table, given: _Arguments) -> pa.Table:
     savepoints = table.savepoints()[::-1]
     columns = {
-        "savepoint_time": [one.instant for one in savepoints],
-        "savepointed_by": [one.user for one in savepoints],
-        "comments": [one.comment for one in savepoints],
+        "savepoint_time": [savepoint.instant for savepoint in savepoints],
+        "savepointed_by": [savepoint.user for savepoint in savepoints],
+        "comments": [savepoint.comment for savepoint in savepoints],
     }
     rows = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
     return _limited(rows, given, "savepoint_time")

@@ -140,8 +140,8 @@ class DropIndex:
     def run(self, sources: Sources, query: Query) -> Any:
         indexes = table_of(sources, self.table).indexes
         names = {index.name for index in indexes.list()}
-        mine = {self.name, f"secondary_index_{self.name}", f"expr_index_{self.name}"}
-        if not (self.if_exists and names.isdisjoint(mine)):
+        possible_names = {self.name, f"secondary_index_{self.name}", f"expr_index_{self.name}"}
+        if not (self.if_exists and names.isdisjoint(possible_names)):
             indexes.drop(self.name)
         return indexes
 

@@ -61,8 +61,12 @@ class Sources:
             )
         self._given = {checked_name(name): table for name, table in (tables or {}).items()}
         self.calls = calls
-        sessions = (one.session if isinstance(one, Table) else session_of(one) for one in self._given.values())
-        self.session = spark if spark is not None else next((one for one in sessions if one is not None), None)
+        sessions = (
+            source.session if isinstance(source, Table) else session_of(source) for source in self._given.values()
+        )
+        self.session = (
+            spark if spark is not None else next((session for session in sessions if session is not None), None)
+        )
         """The session of the statement, else that of the first table that was opened with one, or of a DataFrame."""
         self._tables: dict[str, Table] = {}
         # the rows of a table at one instant are of one view in the complete statement
@@ -75,22 +79,22 @@ class Sources:
     def uri_of(self, reference: Reference) -> str | None:
         """The URI of the table of lakebed that a reference means, where there need be none yet; None for a name that
         is none of `tables` and of `lakebed.register`, and for data."""
-        given = self._given.get(reference.name.lower())
-        if given is None:
+        source = self._given.get(reference.name.lower())
+        if source is None:
             names = {} if self.session is None else registered.get(self.session, {})
             return reference.name if reference.is_uri else names.get(reference.name.lower())
-        if isinstance(given, Table):
-            return given.uri
-        return str(given) if isinstance(given, str | PurePath) else None
+        if isinstance(source, Table):
+            return source.uri
+        return str(source) if isinstance(source, str | PurePath) else None
 
     def table(self, reference: Reference) -> Table | None:
         """The table that a reference means, with the session of the statement; None where `uri_of` is None.
 
         Raises `TableNotFound` where there is none at its URI.
         """
-        given = self._given.get(reference.name.lower())
-        if isinstance(given, Table) and (self.session is None or given.session is not None):
-            return given
+        source = self._given.get(reference.name.lower())
+        if isinstance(source, Table) and (self.session is None or source.session is not None):
+            return source
         uri = self.uri_of(reference)
         return None if uri is None else self.opened(uri)
 
@@ -99,8 +103,8 @@ class Sources:
 
         Raises `TableNotFound` for a URI without a table, `InvalidOption` for a time outside a table's history.
         """
-        found = [(one, self._rows(statement, one)) for one in statement.references]
-        return [Source(one, rows) for one, rows in found if rows is not None]
+        pairs = [(reference, self._rows(statement, reference)) for reference in statement.references]
+        return [Source(reference, rows) for reference, rows in pairs if rows is not None]
 
     def _rows(self, statement: Statement, reference: Reference) -> Any:
         table = self.named(reference)
@@ -129,15 +133,15 @@ class Sources:
     def named(self, reference: Reference) -> Any:
         """What a reference names: a `Table`, a scan or data; None where `tables` lacks the name."""
         name = reference.name.lower()
-        given = self._given.get(name)
-        if given is None and not reference.is_uri:
+        source = self._given.get(name)
+        if source is None and not reference.is_uri:
             return None
-        if given is None or isinstance(given, str | PurePath):
-            uri = reference.name if given is None else str(given)
+        if source is None or isinstance(source, str | PurePath):
+            uri = reference.name if source is None else str(source)
             if uri not in self._tables:
                 self._tables[uri] = self.opened(uri)
             return self._tables[uri]
-        return given
+        return source
 
 
 def foreign_table_error(kind: str, reference: Reference) -> InvalidOption:

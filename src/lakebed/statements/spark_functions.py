@@ -35,8 +35,8 @@ def register(
         from pyspark.sql.functions import udtf
 
         for function in FUNCTIONS:
-            made: Any = udtf(_function(function, names, dict(storage_options or {})))
-            spark.udtf.register(function, made)
+            table_function: Any = udtf(_function(function, names, dict(storage_options or {})))
+            spark.udtf.register(function, table_function)
 
 
 def _text(value: str) -> str:
@@ -56,7 +56,7 @@ class TableFunction:
         """What the function shows of a table."""
         uri = cls.uris.get(table.lower(), table)
         storage = open_storage(uri, dict(cls.storage_options))
-        texts = tuple(str(one) for one in arguments if one is not None)
+        texts = tuple(str(argument) for argument in arguments if argument is not None)
         return function_rows(Table(storage, load_table_config(storage)), cls.function, texts)
 
     def eval(self, table: str, *arguments: Any) -> Iterator[tuple[Any, ...]]:
@@ -79,7 +79,7 @@ def _function(name: str, names: Mapping[str, str], options: Mapping[str, str]) -
 
         @staticmethod
         def analyze(*arguments: Any) -> AnalyzeResult:
-            values = [one.value for one in arguments]
+            values = [argument.value for argument in arguments]
             if not 1 <= len(values) <= FUNCTIONS[name] or not isinstance(values[0], str):
                 raise InvalidOption(
                     f"{name} takes a table and at most {FUNCTIONS[name] - 1} more constants",

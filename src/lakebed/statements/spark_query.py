@@ -56,9 +56,9 @@ def run_query(statement: Statement, sources: Sources, args: Any, spark: SparkSes
 def _narrowed(listed: Sequence[Source], narrowing: Narrowing, spark: SparkSession) -> dict[int, Scan]:
     """The scans of tables by their place in the text, with what the query needs of each."""
     scans = {
-        one.reference.start: one.rows.in_session(spark)
-        for one in listed
-        if isinstance(one.rows, Scan) and not isinstance(one.rows, Changes)
+        source.reference.start: source.rows.in_session(spark)
+        for source in listed
+        if isinstance(source.rows, Scan) and not isinstance(source.rows, Changes)
     }
     columns = {start: [str(name) for name in scan.column_names] for start, scan in scans.items()}
     schemas = {
@@ -67,11 +67,11 @@ def _narrowed(listed: Sequence[Source], narrowing: Narrowing, spark: SparkSessio
     zone = spark.conf.get(_ZONE) or "UTC"
     # in a session that takes "x" for a name it is none in lakebed's conditions
     has_conditions = '"' not in narrowing.statement.text or spark.conf.get(_QUOTED_NAMES, "false") != "true"
-    for one in listed:
-        start = one.reference.start
+    for source in listed:
+        start = source.reference.start
         if start in scans:
-            nodes = narrowing.conditions_of(one.reference, schemas, zone) if has_conditions else []
-            needed = narrowing.columns_of(one.reference, columns[start])
+            nodes = narrowing.conditions_of(source.reference, schemas, zone) if has_conditions else []
+            needed = narrowing.columns_of(source.reference, columns[start])
             scans[start] = scans[start].of_columns(needed).narrowed(nodes)
     return scans
 
@@ -83,7 +83,7 @@ class _Bucketed:
 
     def count_with(self, others: Sequence[_Bucketed]) -> int:
         """The number of buckets that all tables with the same hash can be read in."""
-        families = {one.family for one in self.buckets.choices}
+        families = {choice.family for choice in self.buckets.choices}
         return gcd(*(o.buckets.count for o in others if any(c.family in families for c in o.buckets.choices)))
 
 
@@ -98,8 +98,10 @@ def _bucket_counts(scans: Mapping[int, Scan], narrowing: Narrowing) -> dict[int,
         keys = [{name.lower() for name in choice.columns} for choice in buckets.choices]
         if any(key <= narrowing.key_names for key in keys) and BUCKET not in scan.column_names:
             bucketed.append(_Bucketed(start, buckets))
-    counts = {one.start: one.count_with(bucketed) for one in bucketed}
-    return {one.start: counts[one.start] for one in bucketed if counts[one.start] > 1 or one.buckets.count == 1}
+    counts = {table.start: table.count_with(bucketed) for table in bucketed}
+    return {
+        table.start: counts[table.start] for table in bucketed if counts[table.start] > 1 or table.buckets.count == 1
+    }
 
 
 def _frame(source: Source, scan: Scan | None, buckets: int | None, spark: SparkSession) -> DataFrame:

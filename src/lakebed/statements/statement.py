@@ -330,10 +330,10 @@ class Statement:
         at += self.is_name(at)
         if at == len(self.tokens):
             return Aggregates(columns, frozenset())
-        condition, words = self.tokens[at + 1 :], self.words[at + 1 :]
-        if self.word(at) != "WHERE" or _AFTER_FROM.intersection(words):
+        condition, condition_words = self.tokens[at + 1 :], self.words[at + 1 :]
+        if self.word(at) != "WHERE" or _AFTER_FROM.intersection(condition_words):
             return None
-        opened = (word for word, after in pairwise(words) if after == "(")
+        opened = (word for word, after in pairwise(condition_words) if after == "(")
         if not _BEFORE_PARENTHESES.issuperset(opened):
             return None  # a call, perhaps of random()
         return Aggregates(columns, frozenset(token.text.lower() for token in condition))
@@ -383,25 +383,25 @@ def with_values(statement: Statement, args: Any) -> Statement:
     >>> with_values(statement, {"city": "rome"}).text
     "delete from trips where city = 'rome'"
     """
-    places: dict[tuple[int, int], Any] = {}
-    given = iter(args if isinstance(args, Sequence) else ())
+    values_by_span: dict[tuple[int, int], Any] = {}
+    positional = iter(args if isinstance(args, Sequence) else ())
     for at, token in enumerate(statement.tokens):
         if statement.text[token.start] == "?":
-            value = next(given, _MISSING)
+            value = next(positional, _MISSING)
             if value is _MISSING:
                 raise InvalidOption(f"args has too few values for ? in the SQL text near {statement.near(at)}")
-            places[token.start, token.end + 1] = value
+            values_by_span[token.start, token.end + 1] = value
         elif statement.text[token.start] == ":" and isinstance(args, Mapping) and at + 1 < len(statement.tokens):
             name = statement.tokens[at + 1]
             if name.start == token.end + 1 and name.text in args:
-                places[token.start, name.end + 1] = args[name.text]
-    if not places:
+                values_by_span[token.start, name.end + 1] = args[name.text]
+    if not values_by_span:
         return statement
-    constants = {place: spark_literal(value, pa.scalar(value).type) for place, value in places.items()}
+    constants = {span: spark_literal(value, pa.scalar(value).type) for span, value in values_by_span.items()}
     values: dict[tuple[int, int], Any] = {}
     moved = 0
     for (start, end), constant in constants.items():  # in the order of the text
-        values[start + moved, start + moved + len(constant)] = places[start, end]
+        values[start + moved, start + moved + len(constant)] = values_by_span[start, end]
         moved += len(constant) - (end - start)
     return replace(parse_statement(statement.replaced(constants), is_spark=True), values=values)
 

@@ -127,8 +127,8 @@ def remove_tree(folder: str) -> None:
     """Delete a folder with all in it, also while others add to it or take from it."""
     for _ in range(5):
         with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda e: e.name)
-        for entry in found:
+            sorted_entries = sorted(entries, key=lambda e: e.name)
+        for entry in sorted_entries:
             with contextlib.suppress(FileNotFoundError):
                 if entry.is_dir(follow_symlinks=False):
                     remove_tree(entry.path)

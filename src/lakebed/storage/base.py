@@ -275,10 +275,10 @@ def parse_uri(uri: str) -> Location:
             f"no storage for URIs that begin with {match.group(0)}",
             hint="use a local path, file://, s3://, gs://, az://, abfss://, hdfs:// or memory://",
         )
-    place, _, query = uri[match.end() :].partition("?")
+    address, _, query = uri[match.end() :].partition("?")
     if scheme in _OBJECT_STORES and "=" in query:  # a key of an access that is shared, or of a whole account
         raise InvalidOption(
-            f"the URI {match.group(0)}{place} goes on with a query, which may hold credentials",
+            f"the URI {match.group(0)}{address} goes on with a query, which may hold credentials",
             hint="remove it, and give its values as storage options or through the environment",
         )
     authority, _, path = uri[match.end() :].partition("/")

@@ -26,7 +26,7 @@ def stamps_itself(spec: StorageSpec) -> bool:
 
 def _file_system(path: str) -> str:
     """The type of the file system that a path is on; empty if the system does not give it."""
-    best, found = "", ""
+    best, kind = "", ""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
             for line in mounts:
@@ -34,10 +34,10 @@ def _file_system(path: str) -> str:
                 point = mount.split(" ")[4].replace("\\040", " ")
                 # of mounts over one another the last counts
                 if len(point) >= len(best) and f"{path}/".startswith(f"{point.rstrip('/')}/"):
-                    best, found = point, source.split(" ")[0]
+                    best, kind = point, source.split(" ")[0]
     except (OSError, IndexError):
         return ""
-    return found
+    return kind
 
 
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)

@@ -32,9 +32,9 @@ def create_exactly_once(storage: Storage, path: str, data: bytes, *, durable: Du
             if doubt is None and not cause.context.get("doubtful"):
                 raise
             doubt = doubt or cause
-        found = _read_if_possible(storage, path)
-        if found is not None:
-            return found == data and _is_there(storage, path, doubt)
+        content = _read_if_possible(storage, path)
+        if content is not None:
+            return content == data and _is_there(storage, path, doubt)
     if doubt is not None:
         raise doubt
     return False

@@ -167,5 +167,5 @@ class FolderStorage(WrappedStorage):
         return map(self._own, super().list(prefix, recursive=recursive))
 
     def head(self, path: str) -> FileInfo | None:
-        found = super().head(path)
-        return None if found is None else self._own(found)
+        info = super().head(path)
+        return None if info is None else self._own(info)

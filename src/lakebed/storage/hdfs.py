@@ -66,17 +66,17 @@ class HdfsStorage:
     def _connect(self) -> Any:
         settings: dict[str, str] = {}
         kerberos: dict[str, str] = {}
-        for given, value in self._spec.options.items():
-            name = given.removeprefix("spark.hadoop.")
+        for option, value in self._spec.options.items():
+            name = option.removeprefix("spark.hadoop.")
             if name in _KERBEROS:
                 kerberos[name] = value
             elif name.startswith(_SETTINGS):
                 settings[name] = value
             else:
                 raise InvalidOption(
-                    f"no storage option {given!r} for hdfs:// storage",
+                    f"no storage option {option!r} for hdfs:// storage",
                     hint="give Hadoop settings: dfs.*, fs.*, hadoop.*",
-                    context={"option": given},
+                    context={"option": option},
                 )
         where = f"hdfs://{self._location.authority}" if self._location.authority else None
         try:
@@ -114,10 +114,10 @@ class HdfsStorage:
     def _statuses(self, prefix: str) -> builtins.list[Any]:
         full = f"{self._root}/{prefix}" if prefix else self._root or "/"
         try:
-            found = self._do("list", prefix, lambda: [*self._client.list_status(full, False)])
+            statuses = self._do("list", prefix, lambda: [*self._client.list_status(full, False)])
         except FileNotFoundError:  # also a folder that went while its parent was listed
             return []
-        return sorted((s for s in found if s.path != full), key=lambda s: s.path)
+        return sorted((s for s in statuses if s.path != full), key=lambda s: s.path)
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
         folders = [check_prefix(prefix)]
@@ -265,7 +265,7 @@ class HdfsStorage:
         folder, _, name = path.rpartition("/")
         guard = f"{folder}/.{name}.guard".lstrip("/")
         mark = uuid.uuid4().hex.encode()
-        started = taken = monotonic_seconds()
+        started = acquired_at = monotonic_seconds()
         while not self._take(guard, mark):
             if self._unchanged(guard) > _GUARD_STUCK or monotonic_seconds() - started > _GUARD_WAIT:
                 error = refused(
@@ -277,26 +277,26 @@ class HdfsStorage:
                 error.context["busy"] = True
                 raise error
             time.sleep(_GUARD_PAUSE)
-            taken = monotonic_seconds()
+            acquired_at = monotonic_seconds()
         try:
-            yield lambda: monotonic_seconds() - taken < _GUARD_USE
+            yield lambda: monotonic_seconds() - acquired_at < _GUARD_USE
         finally:
             # what was done is done; a guard that stays is taken for left in a minute
             with contextlib.suppress(StorageError, FileNotFoundError):
-                if monotonic_seconds() - taken < _GUARD_STALE:
+                if monotonic_seconds() - acquired_at < _GUARD_STALE:
                     self.delete(guard)
 
     def _unchanged(self, guard: str) -> float:
         """For how many seconds the same guard has been there; one that is stale is cleared away."""
         info = self.head(guard)
-        seen = self._guards_seen.get(guard)
-        if info is None or seen is None or seen[0] != info:
+        observation = self._guards_seen.get(guard)
+        if info is None or observation is None or observation[0] != info:
             self._guards_seen = {guard: (info, monotonic_seconds())} if info else {}
             return 0.0
-        if monotonic_seconds() - seen[1] > _GUARD_STALE:
+        if monotonic_seconds() - observation[1] > _GUARD_STALE:
             self.delete(guard)
             return 0.0
-        return monotonic_seconds() - seen[1]
+        return monotonic_seconds() - observation[1]
 
     def move(self, path: str, to: str) -> None:
         full, target = self._full(path), self._full(to)
@@ -329,9 +329,9 @@ class HdfsStorage:
         """Also removes what an unfinished upload of this path left aside."""
         full = self._full(path)
         folder, _, name = full.rpartition("/")
-        gone = self._do("delete", path, lambda: self._client.delete(full))
+        deleted = self._do("delete", path, lambda: self._client.delete(full))
         self._do("delete", path, lambda: self._client.delete(f"{folder}/{aside_name(name)}"))
-        return bool(gone)
+        return bool(deleted)
 
     def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         prefix = check_prefix(prefix)

@@ -152,7 +152,7 @@ class LocalStorage:
         Where a file is deleted before its size is known the names are read again: who deletes the oldest files first
         would otherwise leave an old one in the listing and not one that was deleted after it.
         """
-        known: dict[str, FileInfo] = {}
+        cached: dict[str, FileInfo] = {}
         while True:
             files: builtins.list[FileInfo] = []
             below: builtins.list[str] = []
@@ -165,14 +165,14 @@ class LocalStorage:
                         raise is_link(entry.path)
                     continue
                 try:
-                    if path not in known:
+                    if path not in cached:
                         stat = entry.stat()
-                        known[path] = FileInfo(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+                        cached[path] = FileInfo(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
                 except FileNotFoundError:
                     if os.path.islink(entry.path):  # to nothing
                         continue
                     break
-                files.append(known[path])
+                files.append(cached[path])
             else:
                 return files, below
 
@@ -382,12 +382,12 @@ class LocalStorage:
         folder, name = self._split(path)
         with self._translated("delete", path):
             self._unsynced.sync()
-            gone = [_unlink(f"{folder}/{n}") for n in (name, checksum_name(name))]
-            gone.append(remove_aside(folder, name))
-            if durable and any(gone):
+            deleted = [_unlink(f"{folder}/{n}") for n in (name, checksum_name(name))]
+            deleted.append(remove_aside(folder, name))
+            if durable and any(deleted):
                 with contextlib.suppress(FileNotFoundError):
                     sync_folder(folder)
-        return gone[0]
+        return deleted[0]
 
     def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         prefix = check_prefix(prefix)

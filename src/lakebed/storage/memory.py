@@ -85,10 +85,10 @@ class MemoryStorage:
 
     def _get(self, path: str) -> _Object:
         with self._bucket.lock:
-            found = self._bucket.objects.get(self._key(path))
-        if found is None:
+            entry = self._bucket.objects.get(self._key(path))
+        if entry is None:
             raise not_found(self.url(path))
-        return found
+        return entry
 
     # reading
 
@@ -97,12 +97,12 @@ class MemoryStorage:
         prefix = check_prefix(prefix)
         start = "".join(f"{part}/" for part in (self._prefix, prefix) if part)
         with self._bucket.lock:
-            found = sorted([(k[len(start) :], o) for k, o in self._bucket.objects.items() if k.startswith(start)])
-        return (f"{prefix}/" if prefix else ""), found
+            entries = sorted([(k[len(start) :], o) for k, o in self._bucket.objects.items() if k.startswith(start)])
+        return (f"{prefix}/" if prefix else ""), entries
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
-        folder, found = self._below(prefix)
-        for name, entry in found:
+        folder, entries = self._below(prefix)
+        for name, entry in entries:
             if recursive or "/" not in name:
                 yield FileInfo(folder + name, len(entry.data), entry.modified)
 
@@ -114,10 +114,10 @@ class MemoryStorage:
 
     def head(self, path: str) -> FileInfo | None:
         try:
-            found = self._get(path)
+            entry = self._get(path)
         except FileNotFoundError:
             return None
-        return FileInfo(path, len(found.data), found.modified)
+        return FileInfo(path, len(entry.data), entry.modified)
 
     def read(self, path: str) -> bytes:
         return self._get(path).data
@@ -133,8 +133,8 @@ class MemoryStorage:
         return pa.BufferReader(self.read(path))
 
     def read_versioned(self, path: str) -> Versioned:
-        found = self._get(path)
-        return Versioned(found.data, str(found.version))
+        entry = self._get(path)
+        return Versioned(entry.data, str(entry.version))
 
     # writing
 
@@ -177,8 +177,8 @@ class MemoryStorage:
 
     def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         with self._bucket.lock:
-            folder, found = self._below(prefix)
-            for name, _ in found:
+            folder, entries = self._below(prefix)
+            for name, _ in entries:
                 del self._bucket.objects[self._key(folder + name)]
 
     def make_folder(self, prefix: str) -> None:

@@ -96,16 +96,16 @@ def object_settings(location: Location, options: Mapping[str, str]) -> ObjectSet
     kind = "az" if location.scheme in ("abfs", "abfss") else location.scheme
     store: dict[str, str | bool] = {}
     client: dict[str, str | bool] = {}
-    own: dict[str, int] = {}
+    tuning: dict[str, int] = {}
     https = True
     bucket, account = location.authority, ""
     if kind == "az":
         bucket, _, host = location.authority.partition("@")
         account = host.partition(".")[0]
-    for given, value in options.items():
-        name = given.removeprefix("spark.hadoop.")
+    for option, value in options.items():
+        name = option.removeprefix("spark.hadoop.")
         if name in _LAKEBED_OPTIONS:
-            own[name] = _integer(name, value)
+            tuning[name] = _integer(name, value)
         elif name.lower() in _CLIENT:
             client[name.lower()] = _flag(value)
         elif name == "fs.s3a.connection.ssl.enabled":
@@ -116,10 +116,10 @@ def object_settings(location: Location, options: Mapping[str, str]) -> ObjectSet
             store.update(_connection_string(value))
         elif name.startswith("fs.azure.account.key"):
             store["account_key"] = value
-        elif known := _option_name(kind, name):
-            store[known] = _flag(value)
+        elif store_option := _option_name(kind, name):
+            store[store_option] = _flag(value)
         elif not name.startswith(_HADOOP[kind]):  # Hadoop's other settings tune Hadoop's own client
-            raise _unknown(kind, given)
+            raise _unknown(kind, option)
     if account:
         store["account_name"] = account
     _fit_endpoint(kind, store, client, https)
@@ -127,7 +127,7 @@ def object_settings(location: Location, options: Mapping[str, str]) -> ObjectSet
         del store["skip_signature"]
     secrets = tuple(v for k, v in (*options.items(), *_environment(kind)) if _SECRET.search(k) and len(v) >= 4)
     account = str(store.get("account_name", "")) or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
-    return ObjectSettings(kind, bucket, location.path, store, client, secrets, own, account if kind == "az" else "")
+    return ObjectSettings(kind, bucket, location.path, store, client, secrets, tuning, account if kind == "az" else "")
 
 
 def _option_name(kind: str, name: str) -> str | None:

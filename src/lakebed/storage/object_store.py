@@ -114,14 +114,14 @@ class ObjectStorage:
         self._location = location
         self._spec = StorageSpec(location.uri, dict(options or {}))
         self._settings = object_settings(location, self._spec.options)
-        own = self._settings.tuning
-        retries = own.get("max_retries", 10)
+        tuning = self._settings.tuning
+        retries = tuning.get("max_retries", 10)
         self._pauses = _PAUSES[:retries]
         self._store = self._connect(retries)
         self._once = self._connect(0)
-        self._block = own.get("read_block", BLOCK_BYTES)
-        self._blocks = max(1, own.get("read_cache", CACHE_BLOCKS * BLOCK_BYTES) // self._block)
-        self._part = own.get("upload_part", _PART_BYTES)
+        self._block = tuning.get("read_block", BLOCK_BYTES)
+        self._blocks = max(1, tuning.get("read_cache", CACHE_BLOCKS * BLOCK_BYTES) // self._block)
+        self._part = tuning.get("upload_part", _PART_BYTES)
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self._location.uri!r})"
@@ -159,13 +159,13 @@ class ObjectStorage:
 
     def url(self, path: str = "") -> str:
         """`s3a://` for S3, as Hadoop's own client is called; `abfss://` for Azure, once the account is known."""
-        place = self._location
-        scheme, authority = place.scheme, place.authority
+        location = self._location
+        scheme, authority = location.scheme, location.authority
         if scheme == "s3":
             scheme = "s3a"
         elif scheme == "az" and self._settings.account:
             scheme, authority = "abfss", f"{authority}@{self._settings.account}.dfs.core.windows.net"
-        return "/".join(part for part in (f"{scheme}://{authority}", place.path, path) if part)
+        return "/".join(part for part in (f"{scheme}://{authority}", location.path, path) if part)
 
     def _do(self, doing: str, path: str, call: Callable[[], _T]) -> _T:
         try:
@@ -190,8 +190,8 @@ class ObjectStorage:
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
         prefix = check_prefix(prefix)
         if not recursive:
-            found = self._do("list", prefix, lambda: obstore.list_with_delimiter(self._store, prefix or None))
-            yield from map(_info, _inside(prefix, found["objects"]))
+            listing = self._do("list", prefix, lambda: obstore.list_with_delimiter(self._store, prefix or None))
+            yield from map(_info, _inside(prefix, listing["objects"]))
             return
         stream = self._do("list", prefix, lambda: iter(obstore.list(self._store, prefix or None, chunk_size=1000)))
 
@@ -222,8 +222,8 @@ class ObjectStorage:
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         prefix = check_prefix(prefix)
-        found = self._do("list", prefix, lambda: obstore.list_with_delimiter(self._store, prefix or None))
-        return sorted(folder.rstrip("/").rsplit("/", 1)[-1] for folder in found["common_prefixes"])
+        listing = self._do("list", prefix, lambda: obstore.list_with_delimiter(self._store, prefix or None))
+        return sorted(folder.rstrip("/").rsplit("/", 1)[-1] for folder in listing["common_prefixes"])
 
     def head(self, path: str) -> FileInfo | None:
         check_relative(path)
@@ -359,8 +359,8 @@ class ObjectStorage:
 
     def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
         prefix = check_prefix(prefix)
-        found = self._do("list", prefix, lambda: obstore.list(self._store, prefix or None).collect())
-        paths = [entry["path"] for entry in found]
+        entries = self._do("list", prefix, lambda: obstore.list(self._store, prefix or None).collect())
+        paths = [entry["path"] for entry in entries]
         for start in range(0, len(paths), _DELETE_AT_ONCE):
             some = paths[start : start + _DELETE_AT_ONCE]
             with contextlib.suppress(FileNotFoundError):

@@ -138,20 +138,20 @@ class LsmHistory:
         return self._instants_in(self._meeting(first, last))
 
     def _instants_in(self, files: Sequence[LsmFile]) -> tuple[Instant, ...]:
-        found: set[Instant] = set()
+        instants: set[Instant] = set()
         for file in files:
             for (time, action), completed in self._times_of(file).items():
                 if action in _ACTIONS:
-                    found.add(Instant(time, _ACTIONS[action], State.COMPLETED, completed))
-        return tuple(sorted(found, key=lambda i: (i.time, i.action.value)))
+                    instants.add(Instant(time, _ACTIONS[action], State.COMPLETED, completed))
+        return tuple(sorted(instants, key=lambda i: (i.time, i.action.value)))
 
     def completion_time(self, time: str) -> str | None:
         """A commit's completion time, else that of another action of this requested time."""
         for file in self._holding(time):
             times = {action: done for (at, action), done in self._times_of(file).items() if at == time}
-            known = [times[a] for a in _COMMIT_ACTIONS if a in times] or list(times.values())
-            if known:
-                return known[0] or time
+            completed_times = [times[a] for a in _COMMIT_ACTIONS if a in times] or list(times.values())
+            if completed_times:
+                return completed_times[0] or time
         return None
 
     def commit_metadata(self, time: str) -> CommitMetadata:
@@ -222,9 +222,9 @@ class LsmHistory:
     def _read(self, file: LsmFile, columns: list[str]) -> pa.Table:
         path = f"{self.config.archive_folder}/{file.name}"
         with naming_parquet(path, ARCHIVE_HINT, "history file"):
-            found = read_history(self.storage, path, file.size, columns)
+            rows = read_history(self.storage, path, file.size, columns)
             kinds = {name: pa.binary() if name in ("metadata", "plan") else pa.string() for name in columns}
-            return found.cast(pa.schema([found.schema.field(n).with_type(kinds[n]) for n in found.schema.names]))
+            return rows.cast(pa.schema([rows.schema.field(n).with_type(kinds[n]) for n in rows.schema.names]))
 
 
 def with_header(data: bytes, action: str, column: str, path: str) -> bytes:
@@ -314,15 +314,15 @@ class LogArchive:
 
 def _complete_blocks(data: bytes, path: str) -> list[LogBlock]:
     """The blocks of a file of the archive: entries that are lost would be commits whose rows no reader finds."""
-    found = read_blocks(data, path)
-    for block in found:
+    blocks = read_blocks(data, path)
+    for block in blocks:
         if block.type is BlockType.CORRUPT:
             raise CorruptFile(
                 f"{path}: the block at offset {block.offset} is cut off or was changed",
                 hint=ARCHIVE_HINT,
                 context={"path": path, "offset": block.offset},
             )
-    return found
+    return blocks
 
 
 def _checked_entries(entries: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:

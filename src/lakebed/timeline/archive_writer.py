@@ -80,8 +80,8 @@ def archive(timeline: Timeline, instants: Sequence[Instant], lock_is_held: Calla
         return
     ordered = sorted(instants, key=lambda i: (i.time, i.action.value))
     archived = timeline.archived().instants_between(ordered[0].time, ordered[-1].time)
-    known = {(i.time, i.action) for i in archived}
-    new = [i for i in ordered if (i.time, i.action) not in known]
+    archived_keys = {(i.time, i.action) for i in archived}
+    new = [i for i in ordered if (i.time, i.action) not in archived_keys]
     files = _Files(timeline)
     if new:
         _check_lock(timeline.storage, lock_is_held)
@@ -176,8 +176,8 @@ def write_history(storage: Storage, folder: str, tables: Iterable[pa.Table], loc
 
 
 def _merged_name(times: Sequence[pa.ChunkedArray], level: int) -> str:
-    ends = [pc.min_max(one).as_py() for one in times]
-    return f"{min(one['min'] for one in ends)}_{max(one['max'] for one in ends)}_{level}.parquet"
+    ends = [pc.min_max(column).as_py() for column in times]
+    return f"{min(end['min'] for end in ends)}_{max(end['max'] for end in ends)}_{level}.parquet"
 
 
 class _HistoryWriter:
@@ -206,15 +206,15 @@ class _HistoryWriter:
     def publish(self, files: Sequence[LsmFile]) -> None:
         """Make these files the history. Raises `CommitConflict` where another process has done so since this one has
         looked at it: its files would be lost."""
-        seen = self._read_version()
-        if (seen and seen.data) != (self._version and self._version.data):
+        current = self._read_version()
+        if (current and current.data) != (self._version and self._version.data):
             raise _overtaken(self._storage)
         number = self._number + 1
         body = _manifest([{"fileName": file.name, "fileLen": file.size} for file in files])
         self.check_lock()
         if not create_exactly_once(self._storage, f"{self._folder}/manifest_{number}", body):
             raise _overtaken(self._storage)
-        if not self._is_put(str(number).encode(), seen.version if seen else None):
+        if not self._is_put(str(number).encode(), current.version if current else None):
             raise _overtaken(self._storage)
         self._number, self._version = number, self._read_version()
 
@@ -261,14 +261,14 @@ def _manifest(entries: Sequence[dict[str, Any]]) -> bytes:
 
 
 def _manifests(storage: Storage, folder: str) -> list[int]:
-    return sorted(int(found[1]) for name in storage.list_names(folder) if (found := _MANIFEST.fullmatch(name)))
+    return sorted(int(match[1]) for name in storage.list_names(folder) if (match := _MANIFEST.fullmatch(name)))
 
 
 def _merge_levels(timeline: Timeline, files: list[LsmFile], writer: _HistoryWriter) -> None:
     """Files of a level that are many become one of the next, then what readers cannot need any more is deleted."""
     for level in range(9):
-        own = [file for file in files if (found := _LEVEL.search(file.name)) and int(found[1]) == level]
-        if len(own) < _FILES_A_LEVEL or len(merged := _oldest_that_fit(own)) < 2:
+        level_files = [file for file in files if (match := _LEVEL.search(file.name)) and int(match[1]) == level]
+        if len(level_files) < _FILES_A_LEVEL or len(merged := _oldest_that_fit(level_files)) < 2:
             continue
         times = [rows["instantTime"] for file in merged for rows in _parts(timeline, file, ["instantTime"])]
         name = _merged_name(times, level + 1)
@@ -281,16 +281,16 @@ def _merge_levels(timeline: Timeline, files: list[LsmFile], writer: _HistoryWrit
 def _oldest_that_fit(files: Sequence[LsmFile]) -> list[LsmFile]:
     """The oldest files of a level, as many as become one file of the next. One that is too large for another beside it
     stays as it is."""
-    found: list[LsmFile] = []
+    oldest: list[LsmFile] = []
     for file in sorted(files, key=lambda file: (file.first, file.last)):
-        if sum(one.size for one in found) + file.size > _MERGED_BYTES:
-            if len(found) > 1:
+        if sum(f.size for f in oldest) + file.size > _MERGED_BYTES:
+            if len(oldest) > 1:
                 break
-            found = []
-        found.append(file)
-        if len(found) == _FILES_A_LEVEL:
+            oldest = []
+        oldest.append(file)
+        if len(oldest) == _FILES_A_LEVEL:
             break
-    return found
+    return oldest
 
 
 def _parts(timeline: Timeline, file: LsmFile, columns: Sequence[str] = HISTORY.names) -> Iterator[pa.Table]:
@@ -303,20 +303,20 @@ def _parts(timeline: Timeline, file: LsmFile, columns: Sequence[str] = HISTORY.n
 
 def _row_groups(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The parts together, as far as they are small."""
-    held: list[pa.Table] = []
+    group: list[pa.Table] = []
     for part in parts:
-        held.append(part)
-        if sum(one.nbytes for one in held) >= _GROUP_BYTES:
-            yield pa.concat_tables(held)
-            held = []
-    if held:
-        yield pa.concat_tables(held)
+        group.append(part)
+        if sum(table.nbytes for table in group) >= _GROUP_BYTES:
+            yield pa.concat_tables(group)
+            group = []
+    if group:
+        yield pa.concat_tables(group)
 
 
 def _drop_old(storage: Storage, folder: str, writer: _HistoryWriter) -> None:
     """Delete the manifests that readers cannot need any more, and files that are in no other manifest."""
     names = storage.list_names(folder)  # while the lock is held: none of another process's that it has not published
-    numbers = sorted(int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name)))
+    numbers = sorted(int(match[1]) for name in names if (match := _MANIFEST.fullmatch(name)))
     if len(numbers) <= _RETAINED_MANIFESTS:
         return
     named: set[str] = set()
@@ -339,7 +339,7 @@ def _append_to_log(
 ) -> None:
     folder = timeline.config.archive_folder
     names = timeline.storage.list_names(folder)
-    number = max((int(found[1]) for name in names if (found := LOG_ARCHIVE.match(name))), default=0) + 1
+    number = max((int(match[1]) for name in names if (match := LOG_ARCHIVE.match(name))), default=0) + 1
     entries = [_log_entry(timeline, instant, state, name) for instant in instants for state, name in files.of(instant)]
     _check_lock(timeline.storage, lock_is_held)
     if not create_exactly_once(timeline.storage, f"{folder}/{_log_archive_name(number)}", _log_archive(entries)):

@@ -58,29 +58,29 @@ class ConsumerFiles:
     def read_all(self) -> list[Consumer]:
         """All consumers, by name."""
         names = (name for name in sorted(self._storage.list_names(FOLDER)) if not name.startswith("."))
-        found = (self.find(name.removesuffix(_END)) for name in names if name.endswith(_END))
-        return [consumer for consumer in found if consumer is not None]
+        consumers = (self.find(name.removesuffix(_END)) for name in names if name.endswith(_END))
+        return [consumer for consumer in consumers if consumer is not None]
 
     def find(self, name: str) -> Consumer | None:
         """The consumer of this name, None where there is none."""
         path = _path(name)
         try:
-            seen = self._storage.read_versioned(path)
+            file = self._storage.read_versioned(path)
         except FileNotFoundError:
             return None
-        return _decode(seen.data, seen.version, self._storage.url(path))
+        return _decode(file.data, file.version, self._storage.url(path))
 
     def get(self, name: str) -> Consumer:
         """The consumer of this name. Raises `InvalidOption` where there is none."""
-        found = self.find(name)
-        if found is None:
-            names = ", ".join(consumer.name for consumer in self.read_all())
+        consumer = self.find(name)
+        if consumer is None:
+            names = ", ".join(existing.name for existing in self.read_all())
             raise InvalidOption(
                 f"{self._storage.url()} has no consumer {name!r}",
                 hint=f"It has {names}." if names else "t.consume(name) makes one, and so does t.consumers.start(name).",
                 context={"consumer": name},
             )
-        return found
+        return consumer
 
     def create(self, name: str, position: str, *, every_commit: bool = False) -> Consumer:
         """A new consumer. Raises `InvalidOption` where there is one of this name."""
@@ -178,14 +178,14 @@ class ConsumerNeed:
 def consumer_needs(timeline: Timeline, consumers: Iterable[Consumer], since: str) -> list[ConsumerNeed]:
     """What must be retained for these consumers, the oldest commit first. Commits that completed before `since` are too
     old: no consumer holds them back."""
-    found: list[ConsumerNeed] = []
+    needs: list[ConsumerNeed] = []
     for consumer in consumers:
         later = timeline.commits_completed_after(consumer.position)
         recent = [i for i in later if completed_at(i) >= since]
         unread = [i for i in recent if consumer.every_commit or not is_service(timeline, i)]
         if unread:
-            found.append(ConsumerNeed(consumer.name, min(unread, key=_time)))
-    return sorted(found, key=lambda need: (need.commit.time, need.consumer))
+            needs.append(ConsumerNeed(consumer.name, min(unread, key=_time)))
+    return sorted(needs, key=lambda need: (need.commit.time, need.consumer))
 
 
 def is_service(timeline: Timeline, commit: Instant) -> bool:

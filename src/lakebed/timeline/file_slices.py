@@ -128,13 +128,13 @@ def _assemble(
     bases: dict[str, list[BaseFile]] = defaultdict(list)
     for file in base:
         bases[file.instant].append(file)
-    begun = sorted({*bases, pending_compaction} if pending_compaction else bases)
+    slice_instants = sorted({*bases, pending_compaction} if pending_compaction else bases)
     slice_logs: dict[str, list[LogFile]] = defaultdict(list)
     for log in sorted(logs, key=_merge_order):
         is_named = version < 8 or goes_by_slice(log.instant, bases)
-        instant = log.instant if is_named else _slice_of(log.instant, begun, completion_time)
-        if not slice_logs[instant] and instant not in begun:
-            insort(begun, instant)
+        instant = log.instant if is_named else _slice_of(log.instant, slice_instants, completion_time)
+        if not slice_logs[instant] and instant not in slice_instants:
+            insort(slice_instants, instant)
         slice_logs[instant].append(log)
     return [
         SliceFiles(instant, tuple(bases.get(instant, ())), tuple(slice_logs.get(instant, ())))

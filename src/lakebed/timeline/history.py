@@ -33,8 +33,8 @@ class Clean:
 
 def last_clean(timeline: Timeline) -> Clean | None:
     """The last completed clean; its body is read once a process."""
-    found = next((i for i in reversed(timeline.completed) if i.action is Action.CLEAN), None)
-    return None if found is None else _completed(timeline, found)
+    instant = next((i for i in reversed(timeline.completed) if i.action is Action.CLEAN), None)
+    return None if instant is None else _completed(timeline, instant)
 
 
 def cleans_after(timeline: Timeline, time: str) -> Iterator[Clean]:
@@ -55,8 +55,8 @@ def planned_clean(timeline: Timeline, instant: Instant) -> Clean:
 def being_cleaned(timeline: Timeline) -> frozenset[str]:
     """The paths of the files that cleans which have begun delete. Until such a clean completes the metadata table lists
     them, and the folders have some of them."""
-    begun = (i for i in timeline.pending if i.action is Action.CLEAN and i.state is State.INFLIGHT)
-    plans = [clean_files(timeline.plan(instant)) for instant in begun]
+    inflight = (i for i in timeline.pending if i.action is Action.CLEAN and i.state is State.INFLIGHT)
+    plans = [clean_files(timeline.plan(instant)) for instant in inflight]
     return frozenset(path_in(partition, name) for plan in plans for partition in plan for name in plan[partition])
 
 
@@ -72,12 +72,12 @@ def archived_cleans(timeline: Timeline) -> Iterator[Clean]:
 def _completed(timeline: Timeline, instant: Instant) -> Clean:
     path = f"{timeline.config.timeline_path}/{instant.file_name}"
     key = timeline.storage.url(path), timeline.files.get(instant.file_name)
-    known = _CLEANS.get(key)
-    if known is None:
+    cached = _CLEANS.get(key)
+    if cached is None:
         body = timeline.metadata(instant)
-        known = CacheEntry(_clean(instant.time, body.get("earliestCommitToRetain") or "", body), _BYTES_OF_ONE)
-        _CLEANS.put(key, known)
-    return known.content
+        cached = CacheEntry(_clean(instant.time, body.get("earliestCommitToRetain") or "", body), _BYTES_OF_ONE)
+        _CLEANS.put(key, cached)
+    return cached.content
 
 
 def _clean(time: str, earliest: str, body: Mapping[str, Any]) -> Clean:

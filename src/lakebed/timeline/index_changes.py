@@ -35,8 +35,8 @@ class IndexChange:
 
     def to_json(self) -> dict[str, Any]:
         """As the properties have it."""
-        known = {"instant": self.instant, "before": dict(self.before), "after": dict(self.after)}
-        return known | ({"settled": True} if self.settled else {})
+        values = {"instant": self.instant, "before": dict(self.before), "after": dict(self.after)}
+        return values | ({"settled": True} if self.settled else {})
 
     def committed(self) -> str:
         """As a commit carries it."""
@@ -59,12 +59,12 @@ def changes_of(timeline: Timeline, config: TableConfig) -> list[IndexChange]:
     """The changes that properties and commits record, in their order. Properties that were read before the timeline
     may lack the last ones."""
     noted = noted_changes(config)
-    known = {change.instant for change in noted}
-    replaces = [i for i in timeline.replacecommits if i.time not in known]
+    noted_instants = {change.instant for change in noted}
+    replaces = [i for i in timeline.replacecommits if i.time not in noted_instants]
     for instant, body in zip(replaces, timeline.commits_metadata(replaces), strict=True):
-        found = _committed(instant.time, body)
-        if found is not None:
-            noted.append(found)
+        committed_change = _committed(instant.time, body)
+        if committed_change is not None:
+            noted.append(committed_change)
     return sorted(noted, key=lambda change: change.instant)
 
 
@@ -75,8 +75,8 @@ def noted_changes(config: TableConfig) -> list[IndexChange]:
         return []
     try:
         return [
-            IndexChange(one["instant"], one["before"], one["after"], bool(one.get("settled")))
-            for one in json.loads(text)
+            IndexChange(entry["instant"], entry["before"], entry["after"], bool(entry.get("settled")))
+            for entry in json.loads(text)
         ]
     except (ValueError, KeyError, TypeError) as cause:
         raise CorruptFile(
@@ -119,16 +119,18 @@ def finish_interrupted_changes(config: TableConfig, timeline: Timeline) -> dict[
     changes = changes_of(timeline, config)
     if not changes:
         return {}
-    kept: list[IndexChange] = []
+    retained: list[IndexChange] = []
     for change in changes:
         if has_happened(timeline, change):
             is_archived = not timeline.is_completed(change.instant)
-            kept.append(replace(change, settled=change.settled or is_archived))
+            retained.append(replace(change, settled=change.settled or is_archived))
         elif change.instant in timeline.pending_writes:
-            kept.append(change)
-    kept = _without_archived(kept)
-    wanted = index_properties(config, settings_at(timeline, config)) | {INDEX_CHANGES: _text(kept) if kept else None}
-    return {key: value for key, value in wanted.items() if config.properties.get(key) != value}
+            retained.append(change)
+    retained = _without_archived(retained)
+    properties = index_properties(config, settings_at(timeline, config)) | {
+        INDEX_CHANGES: _text(retained) if retained else None
+    }
+    return {key: value for key, value in properties.items() if config.properties.get(key) != value}
 
 
 def _without_archived(changes: list[IndexChange]) -> list[IndexChange]:
@@ -146,22 +148,22 @@ def index_properties(config: TableConfig, settings: Settings) -> dict[str, str |
     if dict(settings) == config.index_settings:
         return {}
     now = {INDEX_PREFIX + key: value for key, value in settings.items()}
-    gone: dict[str, str | None] = {INDEX_PREFIX + key: None for key in config.index_settings}
+    removed: dict[str, str | None] = {INDEX_PREFIX + key: None for key in config.index_settings}
     if INDEX_REASON in config.properties:
-        gone[INDEX_REASON] = None
-    return gone | now
+        removed[INDEX_REASON] = None
+    return removed | now
 
 
 def declare_index(config: TableConfig, timeline: Timeline, settings: Settings) -> dict[str, str | None]:
     """Changes to the properties for an index that somebody tells the table it has had, without an instant of its
     own."""
     changes: Sequence[IndexChange] = changes_of(timeline, config)
-    told = index_properties(config, settings)
+    properties = index_properties(config, settings)
     last = timeline.last_completed
     if not changes or last is None:
-        return told
+        return properties
     others = [change for change in changes if change.instant != last.time]
-    return told | {
+    return properties | {
         INDEX_CHANGES: _text([*others, IndexChange(last.time, settings_at(timeline, config), settings, settled=True)])
     }
 
@@ -170,8 +172,8 @@ def _committed(instant: str, body: CommitMetadata) -> IndexChange | None:
     text = body.extra.get(COMMITTED_CHANGE)
     if not text:
         return None
-    found = json.loads(text)
-    return IndexChange(instant, found["before"], found["after"])
+    change = json.loads(text)
+    return IndexChange(instant, change["before"], change["after"])
 
 
 def _text(changes: Iterable[IndexChange]) -> str:

@@ -163,14 +163,14 @@ def parse_time(text: str, zone: str) -> datetime:
     """
     digits = f"{text}999" if len(text) == 14 else without_suffix(text)
     try:
-        whole = datetime.strptime(digits[:14], _TIME_FORMAT)
+        moment = datetime.strptime(digits[:14], _TIME_FORMAT)
         millis = int(digits[14:]) if len(digits) == INSTANT_DIGITS else -1
     except ValueError:
         millis = -1
-        whole = datetime.min
+        moment = datetime.min
     if millis < 0:
         raise InvalidOption(f"{text!r} is not an instant time", hint="Write yyyyMMddHHmmssSSS, e.g. 20261121110149683.")
-    naive = whole.replace(microsecond=millis * 1000)
+    naive = moment.replace(microsecond=millis * 1000)
     return naive.replace(tzinfo=UTC) if zone.upper() == "UTC" else naive.astimezone()
 
 

@@ -53,8 +53,8 @@ class KeysNote:
     def to_json(self) -> str:
         """As a commit carries it."""
         sets = {name: sorted(getattr(self, name)) for name in _SETS if getattr(self, name)}
-        known = {"instant": self.instant, "version": self.version, "fields": list(self.fields), "since": self.since}
-        return json.dumps({**known, **sets}, separators=(",", ":"))
+        values = {"instant": self.instant, "version": self.version, "fields": list(self.fields), "since": self.since}
+        return json.dumps({**values, **sets}, separators=(",", ":"))
 
 
 _SETS = ("but", "pending", "beyond")
@@ -63,11 +63,11 @@ _SETS = ("but", "pending", "beyond")
 def note_of(commit: CommitMetadata, instant: str, version: int) -> KeysNote | None:
     """The note of a commit; None where it has none, or one that another commit made or that is not understood."""
     try:
-        found: Any = json.loads(commit.extra.get(PLAIN_KEYS_NOTE) or "null")
-        if not found or (found["instant"], found["version"]) != (instant, version):
+        note: Any = json.loads(commit.extra.get(PLAIN_KEYS_NOTE) or "null")
+        if not note or (note["instant"], note["version"]) != (instant, version):
             return None
-        sets = {name: frozenset(map(str, found.get(name, ()))) for name in _SETS}
-        return KeysNote(instant, version, tuple(found["fields"]), str(found["since"]), **sets)
+        sets = {name: frozenset(map(str, note.get(name, ()))) for name in _SETS}
+        return KeysNote(instant, version, tuple(note["fields"]), str(note["since"]), **sets)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -79,11 +79,11 @@ def newest_note(timeline: Timeline, commits: Sequence[Instant]) -> KeysNote | No
     """
     start = timeline.start or ""
     newest = [i for i in reversed(commits) if i.time >= start][:LOOKS_BACK]
-    shown = {i.time for i in commits}
+    commit_times = {i.time for i in commits}
     for some in (newest[:1], newest[1:]):  # mostly the first one has it
         for instant, commit in zip(some, timeline.commits_metadata(some), strict=True):
             note = note_of(commit, instant.time, timeline.config.version)
-            if note is not None and note.beyond <= shown:
+            if note is not None and note.beyond <= commit_times:
                 return note
     return None
 
@@ -103,13 +103,13 @@ def next_note(timeline: Timeline, instant: str, fields: Sequence[str], written: 
     others = tuple(i for i in timeline.commits if i.time != instant)
     pending = frozenset(i.time for i in timeline.pending if i.time < instant)
     before = newest_note(timeline, others)
-    found = None
+    note = None
     if before is not None and before.fields == tuple(fields):
-        found = _following(timeline, before, others, instant, pending, written)
-    if found is None:
+        note = _following(timeline, before, others, instant, pending, written)
+    if note is None:
         # nothing is known of what was written before
-        found = KeysNote(instant, timeline.config.version, tuple(fields), instant, written.misread, pending)
-    return found if len(found.but) <= MOST_NAMES else None
+        note = KeysNote(instant, timeline.config.version, tuple(fields), instant, written.misread, pending)
+    return note if len(note.but) <= MOST_NAMES else None
 
 
 def _following(
@@ -125,16 +125,16 @@ def _following(
     if len(unknown) > LOOKS_BACK:
         return None
     but = set(before.but)
-    for one, commit in zip(unknown, timeline.commits_metadata(unknown), strict=True):
-        own = note_of(commit, one.time, timeline.config.version)
+    for other, commit in zip(unknown, timeline.commits_metadata(unknown), strict=True):
+        note = note_of(commit, other.time, timeline.config.version)
         names = _names(s.path for stats in commit.stats.values() for s in stats)
-        but |= names if own is None or own.fields != before.fields else names & own.but
+        but |= names if note is None or note.fields != before.fields else names & note.but
     but = {name for name in but if name not in written.superseded and not _is_of(name, written.replaced)}
     # whether a pending instant that is missing now was undone or archived is not known
-    shown = {i.time for i in others}
-    gone = {time for time in before.pending if time not in shown and time < (timeline.start or "")}
+    commit_times = {i.time for i in others}
+    missing = {time for time in before.pending if time not in commit_times and time < (timeline.start or "")}
     but |= written.misread
-    pending |= {time for time in gone if time < instant}
+    pending |= {time for time in missing if time < instant}
     if max(len(but), len(pending)) > MOST_NAMES:
         return None
     beyond = frozenset(i.time for i in others if i.time > instant)
@@ -172,9 +172,9 @@ class CoveredSlices:
             return None
         if logs_by_name:
             return cls(note, logs=True)
-        shown, waiting = {i.time for i in commits}, {i.time for i in timeline.pending}
-        gone = any(time not in shown and time not in waiting for time in note.pending)
-        return cls(note, not gone and all(i.time < note.since or note.covers(i.time) for i in commits))
+        commit_times, waiting = {i.time for i in commits}, {i.time for i in timeline.pending}
+        has_missing = any(time not in commit_times and time not in waiting for time in note.pending)
+        return cls(note, not has_missing and all(i.time < note.since or note.covers(i.time) for i in commits))
 
     def has(self, file_slice: FileSlice) -> bool:
         """Whether the note covers every file of a slice."""

@@ -36,8 +36,8 @@ class StoredHistory:
 
 def stored_history(storage: Storage, timeline: Timeline) -> StoredHistory | None:
     """The newest file of the schema history whose commit is completed; None where there is none."""
-    found = [info.path for info in storage.list(FOLDER, recursive=False) if info.path.endswith(_SUFFIX)]
-    completed = {time: path for path in found if (time := _time(path)) and timeline.is_committed(time)}
+    paths = [info.path for info in storage.list(FOLDER, recursive=False) if info.path.endswith(_SUFFIX)]
+    completed = {time: path for path in paths if (time := _time(path)) and timeline.is_committed(time)}
     if not completed:
         return None
     active = [time for time in completed if time in timeline.commit_times]
@@ -49,17 +49,17 @@ def continued(
     storage: Storage, timeline: Timeline, instant: str, avro: str, renamed: Mapping[str, str] | None = None
 ) -> tuple[Version, ...]:
     """The versions of a table with a history after a commit that leaves it this Avro schema, the newest first."""
-    found = stored_history(storage, timeline)
-    if found is None:
+    history = stored_history(storage, timeline)
+    if history is None:
         raise CorruptFile(
             f"the table has a schema history, and {FOLDER} has no file of a completed commit",
             hint="restore the folder from a copy",
             context={"path": FOLDER},
         )
     if not avro:
-        return found.versions
-    newest = next_version(found.versions[0], avro, int(instant), renamed)
-    return found.versions if newest is found.versions[0] else (newest, *found.versions)
+        return history.versions
+    newest = next_version(history.versions[0], avro, int(instant), renamed)
+    return history.versions if newest is history.versions[0] else (newest, *history.versions)
 
 
 def begun(before: str, after: str, instant: str, renamed: Mapping[str, str]) -> tuple[Version, ...]:
@@ -74,10 +74,10 @@ def write_history(
 ) -> dict[str, str]:
     """Write the history's file of a commit that is not completed yet, and give what the commit carries of it. Files of
     commits that were taken back are removed."""
-    known = {found.time for found in timeline.instants}
+    times = {i.time for i in timeline.instants}
     for info in storage.list(FOLDER, recursive=False):
         time = _time(info.path)
-        if time and time != instant and time not in known and not timeline.is_committed(time):
+        if time and time != instant and time not in times and not timeline.is_committed(time):
             storage.delete(info.path)
     stem = f"{FOLDER}/{instant}{_SUFFIX}"
     for pending in (f"{stem}.requested", f"{stem}.inflight"):

@@ -44,10 +44,10 @@ def parse_history(text: bytes, path: str) -> tuple[Version, ...]:
     """The versions in a schema history's file, the newest first. Raises `CorruptFile` with the path."""
     try:
         versions: Any = parse_json_object(text, path)["schemas"]
-        found = sorted(versions, key=lambda version: -int(version["version_id"]))
-        if not found:
+        ordered = sorted(versions, key=lambda version: -int(version["version_id"]))
+        if not ordered:
             raise ValueError("it has no version")
-        for version in found:
+        for version in ordered:
             for _ in paths(version):
                 pass
     except (CorruptFile, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
@@ -56,7 +56,7 @@ def parse_history(text: bytes, path: str) -> tuple[Version, ...]:
             hint="restore the file, or remove the folder's newest file if an older one is whole",
             context={"path": path},
         ) from error
-    return tuple(found)
+    return tuple(ordered)
 
 
 def paths(version: Version) -> Iterator[tuple[str, int]]:
@@ -76,7 +76,7 @@ def columns(version: Version) -> dict[str, int]:
 
 def type_of(version: Version, number: int) -> Any:
     """The type of the column, or part of one, that has an id; None where the version has none of it."""
-    return next((kind for _, found, kind in _typed(version, "") if found == number), None)
+    return next((kind for _, field_id, kind in _typed(version, "") if field_id == number), None)
 
 
 def first_version(avro: str) -> Version:
@@ -145,9 +145,9 @@ def comments_of(avro: str) -> dict[str, str]:
     >>> comments_of('{"fields":[{"name":"a","type":"int","doc":"miles"}]}')
     {'a': 'miles'}
     """
-    found: dict[str, str] = {}
-    _collect_comments(json.loads(avro) if avro else {}, "", found)
-    return found
+    comments: dict[str, str] = {}
+    _collect_comments(json.loads(avro) if avro else {}, "", comments)
+    return comments
 
 
 class _Named:
@@ -230,9 +230,9 @@ class _Ids:
             if before is not None:
                 earlier = ".".join([before, *parts[end:]])
                 break
-        known = self._old.get(earlier)
-        if known is not None:
-            return known
+        old_id = self._old.get(earlier)
+        if old_id is not None:
+            return old_id
         self.greatest += 1
         return self.greatest
 
@@ -281,13 +281,13 @@ def _records(avro: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]:
         for branch in cast("list[Any]", avro):
             yield from _records(branch, path)
     elif isinstance(avro, dict):
-        found = cast("dict[str, Any]", avro)
-        if "fields" in found:
-            yield found, path
+        node = cast("dict[str, Any]", avro)
+        if "fields" in node:
+            yield node, path
             return
         for key, part in (("items", ".element"), ("values", ".value"), ("type", "")):
-            if isinstance(found.get(key), (dict, list)):
-                yield from _records(found[key], f"{path}{part}")
+            if isinstance(node.get(key), (dict, list)):
+                yield from _records(node[key], f"{path}{part}")
 
 
 def _document(record: dict[str, Any], parent: str, comments: Mapping[str, str]) -> None:

@@ -67,9 +67,9 @@ def recorded_batch(timeline: Timeline, stream: str) -> int | None:
     batches: list[int] = []
     for instant in newest_first(timeline):
         commit = timeline.commit_metadata(instant)
-        found = stream_batches(commit, timeline).get(stream)
-        if found is not None:
-            batches.append(found)
+        recorded = stream_batches(commit, timeline).get(stream)
+        if recorded is not None:
+            batches.append(recorded)
         if has_completion_times(timeline.config.version) and (batches or WRITER_ID in commit.extra):
             break
     return max(batches, default=None)
@@ -81,10 +81,10 @@ def commit_of_batch(timeline: Timeline, stream: str, batch: int) -> Instant | No
     instant: Instant | None = None
     for earlier in newest_first(timeline):
         commit = timeline.commit_metadata(earlier)
-        found = stream_batches(commit, timeline).get(stream)
-        if found is None and WRITER_ID not in commit.extra:
+        recorded = stream_batches(commit, timeline).get(stream)
+        if recorded is None and WRITER_ID not in commit.extra:
             continue  # another writer, which takes nothing over
-        if found is None or found < batch:
+        if recorded is None or recorded < batch:
             return instant
         instant = earlier
     archived = timeline.archived()
@@ -92,10 +92,10 @@ def commit_of_batch(timeline: Timeline, stream: str, batch: int) -> Instant | No
         if not earlier.is_completed or earlier.action not in COMMITS:
             continue
         commit = archived.commit_metadata(earlier.time)
-        found = stream_batches(commit, timeline).get(stream)
-        if found is not None and found >= batch:
+        recorded = stream_batches(commit, timeline).get(stream)
+        if recorded is not None and recorded >= batch:
             instant = earlier
-        elif found is not None or WRITER_ID in commit.extra:
+        elif recorded is not None or WRITER_ID in commit.extra:
             break
     return instant
 
@@ -130,9 +130,9 @@ def stream_batches(commit: CommitMetadata, timeline: Timeline) -> dict[str, int]
 
 
 def _batches(text: str, timeline: Timeline) -> dict[str, int]:
-    found = _parsed(text, timeline)
+    batches = _parsed(text, timeline)
     try:
-        return {name: int(batch) for name, batch in found.items()}
+        return {name: int(batch) for name, batch in batches.items()}
     except (TypeError, ValueError) as error:
         raise _damaged(text, timeline) from error
 

@@ -89,15 +89,15 @@ def _joined(
     known: Iterable[Instant], changed: list[Instant], place: Callable[[Instant], Any] = key_of
 ) -> tuple[Instant, ...]:
     """Instants in ascending order, with the changed ones in place of what they were or in between."""
-    found = [*known]
+    instants = [*known]
     for instant in changed:
         key = place(instant)
-        if not found or place(found[-1]) < key:
-            found.append(instant)
+        if not instants or place(instants[-1]) < key:
+            instants.append(instant)
             continue
-        at = bisect_left(found, key, key=place)
-        found[at : at + (place(found[at]) == key)] = [instant]
-    return tuple(found)
+        at = bisect_left(instants, key, key=place)
+        instants[at : at + (place(instants[at]) == key)] = [instant]
+    return tuple(instants)
 
 
 def _with_completion_time(instant: Instant, info: FileInfo | None, config: TableConfig) -> Instant:
@@ -166,8 +166,8 @@ class Timeline:
         files that came since are parsed."""
         new: Collection[str] = files
         if before is not None:
-            known = before.files
-            new = [name for name in files if name not in known]
+            previous = before.files
+            new = [name for name in files if name not in previous]
             if not before._is_within(files, len(new)):
                 before, new = None, files
         requested: dict[Key, str] = dict(before.requested) if before else {}
@@ -180,8 +180,8 @@ class Timeline:
             key = key_of(instant)
             if instant.state is State.REQUESTED:
                 requested[key] = name
-            known = highest.get(key)
-            if known is None or known.state < instant.state:
+            previous = highest.get(key)
+            if previous is None or previous.state < instant.state:
                 highest[key] = _with_completion_time(instant, files[name], config)
                 changed.add(key)
         kinds = _by_kind([highest[key] for key in sorted(changed)], highest, before)
@@ -255,16 +255,16 @@ class Timeline:
         Times ahead of this machine's clock are followed, however far: a clock may have been wrong, and what it wrote
         stays. From the year 9999 on, and where the digits are no time, no time follows: raises `CorruptFile`.
         """
-        found = self.latest_time
-        if found >= _NO_TIMES_FROM or (found >= _FIRST_TIME and not following(found)):
-            name = next(i.file_name for i in self.instants if found in (i.time, i.completion_time))
+        greatest = self.latest_time
+        if greatest >= _NO_TIMES_FROM or (greatest >= _FIRST_TIME and not following(greatest)):
+            name = next(i.file_name for i in self.instants if greatest in (i.time, i.completion_time))
             raise CorruptFile(
-                f"no instant can follow {found}, the time of {self.storage.url(self._path(name))}",
+                f"no instant can follow {greatest}, the time of {self.storage.url(self._path(name))}",
                 hint="No clock gave this time: remove the file if nothing was written under it, else restore the "
                 "table's timeline from a copy",
-                context={"path": self._path(name), "instant": found},
+                context={"path": self._path(name), "instant": greatest},
             )
-        return found
+        return greatest
 
     def before_completion(self, time: str) -> Timeline:
         """The same with the completed commit of this requested time still inflight."""
@@ -297,9 +297,9 @@ class Timeline:
 
     def completion_time(self, time: str) -> str | None:
         """When the instant completed, from the active or the archived timeline; None while pending and on version 6."""
-        known = self.completion_times.get(time)
-        if known is not None or not has_completion_times(self.config.version) or time in self.pending_writes:
-            return known
+        recorded = self.completion_times.get(time)
+        if recorded is not None or not has_completion_times(self.config.version) or time in self.pending_writes:
+            return recorded
         if self.start is not None and time > self.start:
             return None
         return self.archived().completion_time(time)
@@ -314,12 +314,12 @@ class Timeline:
             return self.archived().commit_metadata(instant.time)
         path = self._path(instant.file_name)
         key = (self.storage.url(path), self.files.get(instant.file_name))
-        known = _BODIES.get(key)
-        if known is None:
+        cached = _BODIES.get(key)
+        if cached is None:
             try:
                 body = self.storage.read(path)
-            except FileNotFoundError as gone:
-                return self._archived_since(instant, gone)
+            except FileNotFoundError as error:
+                return self._archived_since(instant, error)
             if not body:
                 raise CorruptFile(
                     f"{path} is empty: nothing shows what the completed {instant.action.value} {instant.time} did",
@@ -327,12 +327,12 @@ class Timeline:
                     "whole action.",
                     context={"path": self.storage.url(path), "instant": instant.time},
                 )
-            known = CacheEntry(
+            cached = CacheEntry(
                 _without_carried_files(decode_commit(body, path), instant, path), _MEMORY_OF_A_BYTE * len(body)
             )
             if instant.file_name in self.files:
-                _BODIES.put(key, known)
-        return known.content
+                _BODIES.put(key, cached)
+        return cached.content
 
     def commits_metadata(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
         """The bodies of several commits in the given order, read side by side."""
@@ -480,17 +480,17 @@ def remember_commit(storage: Storage, config: TableConfig, instant: Instant, bod
 
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     """The active timeline, by one listing; by two where an upgrade left instants without completion time."""
-    place = storage.url(config.timeline_path), config.version, config.timezone
-    known = _LISTED.get(place)
-    files = _files(storage, config, known.files if known else {})
-    if known is None or known.files is not files:
-        if known is not None:  # what was archived since would fill the cache of a process that writes for long
-            for name in known.files.keys() - files.keys():
-                _BODIES.drop((storage.url(f"{config.timeline_path}/{name}"), known.files[name]))
-        known = Timeline.of_files(storage, config, files, known)
-        _LISTED.put(place, known)
+    key = storage.url(config.timeline_path), config.version, config.timezone
+    cached = _LISTED.get(key)
+    files = _files(storage, config, cached.files if cached else {})
+    if cached is None or cached.files is not files:
+        if cached is not None:  # what was archived since would fill the cache of a process that writes for long
+            for name in cached.files.keys() - files.keys():
+                _BODIES.drop((storage.url(f"{config.timeline_path}/{name}"), cached.files[name]))
+        cached = Timeline.of_files(storage, config, files, cached)
+        _LISTED.put(key, cached)
     # without what the cached one, or whoever has it, reads later
-    return replace(known, storage=storage, config=config)
+    return replace(cached, storage=storage, config=config)
 
 
 def load_table(
@@ -499,9 +499,9 @@ def load_table(
     """A table's settings and its active timeline as they are now. Where the settings are still the `expected` ones (or
     those that this process read last), both are asked for at once. `alike`: where nothing is known of the table, the
     settings of one whose timeline has the same folder and form."""
-    place = storage.url()
-    if expected is None and (known := _SETTINGS.get(place)) is not None:
-        expected = known.content
+    url = storage.url()
+    if expected is None and (cached := _SETTINGS.get(url)) is not None:
+        expected = cached.content
     guess = expected or alike
     if guess is None:
         config = load_table_config(storage)
@@ -512,7 +512,7 @@ def load_table(
             # times in names are the same in every time zone
             is_same = expected is None and _form(config) == _form(guess) and not any(timeline.files.values())
             timeline = replace(timeline, config=config) if is_same else load_timeline(storage, config)
-    _SETTINGS.put(place, CacheEntry(config, _BYTES_A_PROPERTY * len(config.properties)))
+    _SETTINGS.put(url, CacheEntry(config, _BYTES_A_PROPERTY * len(config.properties)))
     return config, timeline
 
 

@@ -72,8 +72,8 @@ class TimelineWriter:
                 context={"instant": time, "path": self._path(name)},
                 instant=time,
             ) from cause
-        shown = completion_time if has_completion_times(version) else None
-        return Instant(time, completes_as(action), State.COMPLETED, shown, name)
+        recorded_time = completion_time if has_completion_times(version) else None
+        return Instant(time, completes_as(action), State.COMPLETED, recorded_time, name)
 
     def check_inflight(self, action: Action, time: str) -> None:
         """Raise `CommitConflict` where an instant that this writer began is not inflight any more."""

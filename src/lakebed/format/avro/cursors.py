@@ -165,9 +165,9 @@ class Cursors:
     def cells(self, width: int, present: Bools | None = None) -> npt.NDArray[Any]:
         """The `width` bytes at these positions, of each record, as one item each."""
         if present is None:
-            found = self._cells(width, f"V{width}")
+            cells = self._cells(width, f"V{width}")
             self._moved += width
-            return found
+            return cells
         at = self.at
         self.at = at + present * np.int64(width)
         # where there is no value the bytes may end before a whole one

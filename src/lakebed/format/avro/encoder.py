@@ -258,12 +258,12 @@ def avro_header(data: bytes) -> AvroHeader:
 def _inflated(body: bytes) -> bytes:
     most = max(_INFLATED_AT_LEAST, _MOST_INFLATION * len(body))
     inflate = zlib.decompressobj(-15)
-    found = inflate.decompress(body, most + 1)
-    if len(found) > most:
+    inflated = inflate.decompress(body, most + 1)
+    if len(inflated) > most:
         raise ValueError(f"{len(body)} deflated bytes become more than {most}")
     if not inflate.eof:  # some writers leave a part of the checksum after it
         raise ValueError("its deflated bytes are cut off")
-    return found
+    return inflated
 
 
 def _sized(data: bytes, at: int) -> tuple[bytes, int]:

@@ -107,19 +107,19 @@ def _wide_union(cursors: Cursors, kind: AvroType) -> pa.Array:
     if len(kind.parts) == 1:
         return read_column(cursors, kind.parts[0])
     cursors.room.take(kind.slot * len(cursors))
-    chosen = np.full(len(cursors), branch) if isinstance(branch, int) else branch
+    branch_numbers = np.full(len(cursors), branch) if isinstance(branch, int) else branch
     members: list[pa.Array] = []
     for number, part in enumerate(kind.parts):
         if part.kind == "null":
             continue
-        here = chosen == number
+        here = branch_numbers == number
         rows = np.flatnonzero(here)
         some = cursors.part(rows)
         values = read_column(some, part)
         cursors.rejoin(rows, some)
         members.append(spread(values, here))
     nulls = [number for number, part in enumerate(kind.parts) if part.kind == "null"]
-    return _nested(kind.arrow, len(cursors), [_validity(~np.isin(chosen, nulls)) if nulls else None], members)
+    return _nested(kind.arrow, len(cursors), [_validity(~np.isin(branch_numbers, nulls)) if nulls else None], members)
 
 
 def _longs(cursors: Cursors, kind: AvroType, present: Bools | None) -> pa.Array:
@@ -322,20 +322,20 @@ def read_records(
 ) -> list[pa.Array]:
     """These columns of the records in `data` between these positions, in the types of `avro_to_arrow`; texts that
     `dictionary` names as dictionaries. Raises `Damage` or `IndexError` where the bytes are no such records."""
-    wanted = _fields_up_to(schema, columns)
+    fields = _fields_up_to(schema, columns)
     parts: dict[str, list[pa.Array | bytes]] = {name: [] for name in columns}
     room = Room(len(data))
     room.take(sum(schema.types[name].slot for name in columns) * len(starts))
     for first, last in _chunks(starts, ends):
         cursors = _cursors(data, starts[first:last], ends[first:last], room)
-        for name, kind in wanted:
+        for name, kind in fields:
             if name not in parts:
                 skip(cursors, kind)
             elif name in dictionary:
                 parts[name].append(read_texts(cursors, kind))
             else:
                 parts[name].append(read_column(cursors, kind))
-        cursors.check(whole=len(wanted) == len(schema.types))
+        cursors.check(whole=len(fields) == len(schema.types))
     counts = [last - first for first, last in _chunks(starts, ends)]
     return [_column(parts[name], counts, schema.arrow.field(name), name in dictionary) for name in columns]
 
@@ -376,8 +376,8 @@ def _column(parts: Sequence[pa.Array | bytes], counts: Sequence[int], field: pa.
     if isinstance(first, bytes) and all(isinstance(part, bytes) and part == first for part in parts):
         return _repeated(first, sum(counts))
     chunks = [_repeated(p, n) if isinstance(p, bytes) else p for p, n in zip(parts, counts, strict=True)]
-    whole = pa.chunked_array(chunks, kind).unify_dictionaries().combine_chunks()
-    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+    column = pa.chunked_array(chunks, kind).unify_dictionaries().combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
 def _repeated(value: bytes, count: int) -> pa.DictionaryArray:
@@ -393,9 +393,9 @@ def record_bounds(data: bytes | memoryview, count: int, start: int) -> tuple[Int
     front and reach to the end. Raises `Damage`."""
     if not 0 <= count <= (len(data) - start) // _LENGTH.size:
         raise Damage(f"{count} records in {len(data)} bytes")
-    places = joint_bounds(data, [Stretch(start, len(data), count)]) if count >= _MANY else None
-    if places is not None:
-        return places
+    bounds = joint_bounds(data, [Stretch(start, len(data), count)]) if count >= _MANY else None
+    if bounds is not None:
+        return bounds
     lengths = np.array(_one_by_one(data, start, len(data), count), np.int64)
     if len(lengths) != count or (count == 0 and start != len(data)):
         raise Damage(f"it does not hold the {count} records that it should")
@@ -404,11 +404,11 @@ def record_bounds(data: bytes | memoryview, count: int, start: int) -> tuple[Int
 
 def _one_by_one(data: bytes | memoryview, at: int, end: int, most: int) -> list[int]:
     """The positions of the lengths of so many records, from `at` to exactly `end`."""
-    found: list[int] = []
+    positions: list[int] = []
     read = _LENGTH.unpack_from
-    add = found.append
+    add = positions.append
     while at < end:
-        if len(found) == most or at + _LENGTH.size > end:
+        if len(positions) == most or at + _LENGTH.size > end:
             raise Damage("bytes are left over after its records")
         add(at)
         (length,) = read(data, at)
@@ -417,7 +417,7 @@ def _one_by_one(data: bytes | memoryview, at: int, end: int, most: int) -> list[
         at += _LENGTH.size + length
     if at != end:
         raise Damage("a record reaches beyond its end")
-    return found
+    return positions
 
 
 def joint_bounds(data: bytes | memoryview, stretches: Sequence[Stretch]) -> tuple[Int64s, Int64s] | None:
@@ -431,18 +431,18 @@ def joint_bounds(data: bytes | memoryview, stretches: Sequence[Stretch]) -> tupl
     lanes = [lane for stretch in stretches for lane in _lanes(data, stretch, number * stretch.records // total)]
     if len(lanes) < _FEWEST_LANES:
         return None
-    places = _visited(np.frombuffer(data, np.uint8), np.array(lanes), stretches, total)
-    firsts = np.searchsorted(places, [stretch.start for stretch in stretches])
+    positions = _visited(np.frombuffer(data, np.uint8), np.array(lanes), stretches, total)
+    firsts = np.searchsorted(positions, [stretch.start for stretch in stretches])
     counts = [stretch.records for stretch in stretches]
-    if np.diff(firsts, append=len(places)).tolist() != counts:
+    if np.diff(firsts, append=len(positions)).tolist() != counts:
         return None
-    ends = np.append(places[1:], len(data))
+    ends = np.append(positions[1:], len(data))
     ends[firsts + counts - 1] = [stretch.end for stretch in stretches]
-    return (places + _LENGTH.size, ends) if np.array_equal(_ends(data, places), ends) else None
+    return (positions + _LENGTH.size, ends) if np.array_equal(_ends(data, positions), ends) else None
 
 
 def _visited(cells: Bytes, lanes: Int64s, stretches: Sequence[Stretch], total: int) -> Int64s:
-    """The places that steps from record to record lead to, in order."""
+    """The positions that steps from record to record lead to, in order."""
     at, goals = lanes, np.append(lanes[1:], 0)
     goals[np.searchsorted(lanes, [stretch.start for stretch in stretches[1:]]) - 1] = [s.end for s in stretches[:-1]]
     goals[-1] = stretches[-1].end
@@ -453,8 +453,8 @@ def _visited(cells: Bytes, lanes: Int64s, stretches: Sequence[Stretch], total: i
         # a record that is longer than two bytes can express is seen by what follows
         length = (high.take(at, mode="clip").astype(np.int64) << 8) | low.take(at, mode="clip")
         at = np.minimum(at + (length + _LENGTH.size), goals)
-    places = np.stack(visited, axis=1)
-    return places[places < goals[:, None]]
+    positions = np.stack(visited, axis=1)
+    return positions[positions < goals[:, None]]
 
 
 def _lanes(data: bytes | memoryview, stretch: Stretch, number: int) -> list[int]:
@@ -466,9 +466,9 @@ def _lanes(data: bytes | memoryview, stretch: Stretch, number: int) -> list[int]
     size = stretch.end - stretch.start
     reach = 4 * size // stretch.records + 2 * len(mark)
     for near in range(stretch.start + size // number, stretch.end, max(1, size // number)):
-        found = bytes(data[near : min(near + reach, stretch.end)]).find(mark, _LENGTH.size)
-        if found >= 0 and near + found - _LENGTH.size > lanes[-1]:
-            lanes.append(near + found - _LENGTH.size)
+        offset = bytes(data[near : min(near + reach, stretch.end)]).find(mark, _LENGTH.size)
+        if offset >= 0 and near + offset - _LENGTH.size > lanes[-1]:
+            lanes.append(near + offset - _LENGTH.size)
     return lanes
 
 
@@ -478,8 +478,8 @@ def _ends(data: bytes | memoryview, places: Int64s) -> Int64s:
     if int(places[-1]) + _LENGTH.size > len(cells):
         return places
     words: Any = np.ndarray((len(cells) - _LENGTH.size + 1,), np.uint32, cells, 0, (1,))
-    found = words[places]
-    return places + (found.byteswap() if sys.byteorder == "little" else found) + _LENGTH.size
+    lengths = words[places]
+    return places + (lengths.byteswap() if sys.byteorder == "little" else lengths) + _LENGTH.size
 
 
 def _mark(data: bytes | memoryview, start: int, end: int) -> bytes | None:
@@ -488,6 +488,11 @@ def _mark(data: bytes | memoryview, start: int, end: int) -> bytes | None:
     second = start + _LENGTH.size + length
     if not 0 <= length <= end - second - _LENGTH.size:
         return None
-    one, two = (bytes(data[at + _LENGTH.size : at + _LENGTH.size + _LONGEST_MARK]) for at in (start, second))
-    common = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-    return one[:common] if common >= _SHORTEST_MARK else None
+    first_head, second_head = (
+        bytes(data[at + _LENGTH.size : at + _LENGTH.size + _LONGEST_MARK]) for at in (start, second)
+    )
+    common = next(
+        (n for n, (a, b) in enumerate(zip(first_head, second_head, strict=False)) if a != b),
+        min(len(first_head), len(second_head)),
+    )
+    return first_head[:common] if common >= _SHORTEST_MARK else None

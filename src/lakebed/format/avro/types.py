@@ -106,8 +106,8 @@ class _Bounds:
         self._open.add(name)
         fields = [self.of(field["type"], inner, depth + 1) for field in schema["fields"]]
         self._open.remove(name)
-        found = 1 + sum(spare for spare, _ in fields), 1 + max((height for _, height in fields), default=0)
-        return self._remember(schema, namespace, found)
+        bounds = 1 + sum(spare for spare, _ in fields), 1 + max((height for _, height in fields), default=0)
+        return self._remember(schema, namespace, bounds)
 
     def _by_name(self, name: str, namespace: str, depth: int) -> tuple[int, int]:
         if name in _PRIMITIVE_BYTES:
@@ -115,12 +115,12 @@ class _Bounds:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         if full in self._open or name in self._open:
             raise ValueError(f"its type {name} refers to itself")
-        found = self._named.get(full) or self._named.get(name)
-        if found is None:
+        bounds = self._named.get(full) or self._named.get(name)
+        if bounds is None:
             raise ValueError(f"it has no type {name}")
-        if depth + found[1] > _DEEPEST:
+        if depth + bounds[1] > _DEEPEST:
             raise ValueError(f"it nests more than {_DEEPEST} types deep")
-        return found
+        return bounds
 
     def _remember(self, schema: dict[str, Any], namespace: str, found: tuple[int, int]) -> tuple[int, int]:
         self._named[_full_name(schema, namespace)[0]] = found
@@ -222,9 +222,9 @@ class _Builder:
         return self.of(base, arrow, namespace)
 
     def _record(self, avro: Mapping[str, Any], arrow: pa.DataType | None, namespace: str) -> AvroType:
-        known = {} if arrow is None else {field.name: field.type for field in cast("Any", arrow)}
+        types = {} if arrow is None else {field.name: field.type for field in cast("Any", arrow)}
         names = tuple(field["name"] for field in avro["fields"])
-        parts = tuple(self.of(field["type"], known.get(field["name"]), namespace) for field in avro["fields"])
+        parts = tuple(self.of(field["type"], types.get(field["name"]), namespace) for field in avro["fields"])
         return AvroType("record", arrow, parts, names, slot=sum(part.slot for part in parts if part.arrow is not None))
 
     def _union(self, branches: list[Any], arrow: pa.DataType | None, namespace: str) -> AvroType:
@@ -240,8 +240,8 @@ class _Builder:
 
     def _named_type(self, name: str, arrow: pa.DataType | None, namespace: str) -> AvroType:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
-        found = self._named.get(full) or self._named[name]
-        return self.of(found[0], arrow, found[1])
+        definition = self._named.get(full) or self._named[name]
+        return self.of(definition[0], arrow, definition[1])
 
     def _remember(self, avro: Mapping[str, Any], namespace: str) -> str:
         """The namespace that its fields are looked up in."""

@@ -97,9 +97,9 @@ def decimals(values: Any, kind: Any) -> pa.Array:
     if (lengths > _DECIMAL_BYTES).any():
         raise CorruptFile(f"a decimal has more than {_DECIMAL_BYTES} bytes")
     padded = np.append(data, np.uint8(0))
-    places = np.arange(_DECIMAL_BYTES)
-    inside = places < lengths[:, None]
-    raw = padded[np.where(inside, offsets[1:, None] - 1 - places, len(data))]
+    positions = np.arange(_DECIMAL_BYTES)
+    inside = positions < lengths[:, None]
+    raw = padded[np.where(inside, offsets[1:, None] - 1 - positions, len(data))]
     negative = (lengths > 0) & (padded[offsets[:-1]] >= 0x80)
     little = np.where(inside, raw, np.where(negative, 0xFF, 0).astype(np.uint8)[:, None])
     result = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(little))])

@@ -39,8 +39,8 @@ def write_records(rows: Sequence[pa.RecordBatch], avro_schema: str) -> tuple[lis
     pieces: list[bytes] = []
     count = 0
     for batch in _chunks(rows):
-        data, places = value_buffer(encode_records(batch, avro_schema))
-        pieces.append(data[int(places[0]) : int(places[-1])].tobytes())
+        data, offsets = value_buffer(encode_records(batch, avro_schema))
+        pieces.append(data[int(offsets[0]) : int(offsets[-1])].tobytes())
         count += batch.num_rows
     return pieces, count
 
@@ -91,13 +91,13 @@ def _laid_out(pieces: Pieces, rows: int) -> pa.BinaryArray:
 
 def _merged(pieces: Pieces) -> Pieces:
     """Constants that follow one another as one."""
-    found: Pieces = []
+    merged: Pieces = []
     for piece in pieces:
-        if isinstance(piece, bytes) and found and isinstance(found[-1], bytes):
-            found[-1] += piece
+        if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
+            merged[-1] += piece
         elif not isinstance(piece, bytes) or piece:
-            found.append(piece)
-    return found
+            merged.append(piece)
+    return merged
 
 
 def _joined(pieces: Pieces, rows: int) -> pa.BinaryArray:
@@ -136,8 +136,8 @@ def _of_dictionary(kind: AvroType, values: pa.DictionaryArray) -> Pieces:
         of_one = _pieces(kind, values.dictionary.slice(int(codes[0]), 1))
         return [piece if isinstance(piece, bytes) else piece[0].as_py() for piece in of_one]
     entries = values.dictionary
-    known = _joined(_pieces(kind, entries), len(entries))
-    encoded = known.take(values.indices)
+    encoded_entries = _joined(_pieces(kind, entries), len(entries))
+    encoded = encoded_entries.take(values.indices)
     return [pc.fill_null(encoded, encode_long(kind.null)) if values.null_count else encoded]
 
 
@@ -152,8 +152,8 @@ def _of_union(kind: AvroType, values: pa.Array) -> Pieces:
     present = values.drop_null()
     encoded = _joined([mark, *_pieces(part, present)], len(present))
     valid = values.is_valid().to_numpy(zero_copy_only=False)
-    places = pa.array(np.cumsum(valid) - 1, mask=~valid)
-    return [pc.fill_null(encoded.take(places), encode_long(kind.null))]
+    indices = pa.array(np.cumsum(valid) - 1, mask=~valid)
+    return [pc.fill_null(encoded.take(indices), encode_long(kind.null))]
 
 
 def _of_wide_union(kind: AvroType, values: pa.Array) -> Pieces:
@@ -234,10 +234,10 @@ def _decimal128(values: pa.Array) -> pa.Array:
 
 
 def _enums(kind: AvroType, values: pa.Array) -> Pieces:
-    found = pc.index_in(values, value_set=pa.array(kind.names, values.type))
-    if found.null_count:
+    indices = pc.index_in(values, value_set=pa.array(kind.names, values.type))
+    if indices.null_count:
         raise SchemaConflict(f"a value is none of {', '.join(kind.names)}")
-    return [encode_longs(found.to_numpy())]
+    return [encode_longs(indices.to_numpy())]
 
 
 def _records(kind: AvroType, values: pa.Array) -> Pieces:
@@ -273,8 +273,8 @@ def _items(encoded: pa.BinaryArray, counts: Int64s) -> Pieces:
     encoded = encoded.cast(pa.binary())
     data, offsets = value_buffer(encoded)
     edges = np.append(0, np.cumsum(counts))
-    places = pa.py_buffer(np.asarray(offsets)[edges].astype(np.int32))
-    together = pa.Array.from_buffers(pa.binary(), len(counts), [None, places, pa.py_buffer(data)])
+    offset_buffer = pa.py_buffer(np.asarray(offsets)[edges].astype(np.int32))
+    together = pa.Array.from_buffers(pa.binary(), len(counts), [None, offset_buffer, pa.py_buffer(data)])
     ends = pa.array([b"", _END], pa.binary()).take(pa.array((counts > 0).astype(np.int32)))
     return [encode_longs(counts), together, ends]
 

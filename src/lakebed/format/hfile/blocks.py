@@ -173,9 +173,9 @@ def block_end(data: Buffer, at: int) -> int:
 def read_block(data: Buffer, at: int, magic: bytes, codec: int) -> tuple[Buffer, int]:
     """The payload, inflated, of the block that starts at `at`, and where the next one starts."""
     end = block_end(data, at)
-    found, _, plain, _, _, _, with_header = HEADER.unpack_from(data, at)
-    if found != magic:
-        raise Damaged(f"a block has the magic {found!r}, not {magic!r}")
+    block_magic, _, plain, _, _, _, with_header = HEADER.unpack_from(data, at)
+    if block_magic != magic:
+        raise Damaged(f"a block has the magic {block_magic!r}, not {magic!r}")
     if not HEADER.size <= with_header <= end - at:
         raise Damaged("a block's sizes contradict each other")
     stored = memoryview(data)[at + HEADER.size : at + with_header]
@@ -195,14 +195,14 @@ def _inflate(stored: memoryview, size: int) -> bytes:
     try:
         # one byte more than it should hold: then a longer one shows
         if most <= _IN_ONE_GO and int.from_bytes(stored[-4:], "little") == size:
-            data, whole = isal_zlib.decompress(stored, 31, size + 1), True
+            data, is_complete = isal_zlib.decompress(stored, 31, size + 1), True
         else:
             inflate: Any = isal_zlib.decompressobj(31)
             data = inflate.decompress(stored, size + 1)
-            whole = inflate.eof
+            is_complete = inflate.eof
     except _INFLATE_ERRORS as cause:
         raise Damaged(f"a block cannot be inflated: {cause}") from cause
-    if len(data) != size or not whole:
+    if len(data) != size or not is_complete:
         raise Damaged(f"a block of {size} bytes holds {'more' if len(data) > size else 'fewer'}")
     return data
 

@@ -97,12 +97,12 @@ def _first_lengths(data: Bytes, mvcc: bool) -> tuple[list[int], list[int]]:
 def _tails(data: Bytes) -> Int64s:
     """Where tails of cell keys may start: seven bytes of ones hold just one aligned word of them."""
     words = data[: len(data) // 4 * 4].view("<u4")
-    found = np.flatnonzero(words == _ONES)
-    found = found[found > 0]
-    before = words[found - 1]
+    positions = np.flatnonzero(words == _ONES)
+    positions = positions[positions > 0]
+    before = words[positions - 1]
     ones = (before >= 0xFF000000).view(np.int8) + (before >= 0xFFFF0000) + (before >= 0xFFFFFF00)
     # the row's end is a zero and the 7f of the timestamp before the ones
-    return found * 4 - ones - 2
+    return positions * 4 - ones - 2
 
 
 def _by_heads(data: Bytes, mvcc: bool) -> Int32s | None:
@@ -119,12 +119,12 @@ def _by_heads(data: Bytes, mvcc: bool) -> Int32s | None:
 def _heads(data: Bytes) -> Int64s:
     """Where two zero bytes are, and the low bytes of key and row length differ by what a cell key adds to its row."""
     last = len(data) - _SMALLEST_ENTRY + 1
-    found: list[Int64s] = []
+    heads: list[Int64s] = []
     for start in range(0, last, _SCAN_BYTES):
         end = min(start + _SCAN_BYTES, last)
         near = np.flatnonzero((data[start + 3 : end + 3] - data[start + 9 : end + 9]) == _KEY_BEYOND_ROW) + start
-        found.append(near[(data[near] | data[near + 1]) == 0])
-    return np.concatenate(found)
+        heads.append(near[(data[near] | data[near + 1]) == 0])
+    return np.concatenate(heads)
 
 
 def _has_tail(data: Bytes, at: Int64s) -> Bools:

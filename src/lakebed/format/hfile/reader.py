@@ -76,24 +76,24 @@ class Route:
     def _one_by_one(
         self, queries: Queries | Sequence[bytes], blocks: Callable[[bytes], set[int]]
     ) -> Mapping[int, Int64s]:
-        found: dict[int, list[int]] = {}
+        positions_by_block: dict[int, list[int]] = {}
         for position in range(len(queries)):
             for number in blocks(queries[position]):
-                found.setdefault(number, []).append(position)
-        return {number: np.array(positions, np.int64) for number, positions in found.items()}
+                positions_by_block.setdefault(number, []).append(position)
+        return {number: np.array(positions, np.int64) for number, positions in positions_by_block.items()}
 
     def _blocks_of_key(self, key: bytes) -> set[int]:
-        found = {bisect_right(keys, order(key)) - 1 for order, keys in self._orders}
-        return found - {-1}
+        numbers = {bisect_right(keys, order(key)) - 1 for order, keys in self._orders}
+        return numbers - {-1}
 
     def _blocks_of_prefix(self, prefix: bytes) -> set[int]:
-        found: set[int] = set()
+        numbers: set[int] = set()
         for order, keys in self._orders:
             target = order(prefix)
             first = max(bisect_right(keys, target) - 1, 0)
             end = bisect_right(keys, target, key=lambda key: key[: len(target)])
-            found.update(range(first, end))
-        return found
+            numbers.update(range(first, end))
+        return numbers
 
 
 def _is_odd(key: bytes) -> bool:
@@ -105,7 +105,7 @@ def _utf16(key: bytes) -> bytes:
 
 
 def _ascends(keys: Sequence[bytes]) -> bool:
-    return all(one <= other for one, other in pairwise(keys))
+    return all(key <= next_key for key, next_key in pairwise(keys))
 
 
 # Files up to this size come in one request; of larger ones the end that most likely holds all that is read on opening.
@@ -151,8 +151,8 @@ class HFileReader:
     >>> file = open_hfile(data)
     >>> file.entry_count, file.schema_json
     (2, '"bytes"')
-    >>> found = file.lookup(pa.array(["c", "b"]))
-    >>> found.query.to_pylist(), found.entries.values.to_pylist()
+    >>> matches = file.lookup(pa.array(["c", "b"]))
+    >>> matches.query.to_pylist(), matches.entries.values.to_pylist()
     ([1], [b'2'])
     """
 
@@ -197,12 +197,14 @@ class HFileReader:
         """All entries, in the file's order."""
         if self._entries is not None:
             return self._entries
-        found = joined(list(self.batches()))
-        if len(found) != self.entry_count:
-            raise blocks.corrupt(self._source.name, f"it has {len(found)} entries, its trailer has {self.entry_count}")
+        entries = joined(list(self.batches()))
+        if len(entries) != self.entry_count:
+            raise blocks.corrupt(
+                self._source.name, f"it has {len(entries)} entries, its trailer has {self.entry_count}"
+            )
         if self._keep_entries:
-            self._entries = found
-        return found
+            self._entries = entries
+        return entries
 
     def batches(self) -> Iterator[Entries]:
         """All entries, in the file's order, a block at a time; blocks ahead are in the making meanwhile."""
@@ -217,12 +219,12 @@ class HFileReader:
         if len(keys) <= _FEW_KEYS:
             return self._lookup_few(as_binary(keys).to_pylist())
         queries = Queries(keys)
-        found = self._search(queries, self._route.keys(queries), exact)
-        same = pc.equal(found.entries.keys, queries.array.take(found.query).cast(found.entries.keys.type))
+        matches = self._search(queries, self._route.keys(queries), exact)
+        same = pc.equal(matches.entries.keys, queries.array.take(matches.query).cast(matches.entries.keys.type))
         if not pc.all(same).as_py():
-            entries = Entries(found.entries.keys.filter(same), found.entries.values.filter(same))
-            found = LookupMatches(found.query.filter(same), entries)
-        return LookupMatches(pa.array(queries.positions).take(found.query), found.entries)
+            entries = Entries(matches.entries.keys.filter(same), matches.entries.values.filter(same))
+            matches = LookupMatches(matches.query.filter(same), entries)
+        return LookupMatches(pa.array(queries.positions).take(matches.query), matches.entries)
 
     def _lookup_few(self, keys: Sequence[bytes | None]) -> LookupMatches:
         """The same key by key: for a few that is less work than the first step of looking for many."""
@@ -231,30 +233,32 @@ class HFileReader:
         route = self._route.few(requested)
 
         def hits(number: int, block: EntryBlock) -> tuple[list[int], Entries] | None:
-            found = sorted((entry, n) for n in route[number].tolist() for entry in entries_of(block, requested[n]))
-            if not found:
+            block_hits = sorted((entry, n) for n in route[number].tolist() for entry in entries_of(block, requested[n]))
+            if not block_hits:
                 return None
-            return [positions[n] for _, n in found], block.entries(np.array([entry for entry, _ in found]))
+            return [positions[n] for _, n in block_hits], block.entries(np.array([entry for entry, _ in block_hits]))
 
-        found = [hit for _, hit in self._each_block(sorted(route), hits, keep=True) if hit is not None]
+        block_hits = [hit for _, hit in self._each_block(sorted(route), hits, keep=True) if hit is not None]
         return LookupMatches(
-            pa.array([at for hit in found for at in hit[0]], pa.int32()), joined([hit[1] for hit in found])
+            pa.array([at for hit in block_hits for at in hit[0]], pa.int32()), joined([hit[1] for hit in block_hits])
         )
 
     def prefix(self, prefixes: Any) -> LookupMatches:
         """The entries whose keys begin with these bytes, for each prefix that is asked for."""
         queries = Queries(prefixes)
-        found = self._search(queries, self._route.prefixes(queries), with_prefix)
-        return LookupMatches(pa.array(queries.positions).take(found.query), found.entries)
+        matches = self._search(queries, self._route.prefixes(queries), with_prefix)
+        return LookupMatches(pa.array(queries.positions).take(matches.query), matches.entries)
 
     def _search(self, queries: Queries, route: Mapping[int, Int64s], search: _Search) -> LookupMatches:
         def hits(number: int, block: EntryBlock) -> tuple[Int64s, Entries]:
             requested, positions = search(block, queries, route[number])
             return requested, block.entries(positions)
 
-        found = [hit for _, hit in self._each_block(sorted(route), hits, keep=True)]
-        requested = [hit[0] for hit in found] or [np.empty(0, np.int64)]
-        return LookupMatches(pa.array(np.concatenate(requested).astype(np.int32)), joined([hit[1] for hit in found]))
+        block_hits = [hit for _, hit in self._each_block(sorted(route), hits, keep=True)]
+        requested = [hit[0] for hit in block_hits] or [np.empty(0, np.int64)]
+        return LookupMatches(
+            pa.array(np.concatenate(requested).astype(np.int32)), joined([hit[1] for hit in block_hits])
+        )
 
     def _each_block(
         self, numbers: Sequence[int], work: Callable[[int, EntryBlock], Any], *, keep: bool

@@ -136,11 +136,11 @@ def entries_of(block: EntryBlock, key: bytes) -> list[int]:
     word = np.uint64(int.from_bytes(key[keys.shared : keys.shared + _WORD].ljust(_WORD, b"\0"), "big"))
     low, high = int(keys.words.searchsorted(word)), int(keys.words.searchsorted(word, side="right"))
     at = bisect_left(range(low, high), key, key=lambda n: block.key(keys.position(n))) + low
-    found: list[int] = []
+    positions: list[int] = []
     while at < high and block.key(keys.position(at)) == key:
-        found.append(keys.position(at))
+        positions.append(keys.position(at))
         at += 1
-    return found
+    return positions
 
 
 def with_prefix(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, Int64s]:
@@ -161,8 +161,8 @@ def _spread(keys: _SortedKeys, which: Int64s, low: Int64s, high: Int64s) -> tupl
     """Each range of entries as single positions, with its query."""
     counts = np.maximum(high - low, 0)
     before = np.cumsum(counts) - counts
-    found = np.arange(counts.sum()) - np.repeat(before - low, counts)
-    return np.repeat(which, counts), found if keys.order is None else keys.order[found]
+    positions = np.arange(counts.sum()) - np.repeat(before - low, counts)
+    return np.repeat(which, counts), positions if keys.order is None else keys.order[positions]
 
 
 def _sorted_keys(block: EntryBlock) -> _SortedKeys:
@@ -242,8 +242,8 @@ def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *
 
 def _bisect(read: Any, query: Any, low: Int64s, high: Int64s) -> Ranges:
     """First position in each range that is not below, and first that is above, what is asked."""
-    return _first(lambda found, some: found >= query[some], read, low, high), _first(
-        lambda found, some: found > query[some], read, low, high
+    return _first(lambda stored, some: stored >= query[some], read, low, high), _first(
+        lambda stored, some: stored > query[some], read, low, high
     )
 
 

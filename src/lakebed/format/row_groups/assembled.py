@@ -79,24 +79,24 @@ class AssembledFile(BaseFileWriter):
         if self._pending_rows:
             self._flush(self._pending_rows)
         group = source.groups[number]
-        made = self._encoded(pa.Table.from_batches([fresh])) if fresh is not None else None
+        encoded = self._encoded(pa.Table.from_batches([fresh])) if fresh is not None else None
         run = _Run(self, source, number)
-        places: list[_ChunkPlacement] = []
+        placements: list[_ChunkPlacement] = []
         at = 0
         for name, leaves in self._leaves.items():
             chunks, at = group.chunks[at : at + leaves], at + leaves
-            if made is not None and name in made.leaves:
+            if encoded is not None and name in encoded.leaves:
                 run.end()
-                places += self._place(made, name)
+                placements += self._place(encoded, name)
             elif name in self._constants:
                 run.end()
-                places += self._place(self._repeated(name, group.rows), name)
+                placements += self._place(self._repeated(name, group.rows), name)
             else:
-                places += [run.add(chunk, is_flat=name in self._flat) for chunk in chunks]
+                placements += [run.add(chunk, is_flat=name in self._flat) for chunk in chunks]
         run.end()
-        moved = [n for n in self._leaves if n not in self._constants and (made is None or n not in made.leaves)]
+        moved = [n for n in self._leaves if n not in self._constants and (encoded is None or n not in encoded.leaves)]
         self._see_moved(source, number, moved, fresh)
-        self._groups.append((group.rows, places))
+        self._groups.append((group.rows, placements))
         self._flushed_rows += group.rows
         self.traffic.copied_groups += fresh is None
 
@@ -108,8 +108,8 @@ class AssembledFile(BaseFileWriter):
         if self._ranges is not None:
             unseen = self._ranges.unseen(stored, moved, self._leaves, exact=source.has_exact_ranges)
         doubtful = [] if source.has_exact_ranges else self._nan.doubtful(stored, moved)
-        wanted = list(dict.fromkeys([*unseen, *doubtful]))
-        parts = [pa.Table.from_batches([source.columns(number, wanted)])] if wanted else []
+        columns = list(dict.fromkeys([*unseen, *doubtful]))
+        parts = [pa.Table.from_batches([source.columns(number, columns)])] if columns else []
         if unseen and self._ranges is not None:
             self._ranges.see(parts[0].select(unseen))
         self._nan.add(*parts, *([] if fresh is None else [pa.Table.from_batches([fresh])]))
@@ -133,8 +133,10 @@ class AssembledFile(BaseFileWriter):
     def _put(self, group: pa.Table) -> None:
         if group.num_rows:
             self._nan.add(group)
-            made = self._encoded(group)
-            self._groups.append((group.num_rows, [place for name in self._leaves for place in self._place(made, name)]))
+            encoded = self._encoded(group)
+            self._groups.append(
+                (group.num_rows, [placement for name in self._leaves for placement in self._place(encoded, name)])
+            )
 
     def _encoded(self, table: pa.Table) -> _Encoded:
         """A row group of some columns, encoded."""
@@ -148,14 +150,14 @@ class AssembledFile(BaseFileWriter):
 
     def _repeated(self, name: str, rows: int) -> _Encoded:
         """A column of one value, encoded once for each number of rows."""
-        found = self._constant_columns.get((name, rows))
-        if found is None:
+        encoded = self._constant_columns.get((name, rows))
+        if encoded is None:
             value = self._constants[name]
             column = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([value]))
-            found = self._encoded(pa.table({name: column}))
-            found.is_repeated = True
-            self._constant_columns[name, rows] = found
-        return found
+            encoded = self._encoded(pa.table({name: column}))
+            encoded.is_repeated = True
+            self._constant_columns[name, rows] = encoded
+        return encoded
 
     def _place(self, made: _Encoded, name: str) -> list[_ChunkPlacement]:
         """Where the leaves of an encoded column are; its row group is put where it was not."""
@@ -200,11 +202,11 @@ class AssembledFile(BaseFileWriter):
         empty = self._schema.empty_table()
         with pq.ParquetWriter(shell, self._schema, **self._writer_options(empty)) as to:
             to.add_key_value_metadata(footer)
-        groups = [(rows, [self._resolved(place) for place in places]) for rows, places in self._groups]
-        made = self._nan.without_bounds(footer_of(footer_in(shell.getvalue().to_pybytes()), groups))
+        groups = [(rows, [self._resolved(placement) for placement in placements]) for rows, placements in self._groups]
+        encoded_footer = self._nan.without_bounds(footer_of(footer_in(shell.getvalue().to_pybytes()), groups))
         if self._ranges is not None:
-            self._metadata.append(parse_footer(made, own=True))
-        self._sink.write(framed(made))
+            self._metadata.append(parse_footer(encoded_footer, own=True))
+        self._sink.write(framed(encoded_footer))
 
 
 @dataclass(slots=True)
@@ -252,16 +254,16 @@ class _Run:
         self._chunks.append(chunk)
         pages: list[Page] = []
         self._pages.append(pages if is_flat else None)
-        place = _ChunkPlacement(chunk, self._next, pages=pages)
+        placement = _ChunkPlacement(chunk, self._next, pages=pages)
         self._next += chunk.length
-        return place
+        return placement
 
     def end(self) -> None:
         if self._chunks:
-            data, found = self._source.stored(self._number, self._chunks)
-            for pages, known in zip(self._pages, found, strict=True):
+            data, pages_by_chunk = self._source.stored(self._number, self._chunks)
+            for pages, chunk_pages in zip(self._pages, pages_by_chunk, strict=True):
                 if pages is not None:
-                    pages += known
+                    pages += chunk_pages
             self._to.moved(data)
             self._chunks, self._pages = [], []
 
@@ -294,28 +296,28 @@ class _Encoder:
             self._taken()
         start = self._stream.tell()
         self._writer.write_table(small_dictionaries(table), row_group_size=table.num_rows)
-        made = _Encoded(self, self._count, start, self._taken(), self.leaves)
+        encoded = _Encoded(self, self._count, start, self._taken(), self.leaves)
         self._count += 1
-        return made
+        return encoded
 
     def close(self) -> None:
         assert self._writer is not None
         self._end = self._stream.tell()
         self._writer.close()
         self._end_bytes = b"".join(self._taken())
-        found = chunk_groups(footer_in(self._end_bytes), self._end)
-        assert found is not None
-        self.groups = found
+        groups = chunk_groups(footer_in(self._end_bytes), self._end)
+        assert groups is not None
+        self.groups = groups
         self.drop()
 
     def pages(self, number: int, leaf: int) -> Sequence[Page]:
         """The data pages of a chunk, by their places in what was encoded; none where they have no index."""
         group = self.groups[number]
         chunk = group.chunks[leaf]
-        place = offset_index_range(chunk.entry)
-        if place is None:
+        index_range = offset_index_range(chunk.entry)
+        if index_range is None:
             return ()
-        data = self._end_bytes[place[0] - self._end :][: place[1]]
+        data = self._end_bytes[index_range[0] - self._end :][: index_range[1]]
         return read_offset_index(data, chunk.start, chunk.start + chunk.length, group.rows).pages()
 
     def drop(self) -> None:

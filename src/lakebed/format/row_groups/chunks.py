@@ -86,8 +86,8 @@ def integer(number: int, kind: int, value: int) -> Field:
 
 def number_in(value: bytes, at: int = 0) -> int:
     """A whole number of more than one byte."""
-    found, _ = read_varint(value, at)
-    return unzigzag(found)
+    number, _ = read_varint(value, at)
+    return unzigzag(number)
 
 
 # What goes over every chunk of every footer that is read: positions in, positions out, no object in between.
@@ -323,11 +323,11 @@ def footer_of(shell: bytes, groups: Sequence[tuple[int, Sequence[Placed]]]) -> b
     rest."""
     fields, _ = read_struct(shell)
     entries = [_group_entry(number, rows, chunks) for number, (rows, chunks) in enumerate(groups)]
-    made = {
+    replacements = {
         _NUM_ROWS: integer(_NUM_ROWS, I64, sum(rows for rows, _ in groups)),
         _ROW_GROUPS: Field(_ROW_GROUPS, LIST, write_list(STRUCT, entries)),
     }
-    return write_struct([made.get(field.number, field) for field in fields])
+    return write_struct([replacements.get(field.number, field) for field in fields])
 
 
 def check_pages(chunk: bytes | memoryview, values: int) -> list[Page]:
@@ -335,7 +335,7 @@ def check_pages(chunk: bytes | memoryview, values: int) -> list[Page]:
     many values, or a page has not the bytes of which it has a checksum."""
     data = memoryview(chunk)
     pages: list[Page] = []
-    at = found = 0
+    at = total = 0
     try:
         while at < len(data):
             start = at
@@ -347,12 +347,12 @@ def check_pages(chunk: bytes | memoryview, values: int) -> list[Page]:
                 raise ValueError("a page has not the bytes of its checksum")
             at += size
             if count:
-                pages.append(Page(start, at - start, found))
-            found += count
+                pages.append(Page(start, at - start, total))
+            total += count
     except IndexError:
         raise ValueError("a page's head is cut off") from None
-    if found != values:
-        raise ValueError(f"a column chunk with {found} values that should have {values}")
+    if total != values:
+        raise ValueError(f"a column chunk with {total} values that should have {values}")
     return pages
 
 
@@ -373,21 +373,21 @@ def _page_head(data: memoryview, at: int) -> tuple[int, int | None, int, int]:
 
 def _parsed_head(some: bytes, at: int) -> tuple[int, int | None, int, int]:
     size, crc, count = -1, None, 0
-    place = field = 0
-    while some[place]:
-        field, kind, place = head(some, place, field)
+    position = field = 0
+    while some[position]:
+        field, kind, position = head(some, position, field)
         if kind == I32 and field in (_PAGE_SIZE, _CRC):
-            value, place = read_varint(some, place)
+            value, position = read_varint(some, position)
             value = unzigzag(value)
             size, crc = (value, crc) if field == _PAGE_SIZE else (size, value)
             continue
         if kind == STRUCT and field in _DATA_PAGES:
-            first, first_kind, first_at = head(some, place, 0)
+            first, first_kind, first_at = head(some, position, 0)
             count = number_in(some, first_at) if first == 1 and first_kind == I32 else -1
-        place = skip(some, place, kind, 0)
+        position = skip(some, position, kind, 0)
     if size < 0 or count < 0:
         raise ValueError("a page without its size")
-    return size, crc, count, at + place + 1
+    return size, crc, count, at + position + 1
 
 
 def page_values(chunk: bytes, at: int, size: int) -> int:
@@ -459,8 +459,8 @@ def _meta(data: bytes, start: int) -> tuple[_Meta, int]:
         has_bloom = has_bloom or field in _BLOOM
         if I16 <= kind <= I64:
             value_at = at
-            found, at = read_varint(data, at)
-            numbers[field] = unzigzag(found)
+            number, at = read_varint(data, at)
+            numbers[field] = unzigzag(number)
             if field in _PAGE_OFFSETS:
                 pages.append((field, value_at - start, at - start))
         elif kind == STRUCT:

@@ -179,11 +179,11 @@ def without_column_indexes(end: bytes, footer: bytes, start: int, flat: Sequence
     for group in groups:
         chunks: list[Placed] = []
         for chunk, is_flat in zip(group.chunks, flat, strict=True):
-            place = offset_index_range(chunk.entry) if is_flat else None
-            if place is not None:
-                indexes.append(end[place[0] - start : place[0] - start + place[1]])
-                place = at, place[1]
-                at += place[1]
-            chunks.append(Placed(chunk, chunk.start, place))
+            index_range = offset_index_range(chunk.entry) if is_flat else None
+            if index_range is not None:
+                indexes.append(end[index_range[0] - start : index_range[0] - start + index_range[1]])
+                index_range = at, index_range[1]
+                at += index_range[1]
+            chunks.append(Placed(chunk, chunk.start, index_range))
         placed.append((group.rows, chunks))
     return (b"".join(indexes), footer_of(footer, placed)) if placed else (end, footer)

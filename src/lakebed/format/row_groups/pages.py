@@ -105,8 +105,8 @@ class PagedFile:
         if columns is None:
             return None
         head = [field for field in fields if field.number in (_VERSION, _CREATED_BY)]
-        places = [(group.rows, [_chunk_entry(chunk) for chunk in group.chunks]) for group in groups]
-        return cls(root, head, columns, places, memoryview(before), end - len(before))
+        group_entries = [(group.rows, [_chunk_entry(chunk) for chunk in group.chunks]) for group in groups]
+        return cls(root, head, columns, group_entries, memoryview(before), end - len(before))
 
     def indexed(self, columns: Sequence[str], groups: Sequence[int]) -> list[str]:
         """Those of the columns that have an offset index in each of these row groups. Lists and maps do not count: a
@@ -164,11 +164,11 @@ class PageReader:
     def indexes(self, groups: Sequence[int], columns: Sequence[str]) -> dict[tuple[int, int], OffsetIndex]:
         """The offset indexes of columns in row groups, by the numbers of both; one request for those that are not
         cached. Raises `ValueError` for one that does not fit its chunk."""
-        place = self.storage.url(self.path), self.size
+        file_key = self.storage.url(self.path), self.size
         leaves = [leaf for name in columns for leaf in self.file.columns[name].leaves]
-        wanted = [(group, leaf) for group in groups for leaf in leaves]
-        found = {key: INDEXES.get((*place, *key)) for key in wanted}
-        missing = [key for key, index in found.items() if index is None]
+        keys = [(group, leaf) for group in groups for leaf in leaves]
+        indexes = {key: INDEXES.get((*file_key, *key)) for key in keys}
+        missing = [key for key, index in indexes.items() if index is None]
         if missing:
             chunks = [self.file.groups[group][1][leaf] for group, leaf in missing]
             ranges = [chunk.index_range or (0, 0) for chunk in chunks]
@@ -178,15 +178,15 @@ class PageReader:
                 at = self.file.before_from
                 parts = [bytes(self.file.before[start - at : start - at + length]) for start, length in ranges]
             elif last - first <= _READ_BYTES:
-                whole = self.storage.read_ranges(self.path, [(first, last - first)])[0]
-                parts = [whole[start - first : start - first + length] for start, length in ranges]
+                index_bytes = self.storage.read_ranges(self.path, [(first, last - first)])[0]
+                parts = [index_bytes[start - first : start - first + length] for start, length in ranges]
             else:
                 parts = self.storage.read_ranges(self.path, ranges)
             for key, chunk, data in zip(missing, chunks, parts, strict=True):
                 rows = self.file.groups[key[0]][0]
-                found[key] = index = read_offset_index(data, chunk.start, chunk.end, rows)
-                INDEXES.put((*place, *key), index)
-        return {key: index for key, index in found.items() if index is not None}
+                indexes[key] = index = read_offset_index(data, chunk.start, chunk.end, rows)
+                INDEXES.put((*file_key, *key), index)
+        return {key: index for key, index in indexes.items() if index is not None}
 
     def readable(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
         """Those of the columns that can be read by pages in these row groups: they have an index, and the pages of all
@@ -240,13 +240,13 @@ class PageReader:
             if layout not in files:
                 files[layout] = _SmallFile(self.file, {g: indexes[g, column.leaves[0]] for g in rows}, rows)
             files[layout].add(name, column, indexes)
-        ranges = [place for file in files.values() for place in file.ranges]
+        ranges = [byte_range for file in files.values() for byte_range in file.ranges]
         parts = iter(self.storage.read_ranges(self.path, ranges))
-        found: dict[str, pa.ChunkedArray] = {}
+        arrays: dict[str, pa.ChunkedArray] = {}
         for file in files.values():
             table = file.rows([next(parts) for _ in file.ranges])
-            found |= dict(zip(table.column_names, table.columns, strict=True))
-        return pa.table({name: found[name] for name in columns})
+            arrays |= dict(zip(table.column_names, table.columns, strict=True))
+        return pa.table({name: arrays[name] for name in columns})
 
 
 class _Selected(NamedTuple):
@@ -300,18 +300,18 @@ class _SmallFile:
 
     def rows(self, parts: Sequence[bytes]) -> pa.Table:
         """The wanted rows, by the bytes of `ranges`."""
-        places: dict[tuple[int, int], tuple[int, int]] = {}
+        locations: dict[tuple[int, int], tuple[int, int]] = {}
         at, used = len(_MAGIC), 0
         chunks = [(group, leaf) for _, column in self._columns for group in self._selected for leaf in column.leaves]
         for chunk in chunks:  # in the order of `ranges`
             count = self._chunks[chunk][0]
             length = sum(map(len, parts[used : used + count]))
-            places[chunk] = at, length
+            locations[chunk] = at, length
             at, used = at + length, used + count
-        data = b"".join([_MAGIC, *parts, framed(self._footer(places))])
+        data = b"".join([_MAGIC, *parts, framed(self._footer(locations))])
         for group, leaf in chunks:
             _, dictionary, sizes = self._chunks[group, leaf]
-            start, length = places[group, leaf]
+            start, length = locations[group, leaf]
             _check_values(
                 data, start + dictionary, start + length, zip(sizes, self._selected[group].page_rows, strict=True)
             )
@@ -338,9 +338,9 @@ class _SmallFile:
                 for leaf in column.leaves:
                     at, length = places[group, leaf]
                     dictionary = self._chunks[group, leaf][1]
-                    known, _ = read_struct(self._file.groups[group][1][leaf].meta)
+                    stored_fields, _ = read_struct(self._file.groups[group][1][leaf].meta)
                     meta = [
-                        *(field for field in known if field.number <= _LAST_TAKEN),
+                        *(field for field in stored_fields if field.number <= _LAST_TAKEN),
                         integer(_VALUES, I64, selected.rows),
                         integer(_INFLATED, I64, length),
                         integer(_STORED, I64, length),
@@ -359,13 +359,13 @@ class _SmallFile:
             groups.append(write_struct(fields))
         root = [integer(_CHILDREN, I32, len(self._columns)) if f.number == _CHILDREN else f for f in self._file.root]
         elements = [write_struct(root), *(element for _, column in self._columns for element in column.elements)]
-        made = [
+        footer_fields = [
             *self._file.head,
             Field(_SCHEMA, LIST, write_list(STRUCT, elements)),
             integer(_NUM_ROWS, I64, sum(selected.rows for selected in self._selected.values())),
             Field(_ROW_GROUPS, LIST, write_list(STRUCT, groups)),
         ]
-        return write_struct(sorted(made, key=lambda field: field.number))
+        return write_struct(sorted(footer_fields, key=lambda field: field.number))
 
 
 def _check_values(data: bytes, at: int, end: int, pages: Iterable[tuple[int, int]]) -> None:

@@ -82,17 +82,17 @@ class StoredGroups:
             return number + 1
         with naming_damage(self.path):
             self._hold(number)
-        held = self._held_from + self._held.size
-        return next((n for n in range(number + 1, len(self.groups)) if self.groups[n].end > held), len(self.groups))
+        end = self._held_from + self._held.size
+        return next((n for n in range(number + 1, len(self.groups)) if self.groups[n].end > end), len(self.groups))
 
     def fingerprints(self, number: int) -> Fingerprints:
         """Those of the record keys of a row group, from the file's row addresses where it has some."""
-        found = self._fingerprints
-        if found is None:
+        file_fingerprints = self._fingerprints
+        if file_fingerprints is None:
             with naming_damage(self.path):
                 return fingerprints(self.columns(number, [RECORD_KEY]).column(0))
         start = sum(group.rows for group in self.groups[:number])
-        return found[start : start + self.groups[number].rows]
+        return file_fingerprints[start : start + self.groups[number].rows]
 
     @once
     def _fingerprints(self) -> Fingerprints | None:
@@ -101,7 +101,9 @@ class StoredGroups:
         if addresses is None:
             return None
         with naming_damage(self.path):
-            return addresses.fingerprints(lambda ranges: [memoryview(self._fetch(*place)) for place in ranges])
+            return addresses.fingerprints(
+                lambda ranges: [memoryview(self._fetch(*byte_range)) for byte_range in ranges]
+            )
 
     def stored(self, number: int, chunks: Sequence[Chunk]) -> tuple[memoryview, list[list[Page]]]:
         """The unchanged bytes of chunks of a row group that follow one another, and the data pages of each by their
@@ -109,9 +111,9 @@ class StoredGroups:
         with naming_damage(self.path):
             self._hold(number)
             start = chunks[0].start
-            found = self.read(start, chunks[-1].start + chunks[-1].length - start)
-            pages = [check_pages(found[chunk.start - start :][: chunk.length], chunk.values) for chunk in chunks]
-            return found, pages
+            data = self.read(start, chunks[-1].start + chunks[-1].length - start)
+            pages = [check_pages(data[chunk.start - start :][: chunk.length], chunk.values) for chunk in chunks]
+            return data, pages
 
     def read(self, start: int, length: int) -> memoryview:
         """Bytes of the file, from the buffered ones if these are among them."""
@@ -134,10 +136,10 @@ class StoredGroups:
 
     def _fetch(self, start: int, length: int) -> pa.Buffer:
         self._source.seek(start)
-        found = self._source.read_buffer(length)
-        if found.size != length:
-            raise ValueError(f"{length} bytes at {start} are not there, it ends after {found.size} of them")
-        return found
+        data = self._source.read_buffer(length)
+        if data.size != length:
+            raise ValueError(f"{length} bytes at {start} are not there, it ends after {data.size} of them")
+        return data
 
 
 @contextmanager
@@ -158,18 +160,21 @@ def open_groups(
         source = storage.open_input(path, size)
     with source:
         with naming_damage(path):
-            found = StoredGroups(path, source, footer, groups, dictionary)
-        yield found
+            stored_groups = StoredGroups(path, source, footer, groups, dictionary)
+        yield stored_groups
 
 
 def has_columns(footer: Footer, schema: pa.Schema) -> bool:
     """Whether a file has the columns of a schema, as files that are written now have them."""
-    ours = pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
-    if not footer.schema.equals(ours):
+    expected = pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
+    if not footer.schema.equals(expected):
         return False
-    stored, written = footer.metadata.schema, written_schema(ours)
+    stored, written = footer.metadata.schema, written_schema(expected)
     columns = [(stored.column(at), written.column(at)) for at in range(len(written))]
-    return len(stored) == len(written) and all(one.path == other.path and one.equals(other) for one, other in columns)
+    return len(stored) == len(written) and all(
+        stored_leaf.path == written_leaf.path and stored_leaf.equals(written_leaf)
+        for stored_leaf, written_leaf in columns
+    )
 
 
 def codec_of(groups: Sequence[ChunkGroup]) -> str | None:
@@ -221,6 +226,6 @@ class _View(io.RawIOBase):
     def read(self, size: int | None = -1, /) -> Any:
         left = max(0, self._size - self._at)
         length = left if size is None or size < 0 else min(size, left)
-        found = self._groups.read(self._at, length)
+        data = self._groups.read(self._at, length)
         self._at += length
-        return found
+        return data

@@ -38,21 +38,24 @@ class _ByFilters(Index, StoredLocations):
         return self
 
     def with_lookup_options(self, settings: IndexSettings) -> Self:
-        made = self._copy()
-        made.options = SearchOptions.of(settings)
-        return made
+        index = self._copy()
+        index.options = SearchOptions.of(settings)
+        return index
 
     def _copy(self) -> Self:
-        made = type(self).__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        return made
+        copy = type(self).__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        return copy
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
         """In all partition paths."""
         require_stored_keys(snapshot)
-        found = self._search(snapshot, engine, in_path=False).run(keys)
-        place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT, *positions_of(snapshot))}
-        return engine.derive(found.rows, place, keep=[RECORD_KEY])
+        locations = self._search(snapshot, engine, in_path=False).run(keys)
+        location_columns = {
+            PARTITION_PATH: Column(OLD_PARTITION),
+            **columns_of_names(FILE_ID, INSTANT, *positions_of(snapshot)),
+        }
+        return engine.derive(locations.rows, location_columns, keep=[RECORD_KEY])
 
     def _search(self, snapshot: Snapshot, engine: Engine, *, in_path: bool) -> LocationSearch:
         return LocationSearch(snapshot, engine, self.options, in_path, numbered=bool(positions_of(snapshot)))
@@ -74,11 +77,14 @@ class BloomIndex(_ByFilters):
         require_stored_keys(snapshot)
         if not snapshot.commits:
             return Tagged(engine.derive(rows, NO_LOCATION))
-        found = self._search(snapshot, engine, in_path=True).run(rows)
-        place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT, *positions_of(snapshot))}
-        places = engine.derive(found.rows, place, keep=[RECORD_KEY])
-        joined = engine.join(rows, places, [RECORD_KEY, PARTITION_PATH], "left", small=found.small)
-        return Tagged(joined, persisted=found.persisted, lookup=found.lookup)
+        locations = self._search(snapshot, engine, in_path=True).run(rows)
+        location_columns = {
+            PARTITION_PATH: Column(OLD_PARTITION),
+            **columns_of_names(FILE_ID, INSTANT, *positions_of(snapshot)),
+        }
+        location_rows = engine.derive(locations.rows, location_columns, keep=[RECORD_KEY])
+        joined = engine.join(rows, location_rows, [RECORD_KEY, PARTITION_PATH], "left", small=locations.small)
+        return Tagged(joined, persisted=locations.persisted, lookup=locations.lookup)
 
     def explain(self) -> str:
         return "bloom: key ranges and bloom filters of the files in the rows' partitions, then the keys of what is left"
@@ -123,19 +129,21 @@ class GlobalBloomIndex(_ByFilters):
         """By ranges and filters; `DELETE` is there if rows may move."""
         require_stored_keys(snapshot)
         moving = self.update_partition_path and bool(snapshot.config.partition_fields)
-        own = [n for n in engine.schema(rows).names if n != PARTITION_PATH]
+        row_columns = [n for n in engine.schema(rows).names if n != PARTITION_PATH]
         if not snapshot.commits:
-            flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in own else {}
+            flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in row_columns else {}
             return Tagged(engine.derive(rows, {**NO_LOCATION, **flag}))
         position = positions_of(snapshot)
-        found = self._search(snapshot, engine, in_path=False).run(rows)
+        locations = self._search(snapshot, engine, in_path=False).run(rows)
         columns = columns_of_names(OLD_PARTITION, FILE_ID, INSTANT, *position)
-        places = engine.derive(found.rows, columns, keep=[RECORD_KEY])
-        joined = engine.join(rows, places, [RECORD_KEY], "left", small=found.small)
+        location_rows = engine.derive(locations.rows, columns, keep=[RECORD_KEY])
+        joined = engine.join(rows, location_rows, [RECORD_KEY], "left", small=locations.small)
         if moving:
-            placed, read = moved_from_locations(joined, own, snapshot, engine, position)
-            return Tagged(placed, persisted=found.persisted, lookup=with_slices(found.lookup, read))
-        return Tagged(at_locations(joined, own, engine, position), persisted=found.persisted, lookup=found.lookup)
+            placed, read = moved_from_locations(joined, row_columns, snapshot, engine, position)
+            return Tagged(placed, persisted=locations.persisted, lookup=with_slices(locations.lookup, read))
+        return Tagged(
+            at_locations(joined, row_columns, engine, position), persisted=locations.persisted, lookup=locations.lookup
+        )
 
     def explain(self) -> str:
         where = "moves rows to their new partition" if self.update_partition_path else "rows stay where their key is"

@@ -59,7 +59,7 @@ def sent_slices(slices: Sequence[FileSlice], each: int) -> pa.Table:
 
 def slices_in(batch: pa.RecordBatch) -> tuple[list[int], list[FileSlice]]:
     """Numbers and slices of such rows."""
-    return batch.column("number").to_pylist(), [pickle.loads(one) for one in batch.column("slice").to_pylist()]
+    return batch.column("number").to_pylist(), [pickle.loads(payload) for payload in batch.column("slice").to_pylist()]
 
 
 Range = tuple[str, str]
@@ -89,22 +89,27 @@ def ranges_of(
     if not options.prune_by_ranges:
         return [None] * len(slices)
     metadata = metadata_for(snapshot, len(slices), COLUMN_STATS, options)
-    known: Mapping[str, Range] = {}
+    recorded_ranges: Mapping[str, Range] = {}
     if metadata is not None:
         with metadata_damage_named(snapshot.storage):
-            known = _ranges_by_file(metadata, slices)
-    found = [
-        _range_of_slice(one, known) if snapshot.reader.is_merged(one) else _base_range(one, known) for one in slices
+            recorded_ranges = _ranges_by_file(metadata, slices)
+    ranges = [
+        _range_of_slice(file_slice, recorded_ranges)
+        if snapshot.reader.is_merged(file_slice)
+        else _base_range(file_slice, recorded_ranges)
+        for file_slice in slices
     ]
-    unknown = [n for n, one in enumerate(slices) if found[n] is None and not snapshot.reader.is_merged(one)]
-    for number, held in zip(unknown, _from_footers([slices[n] for n in unknown], snapshot, engine), strict=True):
-        found[number] = held
-    return found
+    unknown = [
+        n for n, file_slice in enumerate(slices) if ranges[n] is None and not snapshot.reader.is_merged(file_slice)
+    ]
+    for number, key_range in zip(unknown, _from_footers([slices[n] for n in unknown], snapshot, engine), strict=True):
+        ranges[number] = key_range
+    return ranges
 
 
 def _ranges_by_file(metadata: MetadataTable, slices: Sequence[FileSlice]) -> dict[str, Range]:
     """Ranges by file name, of files that the statistics speak of."""
-    partitions = {one.partition for one in slices}
+    partitions = {file_slice.partition for file_slice in slices}
     few = partitions if len(partitions) <= _FEW_PARTITIONS else None
     stats = metadata.column_stats([RECORD_KEY], few, {RECORD_KEY: pa.string()}).get(RECORD_KEY)
     if stats is None:
@@ -122,24 +127,24 @@ def _base_range(one: FileSlice, known: Mapping[str, Range]) -> Range | None:
 def _range_of_slice(one: FileSlice, known: Mapping[str, Range]) -> Range | None:
     """Of a slice with log files: these hold keys that the base file has not."""
     files = [file.name for file in (one.base_file, *one.log_files) if file is not None]
-    held = [known[name] for name in files if name in known]
-    if len(held) < len(files):
+    ranges = [known[name] for name in files if name in known]
+    if len(ranges) < len(files):
         return None
-    return min(low for low, _ in held), max(high for _, high in held)
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
 def _from_footers(slices: Sequence[FileSlice], snapshot: Snapshot, engine: Engine) -> list[Range | None]:
     """By the footers of base files: in this process, or in tasks where there are many."""
     reader = snapshot.reader
     if not engine.is_distributed or len(slices) <= _FOOTERS_HERE:
-        return parallel_map(lambda one: _footer_range(reader.storage, one.base_file), slices)
+        return parallel_map(lambda file_slice: _footer_range(reader.storage, file_slice.base_file), slices)
     rows = engine.from_arrow(sent_slices(slices, _SLICES_A_TASK))
     tasks = -(-len(slices) // _SLICES_A_TASK)
     mapped = engine.group_map(rows, _FooterRanges(reader), _RANGES, groups=tasks, one_group_per_task=False)
-    found: list[Range | None] = [None] * len(slices)
+    ranges: list[Range | None] = [None] * len(slices)
     for row in engine.collect(mapped).to_pylist():  # one a file
-        found[row["number"]] = None if row["low"] is None else (row["low"], row["high"])
-    return found
+        ranges[row["number"]] = None if row["low"] is None else (row["low"], row["high"])
+    return ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +158,8 @@ class _FooterRanges:
     ) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             numbers, slices = slices_in(batch)
-            held = parallel_map(lambda one: _footer_range(self.reader.storage, one.base_file), slices)
-            low, high = ([None if one is None else one[side] for one in held] for side in (0, 1))
+            ranges = parallel_map(lambda file_slice: _footer_range(self.reader.storage, file_slice.base_file), slices)
+            low, high = ([None if key_range is None else key_range[side] for key_range in ranges] for side in (0, 1))
             yield pa.RecordBatch.from_arrays(
                 [pa.array(numbers, pa.int32()), pa.array(low, pa.string()), pa.array(high, pa.string())], schema=_RANGES
             )
@@ -166,7 +171,7 @@ def _footer_range(storage: Storage, base: BaseFile | None) -> Range | None:
     footer = FOOTERS.read(storage, base.path, base.size)
     if footer.footer.key_range is not None:
         return footer.footer.key_range
-    groups = [held for held in footer.ranges if held is not None and all(map(orders_agree, held))]
+    groups = [key_range for key_range in footer.ranges if key_range is not None and all(map(orders_agree, key_range))]
     if not groups or len(groups) < len(footer.ranges):
         return None
     return min(low for low, _ in groups), max(high for _, high in groups)
@@ -192,19 +197,19 @@ class Filters:
         """The filter of each slice by its file group; None if it has none, or one that accepts nearly
         everything, and where log files may hold other keys."""
         files = [s.base_file for s in slices if s.base_file is not None and not reader.is_merged(s)]
-        found = {(f.partition, f.file_id): held for f, held in zip(files, self._read(files), strict=True)}
-        return {(s.partition, s.file_id): found.get((s.partition, s.file_id)) for s in slices}
+        filters = {(f.partition, f.file_id): bloom for f, bloom in zip(files, self._read(files), strict=True)}
+        return {(s.partition, s.file_id): filters.get((s.partition, s.file_id)) for s in slices}
 
     def _read(self, files: Sequence[BaseFile]) -> list[BloomFilter | None]:
-        known: dict[tuple[str, str], BloomFilter] = {}
+        recorded_filters: dict[tuple[str, str], BloomFilter] = {}
         if self.metadata is not None and files:
             with metadata_damage_named(self.storage):
                 rows = self.metadata.bloom_filters([(file.partition, file.name) for file in files])
             for row in rows.select(["partition", "file_name", "type", "bloom"]).to_pylist():  # one a file
                 name = row["partition"], row["file_name"]
-                known[name] = BloomFilter.from_text(row["bloom"], row["type"], path="/".join(name))
+                recorded_filters[name] = BloomFilter.from_text(row["bloom"], row["type"], path="/".join(name))
         return parallel_map(
-            lambda file: _useful(known.get((file.partition, file.name)) or self._of_footer(file)), files
+            lambda file: _useful(recorded_filters.get((file.partition, file.name)) or self._of_footer(file)), files
         )
 
     def _of_footer(self, file: BaseFile) -> BloomFilter | None:

@@ -96,8 +96,8 @@ def search_in_tasks(
     paired = engine.map(keys, _PairKeys(range_search, units), _PAIRS)
     searching = _SearchUnit(search, filters.to_be_sent(), {u: slices[n] for u, n in enumerate(units.slices)})
     mapped = engine.group_map(paired, searching, _ANSWERS, groups=max(1, len(units.slices)), one_group_per_task=True)
-    held = engine.persist(mapped)
-    done = engine.collect(engine.derive(engine.filter(held, IsNull(RECORD_KEY)), {}, keep=_DONE.names))
+    answers = engine.persist(mapped)
+    done = engine.collect(engine.derive(engine.filter(answers, IsNull(RECORD_KEY)), {}, keep=_DONE.names))
     sums = {name: int(pc.sum(done.column(name)).as_py() or 0) for name in _SUMMED}
     read = {units.slices[u] for u in done.filter(pc.greater(done.column("read"), 0)).column("unit").to_pylist()}
     lookup = KeyLookup(
@@ -108,10 +108,10 @@ def search_in_tasks(
         searched=len(read),
     )
     return SearchedLocations(
-        engine.derive(engine.filter(held, IsNotNull(RECORD_KEY)), {}, keep=LOCATIONS.names),
+        engine.derive(engine.filter(answers, IsNotNull(RECORD_KEY)), {}, keep=LOCATIONS.names),
         replace(lookup, **sums),
         small=sums["tagged"] <= _FEW_LOCATIONS,
-        persisted=held,
+        persisted=answers,
     )
 
 
@@ -120,7 +120,7 @@ def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     some: list[pa.RecordBatch] = []
     for batch in batches:
         some.append(batch)
-        if sum(one.num_rows for one in some) >= _KEYS_TOGETHER:
+        if sum(part.num_rows for part in some) >= _KEYS_TOGETHER:
             yield pa.Table.from_batches(some)
             some = []
     if some:
@@ -155,11 +155,11 @@ class _PairKeys:
 
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         for keys in _together(batches):
-            for numbers, asked, spans in self.range_search.spans(keys):
-                at, own = spans.pairs()
+            for numbers, unique_keys, spans in self.range_search.spans(keys):
+                at, key_numbers = spans.pairs()
                 for start in range(0, len(at), _KEYS_TOGETHER):
                     piece = slice(start, start + _KEYS_TOGETHER)
-                    texts = asked.take(pa.array(own[piece]))
+                    texts = unique_keys.take(pa.array(key_numbers[piece]))
                     units = self.units.of_pairs(numbers[at[piece]], texts)
                     path = pa.repeat(pa.scalar(""), len(texts))
                     yield pa.RecordBatch.from_arrays([path, pa.array(units, pa.int32()), texts], schema=_PAIRS)
@@ -176,15 +176,15 @@ class _SearchUnit:
     def __call__(
         self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
     ) -> Iterator[pa.RecordBatch]:
-        one = self.slices[group]
+        file_slice = self.slices[group]
         keys = pc.unique(pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string()))
-        (bloom,) = self.filters.of_slices([one], self.search.reader).values()
-        held = self.search.run(one, ChainedHashes(keys), np.arange(len(keys)), bloom)
-        places = locations_in(one, held)
-        summed = [len(held.found), held.asked, held.absent, held.false_positives, held.opened, held.bytes]
-        done = [group, *summed, int(held.reads)]
-        nothing = [pa.nulls(len(places), field.type) for field in _DONE]
-        yield from pa.Table.from_arrays([*places.columns, *nothing], schema=_ANSWERS).to_batches(_BATCH_ROWS)
+        (bloom,) = self.filters.of_slices([file_slice], self.search.reader).values()
+        answer = self.search.run(file_slice, ChainedHashes(keys), np.arange(len(keys)), bloom)
+        locations = locations_in(file_slice, answer)
+        summed = [len(answer.found), answer.asked, answer.absent, answer.false_positives, answer.opened, answer.bytes]
+        done = [group, *summed, int(answer.reads)]
+        nothing = [pa.nulls(len(locations), field.type) for field in _DONE]
+        yield from pa.Table.from_arrays([*locations.columns, *nothing], schema=_ANSWERS).to_batches(_BATCH_ROWS)
         none = [pa.nulls(1, field.type) for field in LOCATIONS]
         yield pa.RecordBatch.from_arrays([*none, *(pa.array([n], pa.int64()) for n in done)], schema=_ANSWERS)
 
@@ -226,9 +226,9 @@ class LocationSearch:
             slices, ranges_of(self.snapshot, slices, engine, self.options), in_path=self.in_path
         )
         if here is not None:
-            asked = range_search.spans(here)
-            if not engine.is_distributed or _is_little(asked):
-                return self._found_here(slices, asked)
+            candidates = range_search.spans(here)
+            if not engine.is_distributed or _is_little(candidates):
+                return self._found_here(slices, candidates)
         return search_in_tasks(
             engine, keys, slices, range_search, self.search, self._filters(len(slices)), self.options
         )
@@ -253,27 +253,29 @@ class LocationSearch:
             hashes = ChainedHashes(texts)
             jobs += [(slices[int(numbers[n])], hashes, spans.of(n)) for n in np.flatnonzero(spans.counts).tolist()]
         filters = self._filters(len(jobs))
-        found: list[tuple[FileSlice, SearchedSlice]] = []
+        answers: list[tuple[FileSlice, SearchedSlice]] = []
         for at in range(0, len(jobs), _FILTERS_TOGETHER):
-            found += self._searched(jobs[at : at + _FILTERS_TOGETHER], filters)
-        places = pa.concat_tables([LOCATIONS.empty_table(), *(locations_in(one, held) for one, held in found)])
+            answers += self._searched(jobs[at : at + _FILTERS_TOGETHER], filters)
+        locations = pa.concat_tables(
+            [LOCATIONS.empty_table(), *(locations_in(file_slice, answer) for file_slice, answer in answers)]
+        )
         keys = sum(len(texts) for _, texts, _ in asked)
-        lookup = counted_lookup([held for _, held in found], keys=keys, files=len(slices), asked_files=len(jobs))
-        return SearchedLocations(self.engine.from_arrow(places.combine_chunks()), lookup, small=True)
+        lookup = counted_lookup([answer for _, answer in answers], keys=keys, files=len(slices), asked_files=len(jobs))
+        return SearchedLocations(self.engine.from_arrow(locations.combine_chunks()), lookup, small=True)
 
     def _searched(self, jobs: Sequence[Job], filters: Filters) -> list[tuple[FileSlice, SearchedSlice]]:
         search = self.search
-        blooms = filters.of_slices([one for one, _, _ in jobs], search.reader)
-        for one, hashes, _ in jobs:
-            if blooms[one.partition, one.file_id] is not None:
+        blooms = filters.of_slices([file_slice for file_slice, _, _ in jobs], search.reader)
+        for file_slice, hashes, _ in jobs:
+            if blooms[file_slice.partition, file_slice.file_id] is not None:
                 _ = hashes.levels  # once, before several threads ask for them
 
         def searched(job: Job) -> SearchedSlice:
-            one, hashes, rows = job
-            return search.run(one, hashes, rows, blooms[one.partition, one.file_id])
+            file_slice, hashes, rows = job
+            return search.run(file_slice, hashes, rows, blooms[file_slice.partition, file_slice.file_id])
 
         done = parallel_map(searched, jobs, os.cpu_count() or 1)
-        return [(one, held) for (one, _, _), held in zip(jobs, done, strict=True)]
+        return [(file_slice, answer) for (file_slice, _, _), answer in zip(jobs, done, strict=True)]
 
 
 def _is_little(asked: Sequence[Asked]) -> bool:

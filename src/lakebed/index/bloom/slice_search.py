@@ -71,8 +71,8 @@ class SliceSearch:
         """Those of the keys in these rows, all of them different, that the slice holds."""
         tally = ReadTally()
         counting = replace(self, reader=replace(self.reader, tally=tally))
-        found = counting._run(one, hashes, rows, bloom)
-        return replace(found, opened=tally.total("opened"), bytes=tally.total("bytes"))
+        answer = counting._run(one, hashes, rows, bloom)
+        return replace(answer, opened=tally.total("opened"), bytes=tally.total("bytes"))
 
     def _run(self, one: FileSlice, hashes: ChainedHashes, rows: Int64s, bloom: BloomFilter | None) -> SearchedSlice:
         if self.reader.is_merged(one):
@@ -80,20 +80,20 @@ class SliceSearch:
         base = one.base_file
         if base is None:
             return SearchedSlice(pa.array([], pa.string()), pa.array([], pa.int64()), len(rows), reads=False)
-        left, asked = rows, 0
+        left, probes = rows, 0
         if bloom is not None:
-            left, asked = rows[bloom.holds(hashes, rows)], len(rows)
-        found, positions = self._in_base(base, hashes.keys.take(pa.array(left)))
-        return SearchedSlice(found, positions, len(rows), asked, len(left) if asked else 0, reads=len(left) > 0)
+            left, probes = rows[bloom.holds(hashes, rows)], len(rows)
+        stored_keys, positions = self._in_base(base, hashes.keys.take(pa.array(left)))
+        return SearchedSlice(stored_keys, positions, len(rows), probes, len(left) if probes else 0, reads=len(left) > 0)
 
     def _in_base(self, base: BaseFile, keys: pa.Array) -> tuple[pa.Array, pa.Array]:
         """The keys of the base file, and their positions."""
-        found: list[pa.Array] = [pa.array([], pa.string())]
+        stored_keys: list[pa.Array] = [pa.array([], pa.string())]
         positions: list[Int64s] = [np.empty(0, np.int64)]
         footer = FOOTERS.read(self.reader.storage, base.path, base.size) if len(keys) else None
         spans = KeyRanges(footer.ranges, java_order=False).spans(keys) if footer is not None else None
         if footer is None or spans is None or not spans.counts.any():
-            return found[0], pa.array(positions[0])
+            return stored_keys[0], pa.array(positions[0])
         starts = np.cumsum([0, *(footer.metadata.row_group(n).num_rows for n in range(len(footer.ranges)))])
         if self.reader.tally is not None:
             self.reader.tally.add("opened")
@@ -102,30 +102,32 @@ class SliceSearch:
         with naming_damage(base.path), self.reader.storage.open_input(base.path, base.size) as source:
             file = pq.ParquetFile(source, **_options(source, footer.metadata))
             for group in np.flatnonzero(spans.counts).tolist():
-                wanted = keys.take(pa.array(np.sort(spans.of(group))))
+                group_keys = keys.take(pa.array(np.sort(spans.of(group))))
                 first = int(starts[group])
                 for batch in file.iter_batches(
                     _BATCH_ROWS, row_groups=[group], columns=[RECORD_KEY], use_threads=False
                 ):
                     stored = plain_strings(batch.column(0))
-                    hits = np.flatnonzero(pc.is_in(stored, value_set=wanted).to_numpy(zero_copy_only=False))
+                    hits = np.flatnonzero(pc.is_in(stored, value_set=group_keys).to_numpy(zero_copy_only=False))
                     if len(hits):
-                        found.append(stored.take(pa.array(hits)).cast(pa.string()))
+                        stored_keys.append(stored.take(pa.array(hits)).cast(pa.string()))
                         positions.append(hits + first)
                     first += len(stored)
                 check_rows(base.path, first - int(starts[group]), footer.metadata.row_group(group).num_rows)
-        return pa.concat_arrays(found), pa.array(np.concatenate(positions))
+        return pa.concat_arrays(stored_keys), pa.array(np.concatenate(positions))
 
     def _in_merged(self, one: FileSlice, keys: pa.Array) -> SearchedSlice:
         """Log files add keys and take keys away: the rows of these keys are merged."""
         ordered = keys.take(pc.sort_indices(keys))
         rows = rows_of_keys(self.reader, one, ordered, [], schema=_KEY)
-        found = pa.concat_arrays([pa.array([], pa.string()), *(plain_strings(b.column(RECORD_KEY)) for b in rows)])
-        positions: Any = pa.nulls(len(found), pa.int64())
-        if self.numbered and one.base_file is not None and len(found):
-            stored, numbers = self._in_base(one.base_file, pc.unique(found))
-            positions = numbers.take(pc.index_in(found, value_set=stored))
-        return SearchedSlice(found, positions, len(keys))
+        merged_keys = pa.concat_arrays(
+            [pa.array([], pa.string()), *(plain_strings(b.column(RECORD_KEY)) for b in rows)]
+        )
+        positions: Any = pa.nulls(len(merged_keys), pa.int64())
+        if self.numbered and one.base_file is not None and len(merged_keys):
+            stored, numbers = self._in_base(one.base_file, pc.unique(merged_keys))
+            positions = numbers.take(pc.index_in(merged_keys, value_set=stored))
+        return SearchedSlice(merged_keys, positions, len(keys))
 
 
 def _options(source: Any, metadata: Any) -> dict[str, Any]:
@@ -155,23 +157,23 @@ class RangeSearch:
     @classmethod
     def of(cls, slices: Sequence[FileSlice], ranges: Sequence[Range | None], *, in_path: bool) -> RangeSearch:
         numbers: dict[str | None, list[int]] = {}
-        for number, one in enumerate(slices):
-            numbers.setdefault(one.partition if in_path else None, []).append(number)
+        for number, file_slice in enumerate(slices):
+            numbers.setdefault(file_slice.partition if in_path else None, []).append(number)
         return cls(
-            {path: KeyRanges([ranges[n] for n in own]) for path, own in numbers.items()},
-            {path: np.array(own, np.int64) for path, own in numbers.items()},
+            {path: KeyRanges([ranges[n] for n in slice_numbers]) for path, slice_numbers in numbers.items()},
+            {path: np.array(slice_numbers, np.int64) for path, slice_numbers in numbers.items()},
         )
 
     def spans(self, keys: pa.Table) -> list[Asked]:
         """For each partition path what its slices are asked for.
 
         `keys` has the record keys, and the partition paths where they are asked in these."""
-        found: list[Asked] = []
+        candidates: list[Asked] = []
         for path, texts in self._by_path(keys):
             once = plain_strings(pc.unique(texts).drop_null())
             ranges = self.ranges.get(path, KeyRanges([]))
-            found.append((self.numbers.get(path, _NO_SLICES), once, ranges.spans(once)))
-        return found
+            candidates.append((self.numbers.get(path, _NO_SLICES), once, ranges.spans(once)))
+        return candidates
 
     def _by_path(self, keys: pa.Table) -> list[tuple[str | None, pa.ChunkedArray]]:
         texts = keys.column(RECORD_KEY)
@@ -204,24 +206,24 @@ class SearchedLocations:
 
 def locations_in(one: FileSlice, held: SearchedSlice) -> pa.Table:
     """The rows of `LOCATIONS` that a slice gave."""
-    place = [
+    location_columns = [
         pa.repeat(pa.scalar(text, pa.string()), len(held.found)) for text in (one.partition, one.file_id, one.instant)
     ]
-    return pa.Table.from_arrays([held.found, *place, held.positions], schema=LOCATIONS)
+    return pa.Table.from_arrays([held.found, *location_columns, held.positions], schema=LOCATIONS)
 
 
 def counted_lookup(held: Sequence[SearchedSlice], *, keys: int, files: int, asked_files: int) -> KeyLookup:
     """The sum of what slices gave."""
     return KeyLookup(
         keys=keys,
-        tagged=sum(len(one.found) for one in held),
+        tagged=sum(len(answer.found) for answer in held),
         files=files,
         out_of_range=files - asked_files,
-        filtered=sum(1 for one in held if not one.reads),
-        searched=sum(1 for one in held if one.reads),
-        asked=sum(one.asked for one in held),
-        absent=sum(one.absent for one in held),
-        false_positives=sum(one.false_positives for one in held),
-        opened=sum(one.opened for one in held),
-        bytes=sum(one.bytes for one in held),
+        filtered=sum(1 for answer in held if not answer.reads),
+        searched=sum(1 for answer in held if answer.reads),
+        asked=sum(answer.asked for answer in held),
+        absent=sum(answer.absent for answer in held),
+        false_positives=sum(answer.false_positives for answer in held),
+        opened=sum(answer.opened for answer in held),
+        bytes=sum(answer.bytes for answer in held),
     )

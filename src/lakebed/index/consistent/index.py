@@ -127,13 +127,13 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         """By the file ids, and the first keys of each slice where the table stores them."""
         rings = RingFiles(snapshot, self.buckets).rings(snapshot.partitions())
         slices = snapshot.file_slices()
-        node_numbers = [rings[one.partition].node_number(one.file_id) for one in slices]
+        node_numbers = [rings[file_slice.partition].node_number(file_slice.file_id) for file_slice in slices]
         step = max(1, len(slices) // _SAMPLE_SLICES)
-        for number, (one, place) in enumerate(zip(slices, node_numbers, strict=True)):
-            if place is None:
-                raise _off_ring(one)
+        for number, (file_slice, node_number) in enumerate(zip(slices, node_numbers, strict=True)):
+            if node_number is None:
+                raise _off_ring(file_slice)
             if snapshot.config.populate_meta_fields and number % step == 0:
-                self._check_keys(rings[one.partition], place, first_keys(snapshot, one), one)
+                self._check_keys(rings[file_slice.partition], node_number, first_keys(snapshot, file_slice), file_slice)
 
     def _check_keys(self, ring: Ring, place: int, keys: pa.Array, file_slice: FileSlice) -> None:
         node_numbers = pa.array(ring.node_numbers(ring_hashes(keys, self.fields)))
@@ -165,11 +165,11 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         if rings.children:
             numbered = engine.map(numbered, WithChildren(rings, self.fields), engine.schema(numbered))
         slices = snapshot.file_slices(touched, self._met(numbered, rings, engine))
-        numbers = {path: rings.numbers(path) for path in {one.partition for one in slices}}
+        numbers = {path: rings.numbers(path) for path in {file_slice.partition for file_slice in slices}}
         existing = {
-            (one.partition, numbers[one.partition][one.file_id]): one
-            for one in slices
-            if one.file_id in numbers[one.partition]
+            (file_slice.partition, numbers[file_slice.partition][file_slice.file_id]): file_slice
+            for file_slice in slices
+            if file_slice.file_id in numbers[file_slice.partition]
         }
         return Numbered(numbered, rings, existing, self._parents(rings, slices, snapshot))
 
@@ -179,9 +179,9 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         """The file slices that hold the rows of the file groups which pending clusterings make."""
         if not rings.children:
             return {}
-        by_id = {(one.partition, one.file_id): one for one in slices}
+        by_id = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
         return {
-            (path, rings.numbers(path)[file_id]): tuple(by_id[one] for one in before if one in by_id)
+            (path, rings.numbers(path)[file_id]): tuple(by_id[parent] for parent in before if parent in by_id)
             for (path, file_id), before in self.resizes(snapshot).origins.items()
         }
 
@@ -206,10 +206,10 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         rings = Rings(stored, self.buckets, groups, children)
         for operation, nodes in planned:
             path = nodes.partition
-            node_numbers = (rings.of(path).node_number(one.file_id) for one in operation.slices)
-            known = groups.get(path, ())
-            children.setdefault(path, {}).update((at, len(known)) for at in node_numbers if at is not None)
-            groups[path] = (*known, nodes)
+            node_numbers = (rings.of(path).node_number(file_slice.file_id) for file_slice in operation.slices)
+            path_groups = groups.get(path, ())
+            children.setdefault(path, {}).update((at, len(path_groups)) for at in node_numbers if at is not None)
+            groups[path] = (*path_groups, nodes)
         return rings
 
     def with_child_locations(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
@@ -262,7 +262,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         )
         timeline = snapshot.timeline
         busy = {*timeline.pending_clustering(), *timeline.pending_compaction(), *timeline.pending_log_compaction()}
-        rings = RingFiles(snapshot, self.buckets).rings({one.partition for one in slices})
+        rings = RingFiles(snapshot, self.buckets).rings({file_slice.partition for file_slice in slices})
         return list(resize_groups(slices, rings, sizes, instant, busy, rewrites_all=bool(settings.sort_columns)))
 
     def outputs(self, operation: ClusteringOperation) -> Outputs | None:
@@ -275,13 +275,13 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         """What replaces all of a partition path gives it a new ring: a bucket that another write began meanwhile would
         be on none."""
         for other in others:
-            for whole, beside in ((ours, other), (other, ours)):
-                if whole.operation == CLUSTER_OPERATION:
+            for overwrite, concurrent in ((ours, other), (other, ours)):
+                if overwrite.operation == CLUSTER_OPERATION:
                     continue  # it changes the nodes of its own file groups
-                for partition, ids in sorted(whole.replaced.items()):
-                    began = {stat.file_id for stat in beside.stats.get(partition, ())}.difference(ids)
+                for partition, ids in sorted(overwrite.replaced.items()):
+                    began = {stat.file_id for stat in concurrent.stats.get(partition, ())}.difference(ids)
                     if began:
-                        raise _off_new_ring(partition, min(began), whole.operation)
+                        raise _off_new_ring(partition, min(began), overwrite.operation)
 
     def update(
         self,
@@ -296,17 +296,17 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         resized = self._resized(snapshot, instant)
         for partition, children in resized.items():
             ring = files.rings([partition])[partition]
-            if any(one.sequence != ring.sequence for one in children):
+            if any(group.sequence != ring.sequence for group in children):
                 raise _other_ring(ring, instant)
-            files.write(ring.changed(instant, (node for one in children for node in one.nodes)))
+            files.write(ring.changed(instant, (node for group in children for node in group.nodes)))
             self._wrote.setdefault(instant, []).append(partition)
         written = {s.partition for s in statuses if s.path is not None}
         files.begin((written | replaced.keys()) - resized.keys())
         for partition in replaced.keys() - resized.keys():
             ring = files.rings([partition])[partition]
-            own = {s.file_id for s in statuses if s.partition == partition and s.path is not None}
+            written_ids = {s.file_id for s in statuses if s.partition == partition and s.path is not None}
             on_ring = set(ring.file_ids.to_pylist())
-            if on_ring.intersection(replaced[partition]) or own - on_ring:
+            if on_ring.intersection(replaced[partition]) or written_ids - on_ring:
                 files.write(_renewed(ring, instant))
                 self._wrote.setdefault(instant, []).append(partition)
 
@@ -315,11 +315,11 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         RingFiles(snapshot, self.buckets).note_written(self._wrote.pop(instant, ()), instant)
 
     def _resized(self, snapshot: Snapshot, instant: str) -> dict[str, list[Children]]:
-        found: dict[str, list[Children]] = {}
+        children_by_partition: dict[str, list[Children]] = {}
         for time, _, children in self._pending(snapshot):
             if time == instant:
-                found.setdefault(children.partition, []).append(children)
-        return found
+                children_by_partition.setdefault(children.partition, []).append(children)
+        return children_by_partition
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
         self._wrote.pop(instant, None)
@@ -346,25 +346,25 @@ class RingLocations(KeyLocations):
         return pa.array(ring_hashes(keys, self.fields))
 
     def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
-        found = list(slices)
-        rings = RingFiles(self.snapshot, self.buckets).rings({one.partition for one in found})
+        file_slices = list(slices)
+        rings = RingFiles(self.snapshot, self.buckets).rings({file_slice.partition for file_slice in file_slices})
         hashes = pa.array(sorted(numbers), pa.int32()).to_numpy()
         met = {
             path: set(ring.file_ids.take(pa.array(ring.node_numbers(hashes))).to_pylist())
             for path, ring in rings.items()
         }
-        known = {path: set(ring.file_ids.to_pylist()) for path, ring in rings.items()}
+        ring_ids = {path: set(ring.file_ids.to_pylist()) for path, ring in rings.items()}
         # what is on no node was written by a writer of another index
-        return [s for s in found if s.file_id in met[s.partition] or s.file_id not in known[s.partition]]
+        return [s for s in file_slices if s.file_id in met[s.partition] or s.file_id not in ring_ids[s.partition]]
 
 
 def _renewed(ring: Ring, instant: str) -> Ring:
     """The ring as a write leaves it whose rows go to new file groups only: the same for every attempt."""
     numbers = count()
     nodes: list[Node] = []
-    for place in range(len(ring.nodes)):
+    for node_number in range(len(ring.nodes)):
         file_id = new_file_id(instant, ring.partition, next(numbers))
-        nodes += renewed(ring, place, file_id.removesuffix("-0"))
+        nodes += renewed(ring, node_number, file_id.removesuffix("-0"))
     return ring.changed(instant, nodes)
 
 
@@ -405,9 +405,9 @@ def consistent_of_rings(snapshot: Snapshot, fields: Sequence[str] = ()) -> Consi
     stored = [ring for path in partitions if (ring := RingFiles(snapshot, _DEFAULT).stored(path)) is not None]
     buckets = {ring.buckets for ring in stored}
     if len(buckets) > 1:
-        shown = ", ".join(map(str, sorted(buckets)))
+        bucket_counts = ", ".join(map(str, sorted(buckets)))
         raise InvalidOption(
-            f"the rings of table {snapshot.config.name!r} had different numbers of buckets at first: {shown}",
+            f"the rings of table {snapshot.config.name!r} had different numbers of buckets at first: {bucket_counts}",
             hint="jobs with different bucket counts wrote it; its partition paths are read, and written by real Hudi",
             context={"buckets": sorted(buckets)},
         )

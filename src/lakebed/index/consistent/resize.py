@@ -88,10 +88,10 @@ class RingNumber:
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         hashes = ring_hashes(batch.column(RECORD_KEY), self.fields)
-        found = _by_partition(
+        node_numbers = _by_partition(
             batch, pa.int32(), lambda path, rows: pa.array(self.rings.of(path).node_numbers(hashes[rows]))
         )
-        return pc.fill_null(found, 0)
+        return pc.fill_null(node_numbers, 0)
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ class WithChildren:
         some = pa.array(rows)
         numbers = batch.column(GROUP).take(some).to_numpy(zero_copy_only=False)
         hashes = ring_hashes(batch.column(RECORD_KEY).take(some), self.fields)
-        found = np.full(len(rows), -1, np.int32)
-        for place, group in planned.items():
-            here = np.flatnonzero(numbers == place)
+        child_numbers = np.full(len(rows), -1, np.int32)
+        for node_number, group in planned.items():
+            here = np.flatnonzero(numbers == node_number)
             children = self.rings.groups[partition][group]
-            found[here] = self.rings.first_child(partition, group) + children.node_numbers(hashes[here])
-        return pa.array(found, mask=found < 0)
+            child_numbers[here] = self.rings.first_child(partition, group) + children.node_numbers(hashes[here])
+        return pa.array(child_numbers, mask=child_numbers < 0)
 
 
 @dataclass(frozen=True)
@@ -151,13 +151,13 @@ class ChildFileId:
         if not planned:
             return None
         node_numbers = self.rings.of(partition).node_numbers(hashes)
-        found = np.full(len(hashes), None, object)
-        for place, group in planned.items():
+        file_ids = np.full(len(hashes), None, object)
+        for node_number, group in planned.items():
             children = self.rings.groups[partition][group]
-            rows = np.flatnonzero(node_numbers == place)
+            rows = np.flatnonzero(node_numbers == node_number)
             ids = np.array([node.file_id for node in children.alive], object)
-            found[rows] = ids[children.node_numbers(hashes[rows])]
-        return pa.array(found, pa.string())
+            file_ids[rows] = ids[children.node_numbers(hashes[rows])]
+        return pa.array(file_ids, pa.string())
 
 
 def _by_partition(
@@ -170,8 +170,8 @@ def _by_partition(
     order: list[np.ndarray] = []
     for code, path in enumerate(paths.dictionary.to_pylist()):
         rows = np.flatnonzero(codes == code)
-        found = of_rows(path, rows)
-        parts.append(pa.nulls(len(rows), kind) if found is None else found)
+        values = of_rows(path, rows)
+        parts.append(pa.nulls(len(rows), kind) if values is None else values)
         order.append(rows)
     without = np.flatnonzero(codes < 0)
     parts.append(pa.nulls(len(without), kind))
@@ -221,13 +221,13 @@ class PartitionResize:
 
     def groups(self) -> Iterator[ClusteringGroup]:
         """First what splits, then what merges; with `rewrites_all` what is left, each by itself."""
-        for place in sorted(self.slices):
-            yield from self._split(place)
-        for place in sorted(self.slices, key=lambda at: (self.slices[at].size, at)):
-            yield from self._merge(place)
+        for node_number in sorted(self.slices):
+            yield from self._split(node_number)
+        for node_number in sorted(self.slices, key=lambda at: (self.slices[at].size, at)):
+            yield from self._merge(node_number)
         if self.rewrites_all:
-            for place in sorted(self.slices.keys() - self._taken):
-                yield self._group([place], renewed(self.ring, place, self._prefix()))
+            for node_number in sorted(self.slices.keys() - self._taken):
+                yield self._group([node_number], renewed(self.ring, node_number, self._prefix()))
 
     @property
     def _count(self) -> int:
@@ -245,28 +245,28 @@ class PartitionResize:
         """A small bucket with the small ones before it, then those after it, as far as they fit together."""
         if not self._is_small(place):
             return
-        chosen, total = [place], self.slices[place].size
+        node_numbers, total = [place], self.slices[place].size
         for at in (0, -1):
-            while self._count - len(chosen) + 1 > self.sizes.least and len(chosen) < len(self.ring.nodes):
-                following = neighbours(self.ring, chosen[at])[0 if at == 0 else 1]
-                if following in chosen or not self._is_small(following):
+            while self._count - len(node_numbers) + 1 > self.sizes.least and len(node_numbers) < len(self.ring.nodes):
+                following = neighbours(self.ring, node_numbers[at])[0 if at == 0 else 1]
+                if following in node_numbers or not self._is_small(following):
                     break
                 if total + self.slices[following].size > self.sizes.merge_below:
                     break
                 total += self.slices[following].size
-                chosen.insert(0 if at == 0 else len(chosen), following)
-        if len(chosen) > 1:
-            self._added -= len(chosen) - 1
-            yield self._group(chosen, merge(self.ring, chosen, self._prefix()))
+                node_numbers.insert(0 if at == 0 else len(node_numbers), following)
+        if len(node_numbers) > 1:
+            self._added -= len(node_numbers) - 1
+            yield self._group(node_numbers, merge(self.ring, node_numbers, self._prefix()))
 
     def _is_small(self, place: int) -> bool:
-        known = self.slices.get(place)
-        return known is not None and place not in self._taken and known.size <= self.sizes.merge_below
+        file_slice = self.slices.get(place)
+        return file_slice is not None and place not in self._taken and file_slice.size <= self.sizes.merge_below
 
     def _group(self, node_numbers: Sequence[int], nodes: tuple[Node, ...]) -> ClusteringGroup:
         self._taken.update(node_numbers)
         children = Children(self.ring.partition, self.ring.sequence, nodes)
-        slices = tuple(self.slices[place] for place in node_numbers)
+        slices = tuple(self.slices[node_number] for node_number in node_numbers)
         return ClusteringGroup(slices, len(children.alive), children.to_metadata())
 
     def _prefix(self) -> str:
@@ -286,12 +286,12 @@ def resize_groups(
     """The groups of a clustering of these slices; partition paths with `busy` file groups are left alone."""
     by_node: dict[str, dict[int, FileSlice]] = {}
     waiting = {partition for partition, _ in busy}
-    for one in slices:
-        place = rings[one.partition].node_number(one.file_id)
-        if place is not None and one.partition not in waiting:
-            by_node.setdefault(one.partition, {})[place] = one
-    for partition, known in by_node.items():
-        yield from PartitionResize(rings[partition], known, sizes, instant, rewrites_all).groups()
+    for file_slice in slices:
+        node_number = rings[file_slice.partition].node_number(file_slice.file_id)
+        if node_number is not None and file_slice.partition not in waiting:
+            by_node.setdefault(file_slice.partition, {})[node_number] = file_slice
+    for partition, slices_by_node in by_node.items():
+        yield from PartitionResize(rings[partition], slices_by_node, sizes, instant, rewrites_all).groups()
 
 
 def resizes_of(pending: Iterable[tuple[str, ClusteringOperation, Children]]) -> Resizes:
@@ -300,7 +300,7 @@ def resizes_of(pending: Iterable[tuple[str, ClusteringOperation, Children]]) -> 
     children: dict[FileGroupId, str] = {}
     origins: dict[FileGroupId, tuple[FileGroupId, ...]] = {}
     for instant, operation, planned in pending:
-        before = tuple((one.partition, one.file_id) for one in operation.slices)
+        before = tuple((file_slice.partition, file_slice.file_id) for file_slice in operation.slices)
         after = [(planned.partition, node.file_id) for node in planned.alive]
         parents.update((group, instant) for group in before)
         children.update((group, instant) for group in after)

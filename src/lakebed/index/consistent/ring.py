@@ -75,8 +75,8 @@ def _hashed(data: npt.NDArray[np.uint8], words: npt.NDArray[Any], offsets: Int64
         left = sizes % _STRIPE
         for step in range(3):
             rows = np.flatnonzero(left >= 4 * (step + 1))
-            taken = words[at[rows] + 4 * step].astype(np.uint32)
-            total[rows] = _turned(total[rows] + taken * _P3, 17) * _P4
+            next_words = words[at[rows] + 4 * step].astype(np.uint32)
+            total[rows] = _turned(total[rows] + next_words * _P3, 17) * _P4
         at += left // 4 * 4
         for step in range(3):
             rows = np.flatnonzero(left % 4 > step)
@@ -102,8 +102,8 @@ def _stripes(words: npt.NDArray[Any], sizes: Int64s, at: Int64s, seed: np.uint32
     for stripe in range(int(sizes[0]) // _STRIPE):
         rows = int(np.searchsorted(-sizes, -_STRIPE * (stripe + 1), side="right"))
         for number, lane in enumerate(lanes):
-            taken = words[at[:rows] + 4 * number].astype(np.uint32)
-            lane[:rows] = _turned(lane[:rows] + taken * _P2, 13) * _P1
+            next_words = words[at[:rows] + 4 * number].astype(np.uint32)
+            lane[:rows] = _turned(lane[:rows] + next_words * _P2, 13) * _P1
         at[:rows] += _STRIPE
     total[:long] = sum(
         (_turned(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)), np.zeros(long, np.uint32)
@@ -161,9 +161,9 @@ class Ring:
 
     def node_numbers(self, hashes: Int32s) -> Int32s:
         """The number of the node of each hash value."""
-        found = np.searchsorted(self._values, hashes, side="left").astype(np.int32)
-        found[found == len(self.nodes)] = 0
-        return found
+        numbers = np.searchsorted(self._values, hashes, side="left").astype(np.int32)
+        numbers[numbers == len(self.nodes)] = 0
+        return numbers
 
     def node_number(self, file_id: str) -> int | None:
         """The number of the node that has a file group; None for one that is on no node."""
@@ -209,7 +209,7 @@ class Ring:
 
 def nodes_of(records: Iterable[dict[str, Any]]) -> tuple[Node, ...]:
     """Nodes from their JSON objects."""
-    return tuple(Node(int(one["value"]), one["fileIdPrefix"], one["tag"]) for one in records)
+    return tuple(Node(int(record["value"]), record["fileIdPrefix"], record["tag"]) for record in records)
 
 
 def _corrupt(path: str, what: str) -> CorruptFile:
@@ -253,7 +253,7 @@ def split(ring: Ring, place: int, prefixes: Sequence[str]) -> tuple[Node, ...] |
 
 def merge(ring: Ring, node_numbers: Sequence[int], prefix: str) -> tuple[Node, ...]:
     """The merge of adjacent nodes: the last takes the values of all."""
-    *others, last = (ring.nodes[place].value for place in node_numbers)
+    *others, last = (ring.nodes[node_number].value for node_number in node_numbers)
     return (*(Node(value, None, "DELETE") for value in others), Node(last, prefix, "REPLACE"))
 
 
@@ -305,10 +305,10 @@ class Children:
     def node_numbers(self, hashes: Int32s) -> Int32s:
         """For hash values of the group, the number of the one of `alive` that takes each."""
         values = [node.value for node in self.alive]
-        found = np.searchsorted(np.array(values, np.int32), hashes, side="left").astype(np.int32)
+        numbers = np.searchsorted(np.array(values, np.int32), hashes, side="left").astype(np.int32)
         # values after the last node go round the ring to the first
-        found[found == len(values)] = 0
-        return found
+        numbers[numbers == len(values)] = 0
+        return numbers
 
 
 def neighbours(ring: Ring, place: int) -> tuple[int, int]:

@@ -47,14 +47,14 @@ class RingFiles:
 
     def rings(self, partitions: Collection[str]) -> dict[str, Ring]:
         """The ring of each partition path."""
-        found = self.stored_rings(partitions)
-        return {p: found.get(p) or default_ring(p, self.buckets) for p in partitions}
+        rings = self.stored_rings(partitions)
+        return {p: rings.get(p) or default_ring(p, self.buckets) for p in partitions}
 
     def stored_rings(self, partitions: Collection[str]) -> dict[str, Ring]:
         """The rings of those partition paths that have one in storage."""
         paths = sorted(partitions)
-        found = parallel_map(self.stored, paths)
-        return {path: ring for path, ring in zip(paths, found, strict=True) if ring is not None}
+        rings = parallel_map(self.stored, paths)
+        return {path: ring for path, ring in zip(paths, rings, strict=True) if ring is not None}
 
     def stored(self, partition: str) -> Ring | None:
         """The ring that a partition path has in storage, None where it has none yet."""
@@ -117,9 +117,9 @@ class RingFiles:
 
     def forget(self, instant: str) -> None:
         """Remove what an instant wrote, which is taken back."""
-        own = (f"{instant}{_RING}", f"{instant}{_COMMITTED}")
+        names = (f"{instant}{_RING}", f"{instant}{_COMMITTED}")
         for file in list(self.storage.list(FOLDER)):
-            if file.path.rpartition("/")[2] in own:
+            if file.path.rpartition("/")[2] in names:
                 self.storage.delete(file.path)
 
 

@@ -118,22 +118,22 @@ class HBaseTable:
 
     def texts(self) -> dict[str, str]:
         """What differs from the defaults, as properties of the table."""
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for setting in fields(self):
             value = getattr(self, setting.name)
             if value != setting.default:
-                found[PREFIX + _NAMES[setting.name]] = str(value).lower() if isinstance(value, bool) else str(value)
-        return found
+                texts[PREFIX + _NAMES[setting.name]] = str(value).lower() if isinstance(value, bool) else str(value)
+        return texts
 
     @classmethod
     def of_texts(cls, texts: Mapping[str, str]) -> HBaseTable:
         """What `texts` gave. InvalidOption for values that are none."""
-        given: dict[str, Any] = {"quorum": "", "table": ""}
+        settings: dict[str, Any] = {"quorum": "", "table": ""}
         for setting in fields(cls):
             text = texts.get(PREFIX + _NAMES[setting.name])
             if text is not None:
-                given[setting.name] = _parsed(setting.name, text)
-        return cls(**given)
+                settings[setting.name] = _parsed(setting.name, text)
+        return cls(**settings)
 
 
 def is_of_a_job(key: str) -> bool:
@@ -143,15 +143,15 @@ def is_of_a_job(key: str) -> bool:
 
 def job_texts(options: HBaseSettings) -> dict[str, str]:
     """A job's settings, in the form of `HBaseTable.texts`."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, key in _NAMES.items():
         value = getattr(options, name)
         if value is not None:
-            found[PREFIX + key] = str(value).lower() if isinstance(value, bool) else str(value)
-    buckets = found.pop(PREFIX + _NAMES["buckets"], None)
+            texts[PREFIX + key] = str(value).lower() if isinstance(value, bool) else str(value)
+    buckets = texts.pop(PREFIX + _NAMES["buckets"], None)
     if options.java_class == _REBALANCED:
-        found[PREFIX + _NAMES["buckets"]] = buckets or str(_BUCKETS)
-    return found
+        texts[PREFIX + _NAMES["buckets"]] = buckets or str(_BUCKETS)
+    return texts
 
 
 def _parsed(name: str, text: str) -> Any:
@@ -197,9 +197,9 @@ def row_keys(keys: pa.Array, buckets: int | None) -> pa.BinaryArray:
     hashes = java_hash(keys).astype(np.int64)
     # as in Java, whose least number has no positive one: the rest of its division is negative
     numbers = np.where(hashes == _LEAST, np.fmod(hashes, buckets), np.abs(hashes) % buckets)
-    found, codes = np.unique(numbers, return_inverse=True)
+    unique_numbers, codes = np.unique(numbers, return_inverse=True)
     width = len(str(buckets - 1))
-    prefixes = pa.array([f"{number:0{width}d}".encode() for number in found.tolist()], pa.binary())
+    prefixes = pa.array([f"{number:0{width}d}".encode() for number in unique_numbers.tolist()], pa.binary())
     return joined(prefixes.take(pa.array(codes.reshape(-1))), texts)
 
 
@@ -211,12 +211,12 @@ def visible_locations(keys: pa.Array, found: pa.Table, buckets: int | None, is_v
         _array(found, name).take(at).cast(pa.string()) for name in ("instant", "file_id", "partition", "note")
     )
     noted, before, before_id, before_partition = split_notes(note)
-    shown = _are_visible(instant, is_visible)
+    visible = _are_visible(instant, is_visible)
     stands_for = pc.fill_null(pc.equal(noted, instant), False)
-    falls_back = pc.and_(pc.and_(stands_for, pc.invert(shown)), _are_visible(before, is_visible))
+    falls_back = pc.and_(pc.and_(stands_for, pc.invert(visible)), _are_visible(before, is_visible))
     later = pc.fill_null(pc.greater(noted, instant), False)
-    deleted = pc.and_(pc.and_(shown, pc.and_(later, before.is_null())), _are_visible(noted, is_visible))
-    there = pc.or_(shown, falls_back)
+    deleted = pc.and_(pc.and_(visible, pc.and_(later, before.is_null())), _are_visible(noted, is_visible))
+    there = pc.or_(visible, falls_back)
 
     def place(own: pa.Array, earlier: pa.Array) -> pa.Array:
         return pc.if_else(there, pc.if_else(falls_back, earlier, own), pa.scalar(None, pa.string()))
@@ -235,17 +235,17 @@ def notes_of(instant: str, places: pa.Table) -> pa.BinaryArray:
 
 def split_notes(notes: pa.StringArray) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
     """Of each note the instant that made it, and commit, file id and partition path of the place that it names."""
-    kept = pc.if_else(pc.equal(notes, ""), pa.scalar(None, pa.string()), notes)
-    some = np.flatnonzero(kept.is_valid())
-    lists = pc.split_pattern(kept.take(pa.array(some)), _SEPARATOR, max_splits=3)
+    note_texts = pc.if_else(pc.equal(notes, ""), pa.scalar(None, pa.string()), notes)
+    some = np.flatnonzero(note_texts.is_valid())
+    lists = pc.split_pattern(note_texts.take(pa.array(some)), _SEPARATOR, max_splits=3)
     sizes, starts = (np.asarray(array) for array in (pc.list_value_length(lists), lists.offsets[:-1]))
-    found: list[pa.Array] = []
+    columns: list[pa.Array] = []
     for part in range(4):
         has = sizes > part if part == 0 else sizes == 4
         of_row = np.full(len(notes), -1, np.int64)
         of_row[some[has]] = starts[has] + part
-        found.append(lists.values.take(pa.array(of_row, mask=of_row < 0)))
-    return found[0], found[1], found[2], found[3]
+        columns.append(lists.values.take(pa.array(of_row, mask=of_row < 0)))
+    return columns[0], columns[1], columns[2], columns[3]
 
 
 def _array(table: pa.Table, name: str) -> pa.Array:
@@ -255,8 +255,8 @@ def _array(table: pa.Table, name: str) -> pa.Array:
 def _are_visible(instants: pa.Array, is_visible: IsVisible) -> pa.BooleanArray:
     """Which are commits of the table; false for null."""
     encoded = instants.dictionary_encode()
-    shown = pa.array([is_visible(text) for text in encoded.dictionary.to_pylist()], pa.bool_())
-    return pc.fill_null(shown.take(encoded.indices), False)
+    visible = pa.array([is_visible(text) for text in encoded.dictionary.to_pylist()], pa.bool_())
+    return pc.fill_null(visible.take(encoded.indices), False)
 
 
 FAMILY = b"_s"
@@ -300,16 +300,16 @@ _clients: dict[tuple[int, HBaseTable], Client] = {}
 def client_of(table: HBaseTable) -> Client:
     """The process's client for a table. Raises `UnsupportedFeature` where a package is not installed."""
     key = (os.getpid(), table)
-    found = _clients.get(key)
-    if found is None:
+    client = _clients.get(key)
+    if client is None:
         if table.transport == "thrift":
             from lakebed.index.hbase.thrift import ThriftClient as Kind
         else:
             from lakebed.index.hbase.native import NativeClient as Kind
         for other in [other for other in _clients if other[0] != key[0]]:
             del _clients[other]  # a forked process has connections that are its parent's
-        found = _clients[key] = Kind(table)
-    return found
+        client = _clients[key] = Kind(table)
+    return client
 
 
 def unanswered(table: HBaseTable, job_texts: str, *, passing: bool) -> Exception:

@@ -104,15 +104,15 @@ class Cells:
         cell), and `<column>.time`."""
         encoded = self.rows.dictionary_encode()
         codes = encoded.indices.to_numpy()
-        found: dict[str, pa.Array] = {"row": encoded.dictionary}
+        table_columns: dict[str, pa.Array] = {"row": encoded.dictionary}
         for name, qualifier in columns.items():
             at = np.flatnonzero(pc.equal(self.qualifiers, pa.scalar(qualifier, pa.binary())))
             of_row = np.full(len(encoded.dictionary), -1, np.int64)
             of_row[codes[at]] = at
-            places = pa.array(of_row, mask=of_row < 0)
-            found[name] = self.values.take(places)
-            found[f"{name}.time"] = pa.array(self.times).take(places)
-        return pa.table(found)
+            indices = pa.array(of_row, mask=of_row < 0)
+            table_columns[name] = self.values.take(indices)
+            table_columns[f"{name}.time"] = pa.array(self.times).take(indices)
+        return pa.table(table_columns)
 
 
 def read_cells(block: memoryview) -> Cells:
@@ -145,9 +145,9 @@ def slices(data: Bytes, starts: Int64s, lengths: Int64s) -> pa.BinaryArray:
     """The pieces of `data` that begin there and are so long."""
     ends = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])
-    taken = data[np.repeat(starts - ends[:-1], lengths) + np.arange(ends[-1])]
+    pieces = data[np.repeat(starts - ends[:-1], lengths) + np.arange(ends[-1])]
     offsets = pa.py_buffer(ends.astype(np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(starts), [None, offsets, pa.py_buffer(taken)])
+    return pa.Array.from_buffers(pa.binary(), len(starts), [None, offsets, pa.py_buffer(pieces)])
 
 
 def _int32(data: Bytes, at: Int64s) -> Int64s:

@@ -87,17 +87,17 @@ class Changes:
     ) -> pa.BinaryArray:
         """Write the places of keys that were added, and a note on those that are gone; gives the rows of the latter."""
         changed = changed_locations(statuses, replaced, self._snapshot, instant)
-        added, gone = changed.added.combine_chunks(), changed.removed
-        if not added.num_rows and not len(gone):
+        added, removed_keys = changed.added.combine_chunks(), changed.removed
+        if not added.num_rows and not len(removed_keys):
             return pa.array([], pa.binary())
         keys = _array(added, "key")
         rows = row_keys(keys, self._table.buckets)
-        gone_rows = row_keys(gone, self._table.buckets)
+        removed_rows = row_keys(removed_keys, self._table.buckets)
         notes = self._notes(keys, rows, instant)
-        taken = pc.fill_null(pc.not_equal(notes, b""), False)
-        self._note_rows(instant, pa.concat_arrays([rows.filter(taken), gone_rows]))
-        if len(gone):
-            self._client.put(gone_rows, {"note": instant.encode()})
+        is_noted = pc.fill_null(pc.not_equal(notes, b""), False)
+        self._note_rows(instant, pa.concat_arrays([rows.filter(is_noted), removed_rows]))
+        if len(removed_keys):
+            self._client.put(removed_rows, {"note": instant.encode()})
         file_ids, partitions = (_array(added, name).cast(pa.binary()) for name in ("file_id", "partition"))
         for part, note in ((notes.is_null(), False), (notes.is_valid(), True)):
             cells = {
@@ -108,13 +108,13 @@ class Changes:
             if note:
                 cells["note"] = notes.filter(part)
             self._client.put(rows.filter(part), cells)
-        return gone_rows
+        return removed_rows
 
     def remove(self, rows: pa.BinaryArray, instant: str) -> None:
         """Delete rows that are noted as deleted by the instant, and were not written since."""
-        found = self._client.get(rows)
-        mine = found.filter(pc.equal(found["note"], instant.encode()))
-        self._client.delete(_array(mine, "row"), _array(mine, "note.time"))
+        stored_cells = self._client.get(rows)
+        cells_of_instant = stored_cells.filter(pc.equal(stored_cells["note"], instant.encode()))
+        self._client.delete(_array(cells_of_instant, "row"), _array(cells_of_instant, "note.time"))
 
     def undo(self, instant: str) -> None:
         """Put back what an instant took away, recorded or not, once or again."""
@@ -149,25 +149,25 @@ class Changes:
     def _put_slice(self, file_slice: FileSlice, snapshot: Snapshot) -> None:
         keys = stored_rows(snapshot.reader, file_slice, [RECORD_KEY]).column(RECORD_KEY).cast(pa.string())
         rows = row_keys(keys, self._table.buckets)
-        known = visible_locations(keys, self._client.get(rows), self._table.buckets, snapshot.is_visible)
+        locations = visible_locations(keys, self._client.get(rows), self._table.buckets, snapshot.is_visible)
         same = pc.and_(
-            pc.equal(known[FILE_ID], file_slice.file_id), pc.equal(known[OLD_PARTITION], file_slice.partition)
+            pc.equal(locations[FILE_ID], file_slice.file_id), pc.equal(locations[OLD_PARTITION], file_slice.partition)
         )
-        same = pc.and_(same, pc.invert(known[DELETED]))
+        same = pc.and_(same, pc.invert(locations[DELETED]))
         rows = rows.filter(pc.invert(pc.fill_null(same, False)).combine_chunks())
-        place = {"instant": file_slice.instant, "file_id": file_slice.file_id, "partition": file_slice.partition}
-        self._client.put(rows, {**{name: text.encode() for name, text in place.items()}, "note": b""})
+        location = {"instant": file_slice.instant, "file_id": file_slice.file_id, "partition": file_slice.partition}
+        self._client.put(rows, {**{name: text.encode() for name, text in location.items()}, "note": b""})
 
     def _notes(self, keys: pa.Array, rows: pa.BinaryArray, instant: str) -> pa.BinaryArray:
         """What to note with the new locations: where keys are now, null if HBase has nothing that needs a note."""
         snapshot = self._snapshot
         if not snapshot.commits:
             return pa.nulls(len(keys), pa.binary())
-        found = self._client.get(rows)
-        known = visible_locations(keys, found, self._table.buckets, snapshot.is_visible)
-        noted = found.filter(pc.and_(found["note"].is_valid(), pc.not_equal(found["note"], b"")))
-        needs = pc.or_(known[FILE_ID].is_valid(), pc.is_in(rows, value_set=_array(noted, "row")))
-        return pc.if_else(needs, notes_of(instant, known), pa.scalar(None, pa.binary())).combine_chunks()
+        stored_cells = self._client.get(rows)
+        locations = visible_locations(keys, stored_cells, self._table.buckets, snapshot.is_visible)
+        noted = stored_cells.filter(pc.and_(stored_cells["note"].is_valid(), pc.not_equal(stored_cells["note"], b"")))
+        needs = pc.or_(locations[FILE_ID].is_valid(), pc.is_in(rows, value_set=_array(noted, "row")))
+        return pc.if_else(needs, notes_of(instant, locations), pa.scalar(None, pa.binary())).combine_chunks()
 
     def _note_rows(self, instant: str, rows: pa.BinaryArray) -> None:
         if not len(rows):
@@ -181,21 +181,21 @@ class Changes:
 
     def _undo_rows(self, rows: pa.BinaryArray, instant: str, *, sync: bool) -> None:
         """Rows as they were before the instant; with `sync` those that it made are deleted."""
-        found = self._client.get(rows)
-        notes = _array(found, "note").cast(pa.string())
+        stored_cells = self._client.get(rows)
+        notes = _array(stored_cells, "note").cast(pa.string())
         noted, before, file_id, partition = split_notes(notes)
-        own = pc.fill_null(pc.equal(_array(found, "instant"), instant.encode()), False)
-        mine = pc.fill_null(pc.equal(noted, instant), False)
-        goes_back = pc.and_(pc.and_(own, mine), before.is_valid())
-        place = {"instant": before, "file_id": file_id, "partition": partition}
-        cells = {name: values.filter(goes_back).cast(pa.binary()) for name, values in place.items()}
-        row = _array(found, "row")
+        wrote_location = pc.fill_null(pc.equal(_array(stored_cells, "instant"), instant.encode()), False)
+        wrote_note = pc.fill_null(pc.equal(noted, instant), False)
+        goes_back = pc.and_(pc.and_(wrote_location, wrote_note), before.is_valid())
+        location = {"instant": before, "file_id": file_id, "partition": partition}
+        cells = {name: values.filter(goes_back).cast(pa.binary()) for name, values in location.items()}
+        row = _array(stored_cells, "row")
         self._client.put(row.filter(goes_back), {**cells, "note": b""})
-        deleted = pc.and_(mine, before.is_null())
+        deleted = pc.and_(wrote_note, before.is_null())
         self._client.put(row.filter(deleted), {"note": b""})
         if sync:
-            made = pc.and_(own, pc.invert(goes_back))
-            self._client.delete(row.filter(made), _array(found, "instant.time").filter(made))
+            is_new = pc.and_(wrote_location, pc.invert(goes_back))
+            self._client.delete(row.filter(is_new), _array(stored_cells, "instant.time").filter(is_new))
 
     def _is_cut_off(self, instant: str) -> bool:
         """Whether a restore, or a rollback of the instant, was cut off."""
@@ -274,10 +274,10 @@ class HBaseIndex(Index, StoredLocations):
         slices = snapshot.file_slices() if snapshot.commits else ()
         for file_slice in slices[:: max(1, len(slices) // _SAMPLED_SLICES)]:
             keys = stored_rows(snapshot.reader, file_slice, [RECORD_KEY]).column(RECORD_KEY)[:_SAMPLED_KEYS]
-            places = self._places(keys.cast(pa.string()), snapshot.is_visible)
-            lost = np.flatnonzero(pc.fill_null(pc.not_equal(places[FILE_ID], file_slice.file_id), True))
+            locations = self._places(keys.cast(pa.string()), snapshot.is_visible)
+            lost = np.flatnonzero(pc.fill_null(pc.not_equal(locations[FILE_ID], file_slice.file_id), True))
             if len(lost):
-                key, other = (places[name][int(lost[0])].as_py() for name in (RECORD_KEY, FILE_ID))
+                key, other = (locations[name][int(lost[0])].as_py() for name in (RECORD_KEY, FILE_ID))
                 raise IndexInconsistent(
                     f"{self.table.where} has {'no place' if other is None else f'file group {other}'} for key {key!r},"
                     f" which is stored in file group {file_slice.file_id}",
@@ -289,18 +289,18 @@ class HBaseIndex(Index, StoredLocations):
         """By HBase; `DELETE` is there if rows may move."""
         require_stored_keys(snapshot)
         names = engine.schema(rows).names
-        own = [n for n in names if n != PARTITION_PATH]
+        row_columns = [n for n in names if n != PARTITION_PATH]
         moving = self.update_partition_path and bool(snapshot.config.partition_fields)
         if not snapshot.commits:
-            flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in own else {}
+            flag = {DELETE: BooleanLiteral(False)} if moving and DELETE not in row_columns else {}
             return Tagged(engine.derive(rows, {**NO_LOCATION, **flag}))
-        found = engine.persist(self._found(rows, snapshot, engine))
-        placed, doubted = _where_it_is_stored(found, names, snapshot, engine)
+        located_rows = engine.persist(self._found(rows, snapshot, engine))
+        placed, doubted = _where_it_is_stored(located_rows, names, snapshot, engine)
         lookup = with_slices(KeyLookup(), doubted)
         if not moving:
-            return Tagged(at_locations(placed, own, engine), persisted=found, lookup=lookup)
-        rows, read = moved_from_locations(placed, own, snapshot, engine)
-        return Tagged(rows, persisted=found, lookup=with_slices(lookup, read))
+            return Tagged(at_locations(placed, row_columns, engine), persisted=located_rows, lookup=lookup)
+        rows, read = moved_from_locations(placed, row_columns, snapshot, engine)
+        return Tagged(rows, persisted=located_rows, lookup=with_slices(lookup, read))
 
     @property
     def stored_locations(self) -> HBaseIndex:
@@ -310,10 +310,10 @@ class HBaseIndex(Index, StoredLocations):
         """None for a view of the past: HBase has the places of today."""
         if not snapshot.is_latest:
             return None
-        found = engine.persist(self._found(engine.distinct(keys), snapshot, engine))
-        placed, _ = _where_it_is_stored(found, engine.schema(keys).names, snapshot, engine)
-        place = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT)}
-        return engine.derive(engine.filter(placed, IsNotNull(FILE_ID)), place, keep=[RECORD_KEY])
+        located_rows = engine.persist(self._found(engine.distinct(keys), snapshot, engine))
+        placed, _ = _where_it_is_stored(located_rows, engine.schema(keys).names, snapshot, engine)
+        location_columns = {PARTITION_PATH: Column(OLD_PARTITION), **columns_of_names(FILE_ID, INSTANT)}
+        return engine.derive(engine.filter(placed, IsNotNull(FILE_ID)), location_columns, keep=[RECORD_KEY])
 
     def update(
         self,
@@ -362,8 +362,8 @@ class LookUp:
 
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            places = locations_of(self.table, batch.column(RECORD_KEY), self._is_visible)
-            columns = [*batch.columns, *(places[name].combine_chunks() for name in LOCATIONS.names[1:])]
+            locations = locations_of(self.table, batch.column(RECORD_KEY), self._is_visible)
+            columns = [*batch.columns, *(locations[name].combine_chunks() for name in LOCATIONS.names[1:])]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _is_visible(self, instant: str) -> bool:
@@ -382,17 +382,17 @@ def _where_it_is_stored(found: Rows, names: Sequence[str], snapshot: Snapshot, e
     Such rows are rare: real Hudi leaves them when it overwrites partitions, and a writer that died between its
     commit and its last request to HBase. Whether a deleted key is stored after all, its file group shows.
     """
-    kept = [*names, OLD_PARTITION, FILE_ID, INSTANT]
+    names_with_location = [*names, OLD_PARTITION, FILE_ID, INSTANT]
     pairs = engine.aggregate(found, [OLD_PARTITION, FILE_ID, DELETED]).to_pylist()
     pairs = [pair for pair in pairs if pair[FILE_ID] is not None]
     slices = {(s.partition, s.file_id): s for s in snapshot.file_slices({pair[OLD_PARTITION] for pair in pairs})}
     doubted = [p for p in pairs if p[DELETED] or (p[OLD_PARTITION], p[FILE_ID]) not in slices]
     if not doubted:
-        return PlacedRows(engine.derive(found, {}, keep=kept))
+        return PlacedRows(engine.derive(found, {}, keep=names_with_location))
     columns = {name: pa.array([p[name] for p in doubted]) for name in (OLD_PARTITION, FILE_ID, DELETED)}
     marked = engine.from_arrow(pa.table({**columns, _DOUBTED: pa.array([True] * len(doubted))}))
     rows = engine.join(found, marked, [OLD_PARTITION, FILE_ID, DELETED], "left", small=True)
-    there = [found for p in doubted if (found := slices.get((p[OLD_PARTITION], p[FILE_ID]))) is not None]
+    there = [s for p in doubted if (s := slices.get((p[OLD_PARTITION], p[FILE_ID]))) is not None]
     empty = pa.schema([(_STORED, pa.bool_()), (FILE_ID, pa.string()), (RECORD_KEY, pa.string())]).empty_table()
     stored = engine.from_arrow(empty)
     if there:
@@ -400,7 +400,9 @@ def _where_it_is_stored(found: Rows, names: Sequence[str], snapshot: Snapshot, e
         mark = {_STORED: BooleanLiteral(True), FILE_ID: STORED_LOCATION[FILE_ID]}
         stored = engine.distinct(engine.derive(keys, mark, keep=[RECORD_KEY]))
     rows = engine.join(rows, stored, [RECORD_KEY, FILE_ID], "left")
-    rows = engine.derive(rows, {_THERE: Case(_DOUBTED, BooleanLiteral(True), Column(_STORED))}, keep=kept)
+    rows = engine.derive(
+        rows, {_THERE: Case(_DOUBTED, BooleanLiteral(True), Column(_STORED))}, keep=names_with_location
+    )
     none = Constant(None)
-    place = {name: Case(_THERE, none, Column(name)) for name in (OLD_PARTITION, FILE_ID, INSTANT)}
-    return PlacedRows(engine.derive(rows, place, keep=names), there)
+    location_columns = {name: Case(_THERE, none, Column(name)) for name in (OLD_PARTITION, FILE_ID, INSTANT)}
+    return PlacedRows(engine.derive(rows, location_columns, keep=names), there)

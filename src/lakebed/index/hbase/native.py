@@ -80,11 +80,11 @@ class NativeClient:
 
     def get(self, rows: pa.BinaryArray) -> pa.Table:
         columns = bytes_field(1, FAMILY) + b"".join(bytes_field(2, name) for name in COLUMNS.values())
-        asked = joined(column_field(1, rows), bytes_field(2, columns) + number_field(6, 1))
-        found: list[pa.Table] = []
-        actions = column_field(3, column_field(3, asked))
-        self._multi(rows, actions, self._table.get_batch, self._reads, lambda a: found.append(_rows_of(a)))
-        return pa.concat_tables([ROWS.empty_table(), *found]).combine_chunks()
+        requests = joined(column_field(1, rows), bytes_field(2, columns) + number_field(6, 1))
+        parts: list[pa.Table] = []
+        actions = column_field(3, column_field(3, requests))
+        self._multi(rows, actions, self._table.get_batch, self._reads, lambda a: parts.append(_rows_of(a)))
+        return pa.concat_tables([ROWS.empty_table(), *parts]).combine_chunks()
 
     def put(self, rows: pa.BinaryArray, cells: Mapping[str, pa.BinaryArray | bytes]) -> None:
         values: list[pa.BinaryArray | bytes] = []
@@ -141,7 +141,7 @@ class NativeClient:
                 for lost in pool.map(lambda run: _Calls(run[0], run[1], run[2], actions, pace).run(take), runs):
                     failed += lost
             left = np.concatenate([numbers for numbers, _ in failed]) if failed else left[:0]
-            for _, error in sorted(failed, key=lambda one: one[1].passing):
+            for _, error in sorted(failed, key=lambda failure: failure[1].passing):
                 raise error
 
         if len(rows):
@@ -168,24 +168,24 @@ class NativeClient:
         of_row = _regions_of(rows.take(pa.array(numbers)), [region.start for region in regions])
         order = np.argsort(of_row, kind="stable")
         bounds = np.searchsorted(of_row[order], np.arange(len(regions) + 1))
-        found: dict[Server, list[_Batch]] = {}
+        batches_by_server: dict[Server, list[_Batch]] = {}
         for region, first, last in zip(regions, bounds[:-1], bounds[1:], strict=True):
             if first == last:
                 continue
-            batches = found.setdefault(region.server, [_Batch()])
+            batches = batches_by_server.setdefault(region.server, [_Batch()])
             while first < last:
                 if batches[-1].rows >= size:
                     batches.append(_Batch())
-                taken = min(last, first + size - batches[-1].rows)
-                batches[-1].parts.append((region, numbers[order[first:taken]]))
-                first = taken
-        return found
+                end = min(last, first + size - batches[-1].rows)
+                batches[-1].parts.append((region, numbers[order[first:end]]))
+                first = end
+        return batches_by_server
 
     def _connection(self, server: Server) -> Connection:
-        found = self._connections.get(server)
-        if found is None:
-            found = self._connections[server] = Connection(*server, self._table.connection_ms / 1000)
-        return found
+        connection = self._connections.get(server)
+        if connection is None:
+            connection = self._connections[server] = Connection(*server, self._table.connection_ms / 1000)
+        return connection
 
     def _all_regions(self) -> list[Region]:
         """The regions of the table, by their first rows, as the meta table has them."""
@@ -193,13 +193,13 @@ class NativeClient:
             name = self._table.table.encode()
             meta = self._connection(self._meta_server())
             named = [*_meta_rows(meta, name)]
-            found = sorted((r for r in named if r is not None), key=lambda region: region.start)
-            if not found:
+            regions = sorted((r for r in named if r is not None), key=lambda region: region.start)
+            if not regions:
                 raise Unserved(f"there is no table {self._table.table!r}", passing=False)
-            ends = [b"", *(region.end for region in found)]
-            if any(region.start != end for region, end in zip(found, ends, strict=False)) or ends[-1]:
+            ends = [b"", *(region.end for region in regions)]
+            if any(region.start != end for region, end in zip(regions, ends, strict=False)) or ends[-1]:
                 raise Unserved(f"not all regions of table {self._table.table!r} are served", passing=True)
-            self._regions = found
+            self._regions = regions
         return self._regions
 
     def _region_of(self, row: bytes) -> Region:
@@ -230,8 +230,10 @@ class NativeClient:
         about = bytes_field(1, bytes_field(1, FAMILY)) + bytes_field(3, region.start) + bytes_field(4, region.end)
 
         def scanned() -> list[pa.Table]:
-            found = self._region_of(region.start)
-            answers = scan(self._connection(found.server), found.name, about + times + number_field(7, 1))
+            current_region = self._region_of(region.start)
+            answers = scan(
+                self._connection(current_region.server), current_region.name, about + times + number_field(7, 1)
+            )
             return [_rows_of(answer) for answer in answers]
 
         yield from self._steadily(scanned)
@@ -291,10 +293,10 @@ def scan(connection: Connection, region: bytes, about: bytes) -> Iterator[Answer
     """The answers of a scan over a region."""
     answer = connection.call("Scan", _specifier(region) + bytes_field(2, about) + number_field(4, _SCANNED))
     while True:
-        said = first_fields(answer.message)
+        answer_fields = first_fields(answer.message)
         yield answer
-        scanner = said.get(2)
-        if not (said.get(3) and said.get(8)):
+        scanner = answer_fields.get(2)
+        if not (answer_fields.get(3) and answer_fields.get(8)):
             if isinstance(scanner, int):
                 connection.call("Scan", number_field(3, scanner) + number_field(4, 0) + number_field(5, 1))
             return
@@ -335,12 +337,12 @@ def _error_in(result: memoryview, rows: int, well: set[bytes]) -> Unserved | Non
         if number != 1:
             continue
         served += 1
-        one = bytes(value)
-        if one not in well:
+        message = bytes(value)
+        if message not in well:
             exception = first_fields(value).get(3)
             if isinstance(exception, memoryview):
                 return _thrown(exception)
-            well.add(one)
+            well.add(message)
     return None if served == rows else Unserved(f"{served} results for {rows} rows", passing=True)
 
 
@@ -356,9 +358,9 @@ def _regions_of(rows: pa.BinaryArray, starts: Sequence[bytes]) -> Int64s:
     both = pa.concat_arrays([pa.array(starts, pa.binary()), rows])
     order = pc.array_sort_indices(both).to_numpy()  # stable: a region's first row comes after its start
     passed = np.cumsum(order < len(starts)) - 1
-    found = np.empty(len(both), np.int64)
-    found[order] = passed
-    return found[len(starts) :]
+    numbers = np.empty(len(both), np.int64)
+    numbers[order] = passed
+    return numbers[len(starts) :]
 
 
 def _meta_rows(meta: Connection, table: bytes) -> Iterator[Region | None]:
@@ -373,10 +375,10 @@ def _meta_rows(meta: Connection, table: bytes) -> Iterator[Region | None]:
 
 
 def _region(name: bytes, about: bytes, server: bytes | None) -> Region | None:
-    said = first_fields(memoryview(about)[4:])  # after the magic PBUF
-    if said.get(5) or said.get(6) or said.get(7) or not server:  # offline, split, a replica
+    region_info = first_fields(memoryview(about)[4:])  # after the magic PBUF
+    if region_info.get(5) or region_info.get(6) or region_info.get(7) or not server:  # offline, split, a replica
         return None
-    start, end = (bytes(v) if isinstance(v := said.get(n), memoryview) else b"" for n in (3, 4))
+    start, end = (bytes(v) if isinstance(v := region_info.get(n), memoryview) else b"" for n in (3, 4))
     host, _, port = server.decode().rpartition(":")
     return Region(start, end, name, (host, int(port)))
 

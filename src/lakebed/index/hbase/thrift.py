@@ -52,9 +52,9 @@ class ThriftClient:
             self._steadily(_delete, key, until)
 
     def scan(self, since: int) -> Iterator[pa.Table]:
-        found = self._steadily(_scan)
-        for first in range(0, len(found), self._table.get_batch):
-            yield _rows_of(found[first : first + self._table.get_batch])
+        rows = self._steadily(_scan)
+        for first in range(0, len(rows), self._table.get_batch):
+            yield _rows_of(rows[first : first + self._table.get_batch])
 
     def close(self) -> None:
         if self._open is not None:
@@ -76,11 +76,11 @@ class ThriftClient:
                 return ask(self._open.table(self._table.table), *given)
             except Exception as error:  # thriftpy2 has classes of its own, made at run time
                 pause = _PAUSES[min(tried, len(_PAUSES) - 1)]
-                said = str(getattr(error, "message", "") or error)
-                passing = type(error).__name__ not in _FINAL and "NoSuchColumnFamily" not in said
-                passing = passing and "TableNotFound" not in said
+                message = str(getattr(error, "message", "") or error)
+                passing = type(error).__name__ not in _FINAL and "NoSuchColumnFamily" not in message
+                passing = passing and "TableNotFound" not in message
                 if not passing or time.monotonic() + pause > end:
-                    first = said.partition("\n")[0]
+                    first = message.partition("\n")[0]
                     raise unanswered(self._table, f"{type(error).__name__}: {first}", passing=passing) from error
             self.close()
             time.sleep(pause)

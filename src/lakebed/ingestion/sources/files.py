@@ -112,17 +112,17 @@ class FilesSource(IngestSource):
     def poll(self, checkpoint: str | None, limit: int) -> IngestPoll:
         settings = self._settings
         position = FilePosition(settings.start) if checkpoint is None else FilePosition.of(checkpoint)
-        storage, found = find_data_files(settings.path, settings.storage_options)
+        storage, files = find_data_files(settings.path, settings.storage_options)
         latest = time.time() * 1000 - settings.min_age * 1000
         new = sorted(
-            (file for file in found if position.is_new(file) and (file.modified <= latest or not settings.min_age)),
+            (file for file in files if position.is_new(file) and (file.modified <= latest or not settings.min_age)),
             key=lambda file: (file.modified, file.path),
         )
         tables: list[tuple[FileInfo, pa.Table]] = []
         bad: list[BadRow] = []
-        taken, size, rows = 0, 0, 0
+        file_count, size, rows = 0, 0, 0
         for file in new:
-            if taken and (size + file.size > settings.max_bytes or rows >= limit):
+            if file_count and (size + file.size > settings.max_bytes or rows >= limit):
                 break
             table, bad_rows = self._read(storage, file)
             bad += bad_rows
@@ -130,12 +130,12 @@ class FilesSource(IngestSource):
                 tables.append((file, table))
                 rows += table.num_rows
             size += file.size
-            taken += 1
-        left = new[taken:]
+            file_count += 1
+        left = new[file_count:]
         lag: dict[str, float] = {"files": len(left), "bytes": sum(file.size for file in left)}
-        if not taken:
+        if not file_count:
             return IngestPoll(None, None, checkpoint, lag=lag)
-        after = position.after(new[:taken])
+        after = position.after(new[:file_count])
         origin = _Origin([(file.path, table.num_rows) for file, table in tables])
         joined = union_of([table for _, table in tables]) if tables else None
         origin.rows = joined

@@ -218,18 +218,18 @@ class KafkaSource(IngestSource):
 
         topic, admin = self._settings.topic, self._admin
         try:
-            found = admin.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
-            if found.error is not None:
-                raise self._client.KafkaException(found.error)
-            partitions = [self._client.TopicPartition(topic, number) for number in sorted(found.partitions)]
+            topic_metadata = admin.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
+            if topic_metadata.error is not None:
+                raise self._client.KafkaException(topic_metadata.error)
+            partitions = [self._client.TopicPartition(topic, number) for number in sorted(topic_metadata.partitions)]
             ends: list[dict[int, int]] = []
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
-                asked = admin.list_offsets(
+                answers = admin.list_offsets(
                     dict.fromkeys(partitions, spec),
                     isolation_level=self._client.IsolationLevel.READ_COMMITTED,
                     request_timeout=_ANSWER_SECONDS,
                 )
-                ends.append({p.partition: answer.result(_ANSWER_SECONDS).offset for p, answer in asked.items()})
+                ends.append({p.partition: answer.result(_ANSWER_SECONDS).offset for p, answer in answers.items()})
             low, high = ends
             return {partition: (low[partition], high[partition]) for partition in low}
         except self._client.KafkaException as error:
@@ -274,10 +274,10 @@ class KafkaSource(IngestSource):
         answered = time.monotonic()
         while len(messages.values) < limit and any(offsets[partition] < end for partition, end in ends.items()):
             left = sum(max(0, end - offsets[partition]) for partition, end in ends.items())
-            found = consumer.consume(min(_BATCH, left, limit - len(messages.values)), _WAIT_SECONDS)
-            for message in found:
+            batch = consumer.consume(min(_BATCH, left, limit - len(messages.values)), _WAIT_SECONDS)
+            for message in batch:
                 self._take(message, offsets, ends, messages)
-            if found:
+            if batch:
                 answered = time.monotonic()
             elif time.monotonic() - answered > _ANSWER_SECONDS:
                 raise SourceError(

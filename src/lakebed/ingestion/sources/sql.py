@@ -84,15 +84,15 @@ class SqlSource(IngestSource):
         if not self._nulls_checked:
             self._check_nulls()
         if self._is_number is None:
-            one = self._read(f"SELECT {column} AS c FROM {self._rows} AS source WHERE {column} IS NOT NULL LIMIT 1")
-            if not one.num_rows:
+            example = self._read(f"SELECT {column} AS c FROM {self._rows} AS source WHERE {column} IS NOT NULL LIMIT 1")
+            if not example.num_rows:
                 return IngestPoll(None, None, checkpoint)
-            self._is_number = pt.is_integer(one.column(0).type) or pt.is_floating(one.column(0).type)
+            self._is_number = pt.is_integer(example.column(0).type) or pt.is_floating(example.column(0).type)
         last, _, fingerprint = (checkpoint or "").partition("\n")
         after = "" if checkpoint is None else f" WHERE {column} > {self._literal(last)}"
         bounded = f"SELECT {column} AS c FROM {self._rows} AS source{after} ORDER BY {column} LIMIT {int(limit)}"
-        found = self._read(f"SELECT MAX(c) AS c, COUNT(c) AS n FROM ({bounded}) AS bounded")
-        greatest, count = (name[0].as_py() for name in found.columns)
+        table = self._read(f"SELECT MAX(c) AS c, COUNT(c) AS n FROM ({bounded}) AS bounded")
+        greatest, count = (name[0].as_py() for name in table.columns)
         value = last if greatest is None else _text(greatest)
         if checkpoint is None and greatest is None:
             return IngestPoll(None, None, None)
@@ -100,9 +100,9 @@ class SqlSource(IngestSource):
         upper = self._literal(value)
         # the database decides which rows have the greatest value: it may order and compare texts in its own way
         is_last = f"CASE WHEN {column} = {upper} THEN 1 ELSE 0 END AS {_IS_LAST}"
-        found = self._read(f"SELECT source.*, {is_last} FROM {self._rows} AS source WHERE {lower}{column} <= {upper}")
-        rows = self._typed(found.drop_columns([_IS_LAST]))
-        fresh = f"{value}\n{_fingerprint(rows.filter(pc.equal(found.column(_IS_LAST), 1)))}"
+        table = self._read(f"SELECT source.*, {is_last} FROM {self._rows} AS source WHERE {lower}{column} <= {upper}")
+        rows = self._typed(table.drop_columns([_IS_LAST]))
+        fresh = f"{value}\n{_fingerprint(rows.filter(pc.equal(table.column(_IS_LAST), 1)))}"
         if fresh == checkpoint or (greatest is None and not fingerprint):
             return IngestPoll(None, None, checkpoint)
         return IngestPoll(rows, None, fresh, more=count >= limit)
@@ -127,8 +127,8 @@ class SqlSource(IngestSource):
 
     def _check_nulls(self) -> None:
         column = self._settings.column
-        found = self._read(f"SELECT COUNT(*) AS n FROM {self._rows} AS source WHERE {column} IS NULL")
-        count = found.column(0)[0].as_py()
+        table = self._read(f"SELECT COUNT(*) AS n FROM {self._rows} AS source WHERE {column} IS NULL")
+        count = table.column(0)[0].as_py()
         if count:
             raise InvalidRecord(
                 f"{count_text(count, 'row')} of the source have null in {column}, by which rows are found",

@@ -65,14 +65,14 @@ class TableSource(IngestSource):
             return IngestPoll(None, None, checkpoint, lag={"commits": 0})
         # of version 8 and later by completion, before by requested time
         times = sorted(instant.completion_time or instant.time for instant in commits.commits)
-        taken = times[: settings.max_commits]
-        end = commits.end if len(taken) == len(times) else taken[-1]
+        selected = times[: settings.max_commits]
+        end = commits.end if len(selected) == len(times) else selected[-1]
         columns = None if settings.columns is None else list(settings.columns)
         if settings.query == "cdc":
             rows = _changed_rows(table.cdc(start, end, columns=columns).to_arrow())
         else:
             rows = table.changes(start, end, columns=columns, filter=settings.filter).to_arrow()
-        left = len(times) - len(taken)
+        left = len(times) - len(selected)
         return IngestPoll(rows, None, end, more=bool(left), lag={"commits": left})
 
     def _start(self, checkpoint: str | None) -> str | None:

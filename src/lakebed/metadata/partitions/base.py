@@ -238,11 +238,11 @@ class PartitionKind:
 
     def data_partition_of(self, file_id: str) -> str | None:
         """The data's partition path that a file group is for; None where it is for all of them."""
-        found = GROUP_ID.fullmatch(file_id) if self.by_data_partition else None
+        match = GROUP_ID.fullmatch(file_id) if self.by_data_partition else None
         start = f"{self._start(self.name)}-"
-        if found is None or not found[1].startswith(start):
+        if match is None or not match[1].startswith(start):
             return None
-        return _PERCENT.sub(lambda code: chr(int(code[1], 16)), found[1].removeprefix(start))
+        return _PERCENT.sub(lambda code: chr(int(code[1], 16)), match[1].removeprefix(start))
 
     def _start(self, partition: str) -> str:
         return self.file_id_start or partition.replace("_", "-")
@@ -339,5 +339,5 @@ def required(partition: str, definition: IndexDefinition | None) -> IndexDefinit
 
 def under_keys(records: Records, keys: pa.Array) -> Records:
     """Those upserts whose keys are among these."""
-    chosen = pc.is_in(records.keys, value_set=keys)
-    return Records.upserts(records.keys.filter(chosen), records.values.filter(chosen))
+    matches = pc.is_in(records.keys, value_set=keys)
+    return Records.upserts(records.keys.filter(matches), records.values.filter(matches))

@@ -161,8 +161,8 @@ class FirstStatistics:
             return read(snapshot.storage, file.path, file.size, kinds)
 
         files = [*bases, *logs]
-        found = zip(files, parallel_map(ranges, files), strict=True)
-        self.files = [NewFile(f.partition, f.name, f.size, r) for f, r in found if r is not None]
+        files_with_ranges = zip(files, parallel_map(ranges, files), strict=True)
+        self.files = [NewFile(f.partition, f.name, f.size, r) for f, r in files_with_ranges if r is not None]
 
     @property
     def stats(self) -> Stats:
@@ -201,15 +201,15 @@ class StoredStatistics:
             path, kinds = path_in(file.partition, file.name), self._kinds_of(file)
             footer = read_footer(storage, path, file.size)
             stored = dict(leaf_paths(footer.schema))
-            own = {column: stored.get(column, kind) for column, kind in kinds.items()}
-            if own != kinds:
-                self._own_kinds[path] = own
+            file_kinds = {column: stored.get(column, kind) for column, kind in kinds.items()}
+            if file_kinds != kinds:
+                self._own_kinds[path] = file_kinds
             return replace(file, ranges=ranges_of_file(storage, path, file.size, kinds, footer))
 
-        found: list[NewFile] = []
+        files_with_ranges: list[NewFile] = []
         for start in range(0, len(files), _READ_TOGETHER):
-            found += in_few_buffers(parallel_map(read, files[start : start + _READ_TOGETHER]))
-        return found
+            files_with_ranges += in_few_buffers(parallel_map(read, files[start : start + _READ_TOGETHER]))
+        return files_with_ranges
 
     @cached_property
     def _own_kinds(self) -> dict[str, Kinds]:
@@ -247,8 +247,8 @@ class StoredStatistics:
             kinds = self._own_kinds.get(path)
             return file if kinds is None else replace(file, ranges=ranges_of_file(storage, path, file.size, kinds))
 
-        found = parallel_map(read, files)
-        return stats_of(found, self.kinds, self.index_version, with_unknown=True)
+        files_as_written = parallel_map(read, files)
+        return stats_of(files_as_written, self.kinds, self.index_version, with_unknown=True)
 
 
 def columns_with_stats(snapshot: Snapshot, schema: pa.Schema, settings: WriteSettings) -> Kinds:
@@ -289,8 +289,8 @@ def has_statistics(settings: WriteSettings, config: TableConfig) -> bool:
 
 def stats_under_keys(stats: Stats, keys: pa.Array) -> Stats:
     """Those with these keys, of the columns that have any."""
-    chosen = {column: table.filter(pc.is_in(table["key"], value_set=keys)) for column, table in stats.items()}
-    return {column: table for column, table in chosen.items() if len(table)}
+    matches = {column: table.filter(pc.is_in(table["key"], value_set=keys)) for column, table in stats.items()}
+    return {column: table for column, table in matches.items() if len(table)}
 
 
 def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expression: bool = False) -> pa.Table:
@@ -299,17 +299,17 @@ def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expressi
     values of an expression index.)"""
     tables: list[pa.Table] = []
     for column, table in stats.items():
-        known = table.filter(pc.invert(table["is_deleted"]))
-        has_none = pc.fill_null(pc.equal(known["value_count"], 0 if of_expression else known["null_count"]), False)
-        bounds = [pc.if_else(has_none, None, _bound_text(known[side])).combine_chunks() for side in ("min", "max")]
-        counts = [known[name].cast(pa.string()) for name in ("null_count", "value_count")]
+        rows = table.filter(pc.invert(table["is_deleted"]))
+        has_none = pc.fill_null(pc.equal(rows["value_count"], 0 if of_expression else rows["null_count"]), False)
+        bounds = [pc.if_else(has_none, None, _bound_text(rows[side])).combine_chunks() for side in ("min", "max")]
+        counts = [rows[name].cast(pa.string()) for name in ("null_count", "value_count")]
         text = pc.binary_join_element_wise(*bounds, *counts, " ", null_handling="replace", null_replacement="-")
-        names = known["file_name"].combine_chunks().cast(pa.string())
-        whole = [partitions.get(name) for name in names.to_pylist()]
-        paths = [f"{p}/{n}" if p else str(n) for p, n in zip(whole, names.to_pylist(), strict=True)]
+        names = rows["file_name"].combine_chunks().cast(pa.string())
+        partition_paths = [partitions.get(name) for name in names.to_pylist()]
+        paths = [f"{p}/{n}" if p else str(n) for p, n in zip(partition_paths, names.to_pylist(), strict=True)]
         labels = pa.array([f"{column} of {path}" for path in paths], pa.string())
-        empty = pa.repeat(pa.scalar(""), len(known))
-        tables.append(pa.Table.from_arrays([known["key"], empty, labels, text], schema=COMPARED))
+        empty = pa.repeat(pa.scalar(""), len(rows))
+        tables.append(pa.Table.from_arrays([rows["key"], empty, labels, text], schema=COMPARED))
     return joined(tables)
 
 
@@ -363,19 +363,19 @@ def narrows_ranges(
     added = np.arange(len(keys)) < len(records.keys)
     of_paths = pc.not_equal(pc.utf8_length(keys), FILE_KEY_LENGTH)
     keys, added = keys.filter(of_paths), added[of_paths.to_numpy(zero_copy_only=False)]
-    stands = added.copy()  # whether a record is there, and these are in it
+    present = added.copy()  # whether a record is there, and these are in it
     wrong = np.zeros(len(keys), np.bool_)
     for layer in later(keys):
         if layer.records is None:
             at = pc.index_in(layer.deleted, value_set=keys).drop_null().to_numpy()
-            stands[at], wrong[at] = False, added[at]
+            present[at], wrong[at] = False, added[at]
             continue
         for stats in decoded(layer.records, stats_codec.decode):
             for table in stats.values():
                 at = pc.index_in(table["key"], value_set=keys).to_numpy()
                 removed, tight = (table[name].to_numpy() for name in ("is_deleted", "is_tight"))
-                wrong[at] = np.where(removed, added[at], wrong[at] | tight | ~stands[at])
-                stands[at] &= ~removed
+                wrong[at] = np.where(removed, added[at], wrong[at] | tight | ~present[at])
+                present[at] &= ~removed
     return bool(wrong.any())
 
 
@@ -389,8 +389,8 @@ class PartitionStatsKind(PartitionKind):
         dropped = action.shared(ActionStatistics).dropped
         if not dropped or metadata is None:
             return records
-        gone = [partition_stats_keys(column, metadata.partitions()) for column in dropped]
-        return replace(records, deleted=pa.concat_arrays([records.deleted, *gone]))
+        dropped_keys = [partition_stats_keys(column, metadata.partitions()) for column in dropped]
+        return replace(records, deleted=pa.concat_arrays([records.deleted, *dropped_keys]))
 
     def _of_files(self, action: TableAction) -> Records:
         written, snapshot = action.shared(ActionStatistics), action.snapshot
@@ -402,12 +402,12 @@ class PartitionStatsKind(PartitionKind):
         live = files.after
         names = {file.name for file in written.files}
         old = [path for path, live_names in live.items() if live_names - names]
-        known = {}
+        old_stats = {}
         # while column statistics are being built, the ranges of old files are not known: the paths have none then
         if old and snapshot.metadata is not None and snapshot.metadata.has(COLUMN_STATS):
-            known = snapshot.metadata.column_stats(list(kinds), old, kinds)
+            old_stats = snapshot.metadata.column_stats(list(kinds), old, kinds)
         tight = not has_earlier_neighbour(snapshot.timeline, action.instant)
-        return partition_stats_records(known, new, live, kinds, action.form, written.index_version, tight=tight)
+        return partition_stats_records(old_stats, new, live, kinds, action.form, written.index_version, tight=tight)
 
     def check_new(self, index: NewIndex) -> None:
         config = index.config
@@ -439,13 +439,13 @@ class PartitionStatsKind(PartitionKind):
         a range of a partition path, where lakebed has doubts of NaN."""
         stored = table.shared(StoredStatistics)
         sources = [stored.stats, *([stored.as_written] if stored.as_written is not None else [])]
-        found = [
+        alternatives = [
             comparable_stats(stored.merged(stats, zero_is_known=zero_is_known), {})
             for stats in sources
             for zero_is_known in (True, False)
         ]
         if len(sources) == 1:
-            return found
+            return alternatives
         unknown: Stats = {}
         widest: Stats = {}
         for column, stats in stored.of_partitions.items():
@@ -455,19 +455,19 @@ class PartitionStatsKind(PartitionKind):
             if bounds is not None:
                 values = {name: pa.scalar(count) for name, count in UNKNOWN_COUNTS.items()}
                 widest[column] = _with_values(stats, values | dict(zip(("min", "max"), bounds, strict=True)))
-        return [*found, comparable_stats(unknown, {}), comparable_stats(widest, {})]
+        return [*alternatives, comparable_stats(unknown, {}), comparable_stats(widest, {})]
 
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
         stored = table.shared(StoredStatistics)
         stats = metadata.partition_stats(list(stored.kinds), stored.kinds)
-        found = comparable_stats(as_expected(stats, stored.of_partitions), {})
-        return _with_those_lacking(found, self.expected(partition, table), table)
+        rows = comparable_stats(as_expected(stats, stored.of_partitions), {})
+        return _with_those_lacking(rows, self.expected(partition, table), table)
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         stored = table.shared(StoredStatistics)
-        chosen = stats_under_keys(stored.of_partitions, rows["key"].combine_chunks())
+        stats = stats_under_keys(stored.of_partitions, rows["key"].combine_chunks())
         version, kind = stored.index_version, RecordType.PARTITION_STATS
-        return Records.upserts(*stats_codec.encode(chosen, table.form, index_version=version, record_type=kind))
+        return Records.upserts(*stats_codec.encode(stats, table.form, index_version=version, record_type=kind))
 
     def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
         return has_statistics(settings, config) and _has_paths(config)
@@ -496,8 +496,8 @@ def _widened(files: LiveFiles, written: ActionStatistics, action: TableAction) -
     if any(pt.is_binary(kind) or pt.is_fixed_size_binary(kind) for kind in kinds.values()):
         return None
     paths = sorted(files.after)
-    known = metadata.partition_stats(list(kinds), kinds, paths)
-    if any(column not in known or len(known[column]) < len(paths) for column in kinds):
+    stored_stats = metadata.partition_stats(list(kinds), kinds, paths)
+    if any(column not in stored_stats or len(stored_stats[column]) < len(paths) for column in kinds):
         return None
     added = {path: files.after[path] - files.before[path] for path in paths}
     form, version = action.form, written.index_version
@@ -523,8 +523,8 @@ class ColumnStatsKind(PartitionKind):
         # cleaning knows the columns of today: those of files that it is yet to delete go with their column
         listed = metadata.files()
         files = file_keys(listed["partition"].to_pylist(), listed["name"].to_pylist())
-        gone = [column_stats_keys(column, files) for column in written.dropped]
-        return replace(records, deleted=pa.concat_arrays([records.deleted, *gone]))
+        dropped_keys = [column_stats_keys(column, files) for column in written.dropped]
+        return replace(records, deleted=pa.concat_arrays([records.deleted, *dropped_keys]))
 
     def records_of_clean(self, partition: str, removal: Removal) -> Records:
         snapshot, files = removal.snapshot, removal.keys
@@ -552,8 +552,10 @@ class ColumnStatsKind(PartitionKind):
         stored = table.shared(StoredStatistics)
         paths = {f.name: f.partition for f in stored.files}
         with_rows = {c: t.filter(pc.greater(t["value_count"], 0)) for c, t in stored.stats.items()}
-        found = [comparable_stats(with_rows, paths)]
-        return found if stored.as_written is None else [comparable_stats(stored.as_written, paths), *found]
+        alternatives = [comparable_stats(with_rows, paths)]
+        return (
+            alternatives if stored.as_written is None else [comparable_stats(stored.as_written, paths), *alternatives]
+        )
 
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
         kinds = table.shared(StoredStatistics).kinds
@@ -564,8 +566,8 @@ class ColumnStatsKind(PartitionKind):
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         stored = table.shared(StoredStatistics)
-        chosen = stats_under_keys(stored.stats, rows["key"].combine_chunks())
-        return column_stats_records(chosen, table.form, stored.index_version)
+        stats = stats_under_keys(stored.stats, rows["key"].combine_chunks())
+        return column_stats_records(stats, table.form, stored.index_version)
 
     def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
         return has_statistics(settings, config)

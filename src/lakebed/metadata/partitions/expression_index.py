@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 def _is_overruled(
     records: Records, form: RecordForm, later: LaterLayers, definition: Callable[[], IndexDefinition | None]
 ) -> bool:
-    found = definition()
-    has_ranges = found is not None and found.type != BLOOM_FILTERS
+    index_definition = definition()
+    has_ranges = index_definition is not None and index_definition.type != BLOOM_FILTERS
     return has_ranges and narrows_ranges(records, form, later, definition)
 
 
@@ -139,8 +139,8 @@ class ExpressionIndexKind(PartitionKind):
         return table.shared(_StoredExpressions).compared(metadata, partition)
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
-        whole = table.shared(_StoredExpressions).records(partition, table.snapshot.instant)
-        return under_keys(whole, rows["key"].combine_chunks())
+        records = table.shared(_StoredExpressions).records(partition, table.snapshot.instant)
+        return under_keys(records, rows["key"].combine_chunks())
 
     def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
         return IndexName(partition, expression=required(partition, definition))
@@ -164,7 +164,9 @@ class _ActionExpressions:
         names = sorted(p for p in action.partitions if p.startswith(EXPRESSION_INDEX) and p in definitions)
         self._definitions = {name: definitions[name] for name in names}
         schema = without_meta(avro_to_arrow(commit.schema)) if commit.schema else snapshot.schema
-        self._indexes = {one.partition: one for one in maintained_indexes(self._definitions, self._definitions, schema)}
+        self._indexes = {
+            index.partition: index for index in maintained_indexes(self._definitions, self._definitions, schema)
+        }
         files = [
             (path, stat.path.rpartition("/")[2], stat.file_size)
             for path, stats in commit.stats.items()
@@ -194,15 +196,15 @@ class _ActionExpressions:
             return filter_records_of(results, action.instant, action.form)
         new, live = stats_of_results(index, results), self._live
         old = {path for path in live if live[path] - {r.name for r in results if r.partition == path}}
-        known: Stats = {}
+        old_stats: Stats = {}
         metadata = action.snapshot.metadata
         if old and metadata is not None and metadata.has(index.partition):
             kinds = {index.column: index.function.result}
-            known, _ = metadata.expression_stats(index.partition, kinds, sorted(old))
+            old_stats, _ = metadata.expression_stats(index.partition, kinds, sorted(old))
         elif old:
-            known = {index.column: stats_of_results(index, self._of_stored_files(index, sorted(old)))}
+            old_stats = {index.column: stats_of_results(index, self._of_stored_files(index, sorted(old)))}
         tight = not has_earlier_neighbour(action.snapshot.timeline, action.instant)
-        of_paths, deleted = partition_stats_of(index, known, {index.column: new}, live, tight=tight)
+        of_paths, deleted = partition_stats_of(index, old_stats, {index.column: new}, live, tight=tight)
         return range_records(index, new, of_paths, deleted, action.form)
 
     def _of_stored_files(self, index: ExpressionIndex, paths: Collection[str]) -> Sequence[FileResults]:
@@ -246,7 +248,7 @@ class _StoredExpressions:
         if config.version < FIRST_VERSION:
             return {}
         definitions = load_definitions(self._snapshot.storage, config)
-        return {one.partition: one for one in maintained_indexes(definitions, definitions, self._snapshot.schema)}
+        return {index.partition: index for index in maintained_indexes(definitions, definitions, self._snapshot.schema)}
 
     @cached_property
     def _results(self) -> dict[str, list[FileResults]]:
@@ -262,13 +264,13 @@ class _StoredExpressions:
         """What the data calls for, and what the index holds."""
         index = self.indexes[partition]
         expected = self.expected(partition)
-        found = self._found_filters(metadata, index) if index.has_filters else self._found_stats(metadata, index)
-        known = self._keys(index, self._results.get(partition, []))
+        actual = self._found_filters(metadata, index) if index.has_filters else self._found_stats(metadata, index)
+        result_keys = self._keys(index, self._results.get(partition, []))
         needed = pc.is_in(expected["key"], value_set=self._optional_keys(index))
-        there = pc.is_in(expected["key"], value_set=found["key"].combine_chunks())
+        there = pc.is_in(expected["key"], value_set=actual["key"].combine_chunks())
         expected = expected.filter(pc.or_(pc.invert(needed), there))
-        own = pa.concat_arrays([known, *[c.cast(pa.string()) for c in expected["key"].chunks]])
-        return expected, found.filter(pc.is_in(found["key"], value_set=own))
+        compared_keys = pa.concat_arrays([result_keys, *[c.cast(pa.string()) for c in expected["key"].chunks]])
+        return expected, actual.filter(pc.is_in(actual["key"], value_set=compared_keys))
 
     def records(self, partition: str, instant: str) -> Records:
         """The records that the index should have."""
@@ -292,10 +294,10 @@ class _StoredExpressions:
         return partition_stats_of(index, {}, {index.column: stats}, self._stored.live)[0]
 
     def _filters(self, index: ExpressionIndex) -> pa.Table:
-        found = [(r, r.bloom) for r in self._results.get(index.partition, []) if r.bloom is not None]
-        keys = file_keys([r.partition for r, _ in found], [r.name for r, _ in found]).to_pylist()
-        texts = [_filter_text(results) for results, _ in found]
-        return comparable(keys, [""] * len(found), [_label(r) for r, _ in found], texts)
+        filters = [(r, r.bloom) for r in self._results.get(index.partition, []) if r.bloom is not None]
+        keys = file_keys([r.partition for r, _ in filters], [r.name for r, _ in filters]).to_pylist()
+        texts = [_filter_text(results) for results, _ in filters]
+        return comparable(keys, [""] * len(filters), [_label(r) for r, _ in filters], texts)
 
     # by the index
 
@@ -307,20 +309,20 @@ class _StoredExpressions:
         """Another writer may have other sizes of filters and another order of rows: a filter that may hold every result
         is right, and counts as the one that lakebed makes."""
         results = {(r.partition, r.name): r for r in self._results.get(index.partition, [])}
-        found = metadata.expression_bloom_filters(index.partition, list(results)).to_pylist()  # one a file
+        rows = metadata.expression_bloom_filters(index.partition, list(results)).to_pylist()  # one a file
         texts: list[str] = []
-        for row in found:
-            own = results[row["partition"], row["file_name"]]
-            text, mine = f"{row['type']} {row['bloom'].decode('ascii', 'replace')}", _filter_text(own)
-            texts.append(mine if text == mine or self._holds_all(index, own, row) else text)
-        keys = file_keys([r["partition"] for r in found], [r["file_name"] for r in found]).to_pylist()
-        return comparable(keys, [""] * len(found), [str(r["file_name"]) for r in found], texts)
+        for row in rows:
+            file_results = results[row["partition"], row["file_name"]]
+            text, expected_text = f"{row['type']} {row['bloom'].decode('ascii', 'replace')}", _filter_text(file_results)
+            texts.append(expected_text if text == expected_text or self._holds_all(index, file_results, row) else text)
+        keys = file_keys([r["partition"] for r in rows], [r["file_name"] for r in rows]).to_pylist()
+        return comparable(keys, [""] * len(rows), [str(r["file_name"]) for r in rows], texts)
 
     def _holds_all(self, index: ExpressionIndex, results: FileResults, row: Mapping[str, Any]) -> bool:
-        found = BloomFilter.from_text(row["bloom"], row["type"])
+        bloom = BloomFilter.from_text(row["bloom"], row["type"])
         file = (results.partition, results.name, results.size)
         texts = result_texts(self._snapshot.storage, file, index, self._snapshot.schema)
-        return all(pc.all(found.might_contain(some.drop_null())).as_py() is not False for some in texts)
+        return all(pc.all(bloom.might_contain(some.drop_null())).as_py() is not False for some in texts)
 
     def _optional_keys(self, index: ExpressionIndex) -> pa.Array:
         """The keys of files that are not the latest any more."""

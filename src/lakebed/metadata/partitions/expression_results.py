@@ -79,9 +79,9 @@ class ExpressionIndex:
                 f" {', '.join(schema.names)}.",
                 context={"feature": "expression index", "columns": list(definition.source_fields)},
             )
-        own = {k: v for k, v in definition.options.items() if not (_is_bloom(definition) and k in _BLOOM_OPTIONS)}
-        found = index_function(definition.function or IDENTITY, own, schema.field(column).type)
-        if found.name == IDENTITY and not _is_bloom(definition):
+        options = {k: v for k, v in definition.options.items() if not (_is_bloom(definition) and k in _BLOOM_OPTIONS)}
+        function = index_function(definition.function or IDENTITY, options, schema.field(column).type)
+        if function.name == IDENTITY and not _is_bloom(definition):
             raise InvalidOption(
                 f"an expression index of column stats on {column!r} without a function",
                 hint="That is what the index 'column_stats' keeps.",
@@ -89,13 +89,13 @@ class ExpressionIndex:
             )
         if _is_bloom(definition):
             new_filter(definition)
-            if not (pt.is_string(found.result) or pt.is_integer(found.result)):
+            if not (pt.is_string(function.result) or pt.is_integer(function.result)):
                 raise UnsupportedFeature(
-                    f"bloom filters over results of type {found.result} ({found.name} of {column})",
+                    f"bloom filters over results of type {function.result} ({function.name} of {column})",
                     hint="They are kept of texts and whole numbers; take kind='column_stats'.",
-                    context={"feature": "expression index", "function": found.name, "type": str(found.result)},
+                    context={"feature": "expression index", "function": function.name, "type": str(function.result)},
                 )
-        return cls(definition, found)
+        return cls(definition, function)
 
     @property
     def partition(self) -> str:
@@ -139,7 +139,7 @@ def maintained_indexes(
 ) -> list[ExpressionIndex]:
     """The expression indexes among these partitions; those that lakebed cannot keep are left out."""
     names = sorted(p for p in partitions if p.startswith(EXPRESSION_INDEX))
-    return [one for name in names if not isinstance(one := _maintained(definitions.get(name), schema), str)]
+    return [index for name in names if not isinstance(index := _maintained(definitions.get(name), schema), str)]
 
 
 def reason_not_maintained(definition: IndexDefinition | None, schema: pa.Schema, version: int) -> str | None:
@@ -147,8 +147,8 @@ def reason_not_maintained(definition: IndexDefinition | None, schema: pa.Schema,
     commits) refuses nothing."""
     if version < FIRST_VERSION:
         return f"an expression index of a table of version {version}"
-    found = _maintained(definition, schema)
-    return found if isinstance(found, str) and len(schema) else None
+    index_or_reason = _maintained(definition, schema)
+    return index_or_reason if isinstance(index_or_reason, str) and len(schema) else None
 
 
 def new_filter(definition: IndexDefinition) -> BloomFilter:
@@ -210,10 +210,10 @@ def results_of_file(
     path = path_in(partition, name)
     collected = [_Collected(index) for index in indexes]
     for batch in _rows(storage, path, size, sorted({index.column for index in indexes})):
-        for one in collected:
-            one.see(_column(batch, one.index.column, schema))
-    found = {one.index.partition: one.results(file) for one in collected}
-    return {index: results for index, results in found.items() if results is not None}
+        for collector in collected:
+            collector.see(_column(batch, collector.index.column, schema))
+    results_by_index = {collector.index.partition: collector.results(file) for collector in collected}
+    return {index: results for index, results in results_by_index.items() if results is not None}
 
 
 def result_texts(
@@ -223,9 +223,9 @@ def result_texts(
     partition, name, size = file
     path = path_in(partition, name)
     for batch in _rows(storage, path, size, [index.column]):
-        found = index.function.apply(_column(batch, index.column, schema))
-        if found is not None:
-            yield _texts(found)
+        results = index.function.apply(_column(batch, index.column, schema))
+        if results is not None:
+            yield _texts(results)
 
 
 def _rows(storage: Storage, path: str, size: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -251,8 +251,8 @@ def stats_of_results(index: ExpressionIndex, results: Sequence[FileResults]) -> 
         "is_deleted": pa.repeat(pa.scalar(False), len(results)),
         "is_tight": pa.repeat(pa.scalar(False), len(results)),
     }
-    made = stats_schema(kind)
-    return without_nan(pa.Table.from_arrays([columns[name] for name in made.names], schema=made))
+    schema = stats_schema(kind)
+    return without_nan(pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema))
 
 
 def stats_records_of(index: ExpressionIndex, stats: pa.Table, form: RecordForm) -> Records:
@@ -286,17 +286,17 @@ class _Collected:
     bloom: BloomFilter | None = None
 
     def see(self, values: pa.Array) -> None:
-        found = self.index.function.apply(values) if self.is_known else None
-        if found is None:
+        results = self.index.function.apply(values) if self.is_known else None
+        if results is None:
             self.is_known = False
             return
-        self.values += len(found) - found.null_count
-        self.nulls += found.null_count
+        self.values += len(results) - results.null_count
+        self.nulls += results.null_count
         if self.index.has_filters:
             self.bloom = self.bloom or new_filter(self.index.definition)
-            self.bloom.add(_texts(found))
+            self.bloom.add(_texts(results))
             return
-        extremes = pc.min_max(found)
+        extremes = pc.min_max(results)
         if extremes["min"].is_valid:
             self.bounds += [extremes["min"], extremes["max"]]
 
@@ -324,9 +324,9 @@ def _scalars(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
 
 def by_index(found: Sequence[Mapping[str, FileResults]]) -> Iterator[tuple[str, list[FileResults]]]:
     """The results of several files, by index."""
-    names = dict.fromkeys(name for one in found for name in one)
+    names = dict.fromkeys(name for file_results in found for name in file_results)
     for name in names:
-        yield name, [one[name] for one in found if name in one]
+        yield name, [file_results[name] for file_results in found if name in file_results]
 
 
 # Bytes of base files from which on a job reads them.
@@ -342,10 +342,10 @@ def first_records(snapshot: Snapshot, index: ExpressionIndex, instant: str, engi
     bases = [s.base_file for s in slices if s.base_file is not None]
     files = [(b.partition, b.name, b.size) for b in bases]
     if engine is not None and engine.is_distributed and sum(b.size for b in bases) >= LARGE_BYTES:
-        found = each(engine, ResultsOf(snapshot.storage, (index,), snapshot.schema), files)
+        file_results = each(engine, ResultsOf(snapshot.storage, (index,), snapshot.schema), files)
     else:
-        found = results_of_files(snapshot, files, [index])
-    results = dict(by_index(found)).get(index.partition, [])
+        file_results = results_of_files(snapshot, files, [index])
+    results = dict(by_index(file_results)).get(index.partition, [])
     form = record_form(snapshot.config.version)
     if index.has_filters:
         return filter_records_of(results, instant, form)
@@ -426,7 +426,9 @@ def noting(properties: Mapping[str, str], partition: str, note: ZoneNote | None)
     notes.pop(partition, None)
     if note is not None:
         notes[partition] = note
-    texts = [f"{name} {one.zone} {one.created} {one.built}" for name, one in sorted(notes.items())]
+    texts = [
+        f"{name} {zone_note.zone} {zone_note.created} {zone_note.built}" for name, zone_note in sorted(notes.items())
+    ]
     return {ZONES_PROPERTY: ",".join(texts) or None} if texts or ZONES_PROPERTY in properties else {}
 
 

@@ -140,7 +140,7 @@ def _texts(cursors: AvroCursors, starts: Int64s, ends: Int64s) -> pa.StringArray
 
 def _entries(cursors: AvroCursors) -> tuple[Int64s, Int64s, Int64s, Int64s, npt.NDArray[np.bool_]]:
     """Of every map entry: its record, start and end of the name, size, deleted flag; by record and position."""
-    found: list[tuple[Int64s, ...]] = []
+    batches: list[tuple[Int64s, ...]] = []
     rows = np.arange(len(cursors))
     left = _block_counts(cursors)
     rows = rows[left > 0]
@@ -149,7 +149,7 @@ def _entries(cursors: AvroCursors) -> tuple[Int64s, Int64s, Int64s, Int64s, npt.
         part = cursors.part(rows)
         starts = part.skip_bytes()
         ends = part.at
-        found.append((rows, starts, ends, part.longs(), part.booleans().astype(np.int64)))
+        batches.append((rows, starts, ends, part.longs(), part.booleans().astype(np.int64)))
         left = left - 1
         done = np.flatnonzero(left == 0)
         if len(done):
@@ -159,11 +159,11 @@ def _entries(cursors: AvroCursors) -> tuple[Int64s, Int64s, Int64s, Int64s, npt.
         cursors.rejoin(rows, part)
         rows, left = rows[left > 0], left[left > 0]
     for row, count in zip(rows.tolist(), left.tolist(), strict=True):
-        found.append(_one_by_one(cursors, row, count))
-    if not found:
+        batches.append(_one_by_one(cursors, row, count))
+    if not batches:
         nothing = np.empty(0, np.int64)
         return nothing, nothing, nothing, nothing, np.empty(0, np.bool_)
-    columns = [np.concatenate(column) for column in zip(*found, strict=True)]
+    columns = [np.concatenate(column) for column in zip(*batches, strict=True)]
     order = np.argsort(columns[1], kind="stable")
     row, start, end, size, deleted = (column[order] for column in columns)
     return row, start, end, size, deleted.astype(np.bool_)
@@ -193,19 +193,19 @@ def _one_by_one(cursors: AvroCursors, row: int, count: int) -> tuple[Int64s, ...
 
 
 def _walked_once(data: bytes, count: int) -> tuple[Int64s, int]:
-    known = _LONG.get((data, count))
-    if known is None:
-        found = _walked(data, count)
-        known = CacheEntry(found, len(data) + found[0].nbytes)
-        _LONG.put((data, count), known)
-    return known.content
+    cached = _LONG.get((data, count))
+    if cached is None:
+        content = _walked(data, count)
+        cached = CacheEntry(content, len(data) + content[0].nbytes)
+        _LONG.put((data, count), cached)
+    return cached.content
 
 
 def _walked(data: bytes, count: int) -> tuple[Int64s, int]:
     """Start and end of the name, size and deleted flag of `count` entries and those of the map blocks after them, and
     where the map ends: where an entry starts is known only when the one before has been read."""
     at = 0
-    found: list[int] = []
+    fields: list[int] = []
     try:
         while count:
             for _ in range(count):
@@ -216,7 +216,7 @@ def _walked(data: bytes, count: int) -> tuple[Int64s, int]:
                 size, after = decode_long(data, end)
                 if data[after] > 1:
                     raise IndexError
-                found += (at, end, size, data[after])
+                fields += (at, end, size, data[after])
                 at = after + 1
             count, at = decode_long(data, at)
             if count < 0:
@@ -224,7 +224,7 @@ def _walked(data: bytes, count: int) -> tuple[Int64s, int]:
                 count = -count
     except IndexError:
         raise CorruptFile("a list of files in the metadata table is cut off") from None
-    return np.array(found, np.int64).reshape(-1, 4), at
+    return np.array(fields, np.int64).reshape(-1, 4), at
 
 
 def _runs(keys: Any) -> tuple[pa.StringArray, Int64s]:
@@ -309,8 +309,8 @@ def _loses_files(
     for layer in later(records.keys):
         if layer.records is None:
             return True
-        for found in decoded(layer.records, decode):
-            removed = found.filter(pc.fill_null(found["is_deleted"], False))
+        for rows in decoded(layer.records, decode):
+            removed = rows.filter(pc.fill_null(rows["is_deleted"], False))
             if pc.any(pc.is_in(_entry_keys(removed), value_set=entries)).as_py():
                 return True
     return False
@@ -332,10 +332,10 @@ def _united(rows: pa.Table, keys: Int64s) -> pa.Table:
     sizes = pc.fill_null(rows["size"], 0).to_numpy()[order]
     took_off = deleted[lasts] & (lasts > starts) & ~deleted[lasts - 1]
     size = np.where(deleted[lasts], sizes[lasts], _greatest_since_delete(sizes, deleted, starts, lasts))
-    kept = order[lasts[~took_off]]
-    table = rows.take(pa.array(kept)).set_column(2, "size", pa.array(size[~took_off]))
+    last_rows = order[lasts[~took_off]]
+    table = rows.take(pa.array(last_rows)).set_column(2, "size", pa.array(size[~took_off]))
     blank, first = np.unique(keys, return_index=True)
-    first = first[~np.isin(blank, keys[kept])]
+    first = first[~np.isin(blank, keys[last_rows])]
     nulls = [pa.nulls(len(first), field.type) for field in list(SCHEMA)[1:]]
     empty = pa.Table.from_arrays([plain_strings(rows["key"]).take(pa.array(first)), *nulls], schema=SCHEMA)
     return pa.concat_tables([table, empty]).sort_by([("key", "ascending"), ("name", "ascending")])
@@ -372,9 +372,9 @@ class FilesKind(PartitionKind):
 
     def records_of_clean(self, partition: str, removal: Removal) -> Records:
         removed = {path: names for path, names in removal.files.items() if path not in removal.dropped}
-        said = file_records([], removal.form, removed=removed, gone=removal.dropped)
+        records = file_records([], removal.form, removed=removed, gone=removal.dropped)
         identifiers = pa.array(sorted(map(partition_identifier, removal.dropped)), pa.string())
-        return replace(said, deleted=identifiers)
+        return replace(records, deleted=identifiers)
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         """Every file of a completed action, in folders that are partitions."""
@@ -420,13 +420,15 @@ class FilesKind(PartitionKind):
 
     def repair_extra(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         removed: dict[str, list[str]] = {}
-        gone: list[str] = []
+        dropped: list[str] = []
         for row in rows.to_pylist():  # one a file that differs
             if row["key"] == ALL_PARTITIONS:
-                gone.append(partition_of(row["entry"]))
+                dropped.append(partition_of(row["entry"]))
             else:
                 removed.setdefault(partition_of(row["key"]), []).append(row["entry"])
-        return file_records([], table.form, removed={p: n for p, n in removed.items() if p not in gone}, gone=gone)
+        return file_records(
+            [], table.form, removed={p: n for p, n in removed.items() if p not in dropped}, gone=dropped
+        )
 
     def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
         return True

@@ -150,12 +150,12 @@ def _texts(rows: pa.RecordBatch | None, name: str, count: int) -> pa.Array:
 
 def _differ(batch: pa.RecordBatch, fields: Sequence[str]) -> pa.Array:
     """Rows where one of the fields has another value than before, null being a value."""
-    found = pa.repeat(pa.scalar(False), batch.num_rows)
+    differs = pa.repeat(pa.scalar(False), batch.num_rows)
     for name in fields:
         before, after = (batch.column(f"{side}.{name}") for side in (BEFORE, AFTER))
-        known = pc.fill_null(pc.not_equal(before, after), False)
-        found = pc.or_(found, pc.or_(known, pc.xor(before.is_null(), after.is_null())))
-    return found
+        unequal = pc.fill_null(pc.not_equal(before, after), False)
+        differs = pc.or_(differs, pc.or_(unequal, pc.xor(before.is_null(), after.is_null())))
+    return differs
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ class KeyIndexes:
 
     def of_partitions(self, partitions: Collection[str]) -> KeyIndexes:
         """Those among some partitions of the metadata table."""
-        secondary = {name: one for name, one in self.secondary.items() if name in partitions}
+        secondary = {name: definition for name, definition in self.secondary.items() if name in partitions}
         return KeyIndexes(self.record_index and RECORD_INDEX in partitions, self.partitioned, secondary)
 
     def __bool__(self) -> bool:
@@ -294,7 +294,7 @@ class KeyIndexes:
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields whose values are reported with keys."""
-        return tuple(dict.fromkeys(indexed_field(one) for one in self.secondary.values()))
+        return tuple(dict.fromkeys(indexed_field(definition) for definition in self.secondary.values()))
 
 
 def is_partitioned(definition: IndexDefinition | None) -> bool:
@@ -331,9 +331,9 @@ class ActionKeys:
     def changes(self) -> list[GroupChanges]:
         """The key changes of all file groups: first those that are replaced, which are read."""
         reader, fields, replaced = self._action.snapshot.reader, self.indexes.fields, self.replaced
-        own = replace(reader, blocks=reader.blocks.with_writer_of(self._action.instant))
+        action_reader = replace(reader, blocks=reader.blocks.with_writer_of(self._action.instant))
         removed = removed_changes(reader, replaced, fields) if replaced else []
-        return [*removed, *group_changes(own, self._on_their_slices(), fields)]
+        return [*removed, *group_changes(action_reader, self._on_their_slices(), fields)]
 
     def _on_their_slices(self) -> list[WriteStatus]:
         """The statuses; those of log files whose keys may have to be read with all files of their slice."""

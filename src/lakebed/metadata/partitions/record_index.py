@@ -136,12 +136,12 @@ def _uuid_parts(file_ids: pa.Array) -> tuple[Int64s, Int64s, Int64s, npt.NDArray
     parts = np.full((3, len(file_ids)), -1, np.int64)
     plain = np.zeros(len(file_ids), np.bool_)
     for row, text in enumerate(file_ids.to_pylist()):
-        found = _FILE_ID.fullmatch(text)
-        if found is None or (found[6] or "0") != str(int(found[6] or 0)):
+        match = _FILE_ID.fullmatch(text)
+        if match is None or (match[6] or "0") != str(int(match[6] or 0)):
             continue
-        bits = int("".join(found.groups()[:5]), 16)
+        bits = int("".join(match.groups()[:5]), 16)
         plain[row] = True
-        parts[:, row] = _signed(bits >> 64), _signed(bits & (1 << 64) - 1), int(found[6]) if found[6] else -1
+        parts[:, row] = _signed(bits >> 64), _signed(bits & (1 << 64) - 1), int(match[6]) if match[6] else -1
     return parts[0], parts[1], parts[2], plain
 
 
@@ -240,12 +240,12 @@ def key_records(groups: Sequence[GroupChanges], instant: str, form: RecordForm, 
     apart.
     """
     new, old = ([(g, _keys(g.changes, after=after)) for g in groups] for after in (True, False))
-    places = latest_locations(located(((g.partition, g.file_id, instant, keys) for g, keys in new)), partitioned)
-    keys, values = encoded_locations(places, form)
+    locations = latest_locations(located(((g.partition, g.file_id, instant, keys) for g, keys in new)), partitioned)
+    keys, values = encoded_locations(locations, form)
     removed = latest_locations(located(((g.partition, g.file_id, instant, keys) for g, keys in old)), partitioned)
     if not partitioned:
         return Records(keys, values, removed["key"].combine_chunks())
-    paths = [plain_strings(table["partition"]) for table in (places, removed)]
+    paths = [plain_strings(table["partition"]) for table in (locations, removed)]
     return Records(keys, values, plain_strings(removed["key"]), *paths)
 
 
@@ -330,8 +330,8 @@ class RecordIndexKind(KeyIndexKind):
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         """Raises `IndexInconsistent` where keys are not unique."""
-        places = stored_locations(build.snapshot, partitioned=name.partitioned, unique=True)
-        groups = _groups(places, build.form, sizing, partitioned=name.partitioned)
+        locations = stored_locations(build.snapshot, partitioned=name.partitioned, unique=True)
+        groups = _groups(locations, build.form, sizing, partitioned=name.partitioned)
         return groups, record_index_definition(build.snapshot.config.version, partitioned=name.partitioned)
 
     def check_new(self, index: NewIndex) -> None:
@@ -372,14 +372,14 @@ class RecordIndexKind(KeyIndexKind):
         return joined([_comparable(t, partitioned=partitioned) for t in metadata.entries(partition)])
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
-        places = table.shared(_stored)
+        locations = table.shared(_stored)
         if not table.shared(stored_key_indexes).partitioned:
-            chosen = places.filter(pc.is_in(places["key"], value_set=rows["key"].combine_chunks()))
-            return Records.upserts(*encoded_locations(chosen, table.form))
-        mine = pc.binary_join_element_wise(rows["key"], rows["entry"], "\0")
-        theirs = pc.binary_join_element_wise(places["key"], places["partition"].cast(pa.string()), "\0")
-        chosen = places.filter(pc.is_in(theirs, value_set=mine.combine_chunks()))
-        return Records.upserts(*encoded_locations(chosen, table.form), plain_strings(chosen["partition"]))
+            missing = locations.filter(pc.is_in(locations["key"], value_set=rows["key"].combine_chunks()))
+            return Records.upserts(*encoded_locations(missing, table.form))
+        row_keys = pc.binary_join_element_wise(rows["key"], rows["entry"], "\0")
+        location_keys = pc.binary_join_element_wise(locations["key"], locations["partition"].cast(pa.string()), "\0")
+        missing = locations.filter(pc.is_in(location_keys, value_set=row_keys.combine_chunks()))
+        return Records.upserts(*encoded_locations(missing, table.form), plain_strings(missing["partition"]))
 
     def repair_extra(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         partitioned = table.shared(stored_key_indexes).partitioned
@@ -401,19 +401,19 @@ class RecordIndexKind(KeyIndexKind):
     ) -> pa.Table:
         keys, added = locations_of(part.changes)
         path = part.partition if indexes.partitioned else ""
-        mine = [g for g in groups if (data_partition_of(g.file_id) or "") == path]
-        first = groups.index(mine[0])
+        path_groups = [g for g in groups if (data_partition_of(g.file_id) or "") == path]
+        first = groups.index(path_groups[0])
         n = len(keys)
         texts = [pa.repeat(pa.scalar(text), n) for text in (part.partition, part.file_id)]
-        shards = pa.array(file_group(keys, len(mine)) + first, pa.int32())
+        shards = pa.array(file_group(keys, len(path_groups)) + first, pa.int32())
         columns = [keys, *texts, added, pa.repeat(pa.scalar(""), n), shards]
         return pa.Table.from_arrays(columns, schema=self.changes_schema)
 
     def group_records(self, rows: pa.Table, instant: str, form: RecordForm) -> Records:
         added, removed = rows.filter(rows["added"]), rows.filter(pc.invert(rows["added"]))
-        places = added.select(["key", _OLD_PARTITION, FILE_ID]).rename_columns(["key", "partition", "file_id"])
-        places = places.append_column("instant", pa.repeat(pa.scalar(instant), places.num_rows))
-        keys, values = encoded_locations(latest_locations(places, partitioned=False), form)
+        locations = added.select(["key", _OLD_PARTITION, FILE_ID]).rename_columns(["key", "partition", "file_id"])
+        locations = locations.append_column("instant", pa.repeat(pa.scalar(instant), locations.num_rows))
+        keys, values = encoded_locations(latest_locations(locations, partitioned=False), form)
         return Records(keys, values, pc.unique(removed["key"]))
 
 
@@ -426,26 +426,26 @@ def stored_locations(snapshot: Snapshot, *, partitioned: bool, unique: bool = Fa
 
     A key that is stored in several file groups is where it came last. With `unique` that raises `IndexInconsistent`.
     """
-    places = _all_locations(snapshot)
-    latest = latest_locations(places, partitioned)
-    if unique and latest.num_rows < places.num_rows:
-        raise _several_locations(snapshot, places, partitioned=partitioned)
+    locations = _all_locations(snapshot)
+    latest = latest_locations(locations, partitioned)
+    if unique and latest.num_rows < locations.num_rows:
+        raise _several_locations(snapshot, locations, partitioned=partitioned)
     return latest
 
 
 def repeated_keys(snapshot: Snapshot, *, everywhere: bool) -> pa.Table:
     """The keys that are stored more than once in the latest file slices, `everywhere` or in one partition path: `key`,
     `partition` (all of them, where there are several) and the file ids in `files`."""
-    places = _all_locations(snapshot)
-    codes = key_codes(places, partitioned=not everywhere)
-    rows = places.filter(pa.array(np.bincount(codes, minlength=1)[codes] > 1))
+    locations = _all_locations(snapshot)
+    codes = key_codes(locations, partitioned=not everywhere)
+    rows = locations.filter(pa.array(np.bincount(codes, minlength=1)[codes] > 1))
     names = ("key", "partition", "file_id")
-    found = pa.table({name: plain_strings(rows[name]).cast(pa.string()) for name in names})
+    repeats = pa.table({name: plain_strings(rows[name]).cast(pa.string()) for name in names})
     by = ["key"] if everywhere else ["key", "partition"]
     lists = [("file_id", "list"), *([("partition", "list")] if everywhere else [])]
-    found = found.sort_by("key").group_by(by, use_threads=False).aggregate(lists)
-    paths = pc.binary_join(found["partition_list"], ", ") if everywhere else found["partition"]
-    return pa.table({"key": found["key"], "partition": paths, "files": pc.binary_join(found["file_id_list"], ", ")})
+    repeats = repeats.sort_by("key").group_by(by, use_threads=False).aggregate(lists)
+    paths = pc.binary_join(repeats["partition_list"], ", ") if everywhere else repeats["partition"]
+    return pa.table({"key": repeats["key"], "partition": paths, "files": pc.binary_join(repeats["file_id_list"], ", ")})
 
 
 def _all_locations(snapshot: Snapshot) -> pa.Table:

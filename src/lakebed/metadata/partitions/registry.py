@@ -57,8 +57,8 @@ def in_build_order(partitions: Iterable[str]) -> list[str]:
 
 def in_write_order(partitions: Iterable[str]) -> list[str]:
     """Partitions in the order in which the records of an action are written, those of one kind by name."""
-    places = {name: place for place, name in enumerate(_KINDS)}
-    return sorted(partitions, key=lambda partition: (places.get(kind_of(partition).name, len(places)), partition))
+    positions = {name: position for position, name in enumerate(_KINDS)}
+    return sorted(partitions, key=lambda partition: (positions.get(kind_of(partition).name, len(positions)), partition))
 
 
 # Indexes that a new table gets with its first write, separated by commas.
@@ -102,18 +102,18 @@ def remembered_property(names: Sequence[IndexName]) -> dict[str, str]:
 
 def key_index_of(config: TableConfig, name: str) -> str:
     """The partition of a record or secondary index that the table has, given its name or that of its column."""
-    kept = config.metadata_partitions
-    partition = name if name in kept else parse_index_name(name).partition
+    partitions = config.metadata_partitions
+    partition = name if name in partitions else parse_index_name(name).partition
     if not kind_of(partition).grows:
         raise InvalidOption(
             f"{partition} has a fixed number of file groups",
             hint="The record index and secondary indexes can be re-sharded.",
             context={"index": partition},
         )
-    if partition not in kept:
+    if partition not in partitions:
         raise InvalidOption(
             f"table {config.name!r} has no index {name!r}",
-            hint=f"{near_or_nothing(name, kept)}It has {', '.join(kept) or 'none'}.",
+            hint=f"{near_or_nothing(name, partitions)}It has {', '.join(partitions) or 'none'}.",
             context={"index": name},
         )
     return partition

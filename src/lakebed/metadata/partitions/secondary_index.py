@@ -157,10 +157,12 @@ class SecondaryIndexKind(KeyIndexKind):
 
     def records_of_action(self, partition: str, action: TableAction) -> Records | None:
         keys = action.shared(ActionKeys)
-        one = keys.indexes.secondary.get(partition)
-        if one is None:
+        definition = keys.indexes.secondary.get(partition)
+        if definition is None:
             return None
-        return secondary_index_records(keys.changes, indexed_field(one), action.form, index_version=one.version)
+        return secondary_index_records(
+            keys.changes, indexed_field(definition), action.form, index_version=definition.version
+        )
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         assert name.column is not None
@@ -212,8 +214,8 @@ class SecondaryIndexKind(KeyIndexKind):
         return joined([_comparable(t) for t in pairs])
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
-        whole = Records.upserts(*entries(_stored(partition, table), table.form))
-        return under_keys(whole, rows["key"].combine_chunks())
+        records = Records.upserts(*entries(_stored(partition, table), table.form))
+        return under_keys(records, rows["key"].combine_chunks())
 
     def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
         return IndexName(partition, column=indexed_field(required(partition, definition)))

@@ -92,10 +92,10 @@ def value_type_of(kind: pa.DataType) -> tuple[int, str | None]:
         return _DECIMAL_ORDINAL, f"{kind.precision},{kind.scale}"
     if pa.types.is_fixed_size_binary(kind):
         return 9, None
-    known = _BY_TYPE.get(_plain(kind))
-    if known is None:
+    ordinal = _BY_TYPE.get(_plain(kind))
+    if ordinal is None:
         raise UnsupportedFeature(f"column stats are not kept for {kind}", context={"feature": "column stats"})
-    return known, None
+    return ordinal, None
 
 
 def type_of_value_type(ordinal: int, info: str | None) -> pa.DataType:
@@ -159,9 +159,9 @@ def _micros(moment: datetime) -> int:
 def have_room(bounds: pa.Array, index_version: int) -> pa.Array:
     """For each bound whether `wrap` takes it: version 1 keeps decimals with 15 digits before and after the point."""
     if index_version < 2 and pa.types.is_decimal(bounds.type):
-        kept = as_type(bounds, WRAPPED_DECIMAL)
-        if kept.null_count > bounds.null_count:
-            return pc.or_(bounds.is_null(), kept.is_valid())
+        wrapped_bounds = as_type(bounds, WRAPPED_DECIMAL)
+        if wrapped_bounds.null_count > bounds.null_count:
+            return pc.or_(bounds.is_null(), wrapped_bounds.is_valid())
     return pa.repeat(pa.scalar(True), len(bounds))
 
 
@@ -187,25 +187,25 @@ def typed(values: pa.Array, branch: int, kind: pa.DataType | None) -> pa.Array:
 def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Bounds as bounds of another type of the same order; nulls where a value has no place in it, or the two types are
     ordered in different ways (a number is no bound for texts)."""
-    own = values.type
-    if own == kind:
+    source = values.type
+    if source == kind:
         return values
     try:
-        if pa.types.is_decimal(own) and pa.types.is_decimal(kind):
+        if pa.types.is_decimal(source) and pa.types.is_decimal(kind):
             return _rescaled(values, kind)
-        if _is_number(own) and _is_number(kind):
+        if _is_number(source) and _is_number(kind):
             # a reader widens floats by way of their text
-            text = pa.types.is_float32(own) and pa.types.is_float64(kind)
+            text = pa.types.is_float32(source) and pa.types.is_float64(kind)
             return (values.cast(pa.string()) if text else values).cast(kind)
-        if pa.types.is_integer(own) and _is_date_or_time(kind):
+        if pa.types.is_integer(source) and _is_date_or_time(kind):
             return values.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
-        if _is_bytes(own) and _is_bytes(kind):
+        if _is_bytes(source) and _is_bytes(kind):
             return values.cast(kind)
-        if pa.types.is_binary(own) and pa.types.is_decimal(kind):
+        if pa.types.is_binary(source) and pa.types.is_decimal(kind):
             # releases before 1.0 turn decimals into bytes of that scale when they compact
             return _rescaled(decimals(values.cast(pa.binary()), WRAPPED_DECIMAL), kind)
-        if pa.types.is_timestamp(own) and pa.types.is_timestamp(kind):
-            return values.cast(pa.timestamp(own.unit)).cast(pa.timestamp(kind.unit)).cast(kind)
+        if pa.types.is_timestamp(source) and pa.types.is_timestamp(kind):
+            return values.cast(pa.timestamp(source.unit)).cast(pa.timestamp(kind.unit)).cast(kind)
     except pa.ArrowInvalid:
         return _where_castable(values, kind)
     return pa.nulls(len(values), kind)
@@ -217,11 +217,11 @@ def common_type(kinds: list[pa.DataType]) -> pa.DataType:
     >>> common_type([pa.int32(), pa.int64()]), common_type([pa.int32(), pa.string()])
     (DataType(int64), DataType(string))
     """
-    found = [kind for kind in dict.fromkeys(kinds) if not pa.types.is_null(kind)]
-    if not found:
+    distinct_kinds = [kind for kind in dict.fromkeys(kinds) if not pa.types.is_null(kind)]
+    if not distinct_kinds:
         return pa.null()
-    result = found[0]
-    for kind in found[1:]:
+    result = distinct_kinds[0]
+    for kind in distinct_kinds[1:]:
         if _is_number(result) and _is_number(kind):
             result = _wider(result, kind)
         else:
@@ -280,8 +280,8 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     if pa.types.is_decimal(one) or pa.types.is_decimal(other):
         kinds = [k for k in (one, other) if pa.types.is_decimal(k)]
         scale = max(k.scale for k in kinds)
-        whole = max([k.precision - k.scale for k in kinds] + ([19] if len(kinds) == 1 else []))
-        return pa.decimal128(min(_WIDEST_DECIMAL, whole + scale), scale)
+        integer_digits = max([k.precision - k.scale for k in kinds] + ([19] if len(kinds) == 1 else []))
+        return pa.decimal128(min(_WIDEST_DECIMAL, integer_digits + scale), scale)
     if pa.types.is_floating(one) or pa.types.is_floating(other):
         return one if one == other else pa.float64()
     return one if one.bit_width >= other.bit_width else other
@@ -390,11 +390,11 @@ def decode(
         rows = order[edges[code] : edges[code + 1]]
         target = (types or {}).get(name)
         low, high = _typed_bounds([minimum, maximum], kinds, rows, target)
-        taken = pa.array(rows)
-        found = {"key": texts.take(taken), "file_name": file_names.take(taken), "min": low, "max": high}
-        found |= {field: column.take(taken) for field, column in rest.items()}
+        indices = pa.array(rows)
+        arrays = {"key": texts.take(indices), "file_name": file_names.take(indices), "min": low, "max": high}
+        arrays |= {field: column.take(indices) for field, column in rest.items()}
         schema = stats_schema(low.type)
-        result[name] = pa.Table.from_arrays([found[field] for field in schema.names], schema=schema)
+        result[name] = pa.Table.from_arrays([arrays[field] for field in schema.names], schema=schema)
     return result
 
 
@@ -484,8 +484,8 @@ def _typed_bounds(
     """Minimum and maximum of one column's records, of one type."""
     parts = [list(_pieces(bound, kinds, rows, target)) for bound in bounds]
     noted = [kinds.kinds[code] for code in np.unique(kinds.codes[rows]).tolist() if code >= 0]
-    found = [values.type for pieces in parts for _, values in pieces]
-    kind = target or common_type(noted + found)
+    types = [values.type for pieces in parts for _, values in pieces]
+    kind = target or common_type(noted + types)
     low, high = (_assembled(pieces, len(rows), kind) for pieces in parts)
     return low, high
 
@@ -503,12 +503,12 @@ def _pieces(
         own_rows, values = bounds.values[kind]
         for code in np.unique(codes[branch == kind]).tolist():
             at = np.flatnonzero((branch == kind) & (codes == code))
-            taken = values.take(pa.array(np.searchsorted(own_rows, rows[at])))
+            piece = values.take(pa.array(np.searchsorted(own_rows, rows[at])))
             noted = kinds.kinds[code] if code >= 0 else None
             if noted is not None and target is not None and not can_cast(noted, target):
                 out.append((at, pa.nulls(len(at), target)))
             else:
-                out.append((at, typed(taken, kind, noted)))
+                out.append((at, typed(piece, kind, noted)))
     return out
 
 

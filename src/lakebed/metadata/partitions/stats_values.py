@@ -92,13 +92,13 @@ def ranges_of_file(
 def _footer_ranges(footer: Footer, columns: Collection[str]) -> pa.RecordBatch:
     """The ranges that the footer has of these columns; of a skeleton file also those of its source file's footer."""
     parts = [footer] if footer.source is None else [replace(footer, source=None), footer.source]
-    found: dict[str, pa.Array] = {}
+    ranges: dict[str, pa.Array] = {}
     for part in parts:
         stored = {part.metadata.schema.column(n).path for n in range(part.metadata.num_columns)}
-        own = [column for column in columns if column in stored and column not in found]
-        row = ColumnRanges(part.schema, own).row(part.metadata)
-        found |= dict(zip(row.schema.names, row.columns, strict=True))
-    return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
+        part_columns = [column for column in columns if column in stored and column not in ranges]
+        row = ColumnRanges(part.schema, part_columns).row(part.metadata)
+        ranges |= dict(zip(row.schema.names, row.columns, strict=True))
+    return pa.RecordBatch.from_arrays(list(ranges.values()), names=list(ranges))
 
 
 def ranges_of_log(storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch | None:
@@ -216,12 +216,12 @@ def stats_of(files: Sequence[NewFile], kinds: Types, index_version: int, *, with
         for column, kind in kinds.items():
             if column not in ranges.schema.names:
                 continue
-            found_ranges = ranges.column(column)
-            bounds = [as_type(found_ranges.field(side), kind) for side in ("min", "max")]
-            counts = {name: found_ranges.field(name) for name in COUNTS}
+            column_ranges = ranges.column(column)
+            bounds = [as_type(column_ranges.field(side), kind) for side in ("min", "max")]
+            counts = {name: column_ranges.field(name) for name in COUNTS}
             table = _stats_table(column_stats_keys(column, keys), names, bounds, counts, tight=False)
             parts.setdefault(column, []).append(table)
-    found: Stats = {}
+    stats: Stats = {}
     for column, kind in kinds.items():
         if column not in parts:
             continue
@@ -232,8 +232,8 @@ def stats_of(files: Sequence[NewFile], kinds: Types, index_version: int, *, with
         if pa.types.is_decimal(kind):
             low, high = (have_room(table[side].combine_chunks(), index_version) for side in ("min", "max"))
             table = table.filter(pc.and_(low, high))
-        found[column] = without_nan(table)
-    return found
+        stats[column] = without_nan(table)
+    return stats
 
 
 def in_few_buffers(files: Iterable[NewFile]) -> Iterator[NewFile]:
@@ -349,19 +349,19 @@ def merged_partition_stats(
         sources = [s[column] for s in (known, new) if column in s]
         rows = [_bounded(stats, kind, of_expression=of_expression, zero_is_known=zero_is_known) for stats in sources]
         stats_keys = partition_stats_keys(column, paths, of_expression=of_expression)
-        table, whole = (
+        table, complete = (
             _by_partition(column, pa.concat_tables(rows), keys, owners, file_counts, paths, stats_keys, tight=tight)
             if rows
             else (None, frozenset[int]())
         )
         widest = widest_bounds(kind)
-        partly = sorted(_owners_of(column, sources, keys, owners) - whole)
+        partly = sorted(_owners_of(column, sources, keys, owners) - complete)
         if table is not None and partly and widest is not None:
             wide = _widest_stats(stats_keys.take(pa.array(partly)), [paths[n] for n in partly], widest, tight=tight)
-            table, whole = pa.concat_tables([table, wide]), whole | {*partly}
+            table, complete = pa.concat_tables([table, wide]), complete | {*partly}
         if table is not None and len(table):
             merged[column] = table
-        deleted += [stats_keys[number].as_py() for number in range(len(paths)) if number not in whole]
+        deleted += [stats_keys[number].as_py() for number in range(len(paths)) if number not in complete]
     return merged, deleted
 
 
@@ -369,7 +369,7 @@ def _owners_of(column: str, sources: Sequence[pa.Table], keys: pa.Array, owners:
     """The numbers of the partitions that have a live file with a record of the column."""
     prefix = len(h64(column))
     rows = [pc.index_in(pc.utf8_slice_codeunits(t["key"], prefix), value_set=keys).drop_null() for t in sources]
-    return {*chain.from_iterable(owners[found.to_numpy()].tolist() for found in rows)}
+    return {*chain.from_iterable(owners[indices.to_numpy()].tolist() for indices in rows)}
 
 
 def _widest_stats(
@@ -389,12 +389,12 @@ def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool, zero_is
         bound = as_type(stats[side].combine_chunks(), kind)
         stats = stats.set_column(at, pa.field(side, kind), bound)
     all_null = pc.equal(pa.scalar(0) if of_expression else stats["null_count"], stats["value_count"])
-    known = pc.and_(stats["min"].is_valid(), stats["max"].is_valid())
+    has_bounds = pc.and_(stats["min"].is_valid(), stats["max"].is_valid())
     if pa.types.is_floating(kind):  # 0.0 to 0.0 is what real Hudi writes for a file with NaN
         zero = pc.and_(pc.equal(stats["min"], 0.0), pc.equal(stats["max"], 0.0))
         unsure = _has_nan(stats) if zero_is_known else pc.or_(pc.fill_null(zero, False), _has_nan(stats))
-        known = pc.and_not(known, unsure)
-    return stats.filter(pc.or_(known, pc.fill_null(all_null, False)))
+        has_bounds = pc.and_not(has_bounds, unsure)
+    return stats.filter(pc.or_(has_bounds, pc.fill_null(all_null, False)))
 
 
 def _by_partition(
@@ -413,9 +413,9 @@ def _by_partition(
     `keys` are the live files' and `owners` the numbers of their partitions, of which each has `file_counts` files and
     one of the `stats_keys`.
     """
-    found = pc.index_in(pc.utf8_slice_codeunits(stats["key"], len(h64(column))), value_set=keys)
-    rows = stats.filter(found.is_valid())
-    owner = owners[found.drop_null().to_numpy()]
+    positions = pc.index_in(pc.utf8_slice_codeunits(stats["key"], len(h64(column))), value_set=keys)
+    rows = stats.filter(positions.is_valid())
+    owner = owners[positions.drop_null().to_numpy()]
     rows = rows.select(["min", "max", *COUNTS]).append_column("owner", pa.array(owner))
     sums = rows.group_by("owner", use_threads=False).aggregate(
         [("min", "min"), ("max", "max"), *((name, "sum") for name in COUNTS), ("owner", "count")]
@@ -426,8 +426,8 @@ def _by_partition(
     partitions = [paths[number] for number in numbers]
     counts = {name: sums[f"{name}_sum"].combine_chunks().cast(pa.int64()) for name in COUNTS}
     bounds = [sums[side].combine_chunks() for side in ("min_min", "max_max")]
-    own = stats_keys.take(pa.array(numbers, pa.int64()))
-    table = _stats_table(own, pa.array(partitions, pa.string()), bounds, counts, tight=tight)
+    complete_keys = stats_keys.take(pa.array(numbers, pa.int64()))
+    table = _stats_table(complete_keys, pa.array(partitions, pa.string()), bounds, counts, tight=tight)
     return table, frozenset(numbers)
 
 
@@ -444,15 +444,17 @@ class StatsUnion:
         self, keys: pa.Array, values: Any, schema_json: str, form: RecordForm, index_version: Callable[[], int]
     ) -> tuple[pa.Array, pa.Array]:
         of_files = pc.equal(pc.binary_length(keys), FILE_KEY_LENGTH)
-        found: list[tuple[pa.Array, pa.Array]] = []
+        parts: list[tuple[pa.Array, pa.Array]] = []
         for which, kind in ((of_files, RecordType.COLUMN_STATS), (pc.invert(of_files), RecordType.PARTITION_STATS)):
-            some, theirs = keys.filter(which), values.filter(which)
-            if len(some):
-                by_column = stats_codec.decode(some, theirs, schema_json)
+            part_keys, part_values = keys.filter(which), values.filter(which)
+            if len(part_keys):
+                by_column = stats_codec.decode(part_keys, part_values, schema_json)
                 merged = {column: newest_stats([table]) for column, table in by_column.items()}
-                some, theirs = stats_codec.encode(merged, form, index_version=index_version(), record_type=kind)
-            found.append((some, theirs))
-        return pa.concat_arrays([keys for keys, _ in found]), pa.concat_arrays([values for _, values in found])
+                part_keys, part_values = stats_codec.encode(
+                    merged, form, index_version=index_version(), record_type=kind
+                )
+            parts.append((part_keys, part_values))
+        return pa.concat_arrays([keys for keys, _ in parts]), pa.concat_arrays([values for _, values in parts])
 
     def decoded(self, records: pa.Table) -> pa.Table:
         return newest_stats([records])
@@ -551,15 +553,15 @@ def stats_columns(
     kinds = dict(leaf_paths(schema))
     plain = [f.name for f in schema if f.name in kinds and has_range(f.type)]
     meta = list(META_WITH_STATS) if version >= 8 and populate_meta else []
-    chosen = list(named) or plain[:most]
+    columns = list(named) or plain[:most]
     if definition is not None and definition.source_fields:
-        known = [c for c in definition.source_fields if c not in META_COLUMNS]
+        definition_columns = [c for c in definition.source_fields if c not in META_COLUMNS]
         meta = [c for c in definition.source_fields if c in META_COLUMNS]
-        chosen = [*known, *_joining(plain, known, most)] if not named else chosen
-    found: Kinds = dict.fromkeys(meta, pa.string())
+        columns = [*definition_columns, *_joining(plain, definition_columns, most)] if not named else columns
+    meta_kinds: Kinds = dict.fromkeys(meta, pa.string())
     index_version = index_version_of(version)
-    return found | {
-        c: kinds[c] for c in chosen if c in kinds and has_range(kinds[c]) and has_room_for_all(kinds[c], index_version)
+    return meta_kinds | {
+        c: kinds[c] for c in columns if c in kinds and has_range(kinds[c]) and has_room_for_all(kinds[c], index_version)
     }
 
 

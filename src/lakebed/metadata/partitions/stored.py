@@ -137,20 +137,20 @@ def live_around(snapshot: Snapshot, commit: CommitMetadata) -> LiveFiles:
     touched = {*commit.stats, *commit.replaced}
     stats = [(partition, stat) for partition, stats in commit.stats.items() for stat in stats]
     bases = (parse_base_file(partition, stat.path.rpartition("/")[2], 0) for partition, stat in stats)
-    begun = {(base.partition, base.file_id): base.instant for base in bases if base is not None}
+    base_instants = {(base.partition, base.file_id): base.instant for base in bases if base is not None}
     replaced = {(partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids}
     live = LiveFiles({path: set() for path in touched}, {path: set() for path in touched})
     for file_slice in snapshot.file_slices(touched):
         partition, group = file_slice.partition, (file_slice.partition, file_slice.file_id)
         names = _names(file_slice)
         live.before[partition] |= names
-        if group in begun:
-            live.after[partition].update(_joining(file_slice, begun[group], snapshot.timeline))
+        if group in base_instants:
+            live.after[partition].update(_joining(file_slice, base_instants[group], snapshot.timeline))
         elif group not in replaced:
             live.after[partition] |= names
-    gone = snapshot.timeline.replaced_files()
+    replaced_groups = snapshot.timeline.replaced_files()
     for partition, stat in stats:
-        if (partition, stat.file_id) not in gone:
+        if (partition, stat.file_id) not in replaced_groups:
             live.after[partition].add(stat.path.rpartition("/")[2])
     return live
 

@@ -92,18 +92,20 @@ def apply_delta(
     slices = store.slices  # read before threads ask for it
     start = partial(_start, store, instant, durable="later")
     # before version 8 the inflight file names the file groups
-    begun = in_background(partial(start, ())) if not written and store.version >= 8 else None
+    wait_for_start = in_background(partial(start, ())) if not written and store.version >= 8 else None
     try:
         if is_remote(store.storage):  # listed side by side, and kept
             store.parallel_map(slices.file_slices, list(records))
-        new_groups = [group for part, given in records.items() for group in _missing_groups(store, part, given)]
-        logs = [log for part, given in records.items() for log in _logs(store, part, given, new_groups)]
-        if not written and begun is None:
-            begun = in_background(partial(start, [(log.group, log.count) for log in logs]))
+        new_groups = [
+            group for part, part_records in records.items() for group in _missing_groups(store, part, part_records)
+        ]
+        logs = [log for part, part_records in records.items() for log in _logs(store, part, part_records, new_groups)]
+        if not written and wait_for_start is None:
+            wait_for_start = in_background(partial(start, [(log.group, log.count) for log in logs]))
         encoded = [encode_log(log.group, instant, log.keys, log.values, log.deleted) for log in logs]
     finally:
-        if begun is not None:
-            begun()  # no file before it
+        if wait_for_start is not None:
+            wait_for_start()  # no file before it
     store.parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups)
     put = store.parallel_map(lambda log: put_log(store.data_storage, log, durable="later"), encoded)
     stats = [log.stat() for log in (*written, *put)]
@@ -119,8 +121,8 @@ def _finish_rollbacks(store: MetadataStore) -> None:
 
 def _take_back(store: MetadataStore, instant: str) -> None:
     """Roll back what the metadata table has of this instant: the data table's writer tries again."""
-    found = store.timeline.find(instant, Action.DELTACOMMIT)
-    if found is not None and found.action is Action.DELTACOMMIT:
+    delta_commit = store.timeline.find(instant, Action.DELTACOMMIT)
+    if delta_commit is not None and delta_commit.action is Action.DELTACOMMIT:
         roll_back(store, instant, store.new_time() if store.version >= 8 else instant)
 
 
@@ -144,22 +146,22 @@ def _missing_groups(store: MetadataStore, partition: str, records: Records) -> l
     if not records.is_partitioned:
         return []
     kind = kind_of(partition)
-    known = {kind.data_partition_of(file_slice.file_id) for file_slice in store.slices.file_slices(partition)}
+    existing_paths = {kind.data_partition_of(file_slice.file_id) for file_slice in store.slices.file_slices(partition)}
     count = max(store.settings.partitioned_sizing.minimum, 1)
     return [
         FileGroup(store.version, partition, kind.file_id(partition, number, path), "")
         for path in records.paths()
-        if path not in known
+        if path not in existing_paths
         for number in range(count)
     ]
 
 
 def _logs(store: MetadataStore, partition: str, records: Records, new_groups: Sequence[FileGroup]) -> list[_Log]:
-    known = {group.file_id: group for group in file_groups(store, partition)}
-    known |= {group.file_id: group for group in new_groups if group.partition == partition}
-    if not known and partition in store.data_config.metadata_partitions_inflight:
+    groups_by_id = {group.file_id: group for group in file_groups(store, partition)}
+    groups_by_id |= {group.file_id: group for group in new_groups if group.partition == partition}
+    if not groups_by_id and partition in store.data_config.metadata_partitions_inflight:
         return []  # its builder has made no file groups yet, and looks at the table when it has
-    groups = [known[file_id] for file_id in sorted(known)]
+    groups = [groups_by_id[file_id] for file_id in sorted(groups_by_id)]
     definition = store.slices.definitions.get(partition) if kind_of(partition).shard_by_version else None
     version = index_version(definition, store.version)
     parts = split_by_group(partition, records, [group.file_id for group in groups], version)
@@ -169,9 +171,9 @@ def _logs(store: MetadataStore, partition: str, records: Records, new_groups: Se
 
 def _check_current(store: MetadataStore, instant: str, written: Sequence[WrittenLog]) -> None:
     """Log files that tasks wrote go to file groups as they were when the delta commit began."""
-    begun = any(
-        found.time == instant and found.action is Action.DELTACOMMIT and found.state is State.INFLIGHT
-        for found in store.timeline.instants
+    is_inflight = any(
+        i.time == instant and i.action is Action.DELTACOMMIT and i.state is State.INFLIGHT
+        for i in store.timeline.instants
     )
     current = {
         (group.partition, group.file_id): group for log in written for group in file_groups(store, log.group.partition)
@@ -179,7 +181,7 @@ def _check_current(store: MetadataStore, instant: str, written: Sequence[Written
     for log in written:
         group = current.get((log.group.partition, log.group.file_id))
         same_slice = group is not None and (store.version >= 8 or group.slice_instant == log.group.slice_instant)
-        if not begun or not same_slice or log.instant != instant:
+        if not is_inflight or not same_slice or log.instant != instant:
             raise CommitConflict(
                 f"file group {log.group.file_id} of the metadata table is not what it was when instant {instant} began",
                 hint="Another writer has rolled the instant back, compacted or re-sharded it; run the write again.",
@@ -211,13 +213,13 @@ def _definition(view: MetadataSlices, partition: str) -> IndexDefinition | None:
 
 def _later_changes(view: MetadataSlices, partition: str, instant: str, keys: pa.Array) -> list[Layer]:
     """The records of these keys by instants that were requested later, oldest first; deletes of other keys left out."""
-    found: list[Layer] = []
+    layers: list[Layer] = []
     for file_slice in view.file_slices(partition):
         for layer in slice_by_keys(view, file_slice, keys, behind=instant):
-            known = layer.deleted if layer.records is None else layer.records["key"]
-            mine = pc.is_in(known, value_set=keys)
-            if pc.any(mine).as_py():
-                found.append(
-                    Layer(*(None if part is None else part.filter(mine) for part in (layer.records, layer.deleted)))
+            layer_keys = layer.deleted if layer.records is None else layer.records["key"]
+            matches = pc.is_in(layer_keys, value_set=keys)
+            if pc.any(matches).as_py():
+                layers.append(
+                    Layer(*(None if part is None else part.filter(matches) for part in (layer.records, layer.deleted)))
                 )
-    return found
+    return layers

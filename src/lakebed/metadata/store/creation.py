@@ -115,8 +115,8 @@ def new_partition(store: MetadataStore, partition: str, counts: int | Mapping[st
 def make_groups(store: MetadataStore, new: NewPartition, *, logged_since: str | None = None) -> None:
     """Make the folder of a new partition with its file groups, each with the log that creates it. `logged_since` is the
     time from which on writers log to it, where that is before it is complete."""
-    known = {**partition_metadata(new.instant), **({LOGGED_SINCE: logged_since} if logged_since else {})}
-    body = dump_properties(known, "partition metadata", datetime.now(UTC))
+    properties = {**partition_metadata(new.instant), **({LOGGED_SINCE: logged_since} if logged_since else {})}
+    body = dump_properties(properties, "partition metadata", datetime.now(UTC))
     store.check_lock()
     store.storage.put_if_absent(f"{new.partition}/{_PARTITION_METADATA}", body)
 
@@ -194,13 +194,15 @@ def initialise(
     waiting: dict[str | None, list[FileGroup]] = {}
     for group in new.groups:
         waiting.setdefault(kind_of(partition).data_partition_of(group.file_id), []).append(group)
-    filled = [(waiting[given.data_partition].pop(0), given) for given in groups]
-    filled = [(group, given) for group, given in filled if len(given.keys)]
+    filled = [(waiting[group_records.data_partition].pop(0), group_records) for group_records in groups]
+    filled = [(group, group_records) for group, group_records in filled if len(group_records.keys)]
 
     def write(item: tuple[FileGroup, GroupRecords]) -> WrittenBase:
-        group, given = item
+        group, group_records = item
         store.check_lock()
-        return write_base(store.data_storage, group, new.instant, [sorted_by_key(given.keys, given.values)])
+        return write_base(
+            store.data_storage, group, new.instant, [sorted_by_key(group_records.keys, group_records.values)]
+        )
 
     return complete_partition(store, new, store.parallel_map(write, filled), definition)
 
@@ -209,11 +211,11 @@ def drop(store: MetadataStore, partitions: Sequence[str]) -> TableConfig:
     """Remove partitions: first from the properties, so that no reader uses them. Without `files` nothing stays."""
     if FILES in partitions:
         return drop_all(store)
-    gone = set(partitions)
-    kept = [name for name in store.data_config.metadata_partitions if name not in gone]
-    inflight = [name for name in store.data_config.metadata_partitions_inflight if name not in gone]
-    config = _update(store, {PARTITIONS: ",".join(sorted(kept)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))})
-    undefine(store, gone)
+    dropped = set(partitions)
+    remaining = [name for name in store.data_config.metadata_partitions if name not in dropped]
+    inflight = [name for name in store.data_config.metadata_partitions_inflight if name not in dropped]
+    config = _update(store, {PARTITIONS: ",".join(sorted(remaining)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))})
+    undefine(store, dropped)
     for partition in partitions:
         store.check_lock()
         store.storage.delete_folder(partition)
@@ -242,8 +244,10 @@ def first_free_number(store: MetadataStore, partition: str, path: str | None) ->
 
 def define(store: MetadataStore, definitions: Sequence[IndexDefinition]) -> dict[str, str | None]:
     """Write index definitions, in place of those of the same name; gives the property with their path."""
-    known = load_definitions(store.data_storage, store.data_config)
-    body = dump_definitions({**known, **{one.name: one for one in definitions}}.values(), store.version)
+    existing = load_definitions(store.data_storage, store.data_config)
+    body = dump_definitions(
+        {**existing, **{definition.name: definition for definition in definitions}}.values(), store.version
+    )
     store.check_lock()
     store.data_storage.write(DEFINITIONS_PATH, body)
     return {DEFINITIONS_PROPERTY: store.data_config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH}
@@ -251,11 +255,11 @@ def define(store: MetadataStore, definitions: Sequence[IndexDefinition]) -> dict
 
 def undefine(store: MetadataStore, names: set[str] | None) -> None:
     """Take index definitions off, all without names."""
-    known = load_definitions(store.data_storage, store.data_config)
-    kept = [one for name, one in known.items() if names is not None and name not in names]
-    if len(kept) < len(known):
+    existing = load_definitions(store.data_storage, store.data_config)
+    remaining = [definition for name, definition in existing.items() if names is not None and name not in names]
+    if len(remaining) < len(existing):
         store.check_lock()
-        store.data_storage.write(DEFINITIONS_PATH, dump_definitions(kept, store.version))
+        store.data_storage.write(DEFINITIONS_PATH, dump_definitions(remaining, store.version))
 
 
 def drop_unfinished(store: MetadataStore) -> None:
@@ -325,13 +329,13 @@ def begin_building(
     finish_rollbacks(store)
     if partition in store.data_config.metadata_partitions:
         return None
-    found = _begun(store, partition)
-    if found is not None and _is_completed(store, found):  # its builder died before it wrote the properties
-        show_complete(store, found)
+    previous = _begun(store, partition)
+    if previous is not None and _is_completed(store, previous):  # its builder died before it wrote the properties
+        show_complete(store, previous)
         return None
-    if found is not None and _is_unchanged(store, found):
-        _remove_base_files(store, found)
-        return found
+    if previous is not None and _is_unchanged(store, previous):
+        _remove_base_files(store, previous)
+        return previous
     store.check_lock()
     store.storage.delete_folder(partition)
     store.changed()
@@ -378,12 +382,12 @@ def _begun(store: MetadataStore, partition: str) -> NewPartition | None:
     }
     if len(instants) != 1:
         return None
-    found = NewPartition(partition, instants.pop(), file_groups(store, partition))
-    pending = next((i for i in store.pending(Action.DELTACOMMIT) if i.time == found.instant), None)
+    previous = NewPartition(partition, instants.pop(), file_groups(store, partition))
+    pending = next((i for i in store.pending(Action.DELTACOMMIT) if i.time == previous.instant), None)
     if pending is not None:  # it died as it completed
         store.transitions.remove_pending(pending)
         store.changed()
-    return found
+    return previous
 
 
 def _is_there(store: MetadataStore, new: NewPartition) -> bool:

@@ -78,7 +78,7 @@ class ExpectedFiles:
             return
         newest = _newest_bases(timeline, partition, sizes)
         replaced = timeline.replaced_files()
-        gone: list[tuple[str, Extent]] = []
+        missing: list[tuple[str, Extent]] = []
         for name, extents in named.items():
             file = parse_files(partition, name, 0)
             if file is None or (partition, file.file_id) in replaced:
@@ -87,11 +87,11 @@ class ExpectedFiles:
             size = sizes.get(name)
             if size is None:
                 if _is_needed(file, extents, newest.get(file.file_id, ""), timeline.config.version):
-                    gone.append((name, last))
+                    missing.append((name, last))
             elif size < last.end:
                 raise damaged(timeline.storage, f"{partition}/{name}", f"has {size} bytes of {last.end}", offset=size)
-        if gone:
-            self._check_gone(timeline, partition, gone, shown)
+        if missing:
+            self._check_gone(timeline, partition, missing, shown)
 
     def check_log(
         self, log: LogFile, heads: Sequence[BlockHead], timeline: Timeline, bases: Container[str] = ()
@@ -129,7 +129,9 @@ class ExpectedFiles:
                 target = head.header(HeaderKey.TARGET_INSTANT_TIME) if head.type is BlockType.COMMAND else None
                 if target in named and is_valid(target):
                     raise damaged(timeline.storage, named[target], f"has blocks of instant {target}, which are hidden")
-                named |= {one.instant.time: log.path for one in extents if one.start <= head.offset < one.end}
+                named |= {
+                    extent.instant.time: log.path for extent in extents if extent.start <= head.offset < extent.end
+                }
 
     def _check_gone(
         self, timeline: Timeline, partition: str, gone: Sequence[tuple[str, Extent]], shown: Container[str]
@@ -158,14 +160,14 @@ class ExpectedFiles:
 def check_delta_commits(data: Timeline, store: Timeline) -> None:
     """Raise `CorruptFile` where a completed commit of the data table has no delta commit: the metadata table misses
     what it did."""
-    known = {i.time for i in store.instants if i.is_completed}
+    recorded_times = {i.time for i in store.instants if i.is_completed}
     ordered = [i.time for i in store.commits if not i.time.startswith(INITIAL_INSTANT)]
     first = min(map(completed_at, store.commits), default=None)
     if first is None:
         return
     for commit in data.commits:
         before = completed_at(commit) <= first or (bool(ordered) and commit.time < ordered[0])
-        if commit.time in known or before:
+        if commit.time in recorded_times or before:
             continue
         raise damaged(
             store.storage, store.config.timeline_path, f"has no delta commit of the table's commit {commit.time}"
@@ -212,33 +214,35 @@ class _Written:
     @classmethod
     def of(cls, instant: Instant, body: CommitMetadata) -> _Written:
         raw = cast("Mapping[str, Sequence[Mapping[str, Any]] | None]", body.raw.get("partitionToWriteStats") or {})
-        found: list[tuple[str, str, Extent]] = []
+        extents: list[tuple[str, str, Extent]] = []
         for partition, stats in raw.items():
             for stat in stats or ():
                 # logs of version 6 may be appended to
                 start = stat.get("logOffset") or 0
                 end = start + (stat.get("fileSizeInBytes") or 0)
                 name = (stat.get("path") or "").rpartition("/")[2]
-                found.append((partition, name, Extent(instant, start, end, stat.get("prevCommit") or "")))
-        return cls(tuple(found), body.operation in _BUILDS)
+                extents.append((partition, name, Extent(instant, start, end, stat.get("prevCommit") or "")))
+        return cls(tuple(extents), body.operation in _BUILDS)
 
 
 def _written(timeline: Timeline, instants: Sequence[Instant]) -> list[_Written]:
     """What these instants wrote; kept by the process, as the next commit looks at most of them again. What was archived
     since is dropped."""
     folder = timeline.storage.url(timeline.config.timeline_path)
-    held = _WRITTEN.get(folder)
-    known = held.content if held is not None else {}
+    cached = _WRITTEN.get(folder)
+    written_by_key = cached.content if cached is not None else {}
     keys = [(i.file_name, timeline.files.get(i.file_name)) for i in instants]
-    new = [(i, key) for i, key in zip(instants, keys, strict=True) if key not in known]
+    new = [(i, key) for i, key in zip(instants, keys, strict=True) if key not in written_by_key]
     if new:
         bodies = timeline.commits_metadata([instant for instant, _ in new])
-        made = {key: _Written.of(instant, body) for (instant, key), body in zip(new, bodies, strict=True)}
+        additions = {key: _Written.of(instant, body) for (instant, key), body in zip(new, bodies, strict=True)}
         # the timeline of a task may list no files
-        wanted = set(keys)
-        known = {key: of for key, of in known.items() if key in wanted or key[0] in timeline.files} | made
-        _WRITTEN.put(folder, CacheEntry(known, sum(of.nbytes for of in known.values())))
-    return [known[key] for key in keys]
+        requested_keys = set(keys)
+        written_by_key = {
+            key: of for key, of in written_by_key.items() if key in requested_keys or key[0] in timeline.files
+        } | additions
+        _WRITTEN.put(folder, CacheEntry(written_by_key, sum(of.nbytes for of in written_by_key.values())))
+    return [written_by_key[key] for key in keys]
 
 
 def _newest_bases(timeline: Timeline, partition: str, names: Iterable[str]) -> dict[str, str]:
@@ -264,7 +268,7 @@ def _based_before(built: str, extents: Sequence[Extent]) -> frozenset[str]:
     """The instants that wrote to slices of before the partition was built: without completion times, what a table
     brings from a newer version may have later times and be older all the same."""
     before: set[str] = set()
-    for extent in sorted(extents, key=lambda one: one.instant.time):
+    for extent in sorted(extents, key=lambda e: e.instant.time):
         if extent.based_on in before or (extent.based_on.isdigit() and extent.based_on < built):
             before.add(extent.instant.time)
     return frozenset(before)
@@ -294,10 +298,10 @@ def _built_at(timeline: Timeline, partition: str) -> str:
     """When the partition whose folder is there now was built, by the file that records it; empty if it does not. What
     built it sorts before all commits, and is archived before commits of the partition's earlier life are."""
     time = _properties_of(timeline, partition).get("commitTime", "")
-    known = [completed_at(i) for i in timeline.completed if i.time == time]
-    if time and not known:
-        known = [completed_at(i) for i in timeline.archived().instants if i.time == time]
-    return max(known, default="")
+    completion_times = [completed_at(i) for i in timeline.completed if i.time == time]
+    if time and not completion_times:
+        completion_times = [completed_at(i) for i in timeline.archived().instants if i.time == time]
+    return max(completion_times, default="")
 
 
 def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) -> None:
@@ -311,8 +315,8 @@ def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) 
         numbers[kind.data_partition_of(file_slice.file_id)].append(group_number(file_slice.file_id))
         if file_slice.base_file is None and not any(map(_begins_group, file_slice.log_files)):
             raise damaged(storage, partition, f"has lost the base file of file group {file_slice.file_id}")
-    for found in numbers.values():
-        present = {*found}
+    for group_numbers in numbers.values():
+        present = {*group_numbers}
         missing = next((n for n in range(min(present), max(present)) if n not in present), None)
         if missing is not None:
             raise damaged(storage, partition, f"has lost file group number {missing}")

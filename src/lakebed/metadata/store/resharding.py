@@ -71,9 +71,9 @@ def reshard(store: MetadataStore, partition: str, counts: int | Mapping[str, int
     store.transitions.inflight(Action.REPLACECOMMIT, instant)
     version = index_version(store.slices.definitions.get(partition), store.version)
     written = [base for change in changes for base in _rehash(store, change, instant, version)]
-    gone = [file_slice.file_id for change in changes for file_slice in change.old]
+    old_file_ids = [file_slice.file_id for change in changes for file_slice in change.old]
     store.complete(
-        Action.REPLACECOMMIT, instant, _OPERATION, [base.stat() for base in written], replaced={partition: gone}
+        Action.REPLACECOMMIT, instant, _OPERATION, [base.stat() for base in written], replaced={partition: old_file_ids}
     )
     return instant
 
@@ -129,7 +129,7 @@ def _highest_number(store: MetadataStore, partition: str, path: str | None) -> i
 def _rehash(store: MetadataStore, change: _Change, instant: str, version: int) -> list[WrittenBase]:
     """The base files of the new groups, each with its share of all old entries."""
     merges = [open_slice(store.slices, file_slice) for file_slice in change.old]
-    form = max((merge.form for merge in merges), key=lambda one: one.version)
+    form = max((merge.form for merge in merges), key=lambda f: f.version)
     written: list[WrittenBase] = []
     for groups in _passes(change):
         parts: dict[int, list[Entries]] = {group: [] for group in groups}

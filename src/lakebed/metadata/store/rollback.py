@@ -41,10 +41,10 @@ def roll_back(store: MetadataStore, instant: str, rollback_instant: str) -> bool
     target = next((i for i in store.timeline.instants if i.time == instant and i.action in _UNDONE), None)
     if target is None:
         return undone
-    taken = {i.time for i in store.timeline.instants if i.action is Action.ROLLBACK}
+    rollback_times = {i.time for i in store.timeline.instants if i.action is Action.ROLLBACK}
     suffix = "" if store.version >= 8 else Suffix.ROLLBACK
     at = rollback_instant + suffix
-    if at in taken:
+    if at in rollback_times:
         at = store.new_time() + suffix
     logs = {} if store.version >= 8 else logs_with_blocks_of(store, instant)
     plan = RollbackPlan(target, tuple(_files_of(store, instant)), logs)
@@ -71,12 +71,14 @@ def is_compacted(store: MetadataStore, instant: str) -> bool:
     written, or instead of it, file groups were compacted, built, re-sharded or repaired."""
     if not store.is_maintained():
         return False
-    own = next((i for i in store.timeline.commits if i.time == instant and i.action is Action.DELTACOMMIT), None)
-    if own is None:
+    delta_commit = next(
+        (i for i in store.timeline.commits if i.time == instant and i.action is Action.DELTACOMMIT), None
+    )
+    if delta_commit is None:
         return bool(store.timeline.commits)
     data = {i.time for i in store.data_timeline.instants}
     return any(
-        completed_at(i) > completed_at(own) and (i.action is not Action.DELTACOMMIT or i.time not in data)
+        completed_at(i) > completed_at(delta_commit) and (i.action is not Action.DELTACOMMIT or i.time not in data)
         for i in store.timeline.commits
     )
 
@@ -91,15 +93,15 @@ def finish_rollbacks(store: MetadataStore) -> set[str]:
     for rollback in store.pending(Action.ROLLBACK):
         record = rollback_record(store.timeline, rollback)
         time_undone = rollback_target(record)
-        found = next(
+        existing = next(
             (i for i in store.timeline.instants if i.time == time_undone and i.action in _UNDONE_BY_PLANS), None
         )
-        is_completed = found is not None and found.is_completed
+        is_completed = existing is not None and existing.is_completed
         if is_void(time_undone, lambda time, here=is_completed: here and store.data_timeline.is_committed(time)):
             store.transitions.remove_pending(rollback)
             store.changed()
             continue
-        target = found or Instant(time_undone, Action.DELTACOMMIT, State.INFLIGHT)
+        target = existing or Instant(time_undone, Action.DELTACOMMIT, State.INFLIGHT)
         if rollback.state is State.REQUESTED:
             store.transitions.inflight(Action.ROLLBACK, rollback.time)
         _execute(store, _checked(store, target, record), rollback.time)
@@ -137,13 +139,13 @@ def _files_of(store: MetadataStore, instant: str) -> list[str]:
 
 def logs_with_blocks_of(store: MetadataStore, instant: str) -> dict[str, int]:
     """The log files that hold visible blocks of the instant, with their sizes (version 6)."""
-    found: dict[str, int] = {}
+    log_sizes: dict[str, int] = {}
     for partition in _folders(store):
         for file_slice in store.slices.file_slices(partition):
             for log in file_slice.log_files:
                 if any(head.instant == instant for head in _blocks(store, log.path, log.size)):
-                    found[log.path] = log.size
-    return found
+                    log_sizes[log.path] = log.size
+    return log_sizes
 
 
 def _folders(store: MetadataStore) -> list[str]:

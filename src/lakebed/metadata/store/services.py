@@ -101,8 +101,8 @@ def run_compaction(store: MetadataStore) -> list[str]:
         return []
     instant = store.service_time(Suffix.COMPACTION)
     # what is being built has only logs yet, after which its base files come
-    kept = store.data_config.metadata_partitions
-    slices = [found for partition in kept for found in store.slices.file_slices(partition)]
+    partitions = store.data_config.metadata_partitions
+    slices = [file_slice for partition in partitions for file_slice in store.slices.file_slices(partition)]
     plan = plan_compaction(slices)
     if instant is None or not plan.slices:
         return []
@@ -153,7 +153,7 @@ def remove_leftovers(store: MetadataStore, instant: str, partitions: Sequence[st
 def _finish(store: MetadataStore, pending: Instant) -> str:
     operations = compaction_operations(store.timeline.plan(pending))
     remove_leftovers(store, pending.time, sorted({operation.partition for operation in operations}))
-    slices = [found for operation in operations if (found := plan_slice(store, operation)) is not None]
+    slices = [file_slice for operation in operations if (file_slice := plan_slice(store, operation)) is not None]
     return _run(store, pending.time, slices, pending.state)
 
 
@@ -162,7 +162,7 @@ def _run(store: MetadataStore, instant: str, slices: Sequence[FileSlice], state:
     if state is State.REQUESTED:
         store.transitions.inflight(Action.COMPACTION, instant)
     compacted = store.parallel_map(lambda file_slice: _compact(store, file_slice, instant), slices)
-    store.complete(Action.COMPACTION, instant, _OPERATION, [one.stat() for one in compacted])
+    store.complete(Action.COMPACTION, instant, _OPERATION, [compaction.stat() for compaction in compacted])
     return f"compaction {instant} of {count_text(len(slices), 'file group')}"
 
 
@@ -174,8 +174,8 @@ def _compact(store: MetadataStore, file_slice: FileSlice, instant: str) -> _Comp
     try:
         base = write_base(store.data_storage, group, instant, merge.entries(), schema_json=merge.schema_json)
     except Unordered:
-        whole = merge.entries(in_order=False)
-        base = write_base(store.data_storage, group, instant, whole, schema_json=merge.schema_json)
+        entries = merge.entries(in_order=False)
+        base = write_base(store.data_storage, group, instant, entries, schema_json=merge.schema_json)
     log_records = sum(file.entry_count for file, _ in merge.layers if file is not None)
     return _Compacted(file_slice, base, len(merge.layers), log_records, read_millis)
 
@@ -459,7 +459,7 @@ def purge(store: MetadataStore) -> list[str]:
     done = [*finish_services(store), *finish_cleans(store)]
     if is_blocked(store):
         return done
-    slices = [found for partition in store.partitions for found in store.slices.file_slices(partition)]
+    slices = [file_slice for partition in store.partitions for file_slice in store.slices.file_slices(partition)]
     plan = plan_compaction(slices)
     instant = store.service_time(Suffix.COMPACTION)
     if plan.slices and instant is not None:

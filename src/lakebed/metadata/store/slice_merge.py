@@ -77,14 +77,15 @@ class SliceMerge:
         changes = self.changes()
         for entries in self.base.batches() if self.base is not None else ():
             keys, values = self._of_base(entries)
-            kept = pc.invert(pc.is_in(keys, value_set=changes.keys))
-            yield keys.filter(kept), values.filter(kept)
+            is_unchanged = pc.invert(pc.is_in(keys, value_set=changes.keys))
+            yield keys.filter(is_unchanged), values.filter(is_unchanged)
         yield from _present(changes.keys, changes.values)
 
     def changes(self, *, with_base: bool = True) -> Changes:
         """What the log blocks change, the base file's entries of these keys counted in (or left out)."""
         logged = [
-            Layer(self._table(file.read(), file.schema_json) if file else None, gone) for file, gone in self.layers
+            Layer(self._table(file.read(), file.schema_json) if file else None, deleted)
+            for file, deleted in self.layers
         ]
         named = [layer.records["key"].chunks if layer.records is not None else [layer.deleted] for layer in logged]
         keys = pc.unique(pa.chunked_array([part for parts in named for part in parts], pa.binary()))
@@ -92,8 +93,8 @@ class SliceMerge:
         union = self._union(logged)
         if union is not None:
             if with_base and self.base is not None and len(keys):
-                found = self.base.lookup(keys).entries
-                logged.insert(0, Layer(self._table(found, self.base.schema_json)))
+                base_entries = self.base.lookup(keys).entries
+                logged.insert(0, Layer(self._table(base_entries, self.base.schema_json)))
             merged = self._united(union, alive(logged))
         else:
             merged = newest(logged)
@@ -149,8 +150,8 @@ def open_slice(view: MetadataSlices, file_slice: FileSlice) -> SliceMerge:
     form = record_form(view.config.version)
     for file in (base, *(file for file, _ in layers)):
         if file is not None and file.entry_count:
-            found = record_form_of(file.schema_json) or record_form(9)
-            form = max(form, found, key=lambda one: one.version)
+            file_form = record_form_of(file.schema_json) or record_form(9)
+            form = max(form, file_form, key=lambda f: f.version)
     return SliceMerge(view, file_slice, form, base, tuple(layers))
 
 
@@ -166,10 +167,10 @@ def _put_in(batches: Iterable[tuple[pa.Array, pa.Array]], changes: Changes) -> I
             yield keys, values
             continue
         here, new = changes.keys.slice(at, end - at), changes.values.slice(at, end - at)
-        kept = pc.invert(pc.is_in(keys, value_set=here))
-        found = list(_present(here, new))
-        keys = pa.concat_arrays([keys.filter(kept), *(part for part, _ in found)])
-        values = pa.concat_arrays([values.filter(kept), *(part for _, part in found)])
+        is_unchanged = pc.invert(pc.is_in(keys, value_set=here))
+        parts = list(_present(here, new))
+        keys = pa.concat_arrays([keys.filter(is_unchanged), *(part for part, _ in parts)])
+        values = pa.concat_arrays([values.filter(is_unchanged), *(part for _, part in parts)])
         order = pc.sort_indices(keys)
         yield keys.take(order), values.take(order)
         at = end

@@ -52,11 +52,11 @@ class SmallFiles(Generic[T]):
         """`file_size`: of the file of which the source is a stretch."""
         if not source.key or (source.size if file_size is None else file_size) > SMALL_FILE_BYTES:
             return self._make(source)
-        known = self._kept.get(source.key)
-        if known is None:
-            known = CacheEntry(self._make(source), _MEMORY_OF_A_FILE + _MEMORY_OF_A_BYTE * source.size)
-            self._kept.put(source.key, known)
-        return known.content
+        cached = self._kept.get(source.key)
+        if cached is None:
+            cached = CacheEntry(self._make(source), _MEMORY_OF_A_FILE + _MEMORY_OF_A_BYTE * source.size)
+            self._kept.put(source.key, cached)
+        return cached.content
 
     def clear(self) -> None:
         """Forget everything."""
@@ -72,11 +72,11 @@ class _Base:
 def remember_newest_base(group: str, instant: str, reader: HFileReader) -> None:
     """Note that this is the newest base file of a file group, given by its URL. Cached blocks of the one before are
     dropped at once: in a process that lives long they would fill the cache."""
-    known = _BASES.get(group)
-    if known is None or known.content.instant < instant:
+    cached = _BASES.get(group)
+    if cached is None or cached.content.instant < instant:
         _BASES.put(group, CacheEntry(_Base(instant, reader.blocks), _MEMORY_OF_A_BASE + len(group)))
-        if known is not None:
-            BLOCKS.drop_file(*known.content.blocks)
+        if cached is not None:
+            BLOCKS.drop_file(*cached.content.blocks)
 
 
 _BASES = BoundedCache[CacheEntry[_Base]](_BASES_BYTES)
@@ -138,8 +138,8 @@ class MetadataSlices:
             timeline = load_timeline(self.storage, self.config)
         except (TableNotFound, FileNotFoundError):
             return True
-        known = {i.time for i in self.timeline.instants}
-        if any(i.time not in known and builds_partition(i, self.config.version) for i in timeline.instants):
+        times = {i.time for i in self.timeline.instants}
+        if any(i.time not in times and builds_partition(i, self.config.version) for i in timeline.instants):
             return True
         newest = self.timeline.latest_time
         archived = (i for i in timeline.archived().instants if i.time.startswith(INITIAL_INSTANT))
@@ -161,9 +161,9 @@ class MetadataSlices:
     def file_slices(self, partition: str) -> tuple[FileSlice, ...]:
         """The latest file slice of each file group, in the order of their ids; one listing, kept."""
         if partition not in self._slices:
-            found = tuple(self._latest_slices(partition))
-            check_groups(self.storage, partition, found)
-            self._slices[partition] = found
+            slices = tuple(self._latest_slices(partition))
+            check_groups(self.storage, partition, slices)
+            self._slices[partition] = slices
         return self._slices[partition]
 
     def open_files(self, file_slice: FileSlice) -> None:
@@ -205,18 +205,18 @@ class MetadataSlices:
         return blocks_in_merge_order([head for _, heads in logs for head in heads], self.is_valid)
 
     def _opened(self, key: tuple[str, int], source: Callable[[], ReadRange], file_size: int) -> HFileReader:
-        known = self._hfiles.get(key)
-        if known is None:
-            known = self._hfiles[key] = HFILES.of(source(), file_size)
-        return known
+        reader = self._hfiles.get(key)
+        if reader is None:
+            reader = self._hfiles[key] = HFILES.of(source(), file_size)
+        return reader
 
     def _heads(self, log: LogFile, bases: Set[str]) -> list[BlockHead]:
-        known = self._blocks.get(log.path)
-        if known is None:
-            known = LOGS.of(self._source(log))
-            self._expected_files.check_log(log, known, self.timeline, bases)
-            self._blocks[log.path] = known
-        return known
+        heads = self._blocks.get(log.path)
+        if heads is None:
+            heads = LOGS.of(self._source(log))
+            self._expected_files.check_log(log, heads, self.timeline, bases)
+            self._blocks[log.path] = heads
+        return heads
 
     def _source(self, file: BaseFile | LogFile) -> FileSource:
         return FileSource(self.storage, file.path, file.size, self._modified.get(file.path, 0))
@@ -264,9 +264,9 @@ class MetadataSlices:
         """Completed delta commits of instants that were rolled back on the data table: their writers were taken for
         dead and went on. Rollbacks are read only where the data table does not know an instant."""
         start = self.data_timeline.start or ""
-        known = {instant.time for instant in self.data_timeline.instants}
+        data_times = {instant.time for instant in self.data_timeline.instants}
         unknown = {
-            i.time for i in self.timeline.commits if i.time > start and is_of_data(i.time) and i.time not in known
+            i.time for i in self.timeline.commits if i.time > start and is_of_data(i.time) and i.time not in data_times
         }
         if not unknown:
             return frozenset()

@@ -98,13 +98,13 @@ def read_stored(storage: Storage, config: TableConfig, partitions: Sequence[str]
     try:
         if not is_remote(storage):
             return StoredState(*load_table(store))
-        (own, timeline), definitions, *folders = at_once(
+        (store_config, timeline), definitions, *folders = at_once(
             storage,
             lambda: load_table(store),
             lambda: load_definitions(storage, config),
             *(partial(_listed, store, name) for name in names),
         )
-        return StoredState(own, timeline, definitions, dict(zip(names, folders, strict=True)))
+        return StoredState(store_config, timeline, definitions, dict(zip(names, folders, strict=True)))
     except (LakebedError, FileNotFoundError):
         return None  # who needs it reads it, and reports what is wrong
 
@@ -215,10 +215,10 @@ class MetadataStore:
     def orphan_instants(self) -> list[str]:
         """Instants of the data table whose delta commits, completed or pending, are of writers that went on writing
         here after they were rolled back there. A pending one has no writer any more: who writes here holds the lock."""
-        known = {instant.time for instant in self.data_timeline.instants}
+        data_times = {instant.time for instant in self.data_timeline.instants}
         pending = (i.time for i in self.pending(Action.DELTACOMMIT))
-        stray = {time for time in pending if is_of_data(time) and time not in known}
-        return sorted(self.slices.rolled_back_in_data | stray)
+        orphans = {time for time in pending if is_of_data(time) and time not in data_times}
+        return sorted(self.slices.rolled_back_in_data | orphans)
 
     def listed_files(self, partition: str) -> list[BaseFile | LogFile]:
         """The files in a partition's folder, whatever their state; lists it."""

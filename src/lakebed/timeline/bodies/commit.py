@@ -117,7 +117,7 @@ def recorded_ranges(data: bytes, path: str = "") -> list[tuple[str, str]]:
     if not data.startswith(b"{"):
         return []
     ranges = [stat.get(_RANGES) or {} for stat in _stats_in(parse_json_object(data, path))]
-    columns = [part for found in ranges for part in (found.get("val") or {}).items()]
+    columns = [part for stat_ranges in ranges for part in (stat_ranges.get("val") or {}).items()]
     bounds = ((name, part.get(side)) for name, part in columns for side in ("minValue", "maxValue"))
     return [(name, str(bound)) for name, bound in bounds if bound is not None]
 
@@ -190,10 +190,10 @@ def _stat_records(stats: Sequence[WriteStat], raw: Sequence[dict[str, Any]]) -> 
     """The stats as records; one that was decoded and not changed since goes back as it came."""
     if not raw:
         return [stat_record(stat) for stat in stats]
-    known = {(record.get("fileId"), record.get("path")): record for record in raw}
+    raw_by_file = {(record.get("fileId"), record.get("path")): record for record in raw}
     records: list[dict[str, Any]] = []
     for stat in stats:
-        old = known.get((stat.file_id, stat.path or None)) or known.get((stat.file_id, stat.path))
+        old = raw_by_file.get((stat.file_id, stat.path or None)) or raw_by_file.get((stat.file_id, stat.path))
         if old is None:
             records.append(stat_record(stat))
         elif _stat(stat.partition, old) == stat:

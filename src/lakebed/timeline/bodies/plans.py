@@ -96,9 +96,9 @@ class CleanPlan:
         }
 
     def __str__(self) -> str:
-        kept = f", what {self.earliest.time} and later commits see is kept" if self.earliest else ""
+        earliest_text = f", what {self.earliest.time} and later commits see is kept" if self.earliest else ""
         files, partitions = count_text(self.count, "file"), count_text(len(self.files), "partition")
-        return f"clean of {files} in {partitions} by {self.policy}{kept}{retained_text(self.consumers)}"
+        return f"clean of {files} in {partitions} by {self.policy}{earliest_text}{retained_text(self.consumers)}"
 
 
 def retained_text(consumers: Sequence[str]) -> str:
@@ -163,12 +163,12 @@ def encode_clean_plan(root: str, plan: CleanPlan) -> bytes:
 def clean_files(plan: Mapping[str, Any]) -> dict[str, list[str]]:
     """The names, by partition path, that a decoded clean plan deletes."""
     paths: Mapping[str, Any] = plan.get("filePathsToBeDeletedPerPartition") or {}
-    found = {
+    names_by_partition = {
         part: [info["filePath"].rpartition("/")[2] for info in infos if info.get("filePath")]
         for part, infos in paths.items()
     }
     old: Mapping[str, Any] = plan.get("filesToBeDeletedPerPartition") or {}
-    return found or {part: [name.rpartition("/")[2] for name in names] for part, names in old.items()}
+    return names_by_partition or {part: [name.rpartition("/")[2] for name in names] for part, names in old.items()}
 
 
 def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int, *, gone: Collection[str] = ()) -> bytes:
@@ -295,19 +295,19 @@ class ClusteringPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Its size and order as plain values, for JSON."""
-        slices = [one for group in self.groups for one in group.slices]
+        slices = [file_slice for group in self.groups for file_slice in group.slices]
         return {
             "groups": len(self.groups),
             "slices": len(slices),
-            "bytes": sum(one.size for one in slices),
+            "bytes": sum(file_slice.size for file_slice in slices),
             "files": sum(group.outputs for group in self.groups),
             "sort_columns": list(self.sort_columns),
             "layout": self.layout,
         }
 
     def __str__(self) -> str:
-        slices = [one for group in self.groups for one in group.slices]
-        size = sum(one.size for one in slices)
+        slices = [file_slice for group in self.groups for file_slice in group.slices]
+        size = sum(file_slice.size for file_slice in slices)
         outputs = sum(group.outputs for group in self.groups)
         order = f", {_ORDERS[self.layout]} {', '.join(self.sort_columns)}" if self.sort_columns else ""
         read, written = count_text(len(slices), "file slice"), count_text(outputs, "file")
@@ -410,7 +410,7 @@ def _instant(partition: str, base: str, logs: Sequence[str]) -> str:
 
 def _group(root: str, group: ClusteringGroup) -> dict[str, Any]:
     return {
-        "slices": [_slice_info(root, one) for one in group.slices],
+        "slices": [_slice_info(root, file_slice) for file_slice in group.slices],
         "metrics": cost_metrics(group.slices),
         "numOutputFileGroups": group.outputs,
         "extraMetadata": dict(group.extra) or None,
@@ -458,13 +458,13 @@ class PlannedIndex:
 
 def encode_index_plan(indexes: Sequence[PlannedIndex]) -> bytes:
     """The requested body of an indexing."""
-    record = {"version": _VERSION, "indexPartitionInfos": [one.record() for one in indexes]}
+    record = {"version": _VERSION, "indexPartitionInfos": [index.record() for index in indexes]}
     return write_avro_file(schema_text("HoodieIndexPlan"), record)
 
 
 def encode_index_metadata(indexes: Sequence[PlannedIndex]) -> bytes:
     """The completed body of an indexing that has built these."""
-    infos = [one.record() for one in indexes]
+    infos = [index.record() for index in indexes]
     record = {"version": _VERSION, "operationType": None, "indexPartitionInfos": infos}
     return write_avro_file(schema_text("HoodieIndexCommitMetadata"), record)
 

@@ -143,12 +143,12 @@ def _rollback_request(root: str, target: Instant, path: str, log_size: int | Non
 
 
 def _rolled_back(root: str, plan: RollbackPlan, command_logs: Mapping[str, int]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
 
     def entry(path: str) -> dict[str, Any]:
         partition = _split(path)[0]
         empty = {"successDeleteFiles": [], "failedDeleteFiles": [], "rollbackLogFiles": {}}
-        return found.setdefault(partition, {"partitionPath": partition, **empty, "logFilesFromFailedCommit": {}})
+        return entries.setdefault(partition, {"partitionPath": partition, **empty, "logFilesFromFailedCommit": {}})
 
     for path in plan.files:
         entry(path)["successDeleteFiles"].append(_join(_plain(root), path))
@@ -156,7 +156,7 @@ def _rolled_back(root: str, plan: RollbackPlan, command_logs: Mapping[str, int])
         entry(path)["rollbackLogFiles"][_join(root.rstrip("/"), path)] = size
     for path, size in plan.logs.items():
         entry(path)["logFilesFromFailedCommit"][_split(path)[1]] = size
-    return found
+    return entries
 
 
 def _instant_info(instant: Instant) -> dict[str, str]:
@@ -204,12 +204,12 @@ def encode_restore_plan(instants: Sequence[Instant], to: str) -> bytes:
 
 def planned_rollbacks(plan: Mapping[str, Any]) -> list[Instant]:
     """The instants that a restore's plan takes back, in its order; all as pending, whatever they are."""
-    found: list[Instant] = []
+    instants: list[Instant] = []
     for info in plan.get("instantsToRollback") or ():
         time, action = (info.get("commitTime"), info.get("action")) if isinstance(info, dict) else (None, None)
         if isinstance(time, str) and time.isdigit() and action in _ACTIONS:
-            found.append(Instant(time, Action(action), State.INFLIGHT))
-    return found
+            instants.append(Instant(time, Action(action), State.INFLIGHT))
+    return instants
 
 
 def restored_instant(plan: Mapping[str, Any]) -> str:
@@ -224,10 +224,10 @@ def encode_restore_metadata(
     record = {
         "startRestoreTime": instant,
         "timeTakenInMillis": millis,
-        "instantsToRollback": [one.time for one in instants],
+        "instantsToRollback": [i.time for i in instants],
         "hoodieRestoreMetadata": {time: list(bodies) for time, bodies in rollbacks.items()},
         "version": 1,
-        "restoreInstantInfo": [_info(one) for one in instants],
+        "restoreInstantInfo": [_info(i) for i in instants],
     }
     return write_avro_file(schema_text("HoodieRestoreMetadata"), record)
 
@@ -253,12 +253,12 @@ def encode_savepoint(files: Mapping[str, Sequence[str]], *, user: str, comment: 
 
 def savepointed_names(record: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """The names of the files that a savepoint keeps, by partition path."""
-    found: Mapping[str, Mapping[str, Any]] = record.get("partitionMetadata") or {}
+    parts: Mapping[str, Mapping[str, Any]] = record.get("partitionMetadata") or {}
     return {
         (part.get("partitionPath") or ""): tuple(
             name.rpartition("/")[2] for name in part.get("savepointDataFile") or ()
         )
-        for part in found.values()
+        for part in parts.values()
     }
 
 
