@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 import time_machine
@@ -466,16 +467,25 @@ class TestReadingBeside:
         assert seen == [b"1"]
         lock.release()
 
-    def test_what_was_read_before_another_writer_was_done_is_read_again(self, inner: Storage, remote: Storage) -> None:
+    def test_what_was_read_before_another_writer_was_done_is_read_again(
+        self, inner: Storage, remote: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with FileLock(inner, wait_seconds=0):  # the file has another version after that
             pass
-        lock, seen = FileLock(remote), list[bytes]()
+        lock, seen, looked = FileLock(remote), list[bytes](), threading.Event()
+        put = remote.put_if_match
+
+        def put_after_the_look(*arguments: Any, **options: Any) -> bool:
+            assert looked.wait(30)
+            return put(*arguments, **options)
 
         def read() -> bytes:
             value = self.reads(inner, seen)
             inner.write("state", b"2")  # as the other writer does, after this look
+            looked.set()
             return value
 
+        monkeypatch.setattr(remote, "put_if_match", put_after_the_look)
         result = lock.acquire_reading(0, read)
         assert lock.lock_is_held()
         assert result() == b"2"
