@@ -429,7 +429,10 @@ def explain(
     files: Annotated[
         int,
         typer.Option(
-            "--files", min=0, help="How many files a scan's plan names, of those read and of those ruled out."
+            "--files",
+            metavar="N",
+            min=0,
+            help="How many files a scan's plan names, of those read and of those ruled out.",
         ),
     ] = 0,
     delimiter: Delimiter = None,

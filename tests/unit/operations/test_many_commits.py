@@ -68,13 +68,16 @@ def test_a_late_commit_looks_at_no_more_than_an_early_one(monkeypatch: pytest.Mo
         for n in range(1, 35):  # with the first archival of the metadata table
             t.upsert(rows(n))
         windows: list[dict[str, int]] = []
-        for start in (35, 45):  # each with one compaction
+        for start in (35, 105):  # compaction, cleaning and archival of both tables come again after so many
             before = dict(seen)
-            for n in range(start, start + 10):
+            for n in range(start, start + 70):
                 t.upsert(rows(n))
             windows.append({what: seen[what] - before[what] for what in seen})
-        assert windows[0] == windows[1]
-        assert t.get([42]).to_pylist() == [{"id": 42, "ts": 42, "v": "42-42"}]
+        early, late = windows
+        # a listing has a few instants more or less, by when the archivals of both tables fall
+        assert late.pop("instants parsed") <= 1.05 * early.pop("instants parsed")
+        assert late == early
+        assert t.get([42]).to_pylist() == [{"id": 42, "ts": 142, "v": "42-142"}]
 
 
 @pytest.mark.rest
@@ -96,9 +99,9 @@ def test_bodies_of_commits_that_were_archived_are_forgotten() -> None:
     bodies.clear()
     with table("archived-bodies") as t:
         held: list[int] = []
-        for n in range(1, 80):
+        for n in range(1, 160):
             t.upsert(rows(n))
-            if n in (39, 79):  # both tables archive every ten commits
+            if n % 20 == 19 and n > 20:  # after the first archivals
                 storage = open_storage(t.uri)
                 names = {info.path.rpartition("/")[2] for info in storage.list() if "/timeline/" in info.path}
                 known = {cast("tuple[str, Any]", key)[0].rpartition("/")[2] for key in bodies._held}  # pyright: ignore[reportPrivateUsage]
@@ -110,7 +113,7 @@ def test_bodies_of_commits_that_were_archived_are_forgotten() -> None:
                 assert written is not None
                 assert len(written.content) > 10
                 assert len({name for name, _ in written.content} - names) <= 11
-        assert 20 < held[1] <= held[0]
+        assert 20 < max(held[3:]) <= max(held[:3])
     bodies.clear()
 
 

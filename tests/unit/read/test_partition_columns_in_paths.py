@@ -211,7 +211,8 @@ def test_times_that_only_paths_have_are_read_as_their_printed_texts(
     assert table.changes("000").to_arrow().sort_by("id").to_pylist() == both
     assert table.get([2]).to_pylist() == both[1:]
     assert table.scan(filter="at < '2023-11-15'").to_arrow().to_pylist() == both[:1]
-    assert table.upsert(pa.table({"id": [1], "at": [1_700_000_000_001]})).updated == 1
+    updated = table.upsert(pa.table({"id": [1], "at": [1_700_000_000_001]})).updated
+    assert updated == (1 if type_ == "cow" else None)  # a log file takes the row without a look
     assert table.delete(where="at > '2023-11-15'").deleted == 1
     assert table.scan().to_arrow().to_pylist() == both[:1]
 
