@@ -30,7 +30,7 @@ class _Display:
         done = TextColumn("{task.fields[done]}", markup=False)
         console = Console(stderr=True)
         self.lines: Progress = Progress(*columns, done, TimeElapsedColumn(), console=console, transient=True)
-        # stands where no stage of the call says what it does: while it waits for rows, or plans
+        # is shown while no stage of the call has a line: while it waits for rows, or plans
         self._call = self.lines.add_task("working", total=None, done="")
         self._lock = threading.Lock()
         self._is_over = self._is_visible = False

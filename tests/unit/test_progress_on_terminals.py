@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = pytest.mark.rest
 
-# Rows of which the second half comes when the test says so.
+# Rows whose second half is sent when the test asks for it.
 CALL = """
 import sys
 import pyarrow as pa

@@ -99,7 +99,7 @@ class Reader:
         return value
 
     def time(self, value: Value, to: pa.DataType) -> Value:
-        """A constant text as the date or time that Spark takes it for, and null as one; any other value as it is."""
+        """A constant text or null as a date or time, converted as Spark does; any other value unchanged."""
         if isinstance(value, Literal) and (value.value is None or pa.types.is_string(value.type)):
             return cast_literal(value, to, self.zone)
         return value

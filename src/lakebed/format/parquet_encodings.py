@@ -116,7 +116,7 @@ def _repeats(leaf: pa.Array) -> bool:
     if pt.is_boolean(leaf.type) or len(leaf) == 0:
         return False
     most = max(1, _MAX_DISTINCT_RATIO * len(leaf))
-    # a part has no more distinct values than all of them, and costs as little as it is long
+    # a slice has at most as many distinct values as the column, and is counted sooner
     parts = (leaf.slice(0, _SLICE_ROWS), leaf) if len(leaf) > _SLICE_ROWS else (leaf,)
     return all(pc.count_distinct(part, mode="all").as_py() <= most for part in parts)
 

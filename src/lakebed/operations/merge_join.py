@@ -177,9 +177,9 @@ class MergeJoin:
         is_new = pa.array(actions == "insert")
         keys = one_array(pc.if_else(is_new, keyed.column(RECORD_KEY), stored_keys.column(RECORD_KEY)))
         paths = one_array(pc.if_else(is_new, keyed.column(PARTITION_PATH), stored_keys.column(PARTITION_PATH)))
-        # one key may be stored in several partition paths, but a new row has its key alone
-        is_alone = pc.is_in(keys, value_set=keys.filter(is_new))
-        stored_in = None if context.index.is_global else one_array(pc.if_else(is_alone, "", paths))
+        stored_in = None
+        if not context.index.is_global:  # one key may be stored in several partition paths, but a new row has it alone
+            stored_in = one_array(pc.if_else(pc.is_in(keys, value_set=keys.filter(is_new)), "", paths))
         carried_out = pa.array(check_unambiguous(keys, actions, stored_in))
         if not self.inserts_cannot_be_stored:
             new_keys = keys.filter(is_new).drop_null()

@@ -133,7 +133,7 @@ class Timeline:
     - `completion_times`: completion times by requested time.
     - `latest_time`: the greatest requested or completion time there is, empty on a new table.
 
-    Four methods say what became of a requested time:
+    Four methods give the state of a requested time:
 
     | method | a commit of it is completed | what it knows of the archive |
     |---|---|---|

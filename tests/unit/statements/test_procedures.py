@@ -38,17 +38,6 @@ def test_a_call_is_taken_apart(text: str) -> None:
     assert parts(text) == ("Call", named | ({"arguments": arguments} if arguments else {}))
 
 
-@pytest.fixture
-def t(request: pytest.FixtureRequest) -> Iterator[lakebed.Table]:
-    yield from filled(request.node.originalname)
-
-
-@pytest.fixture(scope="module")
-def unchanged() -> Iterator[lakebed.Table]:
-    """A table for tests whose statements are all refused: they share it."""
-    yield from filled("unchanged")
-
-
 def filled(name: str) -> Iterator[lakebed.Table]:
     uri = f"memory://procedures/{name}"
     options = {"key": "id", "partition_by": "city", "type": "mor", "index": "bucket", "buckets": 1}

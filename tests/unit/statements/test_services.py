@@ -69,17 +69,6 @@ def test_a_statement_about_a_table_is_taken_apart(text: str) -> None:
     assert parts(text) == GOLDEN[text]
 
 
-@pytest.fixture
-def t(request: pytest.FixtureRequest) -> Iterator[lakebed.Table]:
-    yield from filled(request.node.originalname)
-
-
-@pytest.fixture(scope="module")
-def unchanged() -> Iterator[lakebed.Table]:
-    """A table for tests whose statements are all refused: they share it."""
-    yield from filled("unchanged")
-
-
 def filled(name: str) -> Iterator[lakebed.Table]:
     uri = f"memory://statement-services/{name}"
     t = lakebed.create(uri, {"id": [1], "city": ["x"], "n": [1]}, key="id", partition_by="city", index="record")
