@@ -5,14 +5,17 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+from typing import Any
 
 import pytest
 from reference_pages import PAGES
 
 import lakebed
+from lakebed.storage import open_storage
 from lakebed.table import Table
 from support.documented_examples import FLAGS, PAGES_WITH_SPARK, ROOT, examples_of
 
+_URI = "memory://example/trips"
 # Their examples use the table `t` of the docstring of `Table`.
 _OF_TABLE = (
     "lakebed.table",
@@ -44,14 +47,28 @@ def test_examples_in_docstrings_give_what_they_say(name: str):
     assert outcome.failed == 0, f"{outcome.failed} examples of {name} fail (see above)"
 
 
+@pytest.fixture(scope="module")
+def example_of_table() -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The names that the example of `Table` defines, and the files of its table."""
+    (example,) = (one for one in doctest.DocTestFinder(recurse=False).find(Table, "Table"))
+    lakebed.drop(_URI, missing_ok=True)
+    outcome = doctest.DocTestRunner(optionflags=FLAGS).run(example, clear_globs=False)
+    assert outcome.failed == 0, "the example of `Table` fails (see above)"
+    storage = open_storage(_URI)
+    return example.globs, {file.path: storage.read(file.path) for file in storage.list()}
+
+
 @pytest.mark.parametrize("example", _examples_of_methods(), ids=lambda example: example.name)
-def test_examples_of_a_method_continue_the_one_of_table(example: doctest.DocTest):
-    lakebed.drop("memory://example/trips", missing_ok=True)
-    (of_table,) = (one for one in doctest.DocTestFinder(recurse=False).find(Table, "Table"))
-    runner = doctest.DocTestRunner(optionflags=FLAGS)
-    runner.run(of_table, clear_globs=False)
-    example.globs = of_table.globs
-    assert runner.run(example).failed == 0, f"an example of {example.name} fails (see above)"
+def test_examples_of_a_method_continue_the_one_of_table(
+    example: doctest.DocTest, example_of_table: tuple[dict[str, Any], dict[str, bytes]]
+):
+    names, files = example_of_table
+    lakebed.drop(_URI, missing_ok=True)
+    for path, data in files.items():
+        open_storage(_URI).write(path, data)
+    example.globs = {**names, "t": lakebed.open(_URI)}
+    outcome = doctest.DocTestRunner(optionflags=FLAGS).run(example)
+    assert outcome.failed == 0, f"an example of {example.name} fails (see above)"
 
 
 _PAGES = [
