@@ -399,9 +399,9 @@ class Table:
         """Delete rows for good, with all their earlier versions: no file of the table has a value of them afterwards.
 
         `keys` and `where` are those of `delete`. The rows are deleted, the files of their file groups are written again
-        and older ones are cleaned, the metadata table is compacted and cleaned. Then every file is read, to the last
-        byte. The report has what held the rows by store, no value of them. Earlier views of the table cannot be read
-        afterwards. With `dry_run` nothing changes.
+        and older ones are cleaned, the metadata table and published lists are written again. Then every file is read,
+        to the last byte. The report has what held the rows by store, no value of them. Earlier views of the table
+        cannot be read afterwards. With `dry_run` nothing changes.
 
         Raises `InvalidOption`, with nothing done, where a savepoint holds the rows. Raises `ErasureIncomplete` where
         something is left (a plan or another writer is pending); another `erase` of the rows goes on from there.

@@ -3,12 +3,15 @@ up."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import lakebed
+from lakebed.services.publishing import publish_alone
 from lakebed.testing import MODES, Killed, Mode, crash_at
 from support.crash_tables import strike_each
 from support.published import READERS, Rows, expected_rows, quiet, sorted_rows
@@ -81,3 +84,51 @@ def test_a_publication_that_is_struck_shows_a_commit_and_the_next_one_catches_up
     model = uri.rename(tmp_path / "model")
     least = {"delta": 3, "iceberg": 10}[form]
     assert strike_each(lambda at: crash(model, states, form, mode, at), 9, "publish", form, stage, mode) >= least
+
+
+def crash_of_forgetting(model: Path, states: list[Rows], form: str, mode: Mode, at: int) -> int | None:
+    """As `crash`, of a publication that leaves the newest version alone."""
+    uri = str(model.with_name("t"))
+    shutil.rmtree(uri, ignore_errors=True)
+    shutil.copytree(model, uri)
+    read = READERS[form][NAMES[form]]
+    with crash_at(at, mode) as struck, suppress(Killed, lakebed.LakebedError):
+        publish_alone(lakebed.open(uri)._storage, form)
+    if not struck.fired:
+        return len(struck.mutations)
+    try:
+        assert sorted_rows(read(uri, None)) in states
+        publish_alone(lakebed.open(uri)._storage, form)
+        assert sorted_rows(read(uri, None)) == states[-1]
+        assert versions_of(uri, form) == 1
+        lakebed.open(uri).upsert({"id": [60], "city": ["Oslo"], "v": [60]})
+        lakebed.open(uri).publish(form)  # pyright: ignore[reportArgumentType]
+        assert len(read(uri, None)) == len(states[-1]) + 1
+    except Exception as error:
+        error.add_note(f"{form}: {struck}")
+        raise
+    return None
+
+
+def versions_of(uri: str, form: str) -> int:
+    """How many versions a list has; none of its files is of another one."""
+    if form == "delta":
+        logs = Path(uri, "_delta_log")
+        assert len(list(logs.glob("*.checkpoint.parquet"))) <= 1
+        return len(list(logs.glob("*.json")))
+    folder = Path(uri, "metadata")
+    (newest,) = folder.glob("v*.metadata.json")
+    (snapshot,) = json.loads(newest.read_text())["snapshots"]
+    assert [file.name for file in folder.glob("snap-*")] == [snapshot["manifest-list"].rpartition("/")[2]]
+    return 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_deletion_of_earlier_versions_that_is_struck_leaves_a_list_that_reads(
+    form: str, mode: Mode, tmp_path: Path
+) -> None:
+    uri = tmp_path / "t"
+    states = prepared(str(uri), form, 3)
+    model = uri.rename(tmp_path / "model")
+    assert strike_each(lambda at: crash_of_forgetting(model, states, form, mode, at), 9, "forget", form, mode) >= 9

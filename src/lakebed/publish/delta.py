@@ -8,7 +8,9 @@ files. Hudi's meta columns and the partition columns' copies in the files are no
 from __future__ import annotations
 
 import json
+import math
 import re
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +42,8 @@ from lakebed.storage.exactly_once import create_exactly_once
 LOG = "_delta_log"
 CHECKPOINT_EVERY = 10
 """A checkpoint follows every so many versions, so that a reader opens few files."""
+RETAINED_DAYS = 30
+"""Versions remain for so many days, as Delta's own `logRetentionDuration` has it."""
 MOST_DIGITS = 15
 """Statistics leave out decimals of more digits: readers may take them as floating numbers."""
 
@@ -111,6 +115,7 @@ class DeltaFormat:
     """Logs of Delta Lake."""
 
     name = "delta"
+    folder = LOG
     widening: Sequence[tuple[str, str]] = ()
 
     def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:
@@ -118,7 +123,20 @@ class DeltaFormat:
         return json.dumps({"type": "struct", "fields": fields})
 
     def newest(self, storage: Storage) -> ForeignList | None:
-        names = storage.list_names(LOG)
+        names: Sequence[str] | None = None
+        while True:
+            before, names = names, sorted(storage.list_names(LOG))
+            try:
+                return self._newest(storage, names)
+            except FileNotFoundError as error:  # another publisher deletes versions that a checkpoint has
+                if names == before:
+                    raise CorruptFile(
+                        f"a file of the Delta log {storage.url(LOG)} is missing: {error}",
+                        hint=f"Move {storage.url(LOG)} away and publish again: the log is then written anew.",
+                        context={"path": storage.url(LOG)},
+                    ) from error
+
+    def _newest(self, storage: Storage, names: Sequence[str]) -> ForeignList | None:
         numbers = sorted(int(m.group(1)) for name in names if (m := _VERSION.fullmatch(name)))
         if not numbers:
             return None
@@ -175,7 +193,12 @@ class DeltaFormat:
         )
         if number and number % CHECKPOINT_EVERY == 0:
             _write_checkpoint(storage, written)
+            _delete_versions(storage, number, (time.time() - RETAINED_DAYS * 86_400) * 1000)
         return cache_list(storage.url(LOG), written)
+
+    def forget_earlier(self, storage: Storage, listed: ForeignList) -> int | None:
+        _write_checkpoint(storage, listed)
+        return _delete_versions(storage, listed.version)
 
 
 class _Replay:
@@ -208,9 +231,9 @@ class _Replay:
         try:
             self._last = self._storage.read(path)
             actions = [json.loads(line) for line in self._last.splitlines() if line.strip()]
-        except (FileNotFoundError, ValueError) as error:
+        except ValueError as error:
             raise CorruptFile(
-                f"{url} is missing or no version of a Delta log: {error}",
+                f"{url} is no version of a Delta log: {error}",
                 hint=f"Move {self._storage.url(LOG)} away and publish again: the log is then written anew.",
                 context={"path": url},
             ) from error
@@ -272,6 +295,23 @@ def _write_checkpoint(storage: Storage, listed: ForeignList) -> None:
     storage.write(f"{LOG}/{listed.version:020}.checkpoint.parquet", body)
     hint = {"version": listed.version, "size": len(rows), "sizeInBytes": len(body), "numOfAddFiles": len(log.adds)}
     storage.write(f"{LOG}/_last_checkpoint", json.dumps(hint).encode())
+
+
+def _delete_versions(storage: Storage, last: int, written_before: float = math.inf) -> int:
+    """Delete the versions and checkpoints before the newest checkpoint that is not after version `last`, as far as they
+    and it were written before a time in milliseconds. The oldest go first: what a failure leaves is whole from some
+    version on. Gives how many files were deleted."""
+    files: list[tuple[int, str]] = []
+    for info in storage.list(LOG, recursive=False):
+        name = info.path.rpartition("/")[2]
+        match = _VERSION.fullmatch(name) or _CHECKPOINT.fullmatch(name)
+        if match is not None and info.modified < written_before:
+            files.append((int(match.group(1)), info.path))
+    needed = max((number for number, path in files if path.endswith(".parquet") and number <= last), default=0)
+    older = sorted(file for file in files if file[0] < needed)
+    for _, path in older:
+        storage.delete(path, durable=False)
+    return len(older)
 
 
 def _version_path(number: int) -> str:

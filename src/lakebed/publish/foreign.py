@@ -50,9 +50,11 @@ class Change:
 
 
 class ListFormat(Protocol):
-    """A format of lists. `widening` are the types, from and to, that its readers widen as they read a file."""
+    """A format of lists. `folder` is where it has them, below the table; `widening` are the types, from and to, that
+    its readers widen as they read a file."""
 
     name: str
+    folder: str
     widening: Sequence[tuple[str, str]]
 
     def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:
@@ -69,6 +71,12 @@ class ListFormat(Protocol):
 
     def append(self, storage: Storage, before: ForeignList | None, change: Change) -> ForeignList | None:
         """Write the next version. None where another process has written it: then nothing is changed."""
+        ...
+
+    def forget_earlier(self, storage: Storage, listed: ForeignList) -> int | None:
+        """Delete all versions before this one, the newest, and what they alone name. Readers see the same rows, and no
+        earlier ones; values of files that left the list are in none of its files. Gives how many files were deleted;
+        None where another process has written a version since."""
         ...
 
 

@@ -12,7 +12,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -22,7 +22,6 @@ import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.model import META_COLUMNS
-from lakebed.publish.data_files import DataFile
 from lakebed.publish.foreign import (
     Change,
     ForeignList,
@@ -78,6 +77,7 @@ _SIMPLE = {
     pa.date32(): "date",
     pa.time64("us"): "time",
 }
+_PARTITION_TYPES: Mapping[str, pa.DataType] = {name: kind for kind, name in _SIMPLE.items()}
 
 Json = dict[str, Any]
 
@@ -96,6 +96,7 @@ class IcebergFormat:
     """Metadata of Iceberg."""
 
     name = "iceberg"
+    folder = FOLDER
     widening: Sequence[tuple[str, str]] = ()
 
     def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:
@@ -140,24 +141,25 @@ class IcebergFormat:
         used = {earlier_snapshot["snapshot-id"] for earlier_snapshot in metadata["snapshots"]}
         snapshot_id = next(n for n in count(int(change.version.position.instant or 1)) if n not in used)
         sequence = metadata["last-sequence-number"] + 1
-        writer = _ManifestWriter(storage, change, snapshot_id, sequence)
-        manifests = writer.write(() if table is None else table.manifests)
+        writer = _ManifestWriter(storage, change.schema, change.partition_columns, snapshot_id, sequence)
+        manifests = writer.write(() if table is None else table.manifests, change)
         parent = metadata.get("current-snapshot-id", -1)
-        header = {"snapshot-id": str(snapshot_id), "sequence-number": str(sequence)}
-        header["parent-snapshot-id"] = str(parent) if parent != -1 else "null"
-        list_path = f"{FOLDER}/snap-{snapshot_id}-{uuid.uuid4().hex}.avro"
-        storage.write(list_path, encode_manifest_list([manifest.record for manifest in manifests], header))
         millis = max(epoch_millis(change.version.position.completed, change.zone), metadata["last-updated-ms"] + 1)
         snapshot = {
             "snapshot-id": snapshot_id,
             **({"parent-snapshot-id": parent} if parent != -1 else {}),
             "sequence-number": sequence,
             "timestamp-ms": millis,
-            "manifest-list": _location(storage, list_path),
+            "manifest-list": writer.write_list(manifests, parent),
             "summary": _summary(change, manifests),
             "schema-id": schema_id,
         }
-        _add_snapshot(metadata, snapshot, change)
+        expired = {
+            s["snapshot-id"] for s in metadata["snapshots"] if not change.is_readable(s["summary"]["hudi.instant"])
+        }
+        for name in ("snapshots", "snapshot-log"):
+            metadata[name] = [entry for entry in metadata[name] if entry["snapshot-id"] not in expired]
+        _add_snapshot(metadata, snapshot)
         earlier = {"timestamp-ms": metadata["last-updated-ms"], "metadata-file": ""}
         log = list(metadata["metadata-log"])
         if table is not None:
@@ -177,8 +179,18 @@ class IcebergFormat:
         written = cache_list(storage.url(FOLDER), _listed(storage, _Table(number, metadata, tuple(manifests), text)))
         _write_hint(storage, number)
         if number % TIDY_EVERY == 0:
-            _remove_leftovers(storage, written.content)
+            _remove_leftovers(storage, written.content, RETAINED_VERSIONS)
         return written
+
+    def forget_earlier(self, storage: Storage, listed: ForeignList) -> int | None:
+        # another publisher can refer to files of this listing only in a version that this one keeps from being created
+        earlier = {info.path for info in storage.list(FOLDER, recursive=False)}
+        table = _without_history(storage, listed)
+        if not create_exactly_once(storage, _version_path(table.number), table.text):
+            return None
+        cache_list(storage.url(FOLDER), _listed(storage, table))
+        _write_hint(storage, table.number)
+        return _remove_leftovers(storage, table, 1, earlier)
 
 
 class _ColumnIds:
@@ -234,17 +246,18 @@ def _below(above: str, name: str) -> str:
 class _ManifestWriter:
     """Writes the manifests of a new snapshot: those that name files which leave, and those of files which come."""
 
-    def __init__(self, storage: Storage, change: Change, snapshot: int, sequence: int) -> None:
+    def __init__(self, storage: Storage, schema: str, partition: Sequence[str], snapshot: int, sequence: int) -> None:
         self._storage = storage
-        self._change = change
+        self._fields: list[Json] = json.loads(schema)
+        self._spec = _spec_fields(schema, partition)
         self._snapshot = snapshot
         self._sequence = sequence
-        schema = change.version.schema
-        self._partition = [(name, schema.field(name).type) for name in change.partition_columns]
+        types = {field["name"]: field["type"] for field in self._fields}
+        self._partition = [(name, _PARTITION_TYPES[types[name]]) for name in partition]
 
-    def write(self, before: Sequence[Manifest]) -> list[Manifest]:
+    def write(self, before: Sequence[Manifest], change: Change) -> list[Manifest]:
         """The manifests of the new snapshot, given those of the one before."""
-        removed = {_location(self._storage, path) for path in self._change.removed}
+        removed = {_location(self._storage, path) for path in change.removed}
         retained: list[Manifest] = []
         rewritten: list[Entry] = []
         small = [manifest for manifest in before if len(manifest.live) < MANIFEST_FILES // 2]
@@ -258,22 +271,36 @@ class _ManifestWriter:
                     rewritten.append({**entry, **status})
             elif manifest.live:
                 retained.append(manifest)
-        return [*retained, *self._manifests(rewritten), *self._manifests(self._added())]
+        ids = {field["name"]: field["id"] for field in self._fields}
+        added = [
+            entry_of(file, _location(self._storage, file.base.path), ids, self._snapshot, self._sequence)
+            for file in change.added
+        ]
+        return [*retained, *self._manifests(rewritten), *self._manifests(added)]
 
-    def _added(self) -> list[Entry]:
-        fields = json.loads(self._change.schema)
-        ids = {field["name"]: field["id"] for field in fields}
+    def without_deleted(self, before: Sequence[Manifest]) -> list[Manifest]:
+        """The manifests of a snapshot with the same files, without entries of files that left the list."""
+        retained: list[Manifest] = []
+        rewritten: list[Entry] = []
+        for manifest in before:
+            if len(manifest.live) == len(manifest.entries):
+                retained.append(manifest)
+            else:
+                rewritten += [{**entry, "status": EXISTING} for entry in manifest.live]
+        return [*retained, *self._manifests(rewritten)]
 
-        def entry(file: DataFile) -> Entry:
-            return entry_of(file, _location(self._storage, file.base.path), ids, self._snapshot, self._sequence)
-
-        return [entry(file) for file in self._change.added]
+    def write_list(self, manifests: Sequence[Manifest], parent: int) -> str:
+        """Write the snapshot's manifest list; gives its location. `parent` is the snapshot before, -1 for none."""
+        header = {"snapshot-id": str(self._snapshot), "sequence-number": str(self._sequence)}
+        header["parent-snapshot-id"] = str(parent) if parent != -1 else "null"
+        path = f"{FOLDER}/snap-{self._snapshot}-{uuid.uuid4().hex}.avro"
+        self._storage.write(path, encode_manifest_list([manifest.record for manifest in manifests], header))
+        return _location(self._storage, path)
 
     def _manifests(self, entries: Sequence[Entry]) -> Iterator[Manifest]:
-        fields = json.loads(self._change.schema)
         header = {
-            "schema": json.dumps({"type": "struct", "schema-id": 0, "fields": fields}),
-            "partition-spec": json.dumps(_spec_fields(self._change)),
+            "schema": json.dumps({"type": "struct", "schema-id": 0, "fields": self._fields}),
+            "partition-spec": json.dumps(self._spec),
             "partition-spec-id": "0",
         }
         for start in range(0, len(entries), MANIFEST_FILES):
@@ -350,20 +377,53 @@ def _write_hint(storage: Storage, number: int) -> None:
     write_settled(storage, _HINT, text)
 
 
-def _remove_leftovers(storage: Storage, table: _Table) -> None:
-    """Delete old metadata files, and manifests and lists that no snapshot refers to: those of expired snapshots and of
-    publishers that died."""
+def _without_history(storage: Storage, listed: ForeignList) -> _Table:
+    """The version after this one: with the same files, its snapshot alone, and no entry of a file that left."""
+    table: _Table = listed.content
+    metadata = dict(table.metadata)
+    (snapshot,) = (s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"])
+    manifests = table.manifests
+    number, millis = table.number + 1, metadata["last-updated-ms"] + 1
+    if any(len(manifest.live) < len(manifest.entries) for manifest in manifests):
+        sequence = metadata["last-sequence-number"] + 1
+        used = {earlier["snapshot-id"] for earlier in metadata["snapshots"]}
+        snapshot_id = next(n for n in count(snapshot["snapshot-id"]) if n not in used)
+        writer = _ManifestWriter(storage, listed.schema, listed.partition_columns, snapshot_id, sequence)
+        manifests = tuple(writer.without_deleted(manifests))
+        unchanged = dict.fromkeys(("added-data-files", "deleted-data-files", "added-records"), "0")
+        snapshot = {
+            "snapshot-id": snapshot_id,
+            "sequence-number": sequence,
+            "timestamp-ms": millis,
+            "manifest-list": writer.write_list(manifests, -1),
+            "summary": {**snapshot["summary"], "operation": "replace", **unchanged},
+            "schema-id": snapshot["schema-id"],
+        }
+        metadata["last-sequence-number"] = sequence
+    metadata["snapshots"], metadata["snapshot-log"], metadata["metadata-log"] = [], [], []
+    _add_snapshot(metadata, snapshot)
+    metadata |= {"last-updated-ms": millis, "properties": {**metadata["properties"], _NUMBER: str(number)}}
+    return _Table(number, metadata, manifests, json.dumps(metadata, ensure_ascii=False).encode())
+
+
+def _remove_leftovers(storage: Storage, table: _Table, retained: int, earlier: Container[str] = ()) -> int:
+    """Delete metadata files but the last so many, and manifests and lists that no snapshot refers to: those that are
+    `earlier`, and those of expired snapshots and dead publishers, after some time. Gives how many files were deleted.
+    """
     root = _location(storage, "")
-    lists = [snapshot["manifest-list"].removeprefix(root) for snapshot in table.metadata["snapshots"]]
-    used = set(lists)
-    for path in lists:
+    used = {snapshot["manifest-list"].removeprefix(root) for snapshot in table.metadata["snapshots"]}
+    for path in sorted(used):
         used |= {record["manifest_path"].removeprefix(root) for record in decode_avro(storage.read(path), path)}
     before = (time.time() - _ORPHAN_SECONDS) * 1000
+    deleted = 0
     for info in list(storage.list(FOLDER, recursive=False)):
         match = _VERSION.fullmatch(info.path.rpartition("/")[2])
-        is_old = match is not None and int(match.group(1)) <= table.number - RETAINED_VERSIONS
-        if is_old or (info.path.endswith(".avro") and info.path not in used and info.modified < before):
+        is_old = match is not None and int(match.group(1)) <= table.number - retained
+        is_unused = info.path.endswith(".avro") and info.path not in used
+        if is_old or (is_unused and (info.path in earlier or info.modified < before)):
             storage.delete(info.path, durable=False)
+            deleted += 1
+    return deleted
 
 
 def _version_path(number: int) -> str:
@@ -376,7 +436,7 @@ def _location(storage: Storage, path: str) -> str:
 
 
 def _empty_metadata(storage: Storage, change: Change) -> Json:
-    fields = _spec_fields(change)
+    fields = _spec_fields(change.schema, change.partition_columns)
     return {
         "format-version": 2,
         "table-uuid": str(uuid.uuid4()),
@@ -400,28 +460,19 @@ def _empty_metadata(storage: Storage, change: Change) -> Json:
     }
 
 
-def _spec_fields(change: Change) -> list[Json]:
-    ids = {field["name"]: field["id"] for field in json.loads(change.schema)}
+def _spec_fields(schema: str, partition_columns: Sequence[str]) -> list[Json]:
+    ids = {field["name"]: field["id"] for field in json.loads(schema)}
     return [
         {"name": name, "transform": "identity", "source-id": ids[name], "field-id": FIRST_PARTITION_ID + n}
-        for n, name in enumerate(change.partition_columns)
+        for n, name in enumerate(partition_columns)
     ]
 
 
-def _add_snapshot(metadata: Json, snapshot: Json, change: Change) -> None:
-    """Make a snapshot the current one, and take those off whose files are cleaned."""
-    retained = [
-        listed_snapshot
-        for listed_snapshot in metadata["snapshots"]
-        if change.is_readable(listed_snapshot["summary"]["hudi.instant"])
-    ]
-    metadata["snapshots"] = [*retained, snapshot]
-    ids = {listed_snapshot["snapshot-id"] for listed_snapshot in metadata["snapshots"]}
+def _add_snapshot(metadata: Json, snapshot: Json) -> None:
+    """Make a snapshot the current one."""
+    metadata["snapshots"] = [*metadata["snapshots"], snapshot]
     entry = {"snapshot-id": snapshot["snapshot-id"], "timestamp-ms": snapshot["timestamp-ms"]}
-    metadata["snapshot-log"] = [
-        *(log_entry for log_entry in metadata["snapshot-log"] if log_entry["snapshot-id"] in ids),
-        entry,
-    ]
+    metadata["snapshot-log"] = [*metadata["snapshot-log"], entry]
     metadata["current-snapshot-id"] = snapshot["snapshot-id"]
     metadata["refs"] = {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}}
 

@@ -114,7 +114,25 @@ def publish(storage: Storage, opened: Callable[[], Snapshot], form: ListFormat) 
                 seconds=time.monotonic() - started,
             )
             return result, done.position
-    raise CommitConflict(
+    raise _overtaken(storage)
+
+
+def forget_earlier(
+    storage: Storage, opened: Callable[[], Snapshot], form: ListFormat
+) -> tuple[PublishResult, Position, int]:
+    """Publish, then delete every version of the list but the newest; gives also how many files were deleted. Raises
+    what `publish` raises, and `CommitConflict` where other publishers are always faster."""
+    for _ in range(_ATTEMPTS):
+        result, position = publish(storage, opened, form)
+        listed = form.newest(storage)
+        deleted = None if listed is None else form.forget_earlier(storage, listed)
+        if deleted is not None:
+            return result, position, deleted
+    raise _overtaken(storage)
+
+
+def _overtaken(storage: Storage) -> CommitConflict:
+    return CommitConflict(
         f"other publishers of {storage.url()} were faster {_ATTEMPTS} times",
         hint="One publisher at a time is enough. Publish again to see whether everything is published.",
         context={"retryable": True},

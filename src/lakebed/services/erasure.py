@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.concurrency.conflicts import COMPACT_OPERATION
-from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.format.bootstrap import BASE_PATH
 from lakebed.format.file_contents import row_batches
 from lakebed.handles.compact import SliceCompactor
@@ -42,6 +42,7 @@ from lakebed.services.cleaning import Cleaning, plan_retention, planned_slices, 
 from lakebed.services.compaction import Compaction, groups_in_plans, run_operations
 from lakebed.services.driver import NothingToDo, run_service
 from lakebed.services.erasure_report import ErasedStore, Remainder, TableErasure
+from lakebed.services.publishing import publish_alone, publish_table, published_formats
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
@@ -71,7 +72,7 @@ class Erasure:
         context = self.renew()
         _refuse_source_files(context)
         keys, rows = self._select(context)
-        reader, files = TraceReader(context.opened), table_files(context.opened)
+        reader, files = TraceReader(context.opened), _all_files(context.opened)
         traces = reader.rows_of(keys, files)
         terms = reader.search_terms(keys, traces, _staying(context.opened, files, traces.records))
         traced_paths, unreadable = reader.traces_in(terms, files)
@@ -138,10 +139,10 @@ class Erasure:
         left: dict[str, TableFile] = {}
         damage: list[Remainder] = []
         for _ in range(_ROUNDS):
-            for step in (self._rewrite, self._clean, self._purge, self._forget_ranges):
+            for step in (self._rewrite, self._renew_lists, self._clean, self._purge, self._forget_ranges):
                 self._step(step, holding)
             snapshot = self.renew().opened
-            reader, files = TraceReader(snapshot), table_files(snapshot)
+            reader, files = TraceReader(snapshot), _all_files(snapshot)
             traced_paths, unreadable = reader.traces_in(terms, files)
             by_path = {file.path: file for file in files}
             before, left = set(left), {path: by_path[path] for path in traced_paths}
@@ -162,7 +163,11 @@ class Erasure:
         try:
             self.steps += step(holding)
         except CommitConflict as conflict:
-            self.notes.append(str(conflict))
+            self._note(str(conflict))
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     def _rewrite(self, holding: Sequence[TableFile]) -> Iterable[str]:
         """Write the current base file of each file group again: every row is encoded, filters, ranges and dictionaries
@@ -175,6 +180,19 @@ class Erasure:
             self.notes += done.notes if groups else ()
             return map(str, done.runs)
         return _rewrite_base_files(context, groups)
+
+    def _renew_lists(self, holding: Sequence[TableFile]) -> Iterable[str]:
+        """Publish the table again in the formats that it has lists of: they no longer name the files that are cleaned
+        next. A list that holds something of the rows keeps its newest version alone."""
+        storage = self.renew().storage
+        for form in published_formats(storage):
+            try:
+                if any(file.store == _list_store(form) for file in holding):
+                    yield publish_alone(storage, form)
+                else:
+                    yield from map(str, publish_table(storage, form).published)
+            except (UnsupportedFeature, CorruptFile) as error:
+                self._note(f"{form} list: {error}")
 
     def _clean(self, holding: Sequence[TableFile]) -> Iterable[str]:
         done = run_service(self.renew(), _OlderSlices(frozenset(_groups(holding))))
@@ -208,6 +226,7 @@ class Erasure:
         plans = timeline.groups_of_services()
         planned = {group: plans[group] for group in planned_slices(timeline) if group in plans}
         saved = savepointed_files(timeline)
+        lists = {_list_store(form): folder for form, folder in published_formats(snapshot.storage).items()}
         recorded = {
             (file_slice.partition, file_slice.file_id) for file_slice in snapshot.file_slices()
         } | timeline.replaced_files().keys()
@@ -226,6 +245,8 @@ class Erasure:
                     f"{pending.action} {pending.time} is pending",
                     "Wait for the process that runs it, or let t.repair() roll it back if it died; then erase again.",
                 )
+            elif file.store in lists:
+                why = "the list could not be published again", f"Delete {lists[file.store]}/, then publish again."
             elif file.data is None and file.store == OTHER:
                 why = "it is no file of a commit", "Delete it by hand, then erase again."
             elif file.data is not None and file.group not in recorded:
@@ -248,6 +269,21 @@ def _refuse_source_files(context: WriteContext) -> None:
 
 def _groups(files: Iterable[TableFile]) -> set[FileGroupId]:
     return {file.group for file in files if file.group is not None}
+
+
+def _list_store(form: str) -> str:
+    return f"{form} list"
+
+
+def _all_files(snapshot: Snapshot) -> list[TableFile]:
+    """Every file of the table; those of published lists are a store of their own."""
+    files = table_files(snapshot)
+    for form, folder in published_formats(snapshot.storage).items():
+        files = [
+            replace(file, store=_list_store(form)) if file.data is None and file.path.startswith(f"{folder}/") else file
+            for file in files
+        ]
+    return files
 
 
 def _took(started: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, InvalidOption, LakebedError
@@ -18,14 +19,14 @@ from lakebed.properties.file import load_table_config
 from lakebed.publish.delta import DeltaFormat
 from lakebed.publish.foreign import ListFormat
 from lakebed.publish.iceberg import IcebergFormat
-from lakebed.publish.publication import PublishResult, publish
+from lakebed.publish.publication import PublishResult, forget_earlier, publish
 from lakebed.services.consumers import start_consumer
 from lakebed.services.driver import Service, ServiceState
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.consumers import ConsumerFiles
 from lakebed.timeline.timeline import completed_at
-from lakebed.wording import Printed
+from lakebed.wording import Printed, count_text
 
 _FORMATS: Mapping[str, ListFormat] = {form.name: form for form in (DeltaFormat(), IcebergFormat())}
 _log = logging.getLogger("lakebed")
@@ -85,13 +86,28 @@ def publish_table(storage: Storage, form: str) -> PublishResult:
             hint=f"It is one of {', '.join(_FORMATS)}.",
             context={"option": "format", "value": form, "expected": list(_FORMATS)},
         )
-
-    def opened() -> Snapshot:
-        return open_snapshot(storage, load_table_config(storage))
-
-    result, position = publish(storage, opened, _FORMATS[form])
+    result, position = publish(storage, partial(_opened, storage), _FORMATS[form])
     _note_position(storage, consumer_of(form), position.completed)
     return result
+
+
+def published_formats(storage: Storage) -> Mapping[str, str]:
+    """The folder of each list that the table has, by its format; whoever wrote it."""
+    return {form.name: form.folder for form in _FORMATS.values() if storage.list_names(form.folder)}
+
+
+def publish_alone(storage: Storage, form: str) -> str:
+    """Publish, and delete every version of the list but the newest; gives a line about it. Raises what `publish_table`
+    raises."""
+    result, position, deleted = forget_earlier(storage, partial(_opened, storage), _FORMATS[form])
+    _note_position(storage, consumer_of(form), position.completed)
+    return (
+        f"{form} list: {count_text(deleted, 'file')} of versions before {result.instant or 'the first commit'} deleted"
+    )
+
+
+def _opened(storage: Storage) -> Snapshot:
+    return open_snapshot(storage, load_table_config(storage))
 
 
 def published_columns(storage: Storage, form: str) -> tuple[str, ...] | None:

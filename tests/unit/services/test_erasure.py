@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ from lakebed.table import Table
 from lakebed.timeline.transitions import TimelineWriter
 from support.erased_tables import ERASED, KEY, MAIL, OPTIONS, VALUES, content, made, others, rows
 from support.golden_tables import golden
+from support.published import check_published, quiet
 from support.table_bytes import files_with
 
 CDC = {"hoodie.table.cdc.enabled": True}
@@ -127,6 +129,75 @@ def test_a_key_in_another_partition_path_stays_where_the_caller_names_one() -> N
     assert (report.rows, report.is_clean) == (1, True)
     assert table.get([KEY])["mail"].to_pylist() == [f"twin-mail-{ERASED:08d}"]
     assert not any(MAIL in values for values in held(table).values())
+
+
+quiet_readers = pytest.fixture(quiet)
+FORMS: tuple[Literal["delta", "iceberg"], ...] = ("delta", "iceberg")
+
+
+@pytest.mark.usefixtures("quiet_readers")
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_published_lists_hold_no_value_of_an_erased_row_and_show_the_others(kind: str, tmp_path: Path) -> None:
+    table = made(str(tmp_path / "t"), kind, "bucket")
+    for number in (2, 4, 6):  # versions with files that come and files that leave
+        table.upsert(rows([number], 4 + number))
+        table.compact() if kind == "mor" else None
+        versions = [table.publish(form).version for form in FORMS]
+    expected = others(table)
+    assert {path.partition("/")[0] for path in held(table)} >= {"_delta_log", "metadata"}
+    report = table.erase([KEY], options=OPTIONS)
+    assert (held(table), report.is_clean, content(table)) == ({}, True, expected)
+    assert {"delta list", "iceberg list"} <= stores(report)
+    for form, version in zip(FORMS, versions, strict=True):
+        check_published(table, form)
+        result = table.publish(form)
+        assert (result.published, result.version > version) == ((), True)
+        assert table.consumers.get(f"published-{form}").lag_commits == 0
+    table.upsert(rows([2, 7], 20))
+    for form in FORMS:
+        table.publish(form)
+        check_published(table, form)
+
+
+@pytest.mark.usefixtures("quiet_readers")
+def test_published_lists_without_values_of_an_erased_row_show_the_others_and_keep_their_versions(
+    tmp_path: Path,
+) -> None:
+    table = made(str(tmp_path / "t"))
+    table.upsert(rows([100], 4))  # neither the least nor the greatest of its file
+    first = [table.publish(form).version for form in FORMS]
+    report = table.erase(["key-00000004"])
+    assert report.is_clean
+    assert not {"delta list", "iceberg list"} & stores(report)
+    for form in FORMS:
+        check_published(table, form)
+    assert Path(table.uri, "_delta_log", f"{first[0]:020}.json").exists()
+    assert Path(table.uri, "metadata", "v1.metadata.json").exists()
+
+
+def test_a_list_that_another_engine_has_changed_is_named_as_left(tmp_path: Path) -> None:
+    table = made(str(tmp_path / "t"))
+    table.publish("delta")
+    log = Path(table.uri, "_delta_log")
+    last = max(log.glob("*.json"))
+    foreign = json.dumps({"commitInfo": {"operation": "WRITE", "engineInfo": "other"}})
+    last.with_name(f"{int(last.stem) + 1:020}.json").write_text(foreign)
+    with pytest.raises(ErasureIncomplete) as error:
+        table.erase([KEY])
+    (left,) = {(one.reason, one.hint) for one in error.value.report.tables[0].remainders}
+    assert left == ("the list could not be published again", "Delete _delta_log/, then publish again.")
+    assert any("is of other, operation WRITE" in note for note in error.value.report.tables[0].notes)
+    for file in log.iterdir():
+        file.unlink()
+    assert table.erase([KEY]).is_clean
+
+
+def test_a_partition_path_with_the_name_of_a_list_is_erased_as_others_are(tmp_path: Path) -> None:
+    data = pa.table({"id": ["key-one", KEY], "part": ["metadata", "metadata"], "num": [1, 2]})
+    table = lakebed.load(str(tmp_path / "t"), data, key="id", partition_by="part")
+    report = table.erase([KEY])
+    assert (report.is_clean, held(table), stores(report) & {"iceberg list"}) == (True, {}, set())
+    assert table.scan(["id"]).to_arrow()["id"].to_pylist() == ["key-one"]
 
 
 def overwritten(table: Table) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -240,6 +242,57 @@ def test_snapshots_of_cleaned_commits_are_taken_off_an_iceberg_list(tmp_path: Pa
     for snapshot in retained:
         READERS["iceberg"]["pyiceberg"](table.uri, int(snapshot))
     assert result.version == int(retained[-1])
+
+
+def test_old_versions_of_a_delta_log_that_a_checkpoint_has_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "CHECKPOINT_EVERY", 3)
+    table = made(tmp_path)
+    log = Path(table.uri, "_delta_log")
+
+    def publish_until(version: int) -> None:
+        while table.publish("delta").version < version:
+            table.upsert({"id": [1], "city": ["Oslo"], "v": [1]})
+
+    publish_until(8)
+    old, young = (time.time() - (delta.RETAINED_DAYS + side) * 86_400 for side in (0.1, -0.1))
+    for file in log.iterdir():
+        number = int(file.name[:20]) if file.name[0].isdigit() else 8
+        os.utime(file, (old, old) if number <= 5 else (young, young))
+    publish_until(9)
+    numbers = sorted(int(file.name[:20]) for file in log.glob("*.json"))
+    assert numbers == [3, 4, 5, 6, 7, 8, 9]  # 3 has the last checkpoint of that age
+    assert sorted(int(file.name[:20]) for file in log.glob("*.parquet")) == [3, 6, 9]
+    check_published(table, "delta")
+    foreign._NEWEST.clear()
+    publish_until(11)
+    check_published(table, "delta")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_publisher_that_reads_versions_while_another_one_deletes_them_goes_on(
+    form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path)
+    for n in range(3):
+        table.upsert({"id": [1], "city": ["Oslo"], "v": [n]})
+        table.publish(form)
+    storage, other = table._storage, lakebed.open(table.uri)._storage
+    read, reads = type(storage).read, list[str]()
+
+    def read_after_the_other(self: Any, path: str) -> bytes:
+        if self is storage and path.startswith(publishing._FORMATS[form].folder) and not reads:
+            reads.append(path)
+            publishing.publish_alone(other, form)
+        return read(self, path)
+
+    foreign._NEWEST.clear()
+    monkeypatch.setattr(type(storage), "read", read_after_the_other)
+    table.upsert({"id": [1], "city": ["Oslo"], "v": [9]})
+    result = table.publish(form)
+    assert (len(reads), result.instant) == (1, table.timeline.last.time)
+    check_published(table, form)
 
 
 @pytest.mark.parametrize("form", FORMS)
