@@ -35,6 +35,7 @@ from lakebed.testing import CountingStorage
 
 BUCKETS = 20
 ROWS_PER_GROUP = 10
+ROWS_PER_COMMIT = 20_000 * ROWS_PER_GROUP
 TYPES = ("mor", "cow")
 # CPU seconds at 20,000 file groups (of the second run, unless it says otherwise), and MB of memory in any step.
 BARS = {"count": 0.5, "get": 0.2, "scan": 8.0, "changes": 8.0, "load": 60.0}
@@ -65,11 +66,12 @@ def some_rows(partitions: int, count: int, seed: int) -> pa.Table:
 
 
 def make_table(path: str, kind: str, partitions: int) -> None:
-    """The table, by one `bulk_insert`."""
+    """The table, by `bulk_insert`s of up to 20,000 file groups each."""
     rows = rows_of(partitions)
     settings: dict[str, Any] = {"key": "id", "partition_by": "part", "ordering": "day", "type": kind}
     table = lakebed.create(path, rows.schema, index="bucket", buckets=BUCKETS, **settings)
-    table.bulk_insert(rows)
+    for start in range(0, len(rows), ROWS_PER_COMMIT):
+        table.bulk_insert(rows.slice(start, ROWS_PER_COMMIT))
 
 
 def least_and_greatest(table: Table) -> object:

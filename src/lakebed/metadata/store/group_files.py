@@ -31,6 +31,9 @@ CREATION_TOKEN = "0-0-0"
 _FIRST_NATIVE_VERSION = 9
 # Bytes of keys and values in a data block; a log file takes as many blocks as it needs.
 _BLOCK_BYTES = 64 << 20
+# Bytes of entries in a block of a base file. Hudi's default is four times as many; a lookup inflates a block for each
+# key of a large shard, and all blocks of a small one either way.
+_BASE_BLOCK_BYTES = 256 << 10
 # Bytes of keys and values up to which a log file is made before it is written.
 _READY_BYTES = 4 << 20
 
@@ -187,6 +190,7 @@ def write_base(
         writer = HFileWriter(
             upload.write,
             schema_json=schema_json or _schema(group),
+            block_size=_BASE_BLOCK_BYTES,
             hbase_keys=group.version < _FIRST_NATIVE_VERSION,
         )
         count = 0
