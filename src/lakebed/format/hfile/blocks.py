@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from isal import isal_zlib
 
@@ -19,6 +19,8 @@ ROOT_INDEX, META, FILE_INFO = b"IDXROOT2", b"METABLKc", b"FILEINF2"
 TRAILER_MAGIC = b'TRABLK"$'
 TRAILER_BYTES: Final = 4096
 HEADER = struct.Struct(">8siiqBii")
+# Of an entry of the index: offset and size of a block, the first byte of its key's length.
+_INDEX_ENTRY = struct.Struct(">qib")
 GZIP, NONE = 1, 2
 CODECS: Mapping[int, str] = {0: "lzo", 1: "gzip", 2: "none", 3: "snappy", 4: "lz4", 5: "bzip2", 6: "zstd"}
 
@@ -56,8 +58,7 @@ class Trailer:
     codec: int
 
 
-@dataclass(frozen=True, slots=True)
-class BlockHandle:
+class BlockHandle(NamedTuple):
     """Where a block is: `size` counts its header, payload and checksums. `key` is the index's key of it: not greater
     than its first row, and greater than the last row of the block before."""
 
@@ -212,17 +213,20 @@ def read_root_index(data: Buffer, count: int, *, rows: bool, whole: bool = True)
     names). `whole`: nothing follows them, as it does in a root with levels below it."""
     if count * 13 > len(data):
         raise Damaged(f"an index of {count} blocks has {len(data)} bytes")
+    data = bytes(data)
     at, handles = 0, list[BlockHandle]()
-    for _ in range(count):
+    for _ in range(count):  # large files have thousands of blocks
         if at + 13 > len(data):
             raise Damaged("an index is cut off")
-        offset, size = struct.unpack_from(">qi", data, at)
-        length, at = read_vint(data, at + 12)
-        if not 0 <= length <= len(data) - at:
+        offset, size, length = _INDEX_ENTRY.unpack_from(data, at)
+        at += 13
+        if length < 0:  # more than one byte
+            length, at = read_vint(data, at - 1)
+        end = at + length
+        if length < 0 or end > len(data):
             raise Damaged("an index key is cut off")
-        key = bytes(data[at : at + length])
-        handles.append(BlockHandle(row_of(key) if rows else key, offset, size))
-        at += length
+        handles.append(BlockHandle(row_of(data[at:end]) if rows else data[at:end], offset, size))
+        at = end
     if at != len(data) and whole:
         raise Damaged(f"an index of {count} blocks has {len(data) - at} bytes more")
     return handles

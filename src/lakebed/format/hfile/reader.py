@@ -11,7 +11,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
+from operator import le
 from threading import BoundedSemaphore
 from typing import Any, Final
 
@@ -39,9 +40,10 @@ class Route:
 
     def __init__(self, index: Sequence[bytes]) -> None:
         self._index = index
-        odd = any(_is_odd(key) for key in index)
-        orders: list[_Order] = [bytes, _utf16] if odd else [bytes]
-        self._orders = [(order, keys) for order in orders if _ascends(keys := [order(key) for key in index])]
+        odd = bool((np.frombuffer(b"".join(index), np.uint8) >= _FIRST_ODD_BYTE).any())
+        self._orders: list[tuple[_Order, Sequence[bytes]]] = [(bytes, index)] if _ascends(index) else []
+        if odd and _ascends(keys := [_utf16(key) for key in index]):
+            self._orders.append((_utf16, keys))
         self._alike = not odd
 
     def keys(self, queries: Queries) -> Mapping[int, Int64s]:
@@ -96,16 +98,12 @@ class Route:
         return numbers
 
 
-def _is_odd(key: bytes) -> bool:
-    return any(byte >= _FIRST_ODD_BYTE for byte in key)
-
-
 def _utf16(key: bytes) -> bytes:
     return key.decode("utf-8", "ignore").encode("utf-16-be")
 
 
 def _ascends(keys: Sequence[bytes]) -> bool:
-    return all(key <= next_key for key, next_key in pairwise(keys))
+    return all(map(le, keys, islice(keys, 1, None)))
 
 
 # Files up to this size come in one request; of larger ones the end that most likely holds all that is read on opening.
