@@ -219,8 +219,11 @@ def _by_key(context: WriteContext, bound: BoundMerge) -> tuple[dict[str, Equalit
         for name in fields_:
             if clause.values[name].spark != equal[name].value.spark:
                 return None, f"{clause.text.name} gives {name} another value than the join condition compares"
-    if set(bound.set_columns) & set(keys.partition_fields) - set(equal):
-        return None, "an update sets a partition column"
+    for clause in bound.updates:
+        for name in keys.partition_fields:
+            stays = name in equal and clause.values.get(name, equal[name].value).spark == equal[name].value.spark
+            if name in clause.values and not stays:
+                return None, "an update sets a partition column"
     if any(name not in equal for name in keys.partition_fields):
         return None, "rows of new keys may belong into other partition paths"
     return equal, "each key field is equated with a value of the source, so rows go where their keys are"

@@ -24,7 +24,7 @@ from lakebed.schema.spark import spark_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakebed.operations.merge_join import MergeJoin
+    from lakebed.operations.merge_join import MergeJoin, refuse_repeated_keys
 
 CLAUSE, IS_STORED, IS_GIVEN = (f"{DERIVED}{name}" for name in ("clause", "is_stored", "is_given"))
 # Keys that several source rows act on, at most so many of them are looked at.
@@ -162,6 +162,8 @@ class SparkMerge:
         there = going.selectExpr(*stored_names, *others)
         if moved == "index":
             return stays.unionByName(there)
+        moved_keys = self._engine.collect(there.select(RECORD_KEY, PARTITION_PATH))
+        refuse_repeated_keys(self._write.snapshot, moved_keys)
         deleted_rows = going.selectExpr(*fixed, *others).selectExpr(
             *[f"true AS {DELETE}" if name == DELETE else quote_name(name) for name in stays.columns]
         )

@@ -398,3 +398,46 @@ def test_rows_of_one_key_in_two_partition_paths_are_changed_each(
     with pytest.raises(AmbiguousMerge, match="2 source rows would change the row of record key '2'"):
         table.merge(given((2, "x", 1), (2, "y", 1)), "id").when_matched_update({"v": "s.v"}).execute()
     assert stored() == [(2, "a", 3)]
+
+
+@pytest.mark.parametrize("version", [9, 6])
+@pytest.mark.parametrize(("kind", "index"), list(product(("cow", "mor"), ("bucket", "simple"))))
+def test_a_row_does_not_move_to_a_partition_path_that_has_its_key(
+    make: Make, kind: str, index: str, version: int
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
+    table = make(schema, key="id", partition_by="city", type=kind, index=index, table_version=version)
+    before = [(1, "a", 1), (1, "b", 2), (2, "a", 3), (2, "b", 4), (3, "a", 5)]
+    table.upsert([dict(zip(schema.names, row, strict=True)) for row in before])
+
+    def stored() -> list[tuple[Any, ...]]:
+        return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
+
+    holds = "would move record key '1' to partition path 'b', and that path holds a row of that key"
+    with pytest.raises(InvalidRecord, match=holds):
+        table.update({"city": "'b'"}, where="id = 1")
+    source = {"id": [1], "city": ["b"], "v": [9]}
+    with pytest.raises(InvalidRecord, match=holds):
+        table.merge(source, "v < s.v and t.id = s.id").when_matched_update({"city": "s.city", "v": "s.v"}).execute()
+    with pytest.raises(InvalidRecord, match="holds a row of that key"):  # the two would change places
+        table.update({"city": "case when city = 'a' then 'b' else 'a' end"}, where="id < 3")
+    with pytest.raises(InvalidRecord, match="'2' to partition path 'c', and several rows of that key move there"):
+        table.update({"city": "'c'"}, where="id = 2")
+    assert stored() == before
+    assert table.update({"city": "'b'"}, where="id = 3 or (id = 1 and city = 'b')").updated == 2
+    assert stored() == [*before[:-1], (3, "b", 5)]
+    assert table.indexes.verify().ok
+
+
+@pytest.mark.parametrize(("kind", "index"), list(product(("cow", "mor"), ("bucket", "simple", "global_simple"))))
+def test_a_partition_column_that_on_equates_may_be_set(make: Make, kind: str, index: str) -> None:
+    table = rides(make, type=kind, index=index)
+    source = {"id": [1, 2], "city": ["rome", "oslo"], "fare": [10.0, 20.0]}
+    same = table.merge(source, ["id", "city"]).when_matched_update({"city": "s.city", "fare": "s.fare"})
+    assert same.execute().path == ("join" if index == "global_simple" else "key")
+    moved = table.merge(source, ["id", "city"]).when_matched_update({"city": "'kyiv'"}, condition="t.id = 1").execute()
+    assert (moved.path, moved.updated) == ("join", 1)
+    expected = [(1, "kyiv", 10.0, "a"), (2, "oslo", 20.0, "b"), (3, "rome", 3.0, "c"), (4, "bern", 4.0, "d")]
+    assert shown(table) == expected
+    assert [row["id"] for row in table.scan(filter="city = 'kyiv'").to_arrow().to_pylist()] == [1]
+    assert table.locate([1])["partition_path"].to_pylist() == ["kyiv"]
