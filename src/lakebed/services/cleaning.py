@@ -57,7 +57,7 @@ from lakebed.timeline.bodies.plans import (
 )
 from lakebed.timeline.bodies.rollback import decode_action, savepointed_paths
 from lakebed.timeline.consumers import ConsumerNeed
-from lakebed.timeline.file_slices import all_slices
+from lakebed.timeline.file_slices import GroupSlices, all_slices
 from lakebed.timeline.history import Clean, last_clean
 from lakebed.timeline.instants import completes_as, format_time, parse_time
 from lakebed.timeline.timeline import COMMITS, Timeline
@@ -158,9 +158,21 @@ def plan_retention(
     """The files of these partition paths (None: of all) that go by a retention, of all file groups or of some; what
     commits from `unread` on see stays."""
     listing = _listing(snapshot, paths)
-    timeline, version = snapshot.timeline, snapshot.config.version
+    timeline = snapshot.timeline
     savepoints = savepointed_files(timeline)
-    groups = all_slices(
+    groups = visible_slices(snapshot, listing)
+    savepoint_paths = frozenset(path for files in savepoints.values() for path in files)
+    protected = Protected(savepoint_paths, savepoints.keys(), planned_slices(timeline), unread)
+    selected_groups = (group for group in groups if only is None or group.id in only)
+    plan = plan_cleaning(selected_groups, timeline.commits, retention, timeline.replaced_files(), protected)
+    emptied = tuple(_emptied(snapshot, plan, listing))
+    return CleanPlan(plan.files, plan.earliest, plan.last_completed, plan.policy, emptied, tuple(sorted(savepoints)))
+
+
+def visible_slices(snapshot: Snapshot, listing: Listing) -> Iterator[GroupSlices]:
+    """All slices of each file group, of completed instants alone."""
+    timeline, version = snapshot.timeline, snapshot.config.version
+    return all_slices(
         [file for file in listing.base_files if snapshot.is_visible(file.instant)],
         # before version 8 a log file goes by its slice's instant
         [
@@ -171,12 +183,6 @@ def plan_retention(
         version=version,
         completion_time=timeline.completion_time,
     )
-    savepoint_paths = frozenset(path for files in savepoints.values() for path in files)
-    protected = Protected(savepoint_paths, savepoints.keys(), planned_slices(timeline), unread)
-    selected_groups = (group for group in groups if only is None or group.id in only)
-    plan = plan_cleaning(selected_groups, timeline.commits, retention, timeline.replaced_files(), protected)
-    emptied = tuple(_emptied(snapshot, plan, listing))
-    return CleanPlan(plan.files, plan.earliest, plan.last_completed, plan.policy, emptied, tuple(sorted(savepoints)))
 
 
 def savepointed_files(timeline: Timeline) -> dict[str, frozenset[str]]:

@@ -35,7 +35,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.policies.rollback import is_log_path
 from lakebed.properties.file import SUPPORTED_VERSIONS, update_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.services.cleaning import Cleaning, clean, savepointed_files
+from lakebed.services.cleaning import Cleaning, clean, savepointed_files, visible_slices
 from lakebed.services.compaction import compact
 from lakebed.services.consumers import move_to_requested_times
 from lakebed.services.driver import run_plan
@@ -220,14 +220,33 @@ def _check_timeline(snapshot: Snapshot, plan: VersionPlan) -> None:
                 context={"instant": pending.time},
             )
     if plan.is_crossing and plan.target < plan.source and snapshot.config.table_type == "mor":
-        for time, paths in savepointed_files(timeline).items():
-            if any(map(is_log_path, paths)):
-                raise InvalidOption(
-                    f"savepoint {time} of table {snapshot.config.name!r} keeps log files that version {plan.target}"
-                    " would read otherwise",
-                    hint=f'Delete it first: t.delete_savepoint("{time}"). Savepoints without log files stay.',
-                    context={"instant": time},
-                )
+        saved = _savepoint_with_logs(snapshot)
+        if saved is not None:
+            raise InvalidOption(
+                f"savepoint {saved} of table {snapshot.config.name!r} keeps log files that version {plan.target}"
+                " would read otherwise",
+                hint=f'Delete it first: t.delete_savepoint("{saved}"). Savepoints stay whose file slices have no log'
+                " files.",
+                context={"instant": saved},
+            )
+
+
+def _savepoint_with_logs(snapshot: Snapshot) -> str | None:
+    """The first savepoint that keeps a file slice with log files, its own or later ones."""
+    savepoints = savepointed_files(snapshot.timeline)
+    for time, paths in savepoints.items():
+        if any(map(is_log_path, paths)):
+            return time
+    if not savepoints:
+        return None
+    for group in visible_slices(snapshot, list_table(snapshot.storage)):
+        for part in group.slices:
+            if any(not file.is_cdc for file in part.log_files):
+                names = {file.path for file in part.base_files}
+                for time, paths in savepoints.items():
+                    if names & paths:
+                        return time
+    return None
 
 
 def _slices(snapshot: Snapshot) -> int:

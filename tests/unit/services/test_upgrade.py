@@ -351,6 +351,27 @@ def test_savepoints_with_log_files_stay_in_their_version(make: Make) -> None:
     assert content(table) == before
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_savepoint_whose_file_slices_got_log_files_later_is_named_before_anything_is_done(
+    make: Make, compacted: bool
+) -> None:
+    table = made(make, 9, "mor", "bucket")
+    first_commits(table)
+    table.compact()
+    saved = table.savepoint()
+    table.upsert(rows((1, "c1", "later", 9)), options=OPTIONS)
+    if compacted:
+        table.compact()
+    before, last = content(table), table.timeline.last
+    with refused(table.uri, InvalidOption, saved.instant, "t.delete_savepoint"):
+        table.downgrade(to=6)
+    assert (content(table), table.timeline.last) == (before, last)
+    table.delete_savepoint(saved.instant)
+    table.downgrade(to=6)
+    assert content(table) == before
+    assert table.indexes.verify().ok
+
+
 @pytest.mark.rest
 def test_a_log_of_changes_of_a_merge_on_read_table_does_not_stand_against_it(make: Make) -> None:
     table = made(make, 9, "mor", "simple", properties={"hoodie.table.cdc.enabled": True})
