@@ -17,7 +17,7 @@ from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
-from lakebed.index.registry import index_of
+from lakebed.index.registry import check_new_indexes, index_of
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.skew import reshard_index, shards, summed_up
 from lakebed.operations.advice import Advice, advise_for_table
@@ -427,6 +427,9 @@ class IndexesView(View):
                     update_partition_path=update_partition_path,
                     partition_buckets=partition_buckets,
                 )
+                recorded = snapshot.config.metadata_partitions
+                missing = [name for name in adopted_index.metadata_indexes if name.partition not in recorded]
+                check_new_indexes(missing, snapshot.config, snapshot.schema, adopted_index)
                 changes = declare_index(snapshot.config, snapshot.timeline, adopted_index.settings())
                 update_table_config(self._storage, changes, lock.lock_is_held)
 

@@ -149,7 +149,7 @@ def adopt(
         index = kind.resolved(snapshot.config.key_fields)
         index.check(snapshot)
         return index
-    kind = kind.lower()
+    kind = kind.strip().lower()
     if kind in _RIGHT_FOR_ANY:
         return _RIGHT_FOR_ANY[kind]()
     if kind in _GLOBAL_AND_RIGHT:

@@ -132,7 +132,7 @@ def create(
     )
     config = TableConfig(created)
     _check_config(config, columns)
-    check_new_indexes(index_names, config, columns, table_index)
+    check_new_indexes([*table_index.metadata_indexes, *index_names], config, columns, table_index)
     finish_interrupted_overwrite(storage)
     if not allow_existing and storage.head(PROPERTIES_PATH) is None:  # a table's own files are not foreign
         refuse_foreign_files(storage)

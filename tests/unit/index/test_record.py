@@ -9,7 +9,7 @@ import pytest
 
 import lakebed
 from lakebed.engine.local import LocalEngine
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.index.record import RecordIndex
 from lakebed.index.registry import check_same_index, index_of, index_properties, make_index, recorded_index
 from lakebed.merge.locations import Differ, ShardOf
@@ -140,3 +140,22 @@ def test_explain_of_a_table_without_its_record_index_says_that_files_are_read(in
     built = lakebed.create(f"{uri}/built", data, key="id", index=index)
     built.upsert(data)
     assert "no data file is read" in str(built.explain(upsert=data))
+
+
+@pytest.mark.parametrize("version", [8, 6])
+def test_versions_before_9_have_no_record_index_for_each_partition_path(version: int) -> None:
+    uri = f"memory://record-{uuid.uuid4().hex}/t"
+    words = {"key": "id", "partition_by": "region", "table_version": version}
+    message = f"a record index for each partition path on a table of version {version}"
+    with pytest.raises(UnsupportedFeature, match=message):
+        lakebed.create(uri, SCHEMA, index="record_level_index", **words)  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedFeature, match=message):
+        lakebed.create(uri, SCHEMA, properties={"hoodie.index.type": "RECORD_LEVEL_INDEX"}, **words)  # type: ignore[arg-type]
+    assert not lakebed.exists(uri)
+    table = made("simple", table_version=version)
+    table.upsert(data("a"))
+    for change in (table.indexes.adopt, table.indexes.use):
+        with pytest.raises(UnsupportedFeature, match=message):
+            change("record_level_index")
+    assert table.indexes.adopt(" Global_Simple ").name == "global_simple"
+    assert table.upsert(data("a", "b")).inserted == 1
