@@ -234,19 +234,13 @@ def _check_timeline(snapshot: Snapshot, plan: VersionPlan) -> None:
 def _savepoint_with_logs(snapshot: Snapshot) -> str | None:
     """The first savepoint that keeps a file slice with log files, its own or later ones."""
     savepoints = savepointed_files(snapshot.timeline)
-    for time, paths in savepoints.items():
-        if any(map(is_log_path, paths)):
-            return time
-    if not savepoints:
-        return None
-    for group in visible_slices(snapshot, list_table(snapshot.storage)):
+    named = {path for paths in savepoints.values() for path in paths}
+    with_logs = {path for path in named if is_log_path(path)}
+    for group in visible_slices(snapshot, list_table(snapshot.storage)) if named else ():
         for part in group.slices:
             if any(not file.is_cdc for file in part.log_files):
-                names = {file.path for file in part.base_files}
-                for time, paths in savepoints.items():
-                    if names & paths:
-                        return time
-    return None
+                with_logs |= {file.path for file in part.base_files} & named
+    return next((time for time, paths in savepoints.items() if with_logs & paths), None)
 
 
 def _slices(snapshot: Snapshot) -> int:
