@@ -120,8 +120,11 @@ def key_generator(config: KeyGeneratorSpec) -> KeyGenerator:
 
 
 def check_field_counts(config: KeyGeneratorSpec) -> str:
-    """The kind of a key generator. Raises `InvalidOption` for one that takes one field where several are given."""
+    """The kind of a key generator. Raises `InvalidOption` for one that takes one field where several are given, and for
+    partition fields of a custom one without a type."""
     kind = kind_of(config.kind) or infer_kind(config.key_fields, config.partition_fields)
+    if kind == CUSTOM:
+        _custom_fields(config.partition_fields, config.partition_types)
     if kind not in _ONE_PARTITION_FIELD:
         return kind
     if len(config.partition_fields) != 1:

@@ -20,7 +20,7 @@ from lakebed.engine.arrow_data import schema_of_stream
 from lakebed.engine.base import Engine, Rows
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, SchemaConflict
-from lakebed.expressions.key_generators import check_field_counts, kind_of
+from lakebed.expressions.key_generators import CUSTOM, key_generator, kind_of
 from lakebed.index.base import Index
 from lakebed.index.ranking import TableProfile, advise
 from lakebed.index.registry import check_new_indexes, make_index
@@ -80,6 +80,7 @@ def create(
     columns = incoming_schema(schema)
     settings, hash_fields = _named_as_columns(settings, columns), [in_any_case(n, columns.names) for n in hash_fields]
     _check_choices(settings, buckets)
+    _check_named_once(settings)
     key_fields = settings.key_fields or ()
     _check_columns(columns, settings)
     table_index, why = _choose_index(
@@ -93,11 +94,11 @@ def create(
     created = new_table_properties(
         name=name,
         table_type=settings.type or "cow",
-        version=settings.version or 9,
+        version=9 if settings.version is None else settings.version,
         key_fields=key_fields,
         partition_fields=settings.partition_fields or (),
         ordering_fields=settings.ordering_fields or (),
-        key_generator=kind_of(settings.key_generator) if settings.key_generator else None,
+        key_generator=_key_generator(settings),
         partition_types=settings.partition_types or (),
         merge_mode=settings.merge_mode,
         payload=settings.payload,
@@ -229,16 +230,45 @@ def _is_count(given: object) -> bool:
     return isinstance(given, int) and given > 0
 
 
+def _check_named_once(settings: TableSettings) -> None:
+    for what, fields in _roles(settings):
+        repeated = next((name for at, name in enumerate(fields) if name in fields[:at]), None)
+        if repeated is not None:
+            raise InvalidOption(
+                f"the {what} columns name {repeated!r} twice: {', '.join(fields)}",
+                hint="name each column once",
+                context={"column": repeated, "role": what},
+            )
+
+
+def _roles(settings: TableSettings) -> tuple[tuple[str, Sequence[str]], ...]:
+    return (
+        ("key", settings.key_fields or ()),
+        ("partition", settings.partition_fields or ()),
+        ("ordering", settings.ordering_fields or ()),
+    )
+
+
+def _key_generator(settings: TableSettings) -> str | None:
+    """The kind of key generator, as Hudi infers it where none is named: partition fields with types have the custom
+    one; None where it follows from the fields."""
+    generator = kind_of(settings.key_generator) if settings.key_generator else None
+    if not settings.partition_types:
+        return generator
+    if generator not in (None, CUSTOM):
+        raise InvalidOption(
+            f"partition fields with types belong to a custom key generator, and the table's is {generator}",
+            hint="leave the types out, or the key generator",
+            context={"key_generator": generator, "types": list(settings.partition_types)},
+        )
+    return CUSTOM
+
+
 def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:
     if not len(columns):
         return
-    roles = [
-        ("key", settings.key_fields),
-        ("partition", settings.partition_fields),
-        ("ordering", settings.ordering_fields),
-    ]
-    for what, fields in roles:
-        for name in fields or ():
+    for what, fields in _roles(settings):
+        for name in fields:
             if name not in columns.names and name.split(".")[0] not in columns.names:
                 raise SchemaConflict(
                     f"the {what} column {name!r} is not in the schema",
@@ -273,7 +303,7 @@ def _check_config(config: TableConfig, columns: pa.Schema) -> None:
                 hint=did_you_mean(name, columns.names, "the schema has"),
                 context={"column": name, "role": "ordering"},
             )
-    check_field_counts(key_generator_spec(config))
+    key_generator(key_generator_spec(config))
     if config.drop_partition_columns:
         for name in printed_partition_fields(config, columns):
             raise InvalidOption(

@@ -43,3 +43,27 @@ def test_a_job_says_it_where_the_table_does_not(make: Make) -> None:
     fields = {"hoodie.datasource.write.partitionpath.field": "city:SIMPLE,ts:TIMESTAMP"}
     lakebed.open(table.uri).upsert(rows((1, "a", "x", 5)), options=fields)
     assert content(table) == [(1, "a", "x", 5)]
+
+
+@pytest.mark.parametrize("version", [9, 6])
+def test_partition_fields_with_kinds_have_the_custom_key_generator_as_in_hudi(make: Make, version: int) -> None:
+    kinds = {name: value for name, value in CUSTOM.items() if "timebased" in name}
+    table = make(partition_by=["ts:TIMESTAMP"], table_version=version, properties=kinds)
+    assert table.properties["hoodie.table.keygenerator.type"] == "CUSTOM"
+    table.upsert(rows((1, "a", "x", 86400), (2, "b", "y", 0)))
+    assert table.partitions == ("19700101", "19700102")
+
+
+@pytest.mark.parametrize(
+    ("fields", "properties", "message"),
+    [
+        (["city:NOPE"], {}, "without a type: city"),
+        (["ts:TIMESTAMP"], {}, "timestamp.type is not set"),
+        (["city:SIMPLE"], {"hoodie.datasource.write.keygenerator.type": "SIMPLE"}, "belong to a custom key generator"),
+    ],
+)
+def test_kinds_that_no_key_generator_takes_are_refused_at_create(
+    make: Make, fields: list[str], properties: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        make(partition_by=fields, properties=properties)

@@ -373,3 +373,18 @@ def test_a_key_generator_that_takes_one_field_is_refused_before_the_table_is_the
     with pytest.raises(InvalidOption, match="the key generator TIMESTAMP takes one"):
         lakebed.create(uri, schema, properties=properties, **fields)
     assert not lakebed.exists(uri)
+
+
+@pytest.mark.parametrize(("role", "named"), [("key", "key"), ("partition", "partition_by"), ("ordering", "ordering")])
+def test_a_column_that_a_new_table_names_twice_is_refused(role: str, named: str) -> None:
+    uri = f"memory://twice/{role}"
+    for names in (["id", "id"], ["id", "ID"]):
+        with pytest.raises(InvalidOption, match=f"the {role} columns name 'id' twice"):
+            lakebed.create(uri, SCHEMA, **{"key": "id", named: names})  # type: ignore[arg-type]
+    assert not lakebed.exists(uri)
+
+
+@pytest.mark.parametrize("version", [0, -1, 7, 10])
+def test_a_table_version_that_is_none_is_refused(version: int) -> None:
+    with pytest.raises(UnsupportedFeature, match=f"tables of version {version} cannot be created"):
+        lakebed.create("memory://versions/none", SCHEMA, key="id", table_version=version)
