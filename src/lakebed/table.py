@@ -860,12 +860,15 @@ class Table:
         keyword_options = {
             "hoodie.clustering.plan.strategy.sort.columns": sort_columns,
             "hoodie.layout.optimize.strategy": layout and layout.upper(),
-            "hoodie.clustering.plan.strategy.partition.selected": partitions,
         }
         all_options = _merge_options(keyword_options, options)
         return self._committed(
             lambda: cluster(
-                self._rewriting_context(all_options, "cluster"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
+                self._rewriting_context(all_options, "cluster"),
+                partitions=partitions,
+                plan_only=plan_only,
+                dry_run=dry_run,
+                when_due=when_due,
             ),
             all_options,
             preview=plan_only or dry_run,
@@ -954,15 +957,10 @@ class Table:
         >>> print(t.expire_partitions(days=30))
         no partition path is older than 30 days
         """
-        keyword_options = {
-            "hoodie.partition.ttl.strategy.days.retain": days,
-            "hoodie.partition.ttl.strategy.partition.selected": partitions,
-        }
-        all_options = _merge_options(keyword_options, options)
+        all_options = _merge_options({"hoodie.partition.ttl.strategy.days.retain": days}, options)
+        context = partial(self._context, None, all_options, "expire_partitions")
         return self._committed(
-            lambda: expire_partitions(self._context(None, all_options, "expire_partitions"), dry_run=dry_run),
-            all_options,
-            preview=dry_run,
+            lambda: expire_partitions(context(), partitions=partitions, dry_run=dry_run), all_options, preview=dry_run
         )
 
     def savepoint(self, instant: str | None = None, *, comment: str = "", user: str | None = None) -> Savepoint:

@@ -162,6 +162,16 @@ def match_partitions(patterns: Sequence[str], partitions: Sequence[str]) -> list
     return paths
 
 
+def refuse_no_partitions(partitions: Sequence[str], verb: str) -> None:
+    """Raise `InvalidOption` for an empty list, which settings take for all partition paths."""
+    if not partitions:
+        raise InvalidOption(
+            f"{verb}() got an empty list as partitions",
+            hint="leave it out for all partition paths",
+            context={"method": verb, "argument": "partitions"},
+        )
+
+
 def replaced_file_ids(snapshot: Snapshot, partitions: set[str] | None) -> dict[str, tuple[str, ...]]:
     """File ids of all current file groups by partition path (None: of the whole table, empty partitions too). Below
     version 8 log files are listed before their write is completed: a group that one begins is not among them."""

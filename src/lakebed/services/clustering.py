@@ -23,7 +23,7 @@ from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.partitions.key_changes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
-from lakebed.operations.overwrite import match_partitions
+from lakebed.operations.overwrite import match_partitions, refuse_no_partitions
 from lakebed.operations.rollback_plan import files_named
 from lakebed.operations.transaction import Transaction, TransactionHooks
 from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_since_clustering, replaced_ids
@@ -84,9 +84,12 @@ class ClusteringResult(ServiceResult[ClusteringPlan, ClusteringRun]):
     _nothing = "nothing to cluster"
 
 
+@dataclass(frozen=True)
 class Clustering(PlannedService[ClusteringPlan, ClusteringRun, ClusteringResult]):
-    """Writes the rows of file slices to other file groups, as the table's settings choose. On version 6 a clustering is
-    a replacecommit from the beginning."""
+    """Writes the rows of file slices to other file groups, of these `partitions` (None: as the table's settings
+    choose). On version 6 a clustering is a replacecommit from the beginning."""
+
+    partitions: tuple[str, ...] | None = None
 
     name = "cluster"
     title = noun = "clustering"
@@ -114,7 +117,8 @@ class Clustering(PlannedService[ClusteringPlan, ClusteringRun, ClusteringResult]
         return f"{count_text(settings.clustering.due_after, 'commit')} or more since the last clustering"
 
     def settings(self, context: WriteContext) -> ClusteringSettings:
-        return context.services.clustering
+        settings = context.services.clustering
+        return settings if self.partitions is None else replace(settings, partitions=self.partitions)
 
     def plan(
         self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
@@ -155,14 +159,23 @@ class Clustering(PlannedService[ClusteringPlan, ClusteringRun, ClusteringResult]
 
 
 def cluster(
-    context: WriteContext, *, plan_only: bool = False, dry_run: bool = False, when_due: bool = False
+    context: WriteContext,
+    *,
+    partitions: Sequence[str] | None = None,
+    plan_only: bool = False,
+    dry_run: bool = False,
+    when_due: bool = False,
 ) -> ClusteringResult:
-    """Cluster what the table's settings choose, see `run_service`. Raises `InvalidOption` for partition paths that the
-    table lacks, where a plan is asked for in any case."""
-    selected = context.services.clustering.partitions
-    if selected and not when_due:
+    """Cluster what the table's settings choose, see `run_service`. `partitions` are paths, or patterns with `*` (None:
+    as the settings say). Raises `InvalidOption` for partition paths that the table lacks, where a plan is asked for in
+    any case."""
+    service = Clustering()
+    if partitions is not None:
+        refuse_no_partitions(partitions, "cluster")
+        service = Clustering(tuple(match_partitions(partitions, context.opened.partitions())))
+    elif (selected := context.services.clustering.partitions) and not when_due:
         match_partitions(tuple(selected), context.opened.partitions())
-    return run_service(context, Clustering(), plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+    return run_service(context, service, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
 
 def _plan_or_none(plan: ClusteringPlan) -> ClusteringPlan | NothingToDo:
@@ -468,7 +481,7 @@ def merge_small_files(
             " a consistent one, or a table with another index.",
             context={"index": context.index.name},
         )
-    sizing = SmallFiles(least or _FEWEST)
+    sizing = SmallFiles(least=least or _FEWEST)
     if not partitions_with_small_files(context, context.opened, sizing.least):
         sizing.admit(context)
         return ClusteringResult(notes=(_NO_SMALL_FILES,))

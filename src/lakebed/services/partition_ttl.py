@@ -5,7 +5,7 @@ by a `delete_partition`. Cleaning then deletes their files, once no retained com
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -16,7 +16,7 @@ from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.text import parse_properties
 from lakebed.model import path_in
 from lakebed.operations.context import WriteContext
-from lakebed.operations.overwrite import DeletePartitions, replaced_file_ids
+from lakebed.operations.overwrite import DeletePartitions, refuse_no_partitions, replaced_file_ids
 from lakebed.operations.pipeline import admit, run
 from lakebed.operations.write import Write
 from lakebed.services.driver import Service, ServiceState, next_instant
@@ -115,14 +115,20 @@ class PartitionExpiry(Service[PartitionTtlResult]):
         return bool(outcome.paths)
 
 
-def expire_partitions(context: WriteContext, *, dry_run: bool = False) -> PartitionTtlResult:
+def expire_partitions(
+    context: WriteContext, *, partitions: Sequence[str] | None = None, dry_run: bool = False
+) -> PartitionTtlResult:
     """Delete the partition paths that have expired by the settings of the job and the table; `dry_run` only reports.
+    `partitions` are those to choose among (None: as the settings say).
 
     Raises `CommitConflict` where one of them was written to meanwhile; nothing is deleted then.
     """
     admit(context, "delete_partition")
     started = time.monotonic()
     settings = context.services.partition_ttl
+    if partitions is not None:
+        refuse_no_partitions(partitions, "expire_partitions")
+        settings = replace(settings, partitions=tuple(partitions))
     if why := never_expires(context, settings):
         return PartitionTtlResult(dry_run=dry_run, notes=(why,))
     snapshot = context.opened

@@ -166,6 +166,22 @@ def test_unknown_columns_and_two_ways_at_once_are_refused(make: Make) -> None:
     assert pending(table) == []
 
 
+def test_partition_paths_with_a_comma_and_patterns_choose_what_they_name(make: Make) -> None:
+    table = filled(make)
+    table.upsert(rows((7777, "c0,c1", "v", 1)), options=SMALL)
+
+    def chosen(partitions: str | list[str]) -> set[str]:
+        plan = table.cluster(["id"], partitions=partitions, dry_run=True).plan
+        assert plan is not None
+        return {group.partition for group in plan.groups}
+
+    assert chosen("c0,c1") == {"c0,c1"}
+    assert chosen(["c0,c1", "c1"]) == {"c0,c1", "c1"}
+    assert chosen("c*") == {"c0", "c1", "c0,c1"} | chosen("*")
+    with pytest.raises(InvalidOption, match="no partition 'nowhere'"):
+        table.cluster(partitions=["c0", "nowhere"])
+
+
 # -- plans that wait
 
 

@@ -138,6 +138,20 @@ def test_only_the_selected_ones_go(make: Make) -> None:
     assert content(table) == [B]
 
 
+def test_a_partition_path_with_a_comma_goes_alone_and_an_empty_list_is_refused(make: Make) -> None:
+    table = aged(make)
+    with day(6):
+        table.upsert(rows((7, "a,b", "v", 1)))
+    for call in (table.expire_partitions, table.cluster):
+        with pytest.raises(InvalidOption, match="got an empty list as partitions"):
+            call(partitions=[])
+    with day(20):
+        assert table.expire_partitions(5, partitions="").paths == {}
+        assert table.expire_partitions(5, partitions=["a,b"], dry_run=True).paths.keys() == {"a,b"}
+        assert table.expire_partitions(5, partitions="a,b").paths.keys() == {"a,b"}
+    assert content(table) == [A, B, C]
+
+
 def test_a_limited_number_of_partitions_expires_at_once_the_oldest_first(make: Make) -> None:
     table = aged(make)
     most = {"hoodie.partition.ttl.strategy.max.delete.partitions": 1}
