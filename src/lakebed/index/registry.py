@@ -246,6 +246,12 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
             hint="take bucket, bucket_groups, consistent, bloom, global_bloom, simple, global_simple, record or hbase",
             context={"feature": f"index {name}"},
         )
+    if name == "auto":
+        return InvalidOption(
+            "'auto' chooses the index of a new table, and this one has rows",
+            hint="t.indexes.advise() compares the indexes for its rows; name the one to take",
+            context={"index": name},
+        )
     names = sorted({*_BUILT_IN, "auto", *_OF_OTHER_ENGINES, *(e.name for e in entry_points(group=ENTRY_POINTS))})
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     available_names = ", ".join(

@@ -208,13 +208,13 @@ class MergeJoin:
         if source is None or self.bound.on is None:
             return np.array([], np.int64), np.array([], np.int64)
         stored = self.bound.stored
-        equal = [
-            equality
-            for equality in self._equalities
-            if is_same_key(equality.value.type, stored.field(equality.column).type)
-        ]
+        equal: list[Equality] = []
         others = [arrow_of(e) for e in self.bound.on.others]
-        others += [arrow_of(equality.condition) for equality in self._equalities if equality not in equal]
+        for equality in self._equalities:
+            if is_same_key(equality.value.type, stored.field(equality.column).type):
+                equal.append(equality)
+            else:
+                others.append(arrow_of(equality.condition))
         matches: list[tuple[Positions, Positions]] = []
         for of_target, of_source in self._candidates(target, source, equal):
             for condition in others:

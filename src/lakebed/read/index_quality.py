@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.filters.text import resolve_columns
 from lakebed.format.base_file import read_footer
 from lakebed.format.bloom import BloomFilter
 from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS
@@ -69,13 +70,15 @@ class ColumnRanges:
 
 def column_ranges(snapshot: Snapshot, names: Sequence[str] | None = None) -> Mapping[str, ColumnRanges]:
     """The ranges of columns (None: all that have statistics) in the base files of the latest slices, from the column
-    statistics of the metadata table. Empty for a table without them."""
+    statistics of the metadata table. Empty for a table without them. Raises `InvalidOption` for columns that the table
+    lacks."""
+    columns = [pa.field(RECORD_KEY, pa.string()), *data_columns(snapshot)]
+    names = None if names is None else resolve_columns(names, pa.schema(columns))
     metadata = snapshot.metadata
     if metadata is None or not metadata.has(COLUMN_STATS):
         return {}
     listed, exact = columns_with_statistics(metadata), ranges_are_exact(metadata)
     version = statistics_version(snapshot, metadata)
-    columns = [pa.field(RECORD_KEY, pa.string()), *data_columns(snapshot)]
     types = {
         field.name: field.type
         for field in columns

@@ -215,6 +215,15 @@ class TestPartitions:
         assert table.indexes.verify().ok
 
 
+def test_a_condition_that_on_has_twice_is_one(make: Make) -> None:
+    table = rides(make, index="bucket")
+    source = {"id": [1, 9], "city": ["rome", "oslo"], "fare": [10.0, 90.0]}
+    for number, on in enumerate((["id", "id"], "t.id = s.id AND t.id = s.id", "t.id = s.id AND s.id = t.id")):
+        done = table.merge(source, on).when_matched_update({"fare": f"s.fare + {number}"}).execute()
+        assert (done.path, done.updated) == ("join", 1)
+        assert [row[2] for row in shown(table)] == [10.0 + number, 2.0, 3.0, 4.0]
+
+
 def test_only_needed_columns_are_read(make: Make) -> None:
     for kind in ("cow", "mor"):
         table = rides(make, type=kind, index="bucket")
@@ -418,7 +427,7 @@ def test_a_row_does_not_move_to_a_partition_path_that_has_its_key(
         table.update({"city": "'b'"}, where="id = 1")
     source = {"id": [1], "city": ["b"], "v": [9]}
     with pytest.raises(InvalidRecord, match=holds):
-        table.merge(source, "v < s.v and t.id = s.id").when_matched_update({"city": "s.city", "v": "s.v"}).execute()
+        table.merge(source, "t.v < s.v and t.id = s.id").when_matched_update({"city": "s.city", "v": "s.v"}).execute()
     with pytest.raises(InvalidRecord, match="holds a row of that key"):  # the two would change places
         table.update({"city": "case when city = 'a' then 'b' else 'a' end"}, where="id < 3")
     with pytest.raises(InvalidRecord, match="'2' to partition path 'c', and several rows of that key move there"):

@@ -60,6 +60,9 @@ def test_ranges_are_those_of_the_latest_files(make: Make) -> None:
     assert "ranges of id in 3 base files, 33% opened for one value" in picture
     with pytest.raises(lakebed.InvalidOption, match="column 'nowhere' has no ranges"):
         t.indexes.ranges().plot("nowhere")
+    assert t.indexes.ranges("ID").to_arrow()["column"].to_pylist() == ["id"]
+    with pytest.raises(lakebed.InvalidOption, match="no column 'nowhere' in the table"):
+        t.indexes.ranges(["id", "nowhere"])
     t.indexes.drop("column_stats")
     assert t.indexes.ranges().to_arrow().num_rows == 0
 

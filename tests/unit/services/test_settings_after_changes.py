@@ -55,3 +55,13 @@ def test_a_job_that_asks_for_what_the_table_cannot_do_is_refused(make: Make) -> 
     table.indexes.use("simple")
     with pytest.raises(InvalidOption, match="non-blocking"):
         table.upsert(rows((1, "c1", "b", 2)), options=NON_BLOCKING)
+
+
+def test_auto_chooses_no_index_of_a_table_with_rows(make: Make) -> None:
+    table = made(make)
+    for change in (table.indexes.use, table.indexes.adopt):
+        with pytest.raises(InvalidOption, match="auto"):
+            change("auto")
+    with pytest.raises(InvalidOption, match=r"'auto' chooses the index of a new table.*t.indexes.advise\(\)"):
+        table.indexes.use(" Auto ")
+    assert table.indexes.index.name == "bucket"
