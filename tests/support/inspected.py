@@ -74,5 +74,5 @@ def crawl(server: InspectorServer, start: Sequence[str], most: int = 300) -> Map
             continue
         found[path] = page(server, path)
         if not path.startswith("/static/") and "/timeline/body" not in path:
-            waiting += [one for one in links_of(found[path]) if one.startswith("/")]
+            waiting += [one.partition("#")[0] for one in links_of(found[path]) if one.startswith("/")]
     return found

@@ -13,7 +13,9 @@ import lakebed
 from lakebed.inspector.server import InspectorServer
 from lakebed.storage.memory import MemoryStorage
 from support.chromium import chromium
-from support.inspected import inspector
+from support.hostile import EVIL, hostile_table, notebook_views
+from support.hostile import PATHS as HOSTILE_PATHS
+from support.inspected import crawl, inspector
 
 # Chromium is Debian's package; a sandbox of its own is not allowed in a container.
 SERIOUS = ("serious", "critical")
@@ -118,6 +120,30 @@ def test_parts_of_a_page_come_when_they_are_asked_for(server: InspectorServer, n
     page.get_by_text("Rank the indexes").click()
     page.wait_for_selector("text=costs least")
     assert faults(page) == []
+
+
+@pytest.mark.rest
+def test_a_browser_runs_nothing_of_a_hostile_table(browser: Any, new_page: NewPage) -> None:
+    t = hostile_table(f"memory://inspector-browser-hostile/{EVIL}")
+    page = new_page(400)
+    with inspector(t.uri) as server:
+        for path in crawl(server, [f"/t/0/{path}" for path in HOSTILE_PATHS]):
+            if path.startswith("/t/") and "/timeline/body" not in path:
+                page.goto(server.url + path[1:])
+                assert page.locator("img, [onerror]").count() == 0, path
+                assert not is_wider_than_the_screen(page), path
+    context = browser.new_context()  # a notebook has no policy of contents
+    notebook, dialogs = context.new_page(), list[str]()
+    notebook.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    for name, text in notebook_views(t).items():
+        notebook.set_content(text)
+        assert notebook.locator("img, [onerror]").count() == 0, name
+    assert dialogs == []
+    notebook.set_content(EVIL)  # its text would run there
+    notebook.wait_for_timeout(100)
+    assert dialogs == ["1"]
+    context.close()
+    MemoryStorage.drop("inspector-browser-hostile")
 
 
 @pytest.mark.rest
