@@ -262,7 +262,7 @@ OTHERS: dict[str, dict[str, str]] = {
         " _RANGES_HEIGHT _MOST_RANGES",
         "inspector.files": "_PAGE _UNEVEN _MANY_LOGS",
         "inspector.indexes": "_MOST_COLUMNS _POOR_FILTER _PRUNES _PRUNES_A_LITTLE",
-        "inspector.rendering": "_LONGEST_NUMBER",
+        "inspector.rendering": "_LONGEST_NUMBER _LONGEST_ECHO",
         "inspector.rows": "_LOOKUPS _PAGE _LONGEST_VALUE",
         "inspector.tables": "_LEAST_SECRET _MOST_DIFFERENCES",
         "inspector.timeline": "_PAGE _MOST_FILES _MOST_BODY",

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 import lakebed
 from lakebed.config.option_table import options
-from lakebed.inspector.rendering import Pages, is_asked_by_page, page_number, section
+from lakebed.inspector.rendering import Pages, echo, is_asked_by_page, page_number, section
 from lakebed.inspector.tables import InspectedTable, Problem, UnknownPage, problem_of
 from lakebed.table_views import FilesView
 from lakebed.wording import count_text, size_text
@@ -75,6 +75,8 @@ def _overview(opened: lakebed.Table, partition: str | None, page: int) -> Mappin
         listed = {"partitions": paths.slice(page * _PAGE, _PAGE).to_pylist(), "groups": None, "left": left}
     else:
         listed = _groups(files, partition, page)
+        if not listed["groups"] and not page and partition not in opened.partitions:
+            raise UnknownPage(f"The table has no files in a partition path {echo(partition)}.")
     return {
         "totals": _totals(sizes),
         "advice": _advice(sizes, opened.indexes.index.name),
@@ -149,7 +151,7 @@ def group(pages: Pages, table: InspectedTable, request: Request) -> Response:
         version_entries, damage = table.without_metadata(opened, versions)
         is_archived = not version_entries and partition not in opened.partitions
     if is_archived:
-        raise UnknownPage(f"The table has no file group {file_id} in {partition!r}.")
+        raise UnknownPage(f"The table has no file group {echo(file_id)} in a partition path {echo(partition)}.")
     values = {"partition": partition, "file_id": file_id, "versions": version_entries, "damage": damage}
     return pages.show(table, "group.html", values, request)
 

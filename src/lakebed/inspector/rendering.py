@@ -17,7 +17,8 @@ from lakebed.inspector.tables import InspectedTable, Problem, UnknownPage, probl
 from lakebed.wording import count_text, instant_text, size_text
 
 T = TypeVar("T")
-_LONGEST_NUMBER = 8
+# An instant time is the longest number of an address; a message repeats so many characters of an address.
+_LONGEST_NUMBER, _LONGEST_ECHO = 17, 120
 TABS = (
     ("timeline", "Timeline"),
     ("files", "Files"),
@@ -92,8 +93,20 @@ def is_asked_by_page(request: Request) -> bool:
 
 def page_number(request: Request) -> int:
     """The page of a long list that an address names; 0 for the first, and where it names none."""
-    number = request.query_params.get("page", "")
-    return int(number) if number.isascii() and number.isdigit() and len(number) < _LONGEST_NUMBER else 0
+    return int(digits_of(request, "page") or 0)
+
+
+def digits_of(request: Request, name: str) -> str | None:
+    """A whole number of an address, or an instant time; None where it is absent. Raises `UnknownPage` else."""
+    text = request.query_params.get(name)
+    if text is None or (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
+        return text
+    raise UnknownPage(f"In this address, {name}={echo(text)} is no whole number of up to {_LONGEST_NUMBER} digits.")
+
+
+def echo(text: str) -> str:
+    """A text of an address as a message repeats it: quoted, and cut where it is long."""
+    return repr(text if len(text) <= _LONGEST_ECHO else f"{text[:_LONGEST_ECHO]}…")
 
 
 def link(path: str, **parameters: object) -> str:
@@ -151,10 +164,11 @@ class Pages:
             text = table.redacted(text)
         return HTMLResponse(text.encode("utf-8", "replace"))
 
-    def unknown(self, message: str) -> Response:
-        """The page for an address that there is not."""
-        text = self._templates.get_template("unknown.html").render(message=message, table=None, tab="")
-        return HTMLResponse(text, status_code=404)
+    def refusal(self, title: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+        """The page for a request that is not answered, such as for an address that there is not."""
+        values = {"title": title, "message": message, "table": None, "tab": ""}
+        text = self._templates.get_template("refusal.html").render(values)
+        return HTMLResponse(text.encode("utf-8", "replace"), status_code=status, headers=headers)
 
     @staticmethod
     def _facts(table: InspectedTable) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import lakebed
-from lakebed.inspector.rendering import Pages, is_asked_by_page, page_number, section
+from lakebed.inspector.rendering import Pages, digits_of, is_asked_by_page, page_number, section
 from lakebed.inspector.tables import InspectedTable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LONGEST_VALUE = 500
 def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """Where a key is stored, and its versions with the row before and after each commit."""
     text = request.query_params.get("key", "")
-    before = request.query_params.get("before")
+    before = digits_of(request, "before")
     values: dict[str, Any] = {"key": text, "before": before, "answer": None, "fields": ()}
     with table.opened() as opened:
         names = opened.properties.get("hoodie.table.recordkey.fields") or ""

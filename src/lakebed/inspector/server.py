@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lakebed.inspector import files, indexes, rows, timeline
-from lakebed.inspector.rendering import Pages
+from lakebed.inspector.rendering import Pages, echo
 from lakebed.inspector.tables import InspectedTable, UnknownPage
 
 LOOPBACK = "127.0.0.1"
@@ -73,33 +73,45 @@ def application(uris: Sequence[str], storage_options: Mapping[str, str] | None =
     """The web application about these tables, which are opened when a page first asks for them."""
     tables = [InspectedTable(number, uri, storage_options or {}) for number, uri in enumerate(uris)]
     pages = Pages(tables)
+    by_number = {str(table.number): table for table in tables}
 
     def front(_request: Request) -> Response:
         return RedirectResponse("/t/0/timeline") if len(tables) == 1 else pages.front()
 
+    def first_page(request: Request) -> Response:
+        return RedirectResponse(f"/t/{table_of(request).number}/timeline")
+
+    def table_of(request: Request) -> InspectedTable:
+        number = request.path_params["number"]
+        if number not in by_number:
+            raise UnknownPage(f"There is no table {echo(number)}: this inspector shows {len(tables)}, from 0 on.")
+        return by_number[number]
+
     def unknown(_request: Request, error: Exception) -> Response:
-        return pages.unknown(str(error) if isinstance(error, UnknownPage) else "There is no such page.")
+        text = str(error) if isinstance(error, UnknownPage) else "There is no such page."
+        return pages.refusal("Not found", text, 404)
+
+    def not_allowed(request: Request, error: Exception) -> Response:
+        text = f"The inspector only shows pages: it answers GET requests, not {request.method}."
+        return pages.refusal("Not allowed", text, 405, getattr(error, "headers", None))
 
     def route(name: str, page: Page) -> Route:
         def answer(request: Request) -> Response:
-            number = int(request.path_params["number"])
-            if number >= len(tables):
-                raise UnknownPage(f"There is no table {number}: this inspector shows {len(tables)}.")
-            return pages.answer(page, tables[number], request)
+            return pages.answer(page, table_of(request), request)
 
         answer.__name__ = name.replace("/", "_")
-        return Route(f"/t/{{number:int}}/{name}", answer, methods=["GET"])
+        return Route(f"/t/{{number}}/{name}", answer, methods=["GET"])
 
     static = StaticFiles(directory=Path(__file__).parent / "static")
     return Starlette(
         routes=[
             Route("/", front, methods=["GET"]),
-            Route("/t/{number:int}", lambda request: RedirectResponse(f"{request.url.path}/timeline"), methods=["GET"]),
+            Route("/t/{number}", first_page, methods=["GET"]),
             *(route(name, page) for name, page in PAGES.items()),
             Mount("/static", static),
         ],
         middleware=[Middleware(_WithHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS)],
-        exception_handlers={404: unknown, UnknownPage: unknown, 500: _failed},
+        exception_handlers={404: unknown, UnknownPage: unknown, 405: not_allowed, 500: _failed},
     )
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import lakebed
-from lakebed.inspector.rendering import Pages, is_asked_by_page, seconds_between, section
+from lakebed.inspector.rendering import Pages, digits_of, echo, is_asked_by_page, seconds_between, section
 from lakebed.inspector.tables import InspectedTable, UnknownPage
 from lakebed.model import COMMIT_ACTIONS, Instant, WriteStat
 from lakebed.table_views import TimelineView
@@ -24,10 +24,7 @@ _SOURCES = ("active", "archived", "metadata")
 
 def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """The newest instants as bars and as a table, pending ones on top; older ones and the archive by paging."""
-    source = request.query_params.get("of", "active")
-    if source not in _SOURCES:
-        raise UnknownPage("A timeline is that of the table, its archive or its metadata table.")
-    before = request.query_params.get("before")
+    source, before = _source(request), digits_of(request, "before")
     part = is_asked_by_page(request) and before is not None
     with table.opened() as opened:
         timeline = opened.timeline
@@ -44,6 +41,14 @@ def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
     return pages.show(table, "timeline.html", {**values, "plot": plot, "pending": pending}, request)
 
 
+def _source(request: Request) -> str:
+    """Which timeline an address names."""
+    source = request.query_params.get("of", "active")
+    if source not in _SOURCES:
+        raise UnknownPage(f"There is no timeline of={echo(source)}: take {', '.join(_SOURCES)}.")
+    return source
+
+
 def _view(timeline: TimelineView, source: str) -> TimelineView | None:
     if source == "metadata":
         return timeline.metadata_table
@@ -54,7 +59,7 @@ def _page(view: TimelineView | None, before: str | None) -> Mapping[str, Any]:
     """The rows of one page, newest first, and where the next one begins: the number of instants before it."""
     end = 0 if view is None else len(view)
     if before is not None:
-        end = min(end, int(before) if before.isascii() and before.isdigit() else 0)
+        end = min(end, int(before))
     start = max(0, end - _PAGE)
     rows = _rows(view[start:end])[::-1] if view is not None else []
     longest = max((row["seconds"] or 0.0 for row in rows), default=0.0)
@@ -111,14 +116,14 @@ def _seconds(instant: Instant) -> float | None:
 def _found(opened: lakebed.Table, request: Request) -> tuple[TimelineView, Instant]:
     """The instant that an address names, on its timeline."""
     time, action = request.query_params.get("time", ""), request.query_params.get("action", "")
-    source = request.query_params.get("of", "active")
+    source = _source(request)
     timeline = opened.timeline
     sources = {"active": ("active", "archived")}.get(source, (source,))  # it may have been archived since
-    for view in (_view(timeline, source_name) for source_name in sources if source_name in _SOURCES):
+    for view in (_view(timeline, source_name) for source_name in sources):
         for instant in view or ():
             if instant.time == time and instant.action.value == action:
                 return (view or timeline), instant
-    raise UnknownPage(f"The timeline has no {action or 'instant'} {time}.")
+    raise UnknownPage(f"The timeline has no instant time={echo(time)} of action={echo(action)}.")
 
 
 def instant(pages: Pages, table: InspectedTable, request: Request) -> Response:

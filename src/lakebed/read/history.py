@@ -17,6 +17,7 @@ from lakebed.errors import InvalidOption
 from lakebed.index.registry import index_of
 from lakebed.model import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, CommitMetadata, Instant
 from lakebed.read import lookup
+from lakebed.read.incremental import to_instant_time
 from lakebed.read.lookup import parse_lookup_keys
 from lakebed.read.plan import data_columns
 from lakebed.read.scan import refuse_cleaned
@@ -96,6 +97,9 @@ def row_history(snapshot: Snapshot, key: Any, *, before: str | None, lookups: in
         raise InvalidOption(f"a history is of one key, not of {count}", hint="Call it for each key.")
     walk = _Walk(snapshot, key, lookups)
     commits = walk.commits
+    if before is not None:
+        time = to_instant_time(before, snapshot.config.timezone, what="before")
+        before = before if before.isdigit() else time  # an instant of 14 digits is compared as it is written
     end = len(commits) if before is None else bisect_left([i.time for i in commits], before)
     versions = list(walk.run(end - 1)) if end else []
     return RowHistory(versions, data_columns(snapshot), walk.next, walk.note)

@@ -310,6 +310,74 @@ def test_only_this_machine_is_served(server: InspectorServer) -> None:
     assert headers["x-content-type-options"] == "nosniff"
 
 
+LONG = "9" * 6000
+NO_PAGES = {
+    "/etc/passwd": "There is no such page.",
+    "/t/../../etc/passwd": "There is no such page.",
+    "/t/0/../1/timeline": "There is no such page.",
+    "/t/0/%2e%2e/%2e%2e/etc/passwd": "There is no such page.",
+    "/t/0/nowhere": "There is no such page.",
+    f"/t/0/{LONG}": "There is no such page.",
+    "/static/..%2Fserver.py": "There is no such page.",
+    "/static/../server.py": "There is no such page.",
+    "/static/%00": "There is no such page.",
+    "/t/7": "There is no table '7': this inspector shows 2, from 0 on.",
+    "/t/7/timeline": "There is no table '7': this inspector shows 2, from 0 on.",
+    "/t/-1/files": "There is no table '-1': this inspector shows 2, from 0 on.",
+    f"/t/{LONG}/timeline": f"There is no table '{LONG[:120]}…': this inspector shows 2, from 0 on.",
+    "/t/0/timeline?of=else": "There is no timeline of='else': take active, archived, metadata.",
+    "/t/0/timeline?before=-1": "before='-1' is no whole number of up to 17 digits.",
+    f"/t/0/timeline?before={LONG}": f"before='{LONG[:120]}…' is no whole number of up to 17 digits.",
+    "/t/0/timeline/instant": "The timeline has no instant time='' of action=''.",
+    "/t/0/timeline/instant?time=1&action=commit": "The timeline has no instant time='1' of action='commit'.",
+    "/t/0/timeline/instant?time=1&action=commit&of=else": "There is no timeline of='else'",
+    "/t/0/timeline/body?time=..%2F..&action=hoodie": "The timeline has no instant time='../..' of action='hoodie'.",
+    "/t/0/files?partition=..%2F..%2Fetc": "The table has no files in a partition path '../../etc'.",
+    "/t/0/files?partition=%00": "The table has no files in a partition path '\\x00'.",
+    "/t/0/files?page=x": "page='x' is no whole number of up to 17 digits.",
+    "/t/0/files/group?partition=..%2F..&file_id=etc": "The table has no file group 'etc' in a partition path '../..'.",
+    "/t/0/record?key=trip-006&before=x": "before='x' is no whole number of up to 17 digits.",
+}
+
+
+@pytest.mark.parametrize("path", NO_PAGES, ids=lambda path: path[:60])
+def test_an_address_that_there_is_not_is_a_page_that_says_so(server: InspectorServer, path: str) -> None:
+    status, text, headers = answer(server, path)
+    assert status == 404
+    assert headers["content-type"] == "text/html; charset=utf-8"
+    assert NO_PAGES[path] in plain(text)
+    assert "Not found" in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/t/0/record?key={LONG}",
+        f"/t/0/query?filter={LONG}x",
+        f"/t/0/query?filter={'(' * 6000}",
+        f"/t/0/indexes/ranges?column={LONG}",
+        f"/t/0/files?page={LONG[:17]}",
+        f"/t/0/timeline?before={LONG[:17]}",
+        "/t/0/record?key=%ff%00",
+    ],
+    ids=lambda path: path[:30],
+)
+def test_long_and_odd_values_are_a_page(server: InspectorServer, path: str) -> None:
+    text = page(server, path)
+    assert "lakebed inspector</title>" in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("path", ["/", "/t/0", "/t/0/timeline", "/t/7/files", "/static/inspector.css"])
+def test_only_get_requests_are_answered(server: InspectorServer, path: str) -> None:
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "NONE"):
+        status, text, headers = answer(server, path, method)
+        assert (status, set(headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
+        assert f"The inspector only shows pages: it answers GET requests, not {method}." in plain(text)
+        assert "default-src 'none'" in headers["content-security-policy"]
+    assert answer(server, "/t/0/timeline", "HEAD")[:2] == (200, "")
+
+
 def test_no_page_has_a_credential() -> None:
     secret = "Xy7/SECRET+value"
     shown = InspectedTable(0, "s3://user:hidden@lake/t", {"secret_access_key": secret, "region": "eu-west-1"})

@@ -101,3 +101,15 @@ def test_a_history_is_of_one_key(make: Make) -> None:
     t.upsert(rows(("a", "c", 1, 1)))
     with pytest.raises(lakebed.InvalidOption, match="a history is of one key, not of 2"):
         t.history(["a", "b"])
+
+
+def test_before_is_an_instant_or_a_time_and_no_other_text(make: Make) -> None:
+    t = make(SCHEMA, index="simple", properties=LEFT)
+    for step in range(3):
+        t.upsert(rows(("a", "x", step, step)))
+    times = [one.instant for one in t.history(["a"])]
+    assert [one.instant for one in t.history(["a"], before=times[0])] == times[1:]
+    assert [one.instant for one in t.history(["a"], before="2099-01-01")] == times
+    assert len(t.history(["a"], before="2001-01-01")) == 0
+    with pytest.raises(lakebed.InvalidOption, match="before 'yesterday' is no time"):
+        t.history(["a"], before="yesterday")
