@@ -5,6 +5,7 @@ savepoint, restore, rollback, repair; and the examination of a table: doctor.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from lakebed.cli.command import (
     show_result,
     table_command,
 )
+from lakebed.cli.hints import as_commands, hint_as_commands
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, show_facts, show_records, working
 from lakebed.publish.publication import PublishResult
 from lakebed.services.archival import ArchivalResult
@@ -270,6 +272,8 @@ def doctor(
             options=pairs(option, "--option"),
             storage_options=pairs(storage_option, "--storage-option"),
         )
+    findings = (replace(f, text=as_commands(f.text), remedy=hint_as_commands(f.remedy)) for f in page.findings)
+    page = type(page).of(page.uri, findings)
     show_result(page, output)
     if not page.ok:
         raise typer.Exit(int(page.severity))

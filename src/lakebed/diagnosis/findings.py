@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from html import escape
 from typing import Any
 
 from lakebed.errors import LakebedError
 from lakebed.wording import Printed, count_text
+
+_URI_OF_COMMAND = re.compile(r"(?<=\blakebed )([a-z-]+ (?:[a-z-]+ )?)URI\b")
 
 
 class Severity(IntEnum):
@@ -71,8 +74,9 @@ class Diagnosis(Printed):
 
     @classmethod
     def of(cls, uri: str, findings: Iterable[Finding]) -> Diagnosis:
-        """The worst first, findings of one severity in the order in which they were made."""
-        return cls(uri, tuple(sorted(findings, key=lambda finding: -finding.severity)))
+        """The worst first, findings of one severity in the order in which they were made. Commands name the table."""
+        named = (replace(f, text=name_table(f.text, uri), remedy=name_table(f.remedy, uri)) for f in findings)
+        return cls(uri, tuple(sorted(named, key=lambda finding: -finding.severity)))
 
     @property
     def severity(self) -> Severity:
@@ -120,6 +124,15 @@ def finding_of(check: str, error: Exception, remedy: str = "") -> Finding:
     if isinstance(error, LakebedError):
         return Finding(check, Severity.ERROR, error.message, remedy or error.hint)
     return Finding(check, Severity.ERROR, f"{type(error).__name__}: {error}", remedy)
+
+
+def name_table(text: str, uri: str) -> str:
+    """The text with the table's URI in each command that has the word `URI` for it, as hints of errors have.
+
+    >>> name_table("Finish it: `lakebed restore URI`; `lakebed load NEW_URI a`", "a b")
+    "Finish it: `lakebed restore 'a b'`; `lakebed load NEW_URI a`"
+    """
+    return _URI_OF_COMMAND.sub(lambda match: f"{match[1]}{shlex.quote(uri)}", text)
 
 
 def command(verb: str, uri: str, *arguments: str) -> str:

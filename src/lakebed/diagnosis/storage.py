@@ -111,7 +111,7 @@ def _clock(stamp: FileInfo, began: float, ended: float) -> Finding:
         Severity.WARNING,
         f"the clock here is {ahead:.0f} s {side} the one of the storage: commits of several hosts get instants in a"
         " wrong order",
-        "sudo chronyc makestep",
+        "set the clock of this host, where chrony runs by: sudo chronyc makestep",
     )
 
 

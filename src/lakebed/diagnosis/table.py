@@ -67,9 +67,9 @@ def properties(storage: Storage, config: Mapping[str, str], uri: str) -> Iterato
 
 
 def features(snapshot: Snapshot) -> Iterator[Finding]:
-    """Features of the table that lakebed does not read, or does not write."""
+    """Features of the table for which lakebed refuses some reads or writes, or all of them."""
     for feature in features_of(snapshot.config.properties, table_features(snapshot)):
-        if feature.read != "yes" or feature.write == "no":
+        if feature.read != "yes" or feature.write != "yes":
             severity = Severity.ERROR if feature.read == "no" else Severity.WARNING
             yield Finding(PROPERTIES, severity, f"{feature.name}: the table {feature.why}", feature.hint)
 
@@ -108,7 +108,7 @@ def services(context: WriteContext, uri: str) -> Iterator[Finding]:
             Severity.WARNING,
             f"the timeline has {newest}, and the clock here is not there yet: new instants follow it millisecond by"
             " millisecond",
-            "sudo chronyc makestep",
+            "set the clock of this host, where chrony runs by: sudo chronyc makestep",
         )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -274,6 +276,39 @@ def test_a_metadata_table_that_is_missing_is_an_error_and_the_other_checks_run(t
     assert ("indexes", "ERROR") in bad(page)
     assert page.of_check("archive")[0].severity is Severity.FINE
     assert page.of_check("lock")[0].severity is Severity.FINE
+
+
+def test_remedies_on_the_command_line_name_the_table(trips: Callable[..., Table], capsys: Any) -> None:
+    table = trips("my trips")
+    (Path(table.uri) / ".hoodie" / "metadata" / ".hoodie" / "hoodie.properties").unlink()
+    assert invoke(["doctor", table.uri]) == 2
+    shown = capsys.readouterr().out
+    assert not re.search(r"\bURI\b|\bt\.\w+\(", shown)
+    assert f"`lakebed index repair '{table.uri}'` builds it again" in shown
+    assert invoke(["doctor", table.uri, "--output", "json"]) == 2
+    finding = next(one for one in json.loads(capsys.readouterr().out)["findings"] if one["check"] == "indexes")
+    line = finding["remedy"].split("`")[1]
+    assert line == f"lakebed index repair '{table.uri}'"
+    assert invoke(shlex.split(line)[1:]) == 0
+    assert table.doctor().ok
+
+
+def test_an_unfinished_restore_is_finished_by_the_command_of_its_finding(trips: Callable[..., Table]) -> None:
+    table = trips()
+    first = table.timeline[0].time
+    table.upsert(ROWS)
+    table.restore(first)
+    assert table.doctor().ok
+    (completed,) = Path(table.uri, ".hoodie/timeline").glob("*.restore")
+    completed.unlink()
+    for path in completed.parent.glob("*.restore.*"):
+        os.utime(path, (1, 1))  # its writer is dead
+    (finding,) = (one for one in table.doctor().of_check("properties") if one.severity)
+    assert finding.text == "unfinished restore: the table has an unfinished restore on its timeline"
+    line = finding.remedy.split("`")[1]
+    assert line == f"lakebed restore {table.uri}"
+    assert invoke(shlex.split(line)[1:]) == 0
+    assert table.doctor().ok
 
 
 @pytest.mark.rest
