@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,16 @@ import reference_pages  # noqa: E402
 _OF_THE_ROOT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 _FENCE = re.compile(r"^```python\n(?=>>> )", re.MULTILINE)
 _SOURCE_LINK = re.compile(r"\[([^]]+)\]\(\.\./[^)]+\.py\)")
+_CELL = re.compile(r"<t[dh][ >].*?</t[dh]>", re.DOTALL)
+_CODE = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+_NAME = re.compile(r"\S+")
+# Where a name may go on in the next line, and the length from which it may.
+_JOINT = re.compile(r"(?<=[._/=(,:])(?=\w)|(?<=[a-z])(?=[A-Z])")
+# Browsers break at these, too.
+_BREAKS = re.compile(r"[-&?/]")
+_LONG = 22
+_TAG = re.compile(r"<[^>]*>")
+_SENTENCE = 45
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -41,6 +52,24 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     for name, source in _OF_THE_ROOT.items():
         markdown = markdown.replace(f"](../{source})", f"]({name})")
     return _SOURCE_LINK.sub(r"`\1`", _FENCE.sub("```pycon\n", markdown))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Long names in tables may be broken, at their dots, underscores and capitals; short ones are not. Cells with
+    a sentence or a long name get room for it (site.css)."""
+
+    def jointed(name: re.Match[str]) -> str:
+        if len(unescape(name[0])) > _LONG:
+            return _JOINT.sub("<wbr>", name[0])
+        return f'<span class="short">{name[0]}</span>' if _BREAKS.search(name[0]) else name[0]
+
+    def of_cell(cell: re.Match[str]) -> str:
+        text = _CODE.sub(lambda code: _NAME.sub(jointed, code[0]), cell[0])
+        length = len(unescape(_TAG.sub("", cell[0])))
+        is_wide = length > _SENTENCE or "<wbr>" in text
+        return text.replace("<td", '<td class="wide"', 1) if is_wide and text.startswith("<td>") else text
+
+    return _CELL.sub(of_cell, html)
 
 
 def _api_page(section: reference_pages.ApiSection) -> str:

@@ -236,7 +236,11 @@ class SourceError(LakebedError):
 
 class CatalogError(LakebedError):
     """A catalog did not answer, or refused what it was asked; or it has another entry of that name. The table itself is
-    as it was. `retryable` on the instance is whether trying again makes sense."""
+    as it was. `retryable` on the instance is whether trying again makes sense.
+
+    Check the catalog's address and credentials. Then run `lakebed catalog sync`, or commit again: both write the entry.
+    An entry of another table has to be dropped or renamed by its owner; or register this table by another name.
+    """
 
     exit_code = 17
 

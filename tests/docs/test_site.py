@@ -91,6 +91,31 @@ def test_pages_fit_the_screen_and_load_nothing_from_elsewhere(
     assert [url for url in requested if not url.startswith((address, "data:"))] == []
 
 
+# Of code in cells: names of up to 22 characters that take two lines, and cells of a word a line.
+_NARROW = """() => {
+    const lines = (element) => {
+        const range = document.createRange();
+        range.selectNodeContents(element);
+        return new Set([...range.getClientRects()].filter((box) => box.width).map((box) => Math.round(box.top / 6))).size;
+    };
+    const names = [...document.querySelectorAll("td code")].filter((code) => code.offsetParent);
+    const broken = names.filter((code) => !/\\s/.test(code.textContent) && code.textContent.length <= 22 && lines(code) > 1);
+    const columns = [...document.querySelectorAll("td")].filter((cell) => cell.clientWidth < 100 && lines(cell) > 10);
+    return [...broken, ...columns].map((element) => element.textContent.slice(0, 60));
+}"""
+
+
+def test_every_page_fits_a_phone_and_breaks_no_short_name(address: str, browser: Any, folder: Path) -> None:
+    context = browser.new_context(viewport={"width": 400, "height": 900})
+    page = context.new_page()
+    for path in sorted(folder.rglob("*.html")):
+        page.goto(address + path.relative_to(folder).as_posix())
+        wide = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+        assert not wide, path.name
+        assert page.evaluate(_NARROW) == [], path.name
+    context.close()
+
+
 @pytest.mark.every_case
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_search_finds_a_page(address: str, browser: Any, width: int) -> None:
