@@ -96,10 +96,12 @@ _NARROW = """() => {
     const lines = (element) => {
         const range = document.createRange();
         range.selectNodeContents(element);
-        return new Set([...range.getClientRects()].filter((box) => box.width).map((box) => Math.round(box.top / 6))).size;
+        const boxes = [...range.getClientRects()].filter((box) => box.width);
+        return new Set(boxes.map((box) => Math.round(box.top / 6))).size;
     };
+    const isShort = (text) => text.length <= 22 && !/\\s/.test(text);
     const names = [...document.querySelectorAll("td code")].filter((code) => code.offsetParent);
-    const broken = names.filter((code) => !/\\s/.test(code.textContent) && code.textContent.length <= 22 && lines(code) > 1);
+    const broken = names.filter((code) => isShort(code.textContent) && lines(code) > 1);
     const columns = [...document.querySelectorAll("td")].filter((cell) => cell.clientWidth < 100 && lines(cell) > 10);
     return [...broken, ...columns].map((element) => element.textContent.slice(0, 60));
 }"""
