@@ -275,6 +275,7 @@ def erase(
     keys_by_table: Mapping[str | Table, Any],
     *,
     dry_run: bool = False,
+    progress: bool = True,
     options: Mapping[str, Any] | None = None,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -299,7 +300,7 @@ def erase(
         selected: dict[str, Any] = {"where": keys} if is_condition else {"keys": keys}
         try:
             opened = open(uri, spark=spark, storage_options=storage_options) if isinstance(table, str) else table
-            done += opened.erase(**selected, dry_run=dry_run, options=options).tables
+            done += opened.erase(**selected, dry_run=dry_run, progress=progress, options=options).tables
         except ErasureIncomplete as error:
             done += error.report.tables
         except (LakebedError, OSError) as error:

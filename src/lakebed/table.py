@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import pyarrow as pa
 
 from lakebed.catalog.base import SyncResult
-from lakebed.config.arguments import public_methods_check_arguments, refused, whole_number
+from lakebed.config.arguments import public_methods_check_arguments, refused, whole_number, with_arguments
 from lakebed.config.features import features_of
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
@@ -52,7 +52,7 @@ from lakebed.services.cleaning import CleanResult, clean
 from lakebed.services.clustering import ClusteringResult, cluster, merge_small_files
 from lakebed.services.compaction import CompactionResult, compact
 from lakebed.services.configure import Configured, configure
-from lakebed.services.driver import fitting_context
+from lakebed.services.driver import Reads, fitting_context
 from lakebed.services.due import AFTER_SERVICE_SETTINGS, run_due_services, show_after_service
 from lakebed.services.erasure import Erasure
 from lakebed.services.erasure_report import ErasureReport
@@ -69,7 +69,7 @@ from lakebed.table_columns import ColumnsView
 from lakebed.table_consumers import BatchRequest, ConsumersView, Consumption
 from lakebed.table_indexes import IndexesView
 from lakebed.table_merge import Merge
-from lakebed.table_views import FeaturesView, FilesView, PropertiesView, TimelineView, table_html
+from lakebed.table_views import FeaturesView, FilesView, PropertiesView, TimelineView, listed_files, table_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,25 +82,15 @@ T = TypeVar("T")
 _VIEWS = 4
 
 
-def _files(view: Snapshot) -> FilesView:
-    view.file_slices()  # listed now, while the view is the latest
-    return FilesView(view)
-
-
-def _merge_options(words: Mapping[str, Any], options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of a call, and those of its keyword arguments that are not None; the options win."""
-    return {**{key: value for key, value in words.items() if value is not None}, **(options or {})}
-
-
 @public_methods_check_arguments
 class Table:
     """A keyed table in Hudi's format. `lakebed.create` and `lakebed.open` return one.
 
     Rows are Spark DataFrames, anything with the Arrow stream protocol, or the path of data files: a file, a folder or a
     glob of Parquet, CSV, JSON or Arrow files ("s3://bucket/*.csv"; `lakebed.DataFiles` has more settings). Folders
-    named `day=2024-01-31` are columns of their rows, unless `partitioning` is "none". Every write method takes
-    `options`, a dict of `hoodie.*` or `lakebed.*` keys, and returns a `WriteResult`. On a terminal a call that takes
-    more than two seconds shows its progress, unless `progress` is False. The examples of the methods continue this one.
+    named `day=2024-01-31` are columns of their rows, unless `partitioning` is "none". Every method that commits or
+    locks has `options`, a dict of `hoodie.*` or `lakebed.*` keys. On a terminal a call of more than two seconds
+    shows its progress, unless `progress` is False. The examples of the methods continue this one.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", "Oslo"], "fare": [9.5, 12.0, 7.25], "ts": [1, 1, 1]})
@@ -190,7 +180,7 @@ class Table:
         >>> sorted(file_slice.partition for file_slice in t.files)
         ['Oslo', 'Rome']
         """
-        return self._steadily(_files)
+        return self._steadily(listed_files)
 
     @property
     def partitions(self) -> Sequence[str]:
@@ -394,6 +384,7 @@ class Table:
         *,
         where: Any = None,
         dry_run: bool = False,
+        progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> ErasureReport:
         """Delete rows for good, with all their earlier versions: no file of the table has a value of them afterwards.
@@ -413,9 +404,8 @@ class Table:
         what = rows_to_delete(keys, where, "erase")
         what = to_arrow_table(what) if is_read_once(what) else what
         renew = partial(self._context, what, options, "delete")
-        return ErasureReport(
-            (self._committed(lambda: Erasure(renew, what).run(dry_run=dry_run), options, preview=dry_run),)
-        ).checked()
+        erasure = partial(Erasure(renew, what).run, dry_run=dry_run)
+        return ErasureReport((self._committed(erasure, options, preview=dry_run, progress=progress),)).checked()
 
     def insert_overwrite(
         self,
@@ -683,6 +673,7 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: Any = None,
         images: Images = "rows",
+        options: Mapping[str, Any] | None = None,
     ) -> Consumption:
         """The next batch of a named consumer, as a context manager. Its position is recorded in the table.
 
@@ -703,7 +694,7 @@ class Table:
         0
         """
         limits = BatchLimits(commits=max_commits)
-        return Consumption(self, name, BatchRequest(start, cdc, limits, columns, filter, images))
+        return Consumption(self, name, BatchRequest(start, cdc, limits, columns, filter, images), options)
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys as an Arrow table. The index finds them, without a Spark job; missing keys give no
@@ -861,10 +852,10 @@ class Table:
             "hoodie.clustering.plan.strategy.sort.columns": sort_columns,
             "hoodie.layout.optimize.strategy": layout and layout.upper(),
         }
-        all_options = _merge_options(keyword_options, options)
+        all_options = with_arguments(options, keyword_options)
         return self._committed(
             lambda: cluster(
-                self._rewriting_context(all_options, "cluster"),
+                self._service_context(all_options, "cluster", "files"),
                 partitions=partitions,
                 plan_only=plan_only,
                 dry_run=dry_run,
@@ -899,7 +890,7 @@ class Table:
         """
         return self._committed(
             lambda: merge_small_files(
-                self._rewriting_context(options, "cluster"), least=least, plan_only=plan_only, dry_run=dry_run
+                self._service_context(options, "cluster", "files"), least=least, plan_only=plan_only, dry_run=dry_run
             ),
             options,
             preview=plan_only or dry_run,
@@ -957,13 +948,20 @@ class Table:
         >>> print(t.expire_partitions(days=30))
         no partition path is older than 30 days
         """
-        all_options = _merge_options({"hoodie.partition.ttl.strategy.days.retain": days}, options)
+        all_options = with_arguments(options, {"hoodie.partition.ttl.strategy.days.retain": days})
         context = partial(self._context, None, all_options, "expire_partitions")
         return self._committed(
             lambda: expire_partitions(context(), partitions=partitions, dry_run=dry_run), all_options, preview=dry_run
         )
 
-    def savepoint(self, instant: str | None = None, *, comment: str = "", user: str | None = None) -> Savepoint:
+    def savepoint(
+        self,
+        instant: str | None = None,
+        *,
+        comment: str = "",
+        user: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Savepoint:
         """Retain a completed commit (None: the last one), so that `restore` can return to it.
 
         Cleaning retains its files and archival its instant until `delete_savepoint`. `user` is recorded (None: the user
@@ -973,7 +971,7 @@ class Table:
         'before the import'
         """
         return self._again(
-            lambda: savepoint(self._context(None, None, "savepoint"), instant, comment=comment, user=user)
+            lambda: savepoint(self._context(None, options, "savepoint"), instant, comment=comment, user=user)
         )
 
     def savepoints(self) -> list[Savepoint]:
@@ -985,7 +983,7 @@ class Table:
         """
         return self._steadily(lambda view: savepoints(view.timeline))
 
-    def delete_savepoint(self, instant: str) -> Savepoint | None:
+    def delete_savepoint(self, instant: str, *, options: Mapping[str, Any] | None = None) -> Savepoint | None:
         """Delete the savepoint of a commit: cleaning and archival may then remove what it retained.
 
         Returns the savepoint; None where only the remains of one were deleted. Raises `InvalidOption` where there is
@@ -995,7 +993,7 @@ class Table:
         >>> t.delete_savepoint(saved.instant).instant == saved.instant, t.savepoints()
         (True, [])
         """
-        return self._again(lambda: delete_savepoint(self._context(None, None, "savepoint"), instant))
+        return self._again(lambda: delete_savepoint(self._context(None, options, "savepoint"), instant))
 
     def rescale(
         self,
@@ -1029,7 +1027,7 @@ class Table:
         paths = (partitions,) if isinstance(partitions, str) else partitions
         resizing = Resizing(buckets, None if paths is None else tuple(paths), rules, split_over)
         done = self._committed(
-            lambda: rescale(self._rewriting_context(options, "rescale"), resizing, dry_run=dry_run),
+            lambda: rescale(self._service_context(options, "rescale", "files"), resizing, dry_run=dry_run),
             options,
             preview=dry_run,
             progress=progress,
@@ -1073,7 +1071,9 @@ class Table:
         context = partial(self._context, None, options, "rollback")
         return self._committed(lambda: rollback(context(), instant, dry_run=dry_run), options, preview=dry_run)
 
-    def publish(self, format: Literal["delta", "iceberg"]) -> PublishResult:
+    def publish(
+        self, format: Literal["delta", "iceberg"], *, options: Mapping[str, Any] | None = None
+    ) -> PublishResult:
         """List the table's base files as a table of Delta Lake or Iceberg, next to the data, for engines that read
         these.
 
@@ -1088,10 +1088,8 @@ class Table:
         >>> result = paper.publish("delta")
         >>> result.version, result.instant == paper.timeline.last.time
         (0, True)
-        >>> lakebed.drop(paper.uri)  # the list may be another engine's by now: it stays, and is named
-        ['_delta_log/00000000000000000000.json']
         """
-        return self._again(lambda: publish_table(self._storage, format))
+        return self._again(lambda: publish_table(self._storage, format, resolve_options(options).write))
 
     def register(
         self, catalog: str, name: str | None = None, *, full: bool = False, options: Mapping[str, Any] | None = None
@@ -1254,13 +1252,9 @@ class Table:
         spark = None if self._storage.spec.in_this_process else self._spark
         return hudi_job.session_engine(spark, worker_tuning=self._worker_tuning)
 
-    def _service_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
-        """For a service that merges the table's log files."""
-        return fitting_context(self._context(None, options, verb), "logs", self._spark)
-
-    def _rewriting_context(self, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
-        """For a service that may rewrite every file of the table."""
-        return fitting_context(self._context(None, options, verb), "files", self._spark)
+    def _service_context(self, options: Mapping[str, Any] | None, verb: str, reads: Reads = "logs") -> WriteContext:
+        """For a service that merges the table's log files, or may rewrite every file ("files")."""
+        return fitting_context(self._context(None, options, verb), reads, self._spark)
 
     def _context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         opened = hudi_job.open_for_write(self._storage, self._config)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -113,7 +113,7 @@ class ConsumersView(View):
         """
         return _state(self._files.get(name), self._table._snapshot())
 
-    def start(self, name: str, start: When = BEGINNING) -> ConsumerState:
+    def start(self, name: str, start: When = BEGINNING, *, options: Mapping[str, Any] | None = None) -> ConsumerState:
         """Record a new consumer at `earliest`, `latest`, a checkpoint, an instant or a time.
 
         From then on cleaning and archival retain what it has not read, for at most `lakebed.consumers.max_lag` seconds.
@@ -126,9 +126,9 @@ class ConsumersView(View):
         table = self._table
         snapshot = table._snapshot()
         position = resolve_start(snapshot, table._moment(start))
-        return _state(start_consumer(table._storage, name, position, resolve_options(None).write), snapshot)
+        return _state(start_consumer(table._storage, name, position, resolve_options(options).write), snapshot)
 
-    def move(self, name: str, to: When) -> ConsumerState:
+    def move(self, name: str, to: When, *, options: Mapping[str, Any] | None = None) -> ConsumerState:
         """Move a consumer to `earliest`, `latest`, a checkpoint, an instant or a time, forward or back.
 
         Raises `InvalidOption` where there is no such consumer, `CommitConflict` where another process moves it at the
@@ -141,7 +141,7 @@ class ConsumersView(View):
         consumer = self._files.get(name)
         table = self._table
         snapshot = table._snapshot()
-        note_consumers(table._storage, resolve_options(None).write)
+        note_consumers(table._storage, resolve_options(options).write)
         position = resolve_start(snapshot, table._moment(to))
         return _state(self._files.put_at(consumer, position), snapshot)
 
@@ -230,8 +230,11 @@ class Consumption:
     """One batch of a consumer, as a context manager: the block gets the batch, and the consumer moves on to its end
     when the block ends without an error."""
 
-    def __init__(self, table: Table, name: str, request: BatchRequest) -> None:
+    def __init__(
+        self, table: Table, name: str, request: BatchRequest, options: Mapping[str, Any] | None = None
+    ) -> None:
         check_consumer_name(name)
+        self._settings = resolve_options(options).write
         self._table = table
         self._name = name
         self._request = request
@@ -275,10 +278,10 @@ class Consumption:
         consumer = self._files.find(self._name)
         if consumer is not None:
             if not snapshot.config.has_consumers:  # the properties are those of a copy or a backup
-                note_consumers(self._table._storage, resolve_options(None).write)
+                note_consumers(self._table._storage, self._settings)
             return consumer
         position = resolve_start(snapshot, self._table._moment(self._request.start))
-        return start_consumer(self._table._storage, self._name, position, resolve_options(None).write)
+        return start_consumer(self._table._storage, self._name, position, self._settings)
 
     def _batch(self, snapshot: Snapshot, start: str) -> ConsumedRows | ConsumedChanges:
         table, request = self._table, self._request

@@ -388,7 +388,7 @@ class IndexesView(View):
         """
         choice = IndexChoice(index, buckets, tuple(fields), update_partition_path, partition_buckets)
         return self._table._again(
-            lambda: use_index(self._table._rewriting_context(options, "use"), choice, dry_run=dry_run)
+            lambda: use_index(self._table._service_context(options, "use", "files"), choice, dry_run=dry_run)
         )
 
     def adopt(

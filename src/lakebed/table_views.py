@@ -503,6 +503,12 @@ class PropertiesView(dict[str, str]):
         return rows_html(["property", "value"], sorted(self.items()))
 
 
+def listed_files(view: Snapshot) -> FilesView:
+    """The files of a view, which are listed now, while it is the latest."""
+    view.file_slices()
+    return FilesView(view)
+
+
 def _lanes(instants: Sequence[Instant], zone: str) -> list[Lane]:
     """A lane for each action that occurs, in the order of `Action`."""
     by_action: dict[str, list[Span]] = {action.value: [] for action in Action}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import lakebed
+from lakebed.config.settings import WriteSettings
 from lakebed.services.publishing import publish_alone
 from lakebed.testing import MODES, Killed, Mode, crash_at
 from support.crash_tables import strike_each
@@ -93,12 +94,12 @@ def crash_of_forgetting(model: Path, states: list[Rows], form: str, mode: Mode, 
     shutil.copytree(model, uri)
     read = READERS[form][NAMES[form]]
     with crash_at(at, mode) as struck, suppress(Killed, lakebed.LakebedError):
-        publish_alone(lakebed.open(uri)._storage, form)
+        publish_alone(lakebed.open(uri)._storage, form, WriteSettings())
     if not struck.fired:
         return len(struck.mutations)
     try:
         assert sorted_rows(read(uri, None)) in states
-        publish_alone(lakebed.open(uri)._storage, form)
+        publish_alone(lakebed.open(uri)._storage, form, WriteSettings())
         assert sorted_rows(read(uri, None)) == states[-1]
         assert versions_of(uri, form) == 1
         lakebed.open(uri).upsert({"id": [60], "city": ["Oslo"], "v": [60]})

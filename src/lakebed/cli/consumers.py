@@ -12,8 +12,8 @@ import pyarrow as pa
 import typer
 
 import lakebed
-from lakebed.cli.command import open_table, show_result, stopped_by_signals
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, show_records, show_rows
+from lakebed.cli.command import WriteOptions, open_table, show_result, stopped_by_signals
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_records, show_rows
 
 if TYPE_CHECKING:
     from lakebed.read.scan import Results
@@ -38,11 +38,13 @@ def reset(
         str,
         typer.Argument(metavar="TO", help="The new position: earliest, latest, a checkpoint, an instant or a time."),
     ] = "earliest",
+    option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Move a consumer to another position, forward or back."""
-    show_result(open_table(uri, storage_option).consumers.move(name, to), output)
+    consumers = open_table(uri, storage_option).consumers
+    show_result(consumers.move(name, to, options=pairs(option, "--option")), output)
 
 
 @app.command("delete")

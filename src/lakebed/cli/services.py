@@ -41,24 +41,25 @@ def savepoint(
     user: Annotated[str | None, typer.Option(help="Who makes it; by default the user who runs the command.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List the table's savepoints, and make none.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the savepoint of INSTANT.")] = False,
+    option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Keep a commit for `lakebed restore`: cleaning and archival then leave it alone."""
-    table = open_table(uri, storage_option)
+    table, options = open_table(uri, storage_option), pairs(option, "--option")
     if show:
         show_records([entry.to_dict() for entry in table.savepoints()], _COLUMNS, output)
         return
     if delete:
         if instant is None:
             raise typer.BadParameter("--delete needs the INSTANT of the savepoint", param_hint="INSTANT")
-        done = table.delete_savepoint(instant)
+        done = table.delete_savepoint(instant, options=options)
         if output.is_for_programs:
             show_facts({"deleted": done.to_dict() if done else {"instant": instant}}, output)
         else:
             typer.echo(f"deleted {done or 'what was left of savepoint ' + instant}")
         return
-    show_result(table.savepoint(instant, comment=comment, user=user), output)
+    show_result(table.savepoint(instant, comment=comment, user=user, options=options), output)
 
 
 @table_command("restoring")
@@ -99,7 +100,7 @@ def publish(
     form: Annotated[PublishFormat, typer.Option("--as", help="The format for whose readers the table is published.")],
 ) -> PublishResult:
     """Let readers of another format read the table: list its base files in that format's metadata, next to the data."""
-    return table.publish(form.value)
+    return table.publish(form.value, options=options)
 
 
 class Layout(StrEnum):

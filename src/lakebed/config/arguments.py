@@ -188,3 +188,12 @@ def refused(method: str, name: str, value: Any, takes: str) -> InvalidOption:
         f"{method}() takes {takes} as {name}, not {redacted if len(redacted) <= 60 else redacted[:57] + '...'}",
         context={"method": method, "argument": name},
     )
+
+
+def with_arguments(options: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a call, and as further ones its arguments that are not None; the options win.
+
+    >>> with_arguments({"a": 1}, {"a": 2, "b": 3, "c": None})
+    {'a': 1, 'b': 3}
+    """
+    return {**{key: value for key, value in arguments.items() if value is not None}, **(options or {})}

@@ -51,8 +51,9 @@ run_due_services = partial(run_after_write, SERVICES)
 def show_after_service(storage: Storage, properties: Mapping[str, str], options: Mapping[str, Any] | None) -> None:
     """Show what a service or a restore has done in published lists and catalogs, where the properties of the table or
     the options ask for it. An error fails nothing: it is logged, and the next commit does it again."""
-    settings = service_settings(resolve_options(options).explicit, properties)
+    resolved = resolve_options(options)
+    settings = service_settings(resolved.explicit, properties)
     if settings.publish.formats:
-        publish_after_service(storage, settings.publish.formats)
+        publish_after_service(storage, settings.publish.formats, resolved.write)
     if is_set(settings, CatalogSync.after_write):
         sync_all(storage, settings.catalog)

@@ -184,13 +184,13 @@ class Erasure:
     def _renew_lists(self, holding: Sequence[TableFile]) -> Iterable[str]:
         """Publish the table again in the formats that it has lists of: they no longer name the files that are cleaned
         next. A list that holds something of the rows keeps its newest version alone."""
-        storage = self.renew().storage
-        for form in published_formats(storage):
+        context = self.renew()
+        for form in published_formats(context.storage):
             try:
                 if any(file.store == _list_store(form) for file in holding):
-                    yield publish_alone(storage, form)
+                    yield publish_alone(context.storage, form, context.settings)
                 else:
-                    yield from map(str, publish_table(storage, form).published)
+                    yield from map(str, publish_table(context.storage, form, context.settings).published)
             except (UnsupportedFeature, CorruptFile) as error:
                 self._note(f"{form} list: {error}")
 

@@ -60,7 +60,7 @@ class Publishing(Service[Published]):
         return None
 
     def serve(self, state: ServiceState) -> Published:
-        return publish_all(state.context.storage, state.settings.publish.formats)
+        return publish_all(state.context.storage, state.settings.publish.formats, state.context.settings)
 
     def has_changed(self, outcome: Published) -> bool:
         return any(result.published for result in outcome.results)
@@ -75,8 +75,9 @@ def consumer_of(form: str) -> str:
     return f"published-{form}"
 
 
-def publish_table(storage: Storage, form: str) -> PublishResult:
-    """Write the list of a format up to the table's last commit, and note in the table how far it is.
+def publish_table(storage: Storage, form: str, settings: WriteSettings) -> PublishResult:
+    """Write the list of a format up to the table's last commit, and note in the table how far it is, under the lock
+    that `settings` name.
 
     Raises `InvalidOption` for a name that is no format's, and what `publication.publish` raises.
     """
@@ -87,7 +88,7 @@ def publish_table(storage: Storage, form: str) -> PublishResult:
             context={"option": "format", "value": form, "expected": list(_FORMATS)},
         )
     result, position = publish(storage, partial(_opened, storage), _FORMATS[form])
-    _note_position(storage, consumer_of(form), position.completed)
+    _note_position(storage, consumer_of(form), position.completed, settings)
     return result
 
 
@@ -96,7 +97,7 @@ def published_formats(storage: Storage) -> Mapping[str, str]:
     return {form.name: form.folder for form in _FORMATS.values() if storage.list_names(form.folder)}
 
 
-def publish_alone(storage: Storage, form: str) -> str:
+def publish_alone(storage: Storage, form: str, settings: WriteSettings) -> str:
     """Publish, and delete every version of the list but the newest; gives a line about it. Raises what `publish_table`
     raises."""
     result, position, deleted = forget_earlier(storage, partial(_opened, storage), _FORMATS[form])
@@ -116,14 +117,14 @@ def published_columns(storage: Storage, form: str) -> tuple[str, ...] | None:
     return None if listed is None else listed.partition_columns
 
 
-def publish_all(storage: Storage, formats: tuple[str, ...]) -> Published:
+def publish_all(storage: Storage, formats: tuple[str, ...], settings: WriteSettings) -> Published:
     """Publish in each format. One that fails does not keep the others back: the first error is raised at the end, with
     what to run."""
     results: list[PublishResult] = []
     failed: LakebedError | None = None
     for form in formats:
         try:
-            results.append(publish_table(storage, form))
+            results.append(publish_table(storage, form, settings))
         except LakebedError as error:
             again = f"The next commit publishes again, and so does `lakebed publish {storage.spec.uri} --as {form}`."
             failed = failed or type(error)(f"{form}: {error.message}", f"{error.hint} {again}".strip(), error.context)
@@ -132,24 +133,26 @@ def publish_all(storage: Storage, formats: tuple[str, ...]) -> Published:
     return Published(tuple(results))
 
 
-def publish_after_service(storage: Storage, formats: tuple[str, ...]) -> None:
+def publish_after_service(storage: Storage, formats: tuple[str, ...], settings: WriteSettings) -> None:
     """Publish what a service or a restore has done. An error fails nothing: it is logged, and the next commit publishes
     again."""
     try:
-        publish_all(storage, formats)
+        publish_all(storage, formats, settings)
     except Exception as error:
         _log.warning("the table %s was changed; publication after it failed: %s", storage.spec.uri, error)
 
 
-def _note_position(storage: Storage, name: str, position: str) -> None:
+def _note_position(storage: Storage, name: str, position: str, settings: WriteSettings) -> None:
     """Move the consumer of a list to a position. Another publisher may do the same: its position is one that the list
     has, too."""
     files = ConsumerFiles(storage)
     try:
         consumer = files.find(name)
         if consumer is None:
-            start_consumer(storage, name, position, WriteSettings(), every_commit=True)
+            start_consumer(storage, name, position, settings, every_commit=True)
         elif consumer.position != position:
             files.move(consumer, position)
     except (CommitConflict, InvalidOption) as error:
+        if files.find(name) is None:  # no other process has made it: the lock cannot be had
+            raise
         _log.info("the position of %s was noted by another process: %s", name, error)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.config.settings import WriteSettings
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.publish import data_files, delta, foreign, iceberg
 from lakebed.services import publishing
@@ -284,7 +285,7 @@ def test_a_publisher_that_reads_versions_while_another_one_deletes_them_goes_on(
     def read_after_the_other(self: Any, path: str) -> bytes:
         if self is storage and path.startswith(publishing._FORMATS[form].folder) and not reads:
             reads.append(path)
-            publishing.publish_alone(other, form)
+            publishing.publish_alone(other, form, WriteSettings())
         return read(self, path)
 
     foreign._NEWEST.clear()
@@ -314,7 +315,7 @@ def test_a_publisher_that_comes_second_finds_the_version_written(form: Form, tmp
         def append(self, *given: Any) -> Any:
             if not self.overtaken:
                 self.overtaken = True
-                publishing.publish_table(other._storage, form)
+                publishing.publish_table(other._storage, form, WriteSettings())
             return first.append(*given)
 
     slow = Overtaken()
