@@ -75,8 +75,8 @@ def load(
     (2, 2)
     """
     storage_options = create_options.get("storage_options")
-    rows = data_of(data, partitioning, (uri, storage_options or {}))
     with display(enabled=progress):
+        rows = data_of(data, partitioning, (uri, storage_options or {}))
         return _load(uri, rows, options, create_options)
 
 
@@ -119,13 +119,13 @@ def convert(
             "convert() makes a new table, also with in_place=True, and there is no uri for it",
             hint="name a folder outside of the source: lakebed.convert(source, new_uri, key=...)",
         )
-    rows, partition_columns = _source_of(source, dict(source_options or {}))
-    if in_place:
-        with display(enabled=progress):
-            return _convert_over_files(uri, rows, source_options, options, create_options)
-    if partition_columns and not create_options.get("partition_by"):
-        create_options["partition_by"] = list(partition_columns)
     with display(enabled=progress):
+        with shown_progress("listing the source"):
+            rows, partition_columns = _source_of(source, dict(source_options or {}))
+        if in_place:
+            return _convert_over_files(uri, rows, source_options, options, create_options)
+        if partition_columns and not create_options.get("partition_by"):
+            create_options["partition_by"] = list(partition_columns)
         return _load(uri, rows, options, create_options, expected=rows.rows)
 
 

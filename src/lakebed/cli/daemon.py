@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +23,7 @@ from rich.text import Text
 import lakebed
 from lakebed.cli.command import DryRun, WriteOptions, stopped_by_signals
 from lakebed.cli.hints import as_commands
-from lakebed.cli.output import Form, Output, StorageOptions, pairs
+from lakebed.cli.output import Form, Output, StorageOptions, pairs, working
 from lakebed.errors import LakebedError
 from lakebed.services.daemon import ServiceEvent
 from lakebed.telemetry import serve_prometheus
@@ -96,6 +96,19 @@ class ServicesView:
         self._end_live()
 
 
+def _with_progress(events: Iterator[ServiceEvent]) -> Iterator[ServiceEvent]:
+    """The events; a terminal shows what goes on before each, unless that is the wait for the next turn."""
+    last: ServiceEvent | None = None
+    while True:
+        what = f"{last.service} of {last.table}" if last is not None and last.kind == "due" else "looking at the tables"
+        is_waiting = last is not None and last.kind == "waiting"
+        with nullcontext() if is_waiting else working(what):
+            last = next(events, None)
+        if last is None:
+            return
+        yield last
+
+
 def _clock(event: ServiceEvent) -> str:
     return datetime.fromisoformat(event.at).astimezone().strftime("%H:%M:%S")
 
@@ -151,7 +164,7 @@ def run(
     with served as port, stopped_by_signals(stop), ServicesView(uris) as view:
         if port is not None:
             typer.echo(f"metrics are at http://{metrics_address}:{port}/metrics", err=True)
-        for event in lakebed.run_services(
+        events = lakebed.run_services(
             uris,
             once=once,
             interval=interval,
@@ -159,7 +172,8 @@ def run(
             options=pairs(option, "--option"),
             storage_options=pairs(storage_option, "--storage-option"),
             stop=stop,
-        ):
+        )
+        for event in _with_progress(events):
             first = first or event.error
             counts[event.kind] += 1
             busy.add(event.table)

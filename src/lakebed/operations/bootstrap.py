@@ -23,7 +23,7 @@ from lakebed.metadata.partitions.column_stats import columns_with_stats
 from lakebed.metadata.partitions.stats_values import ranges_of_file
 from lakebed.model import BOOTSTRAP_INSTANT, Action, has_completion_times
 from lakebed.operations.context import TableSchema, WriteContext, file_format, incoming_schema, table_schema
-from lakebed.operations.result import WriteResult
+from lakebed.operations.result import StageTimes, WriteResult
 from lakebed.operations.transaction import WriteTransaction
 from lakebed.progress import progress
 from lakebed.properties.file import update_table_config
@@ -95,14 +95,18 @@ def bootstrap(context: WriteContext, files: SourceFolder) -> WriteResult:
     config = context.config
     action = Action.DELTACOMMIT if config.table_type == "mor" else Action.COMMIT
     old = not has_completion_times(config.version)
+    times = StageTimes()
     with WriteTransaction(context, action, OPERATION, planned_index=context.opened.index_settings) as tx:
         with tx.begin():
+            times.mark("begin")
             tx.prepare_metadata()
+            times.mark("metadata")
             # what tells readers that rows of the table are in other files
             kind = {"hoodie.bootstrap.index.class": _INDEX_CLASS} if old else {"hoodie.bootstrap.index.type": "HFILE"}
             tx.config = update_table_config(context.storage, {BASE_PATH: files.storage.url(), **kind}, tx.lock_is_held)
             tx.request(instant=BOOTSTRAP_INSTANT)
         tx.inflight()
+        times.mark("begin")
         schema = table_schema(context, tx.snapshot, incoming_schema(files.rows.schema))
         needed = {name.split(".")[0] for name in (*context.keys.key_fields, *config.partition_fields)}
         columns = pa.schema([pa.field(f.name, f.type) for f in schema.data if f.name in needed])
@@ -120,8 +124,11 @@ def bootstrap(context: WriteContext, files: SourceFolder) -> WriteResult:
         for path, data in index_files(files.storage.url(), [entry for _, entry in written], hbase_keys=old).items():
             context.storage.write(path, data)
         statuses = _with_ranges(context, tx, schema, [status for status, _ in written])
+        times.mark("write")
         done = tx.commit(statuses, schema.avro, {})
-    return WriteResult.of(tx.instant, done.completion_time or tx.instant, OPERATION.lower(), statuses)
+        times.mark("commit")
+    completed = done.completion_time or tx.instant
+    return WriteResult.of(tx.instant, completed, OPERATION.lower(), statuses, seconds=times.seconds)
 
 
 def _skeleton_format(context: WriteContext, tx: WriteTransaction, schema: TableSchema) -> FileFormat:
