@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 import lakebed
 from lakebed.inspector.rendering import Pages, digits_of, echo, is_asked_by_page, seconds_between, section
-from lakebed.inspector.tables import InspectedTable, UnknownPage
+from lakebed.inspector.tables import InspectedTable, UnknownPage, problem_of
 from lakebed.model import COMMIT_ACTIONS, Instant, WriteStat
 from lakebed.table_views import TimelineView
 
@@ -89,14 +89,13 @@ def _rows(view: TimelineView) -> list[dict[str, Any]]:
             {**row, "bytes": sizes.get(row["time"]), "damage": "", "seconds": _seconds(instant)}
             for row, instant in zip(rows, view, strict=True)
         ]
-    except Exception:
+    except Exception as error:
         if len(view) == 1:
-            return [_damaged(view[0], view)]
+            return [_damaged(view[0], error)]
         return [row for at in range(len(view)) for row in _rows(view[at : at + 1])]
 
 
-def _damaged(instant: Instant, view: TimelineView) -> dict[str, Any]:
-    problem = section(lambda: view[:1].to_arrow()).problem
+def _damaged(instant: Instant, error: Exception) -> dict[str, Any]:
     nothing = dict.fromkeys(("operation", "files", "inserted", "updated", "deleted", "bytes"))
     return {
         **nothing,
@@ -105,7 +104,7 @@ def _damaged(instant: Instant, view: TimelineView) -> dict[str, Any]:
         "state": instant.state.name.lower(),
         "completion_time": instant.completion_time,
         "seconds": _seconds(instant),
-        "damage": problem.message if problem else "its body cannot be read",
+        "damage": problem_of(error).message,
     }
 
 
