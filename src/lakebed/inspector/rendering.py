@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 import lakebed
 from lakebed.inspector.tables import InspectedTable, Problem, UnknownPage, problem_of
+from lakebed.table_views import TimelineView
 from lakebed.wording import count_text, instant_text, size_text
 
 T = TypeVar("T")
@@ -115,6 +116,21 @@ def link(path: str, **parameters: object) -> str:
     return f"{path}?{query}" if query else path
 
 
+def facts_of(table: InspectedTable, opened: lakebed.Table, timeline: TimelineView) -> Mapping[str, str]:
+    """What is at the top of each page of a table, with its last commit by this view of its timeline."""
+    properties, last = opened.properties, timeline.last
+    table.zone = properties.get("hoodie.table.timeline.timezone", table.zone)
+    kind = {"COPY_ON_WRITE": "copy-on-write", "MERGE_ON_READ": "merge-on-read"}
+    stored = properties.get("hoodie.table.type", "")
+    return {
+        "name": opened.name,
+        "type": f"{kind.get(stored, stored.lower())}, version {properties.get('hoodie.table.version', '?')}",
+        "key": properties.get("hoodie.table.recordkey.fields") or "generated",
+        "partitioned by": properties.get("hoodie.table.partition.fields") or "nothing",
+        "last commit": instant_text(last.time) if last else "none yet",
+    }
+
+
 class Pages:
     """Makes the pages of these tables. No address of another host is in them."""
 
@@ -151,7 +167,9 @@ class Pages:
         names = {"table": table, "base": f"/t/{table.number}", **values}
         if not (is_part and is_asked_by_page(request)):
             path = request.url.path.split("/")
-            names = {"facts": section(lambda: self._facts(table)), "tab": path[3], "part": template, **names}
+            names = {"tab": path[3], "part": template, **names}
+            if "facts" not in names:
+                names["facts"] = section(lambda: self._facts(table))
             template = "whole.html" if is_part else template
         text = self._templates.get_template(template).render(names)
         return HTMLResponse(table.redacted(text).encode("utf-8", "replace"))
@@ -173,15 +191,4 @@ class Pages:
     @staticmethod
     def _facts(table: InspectedTable) -> Mapping[str, str]:
         with table.opened() as opened:
-            properties = opened.properties
-            last = opened.timeline.last
-            table.zone = properties.get("hoodie.table.timeline.timezone", table.zone)
-        kind = {"COPY_ON_WRITE": "copy-on-write", "MERGE_ON_READ": "merge-on-read"}
-        stored = properties.get("hoodie.table.type", "")
-        return {
-            "name": opened.name,
-            "type": f"{kind.get(stored, stored.lower())}, version {properties.get('hoodie.table.version', '?')}",
-            "key": properties.get("hoodie.table.recordkey.fields") or "generated",
-            "partitioned by": properties.get("hoodie.table.partition.fields") or "nothing",
-            "last commit": instant_text(last.time) if last else "none yet",
-        }
+            return facts_of(table, opened, opened.timeline)

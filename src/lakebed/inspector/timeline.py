@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import lakebed
-from lakebed.inspector.rendering import Pages, digits_of, echo, is_asked_by_page, seconds_between, section
+from lakebed.inspector.rendering import Pages, digits_of, echo, facts_of, is_asked_by_page, seconds_between, section
 from lakebed.inspector.tables import InspectedTable, UnknownPage, problem_of
 from lakebed.model import COMMIT_ACTIONS, Instant, WriteStat
 from lakebed.table_views import TimelineView
@@ -38,7 +38,9 @@ def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
         pending = section(
             lambda: [{**row, "writer": _writer(waiting, i)} for row, i in zip(_rows(waiting), waiting, strict=True)]
         )
-    return pages.show(table, "timeline.html", {**values, "plot": plot, "pending": pending}, request)
+        facts = section(lambda: facts_of(table, opened, timeline))
+    values |= {"plot": plot, "pending": pending, "facts": facts}
+    return pages.show(table, "timeline.html", values, request)
 
 
 def _source(request: Request) -> str:

@@ -17,8 +17,9 @@ import lakebed
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.inspector.server import LOOPBACK, PAGES, InspectorServer
 from lakebed.inspector.tables import InspectedTable
+from lakebed.storage.folder import WrappedStorage
 from lakebed.storage.memory import MemoryStorage
-from lakebed.storage.opening import open_storage
+from lakebed.storage.opening import open_storage, wrapping
 from lakebed.wording import instant_text, size_text
 from support.golden_tables import golden
 from support.hostile import COLUMN, EVIL, PARTITION, QUERY, RECORD, hostile_table, notebook_views
@@ -77,6 +78,24 @@ def test_the_timeline_shows_every_instant_with_what_it_wrote(server: InspectorSe
     last = table.timeline.last
     assert last is not None
     assert shown[instant_text(last.time)][8] == size_text(sizes[last.time])
+
+
+def test_the_first_page_of_an_open_table_lists_its_timeline_once(table: lakebed.Table) -> None:
+    listed: list[str] = []
+
+    class Counting(WrappedStorage):
+        def _before(self, verb: str, path: str) -> None:
+            if verb == "list_names":
+                listed.append(path)
+
+    with wrapping(Counting), inspector(table.uri) as server:
+        page(server, "/t/0/timeline")
+        listed.clear()
+        text = page(server, "/t/0/timeline")
+    last = table.timeline.last
+    assert last is not None
+    assert f"last commit {instant_text(last.time)}" in plain(text)
+    assert listed.count(".hoodie/timeline") == 1
 
 
 def test_the_metadata_table_has_a_timeline_of_its_own(server: InspectorServer, table: lakebed.Table) -> None:
