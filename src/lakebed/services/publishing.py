@@ -101,7 +101,7 @@ def publish_alone(storage: Storage, form: str, settings: WriteSettings) -> str:
     """Publish, and delete every version of the list but the newest; gives a line about it. Raises what `publish_table`
     raises."""
     result, position, deleted = forget_earlier(storage, partial(_opened, storage), _FORMATS[form])
-    _note_position(storage, consumer_of(form), position.completed)
+    _note_position(storage, consumer_of(form), position.completed, settings)
     return (
         f"{form} list: {count_text(deleted, 'file')} of versions before {result.instant or 'the first commit'} deleted"
     )
