@@ -273,11 +273,11 @@ class Table:
         once: Once | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Add rows without looking up their keys: a key that the table holds already gets a second row.
+        """Add rows without looking up their keys: a key that the table holds already gets a second row, and the next
+        upsert of it updates both, as in Hudi. `duplicates` of the result counts such rows, where that costs little.
 
-        The caller states that the keys are new. An upsert of a key with two rows then updates both, as in Hudi. Under a
-        record index `duplicates` of the result counts such rows. Only a merge-on-read table with a bucket index merges
-        the new row with the stored one.
+        `options={"lakebed.insert.count.duplicates": True}` counts them always. Only a merge-on-read table with a bucket
+        index merges the new row with the stored one.
         With `options={"hoodie.datasource.write.insert.drop.duplicates": True}` rows of existing keys are left out.
 
         >>> _ = t.insert([{"id": 4, "city": "Rome", "fare": 3.0, "ts": 2}])

@@ -17,6 +17,7 @@ MissingColumns = Literal["error", "null", "drop"]
 Evolution = Literal["add", "widen", "strict"]
 NullOrdering = Literal["refuse", "lowest"]
 SmallFiles = Literal["fill", "deferred"]
+CountDuplicates = Literal["auto", "true", "false"]
 QueryType = Literal["snapshot", "read_optimized", "incremental"]
 
 
@@ -89,7 +90,8 @@ class WriteSettings:
     nothing are not written. With `group_commit` small upserts that wait for one another in one process become one
     commit. With `null_ordering` "lowest" a null in an ordering field is smaller than every value. With
     `grow_buckets` a write splits buckets of more than `bucket_bytes`; with `small_files` "deferred" new rows of a
-    merge-on-read table fill no small file. The `metadata_` numbers are delta
+    merge-on-read table fill no small file; with `count_duplicates` "auto" an insert counts rows of stored keys where
+    that costs little. The `metadata_` numbers are delta
     commits and log blocks after which its own services run.
     """
 
@@ -111,6 +113,7 @@ class WriteSettings:
     combine_before_insert: bool = False
     allow_duplicate_on_inserts: bool = True
     drop_duplicates: bool = False
+    count_duplicates: CountDuplicates = "auto"
     dup_policy: DupPolicy = "none"
     sort_mode: SortMode = "NONE"
     missing_columns: MissingColumns = "error"

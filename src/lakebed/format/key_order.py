@@ -50,8 +50,25 @@ class KeyRange:
             if self._high is None or _java_order(key) > _java_order(self._high):
                 self._high = key
 
+    @classmethod
+    def of(cls, keys: pa.Array) -> KeyRange:
+        """That of some keys."""
+        grown = cls()
+        grown.add(keys)
+        return grown
+
     def range(self) -> tuple[str | None, str | None]:
         return self._low, self._high
+
+    def meets(self, low: str, high: str) -> bool:
+        """Whether a key may be in this range and between these two.
+
+        >>> KeyRange("b", "d").meets("d", "f"), KeyRange("b", "d").meets("e", "f")
+        (True, False)
+        """
+        if self._low is None or self._high is None:
+            return False
+        return _java_order(self._low) <= _java_order(high) and _java_order(low) <= _java_order(self._high)
 
 
 def _extremes(keys: pa.Array) -> list[str]:

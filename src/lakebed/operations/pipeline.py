@@ -20,15 +20,16 @@ from lakebed.engine.base import Rows
 from lakebed.errors import CommitConflict, InvalidOption, LakebedError
 from lakebed.index.base import pending_resizes
 from lakebed.index.bucket_counts import ADVISED_BYTES
+from lakebed.index.key_repetitions import KeyRepetitions
 from lakebed.index.registry import check_partition_counts
 from lakebed.merge.shares import without_counts
 from lakebed.metadata.partitions.key_changes import KeyIndexes
-from lakebed.model import Action, FileGroupId, path_in
+from lakebed.model import IS_DELETED_COLUMN, RECORD_INDEX, Action, FileGroupId, path_in
 from lakebed.operations.callbacks import call_back
 from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write
 from lakebed.operations.growth import Growth, planned_growth
 from lakebed.operations.once import check_once
-from lakebed.operations.placement import Placed, file_groups_in_clustering, placed
+from lakebed.operations.placement import Layout, Placed, file_groups_in_clustering, placed
 from lakebed.operations.plan import WritePlan, waiting_services
 from lakebed.operations.result import StageTimes, WriteResult
 from lakebed.operations.transaction import WriteTransaction
@@ -225,6 +226,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         prepared = verb.prepare(write)  # 2. prepare: record key, partition path
         with verb.place(write, prepared) as rows:  # 3. place: the index decides where rows go
             layout = rows.assign()  # 4. assign: a file group for every row, the plan is complete
+            repetitions = 0 if tx.looks_up else _repetitions(write, prepared, layout)
             times.mark("tag")
             if context.settings.early_commit_check and write.early is not None and not write.new_groups_only:
                 tx.check_early(frozenset(layout.plan().touched()))
@@ -254,7 +256,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         rolled_back=tuple(tx.rolled_back),
         schema_changes=changes_of(write),
         bucket_changes=() if growth is None else growth.lines,
-        duplicates=0 if tx.looks_up else tx.duplicates,
+        duplicates=repetitions if tx.duplicates is None else tx.duplicates,
     )
     telemetry.write_completed(context.storage.spec.uri, result)
     if context.options.callback.on:
@@ -263,6 +265,27 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
             context.options.callback, context.storage.spec.uri, context.config, tx.instant, tx.action, tx.published
         )
     return verb.report(result, counted, layout.moved_of)
+
+
+def _repetitions(write: Write, prepared: Rows, layout: Layout) -> int | None:
+    """How many rows of an insert have a key that is stored another time. None where that is not counted, or not yet:
+    the record index shows it when the write commits."""
+    if prepared is None:
+        return 0
+    context, snapshot, settings = write.context, write.snapshot, write.context.settings
+    if context.keys.auto_keys:
+        return 0
+    is_shown_later = RECORD_INDEX in snapshot.config.metadata_partitions and not snapshot.repeats_keys
+    if settings.count_duplicates == "false" or not context.stores_keys or is_shown_later:
+        return None
+    if {IS_DELETED_COLUMN, snapshot.config.delete_field} & set(context.engine.schema(prepared).names):
+        return None  # such a row may be none
+    always, combines = settings.count_duplicates == "true", write.match.combine
+    count = KeyRepetitions(snapshot, context.engine, context.index, always, combines, write.new_groups_only)
+    try:
+        return layout.repetitions(count)
+    except (LakebedError, OSError):  # rows are added all the same
+        return None
 
 
 def _counted_once(status: WriteStatus, copies: Collection[FileGroupId]) -> WriteStatus:

@@ -23,6 +23,7 @@ from lakebed.handles.base import HashedTargets, NamedTargets, Target
 from lakebed.handles.bulk_writer import BulkWriter
 from lakebed.index.base import Hashed, Hashing, KeyHash, KeyLookup, Numbered, Tagged, pending_resizes
 from lakebed.index.changed_locations import may_come_back, restore_reappearing_keys
+from lakebed.index.key_repetitions import KeyRepetitions
 from lakebed.merge.combine import combine_by_key
 from lakebed.merge.locations import NO_LOCATION, BooleanLiteral, Either, IsNull, Zero
 from lakebed.merge.rules import MergeRules
@@ -77,6 +78,10 @@ class Layout(Protocol):
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
         """What was done to find the keys, once the write has run; None if they were not looked up."""
+        return None
+
+    def repetitions(self, count: KeyRepetitions) -> int | None:
+        """How many rows of an insert have a key that is stored another time; None where that is not counted."""
         return None
 
     @property
@@ -244,6 +249,9 @@ class HashedRows(Layout):
             return KeyLookup(keys=sum(status.rows_in for status in statuses), by_hash=True)
         return looked_up_in_tasks(statuses) if self.write.match.looks_up else None
 
+    def repetitions(self, count: KeyRepetitions) -> int | None:
+        return 0 if self.write.begins_with_logs else count.of_hashed(self.rows, self._existing)
+
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
         return {
@@ -293,6 +301,9 @@ class NumberedRows(Layout):
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
         return KeyLookup(keys=sum(status.rows_in for status in statuses), by_hash=True)
+
+    def repetitions(self, count: KeyRepetitions) -> int | None:
+        return 0 if self.write.begins_with_logs else None
 
 
 @dataclass(frozen=True)
@@ -434,6 +445,9 @@ class AssignedRows:
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
         return self.reported
+
+    def repetitions(self, count: KeyRepetitions) -> int | None:
+        return count.of_rows(self.tagged, sum(group.updates + group.inserts for group in self.assignment.groups))
 
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:

@@ -20,6 +20,7 @@ _BLIND = {
     "delete": "delete",
     "merge": "row merged",
 }
+_NOT_COUNTED = 'duplicates: not looked up; options={"lakebed.insert.count.duplicates": True} counts rows of stored keys'
 # What differs between parts of the rows of a write.
 _OF_ROWS = ("rows", "inserted", "updated", "deleted", "unchanged", "combined", "files", "bytes")
 
@@ -47,8 +48,9 @@ class WriteResult(Printed):
     for each table service that was due after the write, `schema_changes` one for each column that was added or changed,
     `bucket_changes` one for each partition path whose buckets the write split.
     `duplicates` are the rows of an insert whose key is stored another time, in the table or by the same insert. It is 0
-    for writes that look keys up. Inserts know it where the table has a record index and no key was stored twice
-    before; otherwise it is None, under bloom, simple and bucket indexes too: they would have to read the stored keys.
+    for writes that look keys up. Inserts under a record index know it where no key was stored twice before; others look
+    where few stored keys have to be read for it, and always with `lakebed.insert.count.duplicates=true`. None is not
+    looked up, as for bulk inserts.
     `retries` counts earlier runs, which lost against concurrent writes. `lookup` has the index's counts: keys looked up
     and found, file slices ruled out and read, files opened, bytes. It is None where no key was looked up: for a plain
     or bulk insert, and for rows that were found by a condition or by their keys alone. `dry_run` is whether nothing was
@@ -199,7 +201,9 @@ class WriteResult(Printed):
     def _notes(self) -> list[str]:
         """What the write did besides its rows."""
         rolled_back = [f"rolled back {instant}, which had not completed" for instant in self.rolled_back]
-        return [*self.schema_changes, *self.bucket_changes, *rolled_back, *self.services]
+        is_blind = self.duplicates is None and self.operation == "insert"
+        duplicates = [_NOT_COUNTED] if is_blind else []
+        return [*duplicates, *self.schema_changes, *self.bucket_changes, *rolled_back, *self.services]
 
     def _repr_html_(self) -> str:
         cells = {

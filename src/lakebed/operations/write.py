@@ -159,14 +159,17 @@ class Write:
         return self.match.on_match == "keys" and not self.match.deletes and self.merge is None
 
     @property
+    def begins_with_logs(self) -> bool:
+        """Whether all rows go to log files, where rows of a key become one. Writers that do not wait for one another
+        begin the file group of a bucket so, which both may do."""
+        hashing = self.context.index.hashing
+        logs = hashing is not None and hashing.begins_with_logs
+        return logs or (self.context.is_non_blocking and not self.new_groups_only)
+
+    @property
     def _insert_handle(self) -> HandleType:
-        """What writes the rows of new file groups. Writers that do not wait for one another begin the file group of a
-        bucket with log files, which both may do."""
-        index = self.context.index
-        logs = index.hashing is not None and index.hashing.begins_with_logs
-        if logs or (self.context.is_non_blocking and not self.new_groups_only):
-            return AppendHandle
-        return index.insert_handle or CreateHandle
+        """What writes the rows of new file groups."""
+        return AppendHandle if self.begins_with_logs else self.context.index.insert_handle or CreateHandle
 
     def run_grouped(self, rows: Rows, writer: GroupWriter, *, groups: int | None) -> list[WriteStatus]:
         """One shuffle by group, and the writer on each; a group is a task of its own where their number is known."""

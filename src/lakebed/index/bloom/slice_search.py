@@ -4,7 +4,7 @@ whose range has keys that are left. The result has the places of the keys and wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,26 +94,17 @@ class SliceSearch:
         spans = KeyRanges(footer.ranges, java_order=False).spans(keys) if footer is not None else None
         if footer is None or spans is None or not spans.counts.any():
             return stored_keys[0], pa.array(positions[0])
+        groups = np.flatnonzero(spans.counts).tolist()
         starts = np.cumsum([0, *(footer.metadata.row_group(n).num_rows for n in range(len(footer.ranges)))])
-        if self.reader.tally is not None:
-            self.reader.tally.add("opened")
-            read = column_bytes(footer.metadata, [RECORD_KEY], np.flatnonzero(spans.counts).tolist())
-            self.reader.tally.add("bytes", read)
-        with naming_damage(base.path), self.reader.storage.open_input(base.path, base.size) as source:
-            file = pq.ParquetFile(source, **_options(source, footer.metadata))
-            for group in np.flatnonzero(spans.counts).tolist():
-                group_keys = keys.take(pa.array(np.sort(spans.of(group))))
-                first = int(starts[group])
-                for batch in file.iter_batches(
-                    _BATCH_ROWS, row_groups=[group], columns=[RECORD_KEY], use_threads=False
-                ):
-                    stored = plain_strings(batch.column(0))
-                    hits = np.flatnonzero(pc.is_in(stored, value_set=group_keys).to_numpy(zero_copy_only=False))
-                    if len(hits):
-                        stored_keys.append(stored.take(pa.array(hits)).cast(pa.string()))
-                        positions.append(hits + first)
-                    first += len(stored)
-                check_rows(base.path, first - int(starts[group]), footer.metadata.row_group(group).num_rows)
+        first, before, group_keys = 0, -1, keys
+        for group, stored in key_batches(self.reader, base, groups):
+            if group != before:
+                first, before, group_keys = int(starts[group]), group, keys.take(pa.array(np.sort(spans.of(group))))
+            hits = np.flatnonzero(pc.is_in(stored, value_set=group_keys).to_numpy(zero_copy_only=False))
+            if len(hits):
+                stored_keys.append(stored.take(pa.array(hits)).cast(pa.string()))
+                positions.append(hits + first)
+            first += len(stored)
         return pa.concat_arrays(stored_keys), pa.array(np.concatenate(positions))
 
     def _in_merged(self, one: FileSlice, keys: pa.Array) -> SearchedSlice:
@@ -128,6 +119,22 @@ class SliceSearch:
             stored, numbers = self._in_base(one.base_file, pc.unique(merged_keys))
             positions = numbers.take(pc.index_in(merged_keys, value_set=stored))
         return SearchedSlice(merged_keys, positions, len(keys))
+
+
+def key_batches(reader: SliceReader, base: BaseFile, groups: Sequence[int]) -> Iterator[tuple[int, pa.Array]]:
+    """The record keys of some row groups of a base file, in batches of one each, with its number."""
+    footer = FOOTERS.read(reader.storage, base.path, base.size)
+    if reader.tally is not None:
+        reader.tally.add("opened")
+        reader.tally.add("bytes", column_bytes(footer.metadata, [RECORD_KEY], groups))
+    with naming_damage(base.path), reader.storage.open_input(base.path, base.size) as source:
+        file = pq.ParquetFile(source, **_options(source, footer.metadata))
+        for group in groups:
+            rows = 0
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[RECORD_KEY], use_threads=False):
+                rows += batch.num_rows
+                yield group, plain_strings(batch.column(0))
+            check_rows(base.path, rows, footer.metadata.row_group(group).num_rows)
 
 
 def _options(source: Any, metadata: Any) -> dict[str, Any]:
