@@ -27,12 +27,13 @@ def test_a_local_session_without_a_chosen_python_and_workers_without_lakebed(spa
     )
     assert run.returncode == 0, run.stdout + run.stderr[-4000:]
     assert "replaced a previously registered data source" not in run.stderr
-    write, *reads = run.stdout.splitlines()[-3:]
+    write, *reads = run.stdout.splitlines()[-6:]
     assert write.startswith("write: Spark's workers have no lakebed: ")
     assert sys.executable in write
     assert "Install lakebed for that Python on every worker, or send an environment" in write
     assert write.endswith("set it before the session begins.") == (sys.prefix != sys.base_prefix)
-    assert [read.partition(":")[0] for read in reads] == ["read", "hash"]
-    for read in reads:
-        assert "Spark's workers have no lakebed" in read
+    assert [read.partition(":")[0] for read in reads] == ["read", "hash", "merged", "changes", "cdc"]
+    for lacking, read in zip(["lakebed"] * 2 + ["pyarrow"] * 3, reads, strict=True):
+        assert f"Spark's workers have no {lacking}: " in read
         assert "install lakebed for that Python on every worker" in read
+        assert lacking == "lakebed" or str(tmp_path / "python/bin/python") in read

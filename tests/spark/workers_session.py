@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,16 @@ def main(folder: Path) -> None:
     from lakebed.expressions.bucket import JavaHash
 
     rows = spark.range(3).selectExpr("id", "'a' AS v")
-    table = lakebed.create(str(folder / "t"), rows, key="id", index="bucket", buckets=1, type="mor", spark=spark)
+    table = lakebed.create(
+        str(folder / "t"),
+        rows,
+        key="id",
+        index="bucket",
+        buckets=1,
+        type="mor",
+        spark=spark,
+        properties={"hoodie.table.cdc.enabled": True},
+    )
     # the python3 of the path is no Python at all: these workers are this process's own
     assert table.upsert(rows, options=ON_SPARK).inserted == 3
     assert table.upsert(rows.limit(2), options=ON_SPARK).rows == 2
@@ -61,6 +71,19 @@ def main(folder: Path) -> None:
     except Exception as error:
         print("hash:", next(line for line in str(error).splitlines() if "lakebed:" in line))
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2]
+
+    # a Python of its own that has lakebed and no pyarrow: PySpark imports that before it calls a function of lakebed's
+    (folder / "only").mkdir()
+    (folder / "only/lakebed").symlink_to(Path(lakebed.__file__).parent)
+    spark.sparkContext.environment["PYTHONPATH"] = str(folder / "only")
+    venv.create(folder / "python", symlinks=True)
+    spark.sparkContext.pythonExec = str(folder / "python/bin/python")
+    frames = {"merged": table.scan(), "changes": table.changes("000"), "cdc": table.cdc("000")}
+    for name, frame in frames.items():
+        try:
+            frame.to_spark().collect()
+        except Exception as error:
+            print(f"{name}:", next(line for line in str(error).splitlines() if "pyarrow:" in line))
     spark.stop()
 
 

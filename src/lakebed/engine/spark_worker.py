@@ -41,25 +41,39 @@ def for_workers(fn: Callable[..., Any], *, tuning: bool = False) -> Callable[...
     With `tuning` it tunes the worker first."""
     from pyspark import cloudpickle  # pyright: ignore[reportAttributeAccessIssue]
 
-    sent, lacking, how = cloudpickle.dumps(_Tuning(fn) if tuning else fn), LACKING, HOW
+    sent, checked = cloudpickle.dumps(_Tuning(fn) if tuning else fn), _Checked()
     unpacked: list[Callable[..., Any]] = []
 
     def run(*given: Any) -> Any:
         # nested, so that it is pickled by its code and not by the name of a module that the worker may lack
         import pickle
-        import sys
 
         if not unpacked:
+            unpacked.append(pickle.loads(sent))
+        _ = checked
+        return unpacked[0](*given)
+
+    return run
+
+
+class _Checked:
+    """A part of a function that is sent to workers. Loading it raises where they lack a package: that is before PySpark
+    itself imports pyarrow, whose error would not name the worker's Python."""
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        lacking, how = LACKING, HOW
+
+        def check() -> None:
+            import sys
+
             for package in ("lakebed", "pyarrow"):
                 try:
                     __import__(package)
                 except ImportError as error:
                     message = f"{lacking}{error.name or package}: {sys.executable} ({error})"
                     raise ImportError(f"{message}. To go on, {how}.") from None
-            unpacked.append(pickle.loads(sent))
-        return unpacked[0](*given)
 
-    return run
+        return check, ()
 
 
 class SentToWorkers:
