@@ -30,9 +30,9 @@ class WriteResult(Printed):
     """The outcome of one committed write. Prints in a line.
 
     `instant` is its requested time, `checkpoint` the argument for the next `changes(start=...)`. Counts are rows.
-    `rows` counts all incoming rows; where an upsert meets a key that is stored several times, each of its stored rows
-    counts. `inserted` are rows of new keys, `updated` rows that were written for a stored key,
-    `deleted` the stored rows that went. `unchanged` are incoming rows that were not written, since they change nothing:
+    `rows` counts all incoming rows; where an upsert looks up a key that is stored several times, each of its stored
+    rows counts. `inserted` are rows of new keys, and all that an insert adds, `updated` rows that were written for a
+    stored key, `deleted` the stored rows that went. `unchanged` are incoming rows that were not written, since they change nothing:
     a delete of a key that the table lacks, a row with an older ordering value than the stored one. `combined` are
     incoming rows that were merged into another incoming row of their key. `inserted`, `updated` and `deleted` are None
     where the write did not look whether keys are stored: it appended to log files of existing buckets. A row that moves
