@@ -274,7 +274,7 @@ class Table:
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Add rows without looking up their keys: a key that the table holds already gets a second row, and the next
-        upsert of it updates both, as in Hudi. `duplicates` of the result counts such rows, where that costs little.
+        upsert of it updates both. `duplicates` of the result counts such rows, where that costs little.
 
         `options={"lakebed.insert.count.duplicates": True}` counts them always. Only a merge-on-read table with a bucket
         index merges the new row with the stored one.

@@ -27,7 +27,7 @@ ON_SPARK = {"lakebed.local.rows": 0}
     ],
 )
 def test_rows_of_stored_keys_are_counted_on_spark(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str, kind: str, keys_here: int
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str, kind: Any, keys_here: int
 ) -> None:
     monkeypatch.setattr(key_repetitions, "_KEYS_HERE", keys_here)
     table = lakebed.create(
@@ -43,3 +43,14 @@ def test_rows_of_stored_keys_are_counted_on_spark(
     assert done.duplicates == (3 if index.startswith("global") else 2)
     stored = [(n, "ab"[n % 2], "x", 1) for n in range(20) if n != 4]
     assert content(table) == sorted([*stored, *(tuple(row.values()) for row in given.to_pylist())])
+
+
+@pytest.mark.rest
+def test_a_delete_by_a_condition_takes_all_rows_of_a_key_on_spark(spark: Any, tmp_path: Path) -> None:
+    table = lakebed.create(
+        str(tmp_path / "t"), SCHEMA, key="id", ordering="ts", type="mor", index="bucket", buckets=1, spark=spark
+    )
+    frame = spark.createDataFrame(rows((1, "a", "x", 1), (1, "a", "y", 1), (2, "a", "x", 1)).to_pandas())
+    assert table.insert(frame, options={**ON_SPARK, COUNTED: True}).duplicates == 1
+    assert table.delete(where="id = 1", options=ON_SPARK).deleted == 2
+    assert content(table) == [(2, "a", "x", 1)]

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import GROUP, Engine, Rows, persisted
+from lakebed.engine.base import GROUP, Engine, Rows, distinct_values, persisted
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import Column
 from lakebed.index.base import key_hash_of
 from lakebed.index.simple import positions_of
 from lakebed.merge.incoming import INCOMING_ORDERING
 from lakebed.merge.locations import STORED_LOCATION, BooleanLiteral
-from lakebed.model import DELETE, FILE_NAME, PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.model import DELETE, FILE_ID, FILE_NAME, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.operations.context import (
     TableSchema,
     WriteContext,
@@ -261,11 +261,16 @@ class _DeleteLocated(_Delete):
         """Take down how many of the keys these rows have."""
         return
 
+    def with_all_rows_of_keys(self, rows: Rows, write: Write) -> Rows:
+        """The rows, with each stored row of their keys."""
+        return rows
+
     @contextmanager
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
         context = write.context
         with persisted(context.engine, prepared) as rows:
             self.count_keys(rows, context.engine)
+            rows = self.with_all_rows_of_keys(rows, write)
             resizing, engine = context.index.resizing, context.engine
             located = rows if resizing is None else resizing.with_child_locations(rows, write.snapshot, engine)
             yield TaggedRows(replace(write, stored=True), located)
@@ -332,6 +337,22 @@ class DeleteWhere(_DeleteLocated):
         engine, scan = write.context.engine, self.stored_rows(write.context, write.snapshot)
         rows = engine.rows(scan.to_spark() if engine.is_distributed else scan.to_arrow())
         return engine.derive(rows, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
+
+    def with_all_rows_of_keys(self, rows: Rows, write: Write) -> Rows:
+        """In log files a key is deleted once, unless its rows are deleted by their numbers in the base file. Keys with
+        several rows in a file group, which only an insert can cause, get the numbers of all of them."""
+        engine, snapshot = write.context.engine, write.snapshot
+        position, names = positions_of(snapshot), [RECORD_KEY, PARTITION_PATH, FILE_ID]
+        if snapshot.config.table_type == "cow" or not position:
+            return rows
+        distinct = engine.distinct(engine.derive(rows, {}, keep=names))
+        total, keys = (pc.sum(engine.aggregate(part, []).column("rows")).as_py() for part in (rows, distinct))
+        if total == keys:
+            return rows
+        (paths,) = distinct_values(engine.aggregate(distinct, [PARTITION_PATH]), PARTITION_PATH)
+        stored = engine.read_columns(snapshot, snapshot.file_slices(paths), [*names[:2], *position, FILE_NAME])
+        locations = engine.derive(stored, STORED_LOCATION, keep=[*names[:2], *position])
+        return engine.join(locations, distinct, names, "inner")
 
     def stored_rows(self, context: WriteContext, snapshot: Snapshot) -> Scan:
         columns = [RECORD_KEY, PARTITION_PATH, FILE_NAME]

@@ -32,14 +32,14 @@ class WriteResult(Printed):
     `instant` is its requested time, `checkpoint` the argument for the next `changes(start=...)`. Counts are rows.
     `rows` counts all incoming rows; where an upsert looks up a key that is stored several times, each of its stored
     rows counts. `inserted` are rows of new keys, and all that an insert adds, `updated` rows that were written for a
-    stored key, `deleted` the stored rows that went. `unchanged` are incoming rows that were not written, since they change nothing:
-    a delete of a key that the table lacks, a row with an older ordering value than the stored one. `combined` are
-    incoming rows that were merged into another incoming row of their key. `inserted`, `updated` and `deleted` are None
-    where the write did not look whether keys are stored: it appended to log files of existing buckets. A row that moves
-    to another partition path is one updated row. Log files take a row without a look at the values of the stored one:
-    there a row with an older ordering value is written, and counts as `updated`, though readers see the stored one.
-    With `lakebed.write.skip.unchanged` an upsert compares, and no such row is written; `unchanged` counts the rows that
-    equal the stored ones, too, and no count is None.
+    stored key, `deleted` the stored rows that went. `unchanged` are incoming rows that were not written, since they
+    change nothing: a delete of a key that the table lacks, a row with an older ordering value than the stored one.
+    `combined` are incoming rows that were merged into another incoming row of their key. `inserted`, `updated` and
+    `deleted` are None where the write did not look whether keys are stored: it appended to log files of existing
+    buckets. A row that moves to another partition path is one updated row. Log files take a row without a look at the
+    values of the stored one: there a row with an older ordering value is written, and counts as `updated`, though
+    readers see the stored one. With `lakebed.write.skip.unchanged` an upsert compares, and no such row is written;
+    `unchanged` counts the rows that equal the stored ones, too, and no count is None.
     `replaced_rows` are the rows of the file groups that overwrites and deletes of partitions replaced, None where one
     of their files cannot be read. `bytes` is the size of the files written.
 

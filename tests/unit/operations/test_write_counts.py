@@ -1,4 +1,4 @@
-"""The counts of a write mean the same for each verb, on each kind of table, under each index; the docs show this table."""
+"""The counts of a write mean the same for each verb, kind of table and index; the docs show this table."""
 
 from __future__ import annotations
 
