@@ -3,7 +3,8 @@ some of them are killed and begun again, or stand still for a while.
 
 Each writer has keys of its own and a log of its calls, so that its rows are known at any time but for the call that is
 under way. Whoever finds rows that no call explains, or meets an error that is not one of those to be expected, says so
-in its log; `Crowd.findings` are these lines and what is wrong with the table at the end.
+in its log; `Crowd.findings` are these lines and what is wrong with the table at the end. The folder is copied where
+there are any: `Crowd.copy` has the table, its timelines and the logs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import logging
 import multiprocessing
 import os
 import random
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -75,6 +78,7 @@ class Crowd:
     writers: int = 3
     readers: int = 2
     strikes: list[str] = field(default_factory=list)
+    copy: Path | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.uri = str(self.folder / "t")
@@ -89,7 +93,14 @@ class Crowd:
         self._run(list(map(_Member, tasks)))
         with self.log.finding("at the end"):
             self._check()
+        self._save()
         return list(self.findings())
+
+    def _save(self) -> None:
+        """Copy the folder once there are findings: what runs on the table after that changes it."""
+        if self.copy is None and any(self.findings()):
+            self.copy = Path(tempfile.mkdtemp(prefix=f"crowd-{self.shape.seed}-"))
+            shutil.copytree(self.folder, self.copy, dirs_exist_ok=True)
 
     def findings(self) -> Iterator[str]:
         for path in sorted(self.folder.glob("*.log")):
@@ -167,6 +178,7 @@ class Crowd:
     def _check(self) -> None:
         given = self._last_writes()
         self._whole("after the last write", given)
+        self._save()
         self._run_plans()
         self._whole("after all services", given)
 

@@ -133,6 +133,8 @@ def _crash(case: Struck, kind: tuple[str, str, int, str], mode: Mode, at: int) -
             return len(crash.mutations)
         try:
             _check(uri, model)
+            verified = lakebed.open(uri).indexes.verify()
+            assert verified.ok, verified
             NEXT.run(lakebed.open(uri))
             model = NEXT.model(model)
             _check(uri, model)

@@ -3,7 +3,7 @@ and a table that is whole at the end.
 
 What processes do at the same time is another thing each time, so `make test`, which is the same each time, has none of
 them: its writers cross in a given order (`test_two_writers.py`, `property/simulation`). Three crowds of 4 s are in a
-day's run, 60 of 20 s in a full one. `LAKEBED_CROWD=<seed>` runs one again.
+day's run, 60 of 20 s in a full one. `LAKEBED_CROWD=<seed>` runs one again. A failure names a copy of the folder.
 """
 
 from __future__ import annotations
@@ -38,4 +38,4 @@ def test_a_crowd_sees_what_was_written_and_leaves_a_whole_table(seed: int) -> No
     with place("local") as uri:
         crowd = Crowd(Path(uri).parent, shape, SECONDS)
         findings = crowd.run()
-        assert not findings, f"LAKEBED_CROWD={seed} {shape}\n{crowd.counts()}\n{shown(findings)}"
+        assert not findings, f"LAKEBED_CROWD={seed} {shape} {crowd.copy}\n{crowd.counts()}\n{shown(findings)}"

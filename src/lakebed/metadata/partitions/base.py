@@ -117,8 +117,8 @@ class TableAction(_TableView):
 
 @dataclass(frozen=True, eq=False)
 class Removal(_TableView):
-    """A clean that is about to complete: the names of the `files` that it has deleted by partition path, and the
-    partition paths that are `dropped`. `snapshot` is the table before it."""
+    """A clean that is about to complete, or the pending ones: the names of the `files` that it has deleted by partition
+    path, and the partition paths that are `dropped`. `snapshot` is the table before it."""
 
     files: Mapping[str, Sequence[str]]
     dropped: Collection[str] = ()
@@ -260,6 +260,12 @@ class PartitionKind:
     def records_of_clean(self, partition: str, removal: Removal) -> Records | None:
         """Records that a clean adds to this partition; None for none."""
         return None
+
+    def keys_of_clean(self, partition: str, removal: Removal) -> tuple[pa.Array, pa.Array]:
+        """Keys and entries, one a compared row, of what a clean takes off this partition."""
+        records = self.records_of_clean(partition, removal)
+        keys = pa.array([], pa.string()) if records is None else records.deleted
+        return keys, pa.repeat(pa.scalar(""), len(keys))
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         """What the file groups of a new partition begin with, and its definition where it has one. `sizing` goes with

@@ -376,6 +376,12 @@ class FilesKind(PartitionKind):
         identifiers = pa.array(sorted(map(partition_identifier, removal.dropped)), pa.string())
         return replace(records, deleted=identifiers)
 
+    def keys_of_clean(self, partition: str, removal: Removal) -> tuple[pa.Array, pa.Array]:
+        files = [(partition_identifier(path), name) for path, names in removal.files.items() for name in names]
+        paths = [(ALL_PARTITIONS, partition_identifier(path)) for path in removal.dropped]
+        keys, entries = (pa.array([row[at] for row in (*files, *paths)], pa.string()) for at in (0, 1))
+        return keys, entries
+
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         """Every file of a completed action, in folders that are partitions."""
         listing = list_table(build.snapshot.storage)

@@ -15,13 +15,17 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.concurrency.markers import list_markers
 from lakebed.format.file_names import parse_base_file, parse_log_file
-from lakebed.metadata.partitions.base import StoredTable
-from lakebed.model import RECORD_KEY, BaseFile, CommitMetadata, FileSlice, LogFile
+from lakebed.metadata.partitions.base import Removal, StoredTable
+from lakebed.model import RECORD_KEY, Action, BaseFile, CommitMetadata, FileSlice, LogFile
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.listing import Listing, list_table
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.bodies.plans import clean_files
+from lakebed.timeline.bodies.rollback import rollback_logs, rollback_target
+from lakebed.timeline.history import rollback_record
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline
 
@@ -29,11 +33,25 @@ F = TypeVar("F", BaseFile, LogFile, BaseFile | LogFile)
 _BASE = ".parquet"
 
 
+def pending_removal(table: StoredTable) -> Removal:
+    """What pending cleans delete. Their files may be there or not: they are in the metadata table until the clean
+    completes, also where its process died, and no view of the table needs them."""
+    timeline = table.snapshot.timeline
+    names_by_partition: dict[str, list[str]] = {}
+    paths: set[str] = set()
+    for plan in (timeline.plan(instant) for instant in timeline.pending if instant.action is Action.CLEAN):
+        for partition, names in clean_files(plan).items():
+            names_by_partition.setdefault(partition, []).extend(names)
+        paths.update(plan.get("partitionsToBeDeleted") or ())
+    return Removal(table.snapshot, names_by_partition, paths)
+
+
 class StoredFiles:
-    """The files of completed actions; everything is read when asked for."""
+    """The files of completed actions, less those that pending cleans delete; everything is read when asked for."""
 
     def __init__(self, table: StoredTable) -> None:
         self._snapshot = table.snapshot
+        self._removal = table.shared(pending_removal)
 
     @cached_property
     def _listing(self) -> Listing:
@@ -51,7 +69,8 @@ class StoredFiles:
         changes = [f for f in listing.log_files if f.is_cdc]
         logs = completed_logs(snapshot, [f for f in listing.log_files if not f.is_cdc])
         completed = [*completed_files(snapshot, [*listing.base_files, *changes]), *logs]
-        return [NewFile(f.partition, f.name, f.size) for f in completed]
+        removed = {(partition, name) for partition, names in self._removal.files.items() for name in names}
+        return [NewFile(f.partition, f.name, f.size) for f in completed if (f.partition, f.name) not in removed]
 
     @property
     def base_files(self) -> list[NewFile]:
@@ -87,17 +106,34 @@ def completed_files(snapshot: Snapshot, files: Sequence[F]) -> list[F]:
 
 def completed_logs(snapshot: Snapshot, logs: Sequence[LogFile]) -> list[LogFile]:
     """Those of the log files that completed actions wrote. Writes during a pending clustering may name theirs after it:
-    write stats identify them."""
+    write stats identify them. Before version 8 all are named after their slice: markers identify those of pending
+    actions."""
     timeline = snapshot.timeline
     if snapshot.config.version < 8:
-        # a log file goes by its slice's instant, which may be that of a pending compaction
-        return list(logs)
+        unfinished = _unfinished_logs(snapshot) if timeline.pending else ()
+        return [log for log in logs if log.path not in unfinished]
     pending = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
     named: set[str] = set()
     if any(log.instant in pending for log in logs):
         bodies = timeline.commits_metadata(timeline.commits)
         named = {stat.path for meta in bodies for stats in meta.stats.values() for stat in stats}
     return [log for log in logs if snapshot.is_visible(log.instant) or log.path in named]
+
+
+def _unfinished_logs(snapshot: Snapshot) -> set[str]:
+    """The paths of the log files that pending actions write, and of those whose blocks pending rollbacks hide: the
+    metadata table lists them when the action completes."""
+    timeline = snapshot.timeline
+    times = {instant.time for instant in timeline.pending}
+    paths: set[str] = set()
+    for rollback in (instant for instant in timeline.pending if instant.action is Action.ROLLBACK):
+        record = rollback_record(timeline, rollback)
+        target = rollback_target(record)
+        if not timeline.is_completed(target):
+            times.add(target)
+            paths.update(rollback_logs(record))
+    markers = (marker for time in times if time for marker in list_markers(snapshot.storage, time))
+    return paths | {marker.path for marker in markers if marker.kind == "APPEND"}
 
 
 def is_base_file(path: str) -> bool:
