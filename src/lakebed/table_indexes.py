@@ -18,6 +18,7 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import check_new_indexes, index_of
+from lakebed.metadata.comparison import Verification
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.skew import reshard_index, shards, summed_up
 from lakebed.operations.advice import Advice, advise_for_table
@@ -35,7 +36,7 @@ from lakebed.services.create_index import (
     index_plans,
     list_indexes,
 )
-from lakebed.services.verify import Verification, repair, verify
+from lakebed.services.verify import repair, verify
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import View
 from lakebed.timeline.index_changes import declare_index

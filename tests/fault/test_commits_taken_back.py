@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 
 import lakebed
 from lakebed.errors import CommitConflict
+from lakebed.model import Action
 from lakebed.table import Table
 from lakebed.testing import Mutation
 from support.crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
@@ -93,6 +95,31 @@ def test_rows_logged_by_a_commit_taken_back_are_never_read(version: int, monkeyp
         thawed(uri, frozen, old, *THEIRS, stands=False)
         lakebed.open(uri).compact(options=OPTIONS)
         assert state(uri) == put(old, *THEIRS, *LATER)
+
+
+@pytest.mark.parametrize(
+    ("index", "version"), [*product(("simple", "record"), (9, 8, 6)), ("mor-bucket", 9), ("mor-bucket", 8)]
+)
+def test_records_of_a_commit_taken_back_leave_a_compacted_metadata_table(
+    index: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its files, which are deleted, count as those of an archived commit once the timeline begins after it."""
+    files, old = prepared(index, version)
+    options = {**OPTIONS, "hoodie.metadata.compact.max.delta.commits": 1, "hoodie.compact.inline": False}
+    with copied("memory", files) as uri:
+        frozen = published(uri, monkeypatch)
+        theirs = [(1, "c1", f"theirs {n}", 9 + n) for n in range(3)]
+        for row in theirs:
+            lakebed.open(uri).upsert(rows(row), options=options)
+        assert any(i.action is Action.COMMIT for i in lakebed.open(uri).timeline.metadata_table)
+        thawed(uri, frozen, old, *theirs, stands=False)
+        for n in range(6):
+            lakebed.open(uri).upsert(rows((1, "c1", "last", 20 + n)), options=options)
+        lakebed.open(uri).archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
+        expected = put(old, *LATER, (1, "c1", "last", 25))
+        assert state(uri) == expected
+        assert sorted(lakebed.open(uri).get(sorted(expected))["id"].to_pylist()) == sorted(expected)
+        assert lakebed.open(uri).indexes.verify().ok
 
 
 def compacts(table: Table) -> None:

@@ -237,7 +237,7 @@ SHORT_ONCE = {
     "properties": 4,
     "read": 49,
     "schema": 18,
-    "services": 57,
+    "services": 51,
     "slices": 23,
     "spark_sink": 5,
     "spark_source": 1,

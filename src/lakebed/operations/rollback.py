@@ -15,11 +15,14 @@ from dataclasses import dataclass, replace
 from lakebed.concurrency.conflicts import TouchedFiles
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.concurrency.markers import delete_markers, list_markers, write_marker
+from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict
 from lakebed.format.file_names import is_written_by, log_file_name, parse_log_file
 from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.handles.log_writer import token_of
+from lakebed.metadata.comparison import align, rebuild
 from lakebed.metadata.layout import FILES
+from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.partitions.files import file_records
 from lakebed.metadata.partitions.stored import NewFile
 from lakebed.metadata.records import record_form
@@ -29,6 +32,7 @@ from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import Action, FileGroupId, Instant, State, has_completion_times, path_in
 from lakebed.operations.rollback_plan import CLUSTERS, files_named, plan_by_paths, plan_rollback
 from lakebed.policies.rollback import is_log_path, is_void
+from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.atomic_file import aside_name
 from lakebed.storage.base import FileInfo, Storage
@@ -56,7 +60,8 @@ _KEEP_THEIR_PLAN = (Action.COMPACTION, Action.CLUSTERING)
 @dataclass(frozen=True)
 class Rollbacks:
     """Takes instants of a table back, as a process that holds its lock. `forget` is called with each instant before it
-    is taken off the timeline.
+    is taken off the timeline. What follows on many rollbacks by itself, as a restore does, `corrects` no records that
+    the metadata table has compacted.
 
     From its plan on others see a rollback, and finish it where it was cut off.
     """
@@ -66,6 +71,7 @@ class Rollbacks:
     clock: InstantClock
     lock_is_held: Callable[[], bool]
     forget: Callable[[str], None] = lambda _: None
+    corrects: bool = True
 
     def roll_back(
         self, timeline: Timeline, target: Instant, *, with_plan: bool = False, doomed: Collection[str] = frozenset()
@@ -192,6 +198,8 @@ class Rollbacks:
                 apply_delta(
                     metadata, instant, {FILES: file_records(files, record_form(config.version), removed=removed_logs)}
                 )
+            if self.corrects and metadata_rollback.is_merged(metadata, target.time):
+                self._correct(metadata)
             metadata_rollback.roll_back(metadata, target.time, instant)
         self.forget(target.time)
         if keep_plan:
@@ -206,6 +214,17 @@ class Rollbacks:
         if hiding:
             delete_markers(storage, instant)
         remove_heartbeat(storage, target.time)
+
+    def _correct(self, metadata: MetadataStore) -> None:
+        """Compare the metadata table with the table, where its base files have records of what is undone: the table's
+        services ran while that was completed."""
+        timeline, settings = load_timeline(self.storage, self.config), WriteSettings()
+        snapshot = snapshot_of(self.storage, self.config, timeline)
+        verification = align(snapshot, self.config.metadata_partitions, settings, self.lock_is_held)
+        if verification.left_out:
+            snapshot = snapshot_of(self.storage, self.config, timeline)
+            rebuild(snapshot, verification.left_out, settings, self.lock_is_held)
+        metadata.changed(load_table_config(self.storage))
 
 
 def dead_writes(storage: Storage, timeline: Timeline) -> list[Instant]:

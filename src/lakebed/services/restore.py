@@ -17,6 +17,7 @@ from typing import Any
 from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import parse_log_file
+from lakebed.metadata.comparison import align, metadata_instant, rebuild
 from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import MetadataTable, snapshot_of
 from lakebed.metadata.maintain import MetadataUpkeep
@@ -36,7 +37,6 @@ from lakebed.services.undo import (
     check_not_savepointed,
     completed_commit,
 )
-from lakebed.services.verify import align, metadata_instant, rebuild
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.rollback import (
     RollbackPlan,

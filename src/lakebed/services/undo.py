@@ -249,7 +249,8 @@ class UndoTransaction(Transaction):
 
     def take_back(self, target: Instant, *, with_plan: bool = False, doomed: Collection[str] = frozenset()) -> str:
         """Roll an instant back (see `Rollbacks.roll_back`); gives the rollback's instant."""
-        done = self.rollbacks(self.forget).roll_back(self.timeline, target, with_plan=with_plan, doomed=doomed)
+        rollbacks = replace(self.rollbacks(self.forget), corrects=False)  # a restore does so once, at its end
+        done = rollbacks.roll_back(self.timeline, target, with_plan=with_plan, doomed=doomed)
         self.timeline = self.load()
         return done
 

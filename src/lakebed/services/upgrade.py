@@ -17,6 +17,7 @@ from typing import Any
 from lakebed.concurrency.heartbeat import is_dead
 from lakebed.config.options import resolve_options
 from lakebed.errors import CommitConflict, CommitStateUnknown, InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.metadata.comparison import build_as_defined, sizings_of
 from lakebed.metadata.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,
@@ -42,7 +43,6 @@ from lakebed.services.driver import run_plan
 from lakebed.services.undo import UndoTransaction
 from lakebed.services.upgrade_properties import changed_properties, other_layout, with_changes
 from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
-from lakebed.services.verify import build_as_defined, sizings_of
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage

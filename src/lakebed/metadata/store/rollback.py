@@ -71,11 +71,26 @@ def is_compacted(store: MetadataStore, instant: str) -> bool:
     written, or instead of it, file groups were compacted, built, re-sharded or repaired."""
     if not store.is_maintained():
         return False
-    delta_commit = next(
-        (i for i in store.timeline.commits if i.time == instant and i.action is Action.DELTACOMMIT), None
-    )
-    if delta_commit is None:
-        return bool(store.timeline.commits)
+    delta_commit = _delta_commit(store, instant)
+    return bool(store.timeline.commits) if delta_commit is None else _is_followed(store, delta_commit)
+
+
+def is_merged(store: MetadataStore, instant: str) -> bool:
+    """Whether file groups with records of the data table's instant were compacted, built, re-sharded or repaired since
+    its delta commit was written, which is there yet."""
+    if not store.is_maintained():
+        return False
+    delta_commit = _delta_commit(store, instant)
+    return delta_commit is not None and _is_followed(store, delta_commit)
+
+
+def _delta_commit(store: MetadataStore, instant: str) -> Instant | None:
+    commits = (i for i in store.timeline.commits if i.action is Action.DELTACOMMIT)
+    return next((i for i in commits if i.time == instant), None)
+
+
+def _is_followed(store: MetadataStore, delta_commit: Instant) -> bool:
+    """Whether the metadata table has completed something of its own since."""
     data = {i.time for i in store.data_timeline.instants}
     return any(
         completed_at(i) > completed_at(delta_commit) and (i.action is not Action.DELTACOMMIT or i.time not in data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakebed.services.verify import _without_right
+from lakebed.metadata.comparison import _without_right
 
 
 def facts(*rows: tuple[str, str]) -> pa.Table:
