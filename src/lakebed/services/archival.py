@@ -36,7 +36,7 @@ from lakebed.timeline.archive_writer import archive as move
 from lakebed.timeline.bodies.plans import CleaningPolicy
 from lakebed.timeline.consumers import ConsumerNeed
 from lakebed.timeline.history import last_clean
-from lakebed.timeline.instants import completes_as, without_suffix
+from lakebed.timeline.instants import by_this_clock, completes_as, without_suffix
 from lakebed.timeline.timeline import COMMITS, Timeline
 from lakebed.wording import Printed, count_text
 
@@ -141,7 +141,8 @@ def bounds_of(timeline: Timeline, commits: Sequence[Instant], settings: Options)
     bounds = ArchivalBounds(settings.archival.above, settings.archival.down_to)
     if CleaningPolicy(cleaning.policy) is CleaningPolicy.KEEP_LATEST_COMMITS:
         bounds = bounds.keeping(cleaning.commits + 2)
-    retention = retention_of(timeline, commits, cleaning, commits[-1].time) if commits else None
+    now = by_this_clock(commits[-1].time, timeline.config.timezone) if commits else ""
+    retention = retention_of(timeline, commits, cleaning, now) if commits else None
     if isinstance(retention, Retention) and retention.earliest is not None:
         later = sum(i.time > retention.earliest.time for i in commits)
         bounds = bounds.keeping(later + 2)
@@ -154,7 +155,8 @@ def planned_archival(snapshot: Snapshot, settings: Options) -> ArchivalPlan:
     bounds = bounds_of(timeline, timeline.commits, settings)
     if not is_archival_due(timeline.commits, bounds):
         return ArchivalPlan()
-    needs = needs_of_consumers(timeline, settings.consumers, timeline.latest_time)
+    now = by_this_clock(timeline.latest_time, timeline.config.timezone)
+    needs = needs_of_consumers(timeline, settings.consumers, now)
     limits = [*limits_by_timeline(timeline, settings, needs), _limit_by_metadata(snapshot)]
     plan = plan_archival(timeline.commits, timeline.completed, bounds, limits)
     hidden = next(_hidden(snapshot, plan.commits), None)

@@ -59,7 +59,7 @@ from lakebed.timeline.bodies.rollback import decode_action, savepointed_paths
 from lakebed.timeline.consumers import ConsumerNeed
 from lakebed.timeline.file_slices import GroupSlices, all_slices
 from lakebed.timeline.history import Clean, last_clean
-from lakebed.timeline.instants import completes_as, format_time, parse_time
+from lakebed.timeline.instants import by_this_clock, completes_as, format_time, parse_time
 from lakebed.timeline.timeline import COMMITS, Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.wording import count_text
@@ -409,8 +409,9 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
         self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
     ) -> CleanPlan | NothingToDo:
         settings, timeline = context.services.cleaning, snapshot.timeline
-        needs = needs_of_consumers(timeline, context.services.consumers, instant)
-        candidates = find_cleanable(timeline, timeline.commits, settings, instant, when_due=when_due, needs=needs)
+        now = by_this_clock(instant, snapshot.config.timezone)
+        needs = needs_of_consumers(timeline, context.services.consumers, now)
+        candidates = find_cleanable(timeline, timeline.commits, settings, now, when_due=when_due, needs=needs)
         if isinstance(candidates, NothingToDo):
             return candidates
         plan = plan_clean(snapshot, candidates, settings)

@@ -27,7 +27,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.read.reopening import read_again, reopened
 from lakebed.services.service import PlanBody, ServiceTransaction, can_be_run
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.instants import InstantClock
+from lakebed.timeline.instants import InstantClock, by_this_clock
 from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Printed
 
@@ -145,8 +145,9 @@ class ServiceState:
 
     @property
     def now(self) -> str:
-        """An instant time."""
-        return self._written.instant if self._written is not None else next_instant(self.context)
+        """The instant time that ages count from."""
+        instant = self._written.instant if self._written is not None else next_instant(self.context)
+        return by_this_clock(instant, self.context.config.timezone)
 
     def waiting(self, plans: Iterable[Instant]) -> str | None:
         """Text that names those of these plans that wait to be run, None if none does."""

@@ -24,7 +24,7 @@ from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
-from lakebed.timeline.instants import format_time, parse_time
+from lakebed.timeline.instants import by_this_clock, format_time, parse_time
 from lakebed.wording import Printed, count_text
 
 
@@ -132,7 +132,8 @@ def expire_partitions(
     if why := never_expires(context, settings):
         return PartitionTtlResult(dry_run=dry_run, notes=(why,))
     snapshot = context.opened
-    over, notes = expired_partitions(snapshot, settings, next_instant(context))
+    now = by_this_clock(next_instant(context), context.config.timezone)
+    over, notes = expired_partitions(snapshot, settings, now)
     if not over:
         days = f"no partition path is older than {settings.days} days"
         return PartitionTtlResult(dry_run=dry_run, notes=notes or (days,))
@@ -210,7 +211,8 @@ class ExpirePartitions(DeletePartitions):
     settings: PartitionTtlSettings
 
     def prepare(self, write: Write) -> Rows:
-        over, _ = expired_partitions(write.snapshot, replace(self.settings, partitions=self.partitions), write.instant)
+        now = by_this_clock(write.instant, write.snapshot.config.timezone)
+        over, _ = expired_partitions(write.snapshot, replace(self.settings, partitions=self.partitions), now)
         renewed = sorted({*self.partitions} - over.keys())
         if renewed:
             raise CommitConflict(

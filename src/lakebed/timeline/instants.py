@@ -215,6 +215,13 @@ class InstantClock:
             return self._last
 
 
+def by_this_clock(now: str, zone: str) -> str:
+    """The instant time `now`, or what the clock of this process shows where that is earlier. Once the clock of a host
+    was ahead all later instants are: ages that count from those would be too great, and what is deleted by its age is
+    lost."""
+    return min(now, format_millis(round(time.time() * 1000), zone))
+
+
 @lru_cache(maxsize=256)  # of the same few newest times it is asked again and again
 def following(time_text: str) -> str:
     """The least instant time greater than `time_text`, as texts compare; empty for special times that are no dates.

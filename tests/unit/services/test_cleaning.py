@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 
 import lakebed
 from lakebed.cli.main import invoke
@@ -221,6 +222,23 @@ def test_hours_go_by_the_time_of_commits(plain: Make) -> None:
     assert "of the last 2 hours" in found(9).why  # nothing since: it all stays
     by_hand = table.clean(options={"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS"})
     assert by_hand.files == 0
+
+
+def test_hours_count_by_this_clock_where_instants_are_ahead_of_it(plain: Make) -> None:
+    """The clock of one host was ahead once. All later instants are ahead since then, and nothing is that old."""
+    table = plain()
+    for n in range(4):
+        put(table, n)
+    with time_machine.travel(datetime.now(UTC) + timedelta(days=9), tick=True):
+        put(table, 4)
+    put(table, 5)
+    by_hours = {"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS", "hoodie.clean.hours.retained": 24}
+    before = data_files(table)
+    assert table.clean(options=by_hours).files == 0
+    assert data_files(table) == before
+    with time_machine.travel(datetime.now(UTC) + timedelta(days=11), tick=True):
+        put(table, 6)
+        assert table.clean(options=by_hours).files > 0
 
 
 def test_wrong_settings_are_refused(plain: Make) -> None:
