@@ -243,8 +243,10 @@ class Consumption:
         self._end = ""
 
     def __enter__(self) -> ConsumedRows | ConsumedChanges:
-        table = self._table
-        snapshot = table._snapshot()
+        return self._table._again(self._begin, progress=False)
+
+    def _begin(self) -> ConsumedRows | ConsumedChanges:
+        snapshot = self._table._snapshot()
         self._consumer = self._recorded(snapshot)
         start = self._consumer.position
         feed = CommitFeed(snapshot, start, cdc=self._request.cdc)

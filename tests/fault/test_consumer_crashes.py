@@ -18,6 +18,7 @@ from lakebed.table import Table
 from lakebed.testing import Killed, Mode, Mutation, crash_at
 from lakebed.timeline.consumers import FOLDER
 from support.sampling import CRASH, is_todays, some
+from support.table_states import States, jumping
 from support.write_tables import SCHEMA, content, rows
 
 
@@ -146,3 +147,27 @@ def test_a_copy_whose_job_is_killed_is_equal_in_the_end(number: int) -> None:
     assert lakebed.open(source).consumers.get("copy").lag_commits == 0
     assert content(lakebed.open(copy)) == content(lakebed.open(source))
     MemoryStorage.drop(name)
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])
+def test_a_consumer_of_a_table_that_is_dropped_meanwhile_gets_an_error_of_lakebed(is_known: bool) -> None:
+    states = States.new()
+    table = lakebed.create(states.uri, SCHEMA, key="id", index="simple")
+    table.upsert(rows((1, "a", "1", 1)))
+    if is_known:
+        table.consumers.start("daily")
+    states.note("there")
+    states.names.append("dropped")
+    states.files.append({})
+    states.enter(0)
+    with jumping(0, lambda: None) as counted:
+        assert consume(states.uri) == [1]
+    errors: list[str] = []
+    for at in range(2, counted.calls):
+        states.enter(0)
+        with jumping(at, lambda: states.enter(1)), suppress(lakebed.LakebedError):
+            try:
+                errors.append(f"{at}: rows {consume(states.uri)}")
+            except OSError as error:
+                errors.append(f"{at}: {error!r}")
+    assert [text for text in errors if not text.endswith("[1]")] == []
