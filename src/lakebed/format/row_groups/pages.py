@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,16 +26,18 @@ from lakebed.format.row_groups.chunks import (
     Chunk,
     Field,
     chunk_groups,
+    head,
     integer,
     number_in,
     page_values,
     read_list,
     read_struct,
+    skip,
     write_list,
     write_struct,
 )
 from lakebed.format.row_groups.offset_index import OffsetIndex, offset_index_range, read_offset_index
-from lakebed.format.varints import read_varint
+from lakebed.format.varints import read_varint, varint, zigzag
 from lakebed.storage.base import Storage
 
 Rows = npt.NDArray[np.int64]
@@ -50,8 +53,12 @@ _REPETITION, _NAME, _CHILDREN = 3, 4, 5
 _REPEATED: Final = 2
 # of a row group, a chunk, and a chunk's entry.
 _COLUMNS, _TOTAL_BYTES, _GROUP_ROWS = 1, 2, 3
-_FILE_OFFSET, _META_DATA = 2, 3
-_LAST_TAKEN, _VALUES, _INFLATED, _STORED, _DATA_PAGE, _DICTIONARY_PAGE = 4, 5, 6, 7, 9, 11
+_LAST_TAKEN: Final = 4
+# How fields of an assembled chunk begin: a byte has the step from the field before, and the type.
+_FILE_OFFSET_HEAD, _META_DATA_HEAD = bytes((2 << 4 | I64,)), bytes((1 << 4 | STRUCT,))
+_VALUES_HEAD = _INFLATED_HEAD = _STORED_HEAD = bytes((1 << 4 | I64,))
+_DATA_PAGE_HEAD = _DICTIONARY_PAGE_HEAD = bytes((2 << 4 | I64,))
+_ENDS = b"\0\0"
 # Arrow's types of the columns, by which it reads them; they are those of all columns.
 _ARROW_SCHEMA: Final = b"ARROW:schema"
 
@@ -66,13 +73,25 @@ class _Column:
     is_repeated: bool
 
 
-class _ChunkEntry(NamedTuple):
+@dataclass(frozen=True)
+class _ChunkEntry:
     """A column chunk: where it starts, its metadata, and where its offset index is."""
 
     start: int
     end: int
     meta: bytes
     index_range: tuple[int, int] | None
+
+    @cached_property
+    def kind(self) -> bytes:
+        """The beginning of its metadata: type, encodings, path and codec. Raises `ValueError` for another one."""
+        at = number = 0
+        for expected in range(1, _LAST_TAKEN + 1):
+            number, kind, at = head(self.meta, at, number)
+            if number != expected:
+                raise ValueError(f"field {number} of a column chunk's metadata stands where {expected} is expected")
+            at = skip(self.meta, at, kind, 0)
+        return self.meta[:at]
 
 
 @dataclass(frozen=True)
@@ -320,36 +339,24 @@ class _SmallFile:
             "coerce_int96_timestamp_unit": "us",
             "page_checksum_verification": True,
         }
-        parquet = pq.ParquetFile(pa.BufferReader(data), **options)
-        tables: list[pa.Table] = []
-        for number, selected in enumerate(self._selected.values()):
-            table = parquet.read_row_group(number, use_threads=False)
-            if table.num_rows != selected.rows:
-                raise ValueError(f"pages of {selected.rows} rows give {table.num_rows}")
-            tables.append(table.take(pa.array(selected.positions)))
-        return pa.concat_tables(tables)
+        table = pq.ParquetFile(pa.BufferReader(data), **options).read(use_threads=False)
+        stored_rows = [selected.rows for selected in self._selected.values()]
+        if table.num_rows != sum(stored_rows):
+            raise ValueError(f"pages of {sum(stored_rows)} rows give {table.num_rows}")
+        starts = np.cumsum([0, *stored_rows[:-1]])
+        positions = [s.positions + start for s, start in zip(self._selected.values(), starts, strict=True)]
+        return table.take(pa.array(np.concatenate(positions)))
 
     def _footer(self, places: Mapping[tuple[int, int], tuple[int, int]]) -> bytes:
         groups: list[bytes] = []
         for group, selected in self._selected.items():
             chunks: list[bytes] = []
-            total = 0
+            total, values = 0, varint(zigzag(selected.rows))
             for _, column in self._columns:
                 for leaf in column.leaves:
                     at, length = places[group, leaf]
-                    dictionary = self._chunks[group, leaf][1]
-                    stored_fields, _ = read_struct(self._file.groups[group][1][leaf].meta)
-                    meta = [
-                        *(field for field in stored_fields if field.number <= _LAST_TAKEN),
-                        integer(_VALUES, I64, selected.rows),
-                        integer(_INFLATED, I64, length),
-                        integer(_STORED, I64, length),
-                        integer(_DATA_PAGE, I64, at + dictionary),
-                    ]
-                    if dictionary:
-                        meta.append(integer(_DICTIONARY_PAGE, I64, at))
-                    entry = [integer(_FILE_OFFSET, I64, at), Field(_META_DATA, STRUCT, write_struct(meta))]
-                    chunks.append(write_struct(entry))
+                    kind = self._file.groups[group][1][leaf].kind
+                    chunks.append(_chunk(kind, values, at, length, self._chunks[group, leaf][1]))
                     total += length
             fields = [
                 Field(_COLUMNS, LIST, write_list(STRUCT, chunks)),
@@ -366,6 +373,17 @@ class _SmallFile:
             Field(_ROW_GROUPS, LIST, write_list(STRUCT, groups)),
         ]
         return write_struct(sorted(footer_fields, key=lambda field: field.number))
+
+
+def _chunk(kind: bytes, values: bytes, at: int, length: int, dictionary: int) -> bytes:
+    """The entry of an assembled chunk in the footer: its kind and the number of its values as they are written, its
+    place and bytes, and those of its dictionary page."""
+    start, size = varint(zigzag(at)), varint(zigzag(length))
+    parts = [_FILE_OFFSET_HEAD, start, _META_DATA_HEAD, kind, _VALUES_HEAD, values, _INFLATED_HEAD, size]
+    parts += [_STORED_HEAD, size, _DATA_PAGE_HEAD, varint(zigzag(at + dictionary))]
+    if dictionary:
+        parts += [_DICTIONARY_PAGE_HEAD, start]
+    return b"".join([*parts, _ENDS])
 
 
 def _check_values(data: bytes, at: int, end: int, pages: Iterable[tuple[int, int]]) -> None:
