@@ -31,7 +31,7 @@ from lakebed.format.file_names import parse_log_file
 from lakebed.format.hashes import value_buffer
 from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, delete_block, encode_positions
 from lakebed.handles.base import GroupWrite
-from lakebed.handles.file_writer import FileFormat, write_partition_metadata
+from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.log_writer import LogWriter, WrittenLogFile
 from lakebed.merge.combine import winners
 from lakebed.merge.incoming import INCOMING_ORDERING, Incoming, Intake, Positions
@@ -435,9 +435,8 @@ class AppendHandle:
             self._share_counts(members, incoming, deletes, stored)
         if not incoming.alive and not len(deletes):
             return [WriteStatus(group.partition, group.target.file_id, **counts)]
-        if group.new_partition and is_new:
-            group.job.path_check.require(group.partition)
-            write_partition_metadata(group.job.storage, group.partition, group.instant)
+        if is_new:
+            group.prepare_partition()
         log = self._begun or self._log_writer(absent)
         try:
             self._append_rows(log, incoming, absent)

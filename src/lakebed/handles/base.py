@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from lakebed.engine.base import Task
 from lakebed.expressions.partition_paths import PathCheck
 from lakebed.format.file_names import fixed_file_id, new_file_id
-from lakebed.handles.file_writer import FileFormat
+from lakebed.handles.file_writer import FileFormat, write_partition_metadata
 from lakebed.index.base import GroupNames, KeyHash
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.meta_columns import FreshMeta
@@ -200,7 +200,9 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class GroupWrite:
-    """One file group of a write, as its handle gets it. `new_partition`: the partition path may not be there yet."""
+    """One file group of a write, as its handle gets it. `new_partition`: the partition path may not be there yet, but
+    for those that other groups of the process have `prepared`. `marked`: the marker of a new group's first base file is
+    there."""
 
     job: GroupJob
     partition: str
@@ -208,11 +210,22 @@ class GroupWrite:
     target: Target
     task: Task
     new_partition: bool = False
+    prepared: set[str] = field(default_factory=set[str])
+    marked: bool = False
 
     @property
     def instant(self) -> str:
         """The instant of the write."""
         return self.job.instant
+
+    def prepare_partition(self) -> None:
+        """Make the partition path's folder a partition, if it is not one. Raises `InvalidRecord` for a path that the
+        table cannot have."""
+        if not self.new_partition or self.partition in self.prepared:
+            return
+        self.job.path_check.require(self.partition)
+        write_partition_metadata(self.job.storage, self.partition, self.instant)
+        self.prepared.add(self.partition)
 
     @property
     def base_of_positions(self) -> str | None:

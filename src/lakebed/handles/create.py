@@ -20,7 +20,7 @@ from lakebed.format.file_names import bucket_of_file_id, new_file_id
 from lakebed.format.key_order import KeyRange
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.change_log import ChangeLogWriter
-from lakebed.handles.file_writer import FileWriter, next_file_name, write_partition_metadata
+from lakebed.handles.file_writer import FileWriter, next_file_name
 from lakebed.merge.incoming import Incoming
 from lakebed.storage.parallel import in_background, is_remote
 from lakebed.write_status import WriteStatus
@@ -54,13 +54,6 @@ class BaseFiles:
                 with suppress(LakebedError, OSError):
                     self._marker()
 
-    def prepare_partition(self) -> None:
-        """Make the partition path's folder a partition, if it is not one."""
-        group = self._group
-        if group.new_partition:
-            group.job.path_check.require(group.partition)
-            write_partition_metadata(group.job.storage, group.partition, group.instant)
-
     def open(
         self,
         file_id: str,
@@ -75,6 +68,7 @@ class BaseFiles:
         """A writer of a file; `bloom` and `keys` begin with the keys of the file's previous version. `log` takes its
         changes. With `copies` stored row groups can be put into it."""
         group = self._group
+        is_marked = group.marked and kind == "CREATE" and file_id == group.target.file_id
         return FileWriter(
             group.job.storage,
             group.job.format,
@@ -88,7 +82,7 @@ class BaseFiles:
             encodings,
             log,
             copies,
-            self._marker if kind == "MERGE" else None,
+            self._marker if kind == "MERGE" else (lambda: None) if is_marked else None,
         )
 
     def add(self, batches: Iterator[pa.RecordBatch], writer: FileWriter | None = None) -> None:
@@ -144,7 +138,7 @@ class CreateHandle:
             return [WriteStatus(group.partition, group.target.file_id, **counts)]
         incoming.require_complete()
         files, fresh = BaseFiles(group), group.fresh_meta
-        files.prepare_partition()
+        group.prepare_partition()
         files.add(fresh.with_meta(keys, data) for keys, data in incoming.alive_batches())
         first, *others = files.done
         return [replace(first, **counts), *others]

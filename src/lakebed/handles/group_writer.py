@@ -7,13 +7,14 @@ fields.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.concurrency.conflicts import EarlyConflicts
+from lakebed.concurrency.markers import write_markers
 from lakebed.engine.base import GroupOfRows, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
@@ -21,6 +22,7 @@ from lakebed.handles.append import AppendHandle, are_small, ingest_groups, most_
 from lakebed.handles.base import GroupJob, GroupWrite, Handle, HandleType, Target, Targets
 from lakebed.handles.bucket_groups import BucketHandle
 from lakebed.handles.create import CreateHandle
+from lakebed.handles.file_writer import next_file_name
 from lakebed.handles.log_writer import mark_all
 from lakebed.handles.merge import MergeHandle
 from lakebed.handles.rebucket import SplitHandle
@@ -115,6 +117,8 @@ class GroupWriter:
     insert_handle: HandleType = CreateHandle
     early: EarlyConflicts | None = None
     begun: Mapping[tuple[str, int], tuple[AppendHandle, Incoming]] | None = None
+    prepared: set[str] = field(default_factory=set[str], compare=False)
+    marked: bool = False
 
     def __call__(
         self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task
@@ -181,11 +185,21 @@ class GroupWriter:
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupWriter:
         """The writer of these groups. Small ones of log files are taken in and begun together, which is quicker; what
-        fails is left to be tried again group by group, so that the error names the group."""
-        if self.job.merge is not None or not are_small(groups) or not self._takes_in_together(rows):
+        fails is left to be tried again group by group, so that the error names the group. Base files of new groups get
+        their markers together: those of a partition path are names of one file, and one that gets no file goes with
+        the others of the write."""
+        if not are_small(groups):
             return self
         writes = [self._group(group.partition, group.number, group.task) for group in groups]
-        if any(self._handle_type(to.target) is not AppendHandle for to in writes):
+        handles = {self._handle_type(to.target) for to in writes}
+        if handles == {CreateHandle}:
+            partitions = {to.partition for to in writes if to.new_partition}
+            if self.early is not None or any(self.job.path_check.fault(partition) for partition in partitions):
+                return self
+            files = [(to.partition, next_file_name(to.target.file_id, to.task, to.instant)) for to in writes]
+            write_markers(self.job.storage, self.job.instant, files, "CREATE")
+            return replace(self, marked=True)
+        if self.job.merge is not None or handles != {AppendHandle} or not self._takes_in_together(rows):
             return self
         try:
             return replace(self, begun=self._begin(rows, groups, writes))
@@ -241,4 +255,6 @@ class GroupWriter:
             self.targets.of(partition, number),
             task,
             new_partition=partition not in self.existing_partitions,
+            prepared=self.prepared,
+            marked=self.marked,
         )

@@ -12,15 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakebed.concurrency.markers import list_markers
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import GROUP, GroupOfRows
 from lakebed.engine.local import LocalEngine, LocalRows
-from lakebed.expressions.base import Column
-from lakebed.expressions.partition_paths import PathCheck
+from lakebed.expressions.partition_paths import PartitionPath, PathCheck
 from lakebed.format.column_ranges import RowRanges, from_stream, ranges_by_group
 from lakebed.handles import append, group_writer
 from lakebed.handles.append import AppendHandle
 from lakebed.handles.base import GroupJob, HashedTargets
+from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.merge.incoming import Intake
@@ -87,7 +88,7 @@ def writer(storage: Any, version: int = 9, *, ordering: Sequence[str] = ("v",), 
             ),
             on_match=more.pop("on_match", "keys"),
             max_file_size=1 << 20,
-            path_check=PathCheck(Column("place")),
+            path_check=PathCheck(PartitionPath(())),
         ),
         targets=HashedTargets(INSTANT, existing, fixed_ids=True),
         existing_partitions=frozenset(PATHS),
@@ -215,6 +216,46 @@ def test_all_markers_are_there_before_the_first_log_file_and_none_is_written_alo
     only_deletes = sum(s.path is not None and not s.num_writes for s in statuses)
     assert only_deletes == 0
     assert Watched.seen == [f"markers {written}", *["log"] * written]
+
+
+def new_groups(storage: Any, **more: Any) -> GroupWriter:
+    """Of file groups none of which has a slice, in partition paths that are not there."""
+    made = writer(storage, **more)
+    targets = HashedTargets(INSTANT, {}, fixed_ids=True)
+    return replace(made, targets=targets, existing_partitions=frozenset(), insert_handle=CreateHandle)
+
+
+def test_new_base_files_have_their_markers_before_the_first_of_them_and_no_other(storage: MemoryStorage) -> None:
+    class Watched(CountingStorage):
+        seen: ClassVar[list[tuple[str, str]]] = []
+
+        def _before(self, verb: str, path: str) -> None:
+            self.seen.append((verb, path))
+            super()._before(verb, path)
+
+    statuses = run(new_groups(Watched(storage)), rows(300, seed=6))
+    assert [s.error for s in statuses] == [None] * (BUCKETS * len(PATHS))
+    verbs = [verb for verb, _ in Watched.seen if verb in ("write", "create")]
+    assert verbs == ["write"] * len(statuses) + ["create"] * len(statuses)
+    marked = [(marker.partition, marker.file_name, marker.kind) for marker in list_markers(storage, INSTANT)]
+    assert marked == sorted((s.partition, (s.path or "").rpartition("/")[2], "CREATE") for s in statuses)
+
+
+def test_a_new_partition_path_is_made_once_by_each_thread_at_most(storage: MemoryStorage) -> None:
+    counting = CountingStorage(storage)
+    statuses = run(new_groups(counting), rows(300, seed=7))
+    assert len(statuses) == BUCKETS * len(PATHS)
+    made = [path for path in counting.written if path.endswith(".hoodie_partition_metadata")]
+    assert set(made) == {f"{path}/.hoodie_partition_metadata" for path in PATHS}
+    assert len(made) <= 2 * len(PATHS)  # two threads
+
+
+def test_a_partition_path_that_no_table_can_have_gets_no_marker(storage: MemoryStorage) -> None:
+    table = rows(60, seed=8)
+    paths = pa.array(["p" if n % 2 else ".hoodie" for n in range(60)])
+    statuses = run(new_groups(storage), table.set_column(1, PARTITION_PATH, paths))
+    assert {s.partition for s in statuses if s.error} == {".hoodie"}
+    assert {marker.partition for marker in list_markers(storage, INSTANT)} == {"p"}
 
 
 def test_a_refused_row_is_named_with_its_partition_path(storage: MemoryStorage) -> None:
