@@ -46,6 +46,8 @@ _ORDERED_BYTES = 64 << 20
 # Where a group has so many rows of each batch, about, they are taken batch by batch as they are written: memory that is
 # used again costs less than fresh memory.
 _STREAMED_ROWS = 1 << 12
+# What so many file groups give is put together: a batch of its own for each takes 20 KB.
+_TOGETHER = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +229,13 @@ class LocalEngine:
             return done
 
         with progress("writing file groups", len(groups_of_rows)) as advance:
-            results = parallel_map(run, groups_of_rows, self._threads)
-        return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
+            parts: list[pa.Table] = []
+            for start in range(0, len(groups_of_rows), _TOGETHER):
+                results = parallel_map(run, groups_of_rows[start : start + _TOGETHER], self._threads)
+                part = pa.Table.from_batches([b for batches in results for b in batches], schema)
+                parts.append(part if len(groups_of_rows) <= _TOGETHER else part.combine_chunks())
+                del results, part
+        return LocalRows(pa.concat_tables(parts) if parts else schema.empty_table())
 
     def _group_map_streamed(self, rows: StreamedRows, fn: GroupFunction, schema: pa.Schema) -> LocalRows:
         attempt = next(_attempts)

@@ -166,3 +166,24 @@ def test_rows_of_file_groups_with_large_numbers_come_in_their_order(highest: int
     for n in range(COUNT):
         expected.setdefault((paths[n], numbers[n]), []).append(n)
     assert seen == expected
+
+
+@pytest.mark.parametrize("together", [1, 2, 1 << 40])
+def test_what_file_groups_give_comes_in_the_order_of_the_groups(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_TOGETHER", together)
+    rows = ROWS.append_column(GROUP, pa.array([n % 5 for n in range(COUNT)], pa.int32()))
+    rows = rows.append_column(PARTITION_PATH, pa.array([""] * COUNT))
+    schema = pa.schema([("group", pa.int64()), ("ids", pa.list_(pa.string()))])
+
+    def write(_: str, number: int, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+        ids = [text for batch in batches for text in batch["id"].to_pylist()]
+        for part in ids[:6], ids[6:]:  # two batches a group
+            yield pa.RecordBatch.from_pylist([{"group": number, "ids": part}], schema)
+
+    mapped = LocalEngine(2).group_map(LocalRows(rows), write, schema, groups=5, one_group_per_task=False).table
+    ids = [ROWS["id"].to_pylist()[number::5] for number in range(5)]
+    expected = [{"group": n, "ids": part} for n in range(5) for part in (ids[n][:6], ids[n][6:])]
+    assert mapped.to_pylist() == expected
+    assert mapped.num_columns == 2
+    batches_of_each = {1: 5, 2: 3, 1 << 40: 10}
+    assert len(mapped.to_batches()) == batches_of_each[together]

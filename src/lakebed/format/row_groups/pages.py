@@ -51,7 +51,7 @@ _VERSION, _SCHEMA, _NUM_ROWS, _ROW_GROUPS, _CREATED_BY = 1, 2, 3, 4, 6
 # of a column of the schema,
 _REPETITION, _NAME, _CHILDREN = 3, 4, 5
 _REPEATED: Final = 2
-# of a row group, a chunk, and a chunk's entry.
+# of a row group; and the last one of a chunk's entry that is taken as it is.
 _COLUMNS, _TOTAL_BYTES, _GROUP_ROWS = 1, 2, 3
 _LAST_TAKEN: Final = 4
 # How fields of an assembled chunk begin: a byte has the step from the field before, and the type.
