@@ -67,6 +67,22 @@ def test_where_the_key_is_equated_nothing_is_joined(spark: SparkSession, tmp_pat
     }
 
 
+def test_a_row_does_not_move_to_a_partition_path_that_has_its_key(spark: SparkSession, tmp_path: Path) -> None:
+    table = lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", partition_by="grp", index="simple", spark=spark)
+    before = [(1, "x", 10, "p"), (1, "y", 20, "q"), (2, "x", 30, "r")]
+    table.upsert(data(before))
+    holds = "would move record key '1' to partition path 'y', and that path holds a row of that key"
+    with pytest.raises(lakebed.InvalidRecord, match=holds):
+        table.update({"grp": "'y'"}, where="id = 1", options=ON_SPARK)
+    source = spark.createDataFrame([(1, "y", 99, "s")], COLUMNS)
+    merge = table.merge(source, "t.id = s.id and t.a < s.a").when_matched_update({"grp": "s.grp"})
+    with pytest.raises(lakebed.InvalidRecord, match=holds):
+        merge.execute(options=ON_SPARK)
+    assert content(table) == in_order(before)
+    assert table.update({"grp": "'y'"}, where="id = 2", options=ON_SPARK).updated == 1
+    assert content(table) == in_order([*before[:2], (2, "y", 30, "r")])
+
+
 class TestSparkAlone:
     """Expressions that only Spark evaluates."""
 

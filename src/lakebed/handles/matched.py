@@ -19,8 +19,10 @@ from lakebed.merge.clauses import Acts, Clauses, When, check_unambiguous, evalua
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.stored import stored_rows
-from lakebed.model import RECORD_KEY
+from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.read.lookup import KeyText, locate
 from lakebed.schema.conversion import project
+from lakebed.slices.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,27 @@ class KeyMerge:
                 rows.schema.get_field_index(name), name, pc.if_else(is_update, stored_values, new_values)
             )
         return rows
+
+
+def refuse_repeated_keys(snapshot: Snapshot, moved: pa.Table) -> None:
+    """Raise `InvalidRecord` where a row that an update moves to another partition path would be the second one of its
+    key there. `moved` has the record keys, and the partition paths that they move to."""
+    names = [RECORD_KEY, PARTITION_PATH]
+    counts = moved.group_by(names).aggregate([([], "count_all")])
+    repeated = counts.filter(pc.greater(counts["count_all"], 1))
+    others = "several rows of that key move there"
+    if not repeated.num_rows and moved.num_rows:
+        stored = locate(snapshot, KeyText(pc.unique(moved[RECORD_KEY])))
+        repeated = counts.join(stored.select(["key", "partition_path"]), names, ["key", "partition_path"], "left semi")
+        others = "that path holds a row of that key"
+    if repeated.num_rows:
+        key, path = (repeated[name][0].as_py() for name in names)
+        raise InvalidRecord(
+            f"an update would move record key {key!r} to partition path {path!r}, and {others}",
+            hint="a key has one row in a partition path: delete the other row first, or leave such rows out by a"
+            " condition",
+            context={"record_key": key, "partition": path, "keys": repeated.num_rows},
+        )
 
 
 def refuse_stored_keys(keys: pa.Array) -> None:

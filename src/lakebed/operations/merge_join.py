@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Rows
-from lakebed.errors import InvalidRecord, UnsupportedFeature
+from lakebed.errors import UnsupportedFeature
 from lakebed.filters.pairs import Equality, PairReader, Side
 from lakebed.filters.predicates import Column, Compare, In, Literal, Node
-from lakebed.handles.matched import check_new_rows, refuse_stored_keys
+from lakebed.handles.matched import check_new_rows, refuse_repeated_keys, refuse_stored_keys
 from lakebed.merge.clauses import check_unambiguous, evaluate
 from lakebed.merge.incoming import Intake
 from lakebed.model import DELETE, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import WriteContext
 from lakebed.operations.merge_statement import BoundMerge, arrow_of, is_same_key, key_equalities
 from lakebed.operations.write import Write, derive_keys
-from lakebed.read.lookup import KeyText, exists, locate
+from lakebed.read.lookup import KeyText, exists
 from lakebed.read.scan import Scan
 from lakebed.schema.conversion import cast_column, one_array
 from lakebed.slices.snapshot import Snapshot
@@ -281,27 +281,6 @@ class MergeJoin:
                 context={"columns": sorted(fields)},
             )
         return "index"
-
-
-def refuse_repeated_keys(snapshot: Snapshot, moved: pa.Table) -> None:
-    """Raise `InvalidRecord` where a row that an update moves to another partition path would be the second one of its
-    key there. `moved` has the record keys, and the partition paths that they move to."""
-    names = [RECORD_KEY, PARTITION_PATH]
-    counts = moved.group_by(names).aggregate([([], "count_all")])
-    repeated = counts.filter(pc.greater(counts["count_all"], 1))
-    others = "several rows of that key move there"
-    if not repeated.num_rows and moved.num_rows:
-        stored = locate(snapshot, KeyText(pc.unique(moved[RECORD_KEY])))
-        repeated = counts.join(stored.select(["key", "partition_path"]), names, ["key", "partition_path"], "left semi")
-        others = "that path holds a row of that key"
-    if repeated.num_rows:
-        key, path = (repeated[name][0].as_py() for name in names)
-        raise InvalidRecord(
-            f"an update would move record key {key!r} to partition path {path!r}, and {others}",
-            hint="a key has one row in a partition path: delete the other row first, or leave such rows out by a"
-            " condition",
-            context={"record_key": key, "partition": path, "keys": repeated.num_rows},
-        )
 
 
 def _with(table: pa.Table, name: str, values: Any) -> pa.Table:

@@ -14,7 +14,7 @@ from lakebed.engine.base import Rows
 from lakebed.engine.spark import join_on
 from lakebed.filters.pairs import PairExpression
 from lakebed.filters.text import quote_name
-from lakebed.handles.matched import refuse_stored_keys
+from lakebed.handles.matched import refuse_repeated_keys, refuse_stored_keys
 from lakebed.merge.clauses import check_assignable, check_unambiguous
 from lakebed.model import DELETE, DERIVED, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.write import Write, derive_keys
@@ -24,7 +24,7 @@ from lakebed.schema.spark import spark_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakebed.operations.merge_join import MergeJoin, refuse_repeated_keys
+    from lakebed.operations.merge_join import MergeJoin
 
 CLAUSE, IS_STORED, IS_GIVEN = (f"{DERIVED}{name}" for name in ("clause", "is_stored", "is_given"))
 # Keys that several source rows act on, at most so many of them are looked at.
