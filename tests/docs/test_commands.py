@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,19 @@ def _parse(command: str) -> None:
 
 
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md") if path.name not in _APART)
+
+
+@pytest.mark.rest
+def test_the_commands_of_the_first_table_run_in_an_empty_folder(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "first_table.md").read_text(encoding="utf-8")
+    (block,) = (block for language, block in _FENCE.findall(text) if language == "sh")
+    script = f'set -e\nlakebed() {{ "{sys.executable}" -m lakebed "$@"; }}\n{block}'
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "upsert" in done.stdout
+    assert re.search(r"1 inserted, 1 updated", done.stdout)
+    rows = lakebed.open(str(tmp_path / "rides")).scan().to_arrow().sort_by("id").to_pylist()
+    assert [(row["id"], row["fare"]) for row in rows] == [("a", 9.5), ("b", 14.0), ("c", 7.25), ("d", 20.0)]
 
 
 def test_every_command_on_a_page_parses() -> None:
