@@ -29,6 +29,13 @@ def test_every_page_is_linked_from_the_readme() -> None:
     assert {f"docs/{page.name}" for page in DOCS} <= linked
 
 
+def test_a_page_whose_examples_use_a_spark_session_says_how_to_get_one() -> None:
+    using = {page.name: re.split(r"^>>> (?:.*[ (])?spark\.", page.read_text(), maxsplit=1, flags=re.M) for page in DOCS}
+    parts = {name: parts[0] for name, parts in using.items() if len(parts) > 1}
+    assert set(parts) >= {"dataframes.md", "spark_source.md", "streaming.md"}
+    assert [name for name, before in parts.items() if "SparkSession.builder.getOrCreate()" not in before] == []
+
+
 def test_every_link_between_pages_leads_to_a_page() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
     broken = [
