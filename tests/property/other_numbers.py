@@ -128,6 +128,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "index.bucket_counts": "MAX_BUCKETS",
         "index.hbase.connection": "_MOST_BYTES",
         "metadata.skew": "_MOST",
+        "schema.arrow": "_MOST_LEVELS",
         "schema.avro": "_MOST_FIELDS",
         "services.clustering": "_FEWEST",
         "services.create_index": "_MOST_GROUPS",

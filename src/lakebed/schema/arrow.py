@@ -75,14 +75,38 @@ def normalise(schema: pa.Schema) -> pa.Schema:
     fixed-size layouts, timestamps in micro- or milliseconds and UTC where they have a zone. Columns of nothing but
     null stay so: `refuse_untyped` is for where a table's columns are made.
 
-    Raises `SchemaConflict`, naming the column, for types that Hudi's format cannot hold and for names that
-    differ in case only.
+    Raises `SchemaConflict`, naming the column, for types that Hudi's format cannot hold, for names that differ in case
+    only, and for types that nest deeper than readers of Parquet files go.
 
     >>> normalise(pa.schema([("n", pa.int16()), ("at", pa.timestamp("ns", "Asia/Tokyo"))])).types
     [DataType(int32), TimestampType(timestamp[us, tz=UTC])]
     """
     check_names([field.name for field in schema], "")
+    for field in schema:
+        levels = _levels(field.type) if pt.is_nested(field.type) else 0
+        if levels > _MOST_LEVELS:
+            raise SchemaConflict(
+                f"column {field.name!r} nests {levels} levels deep, and readers of Parquet files go about 100 deep",
+                hint=f"At most {_MOST_LEVELS} levels are stored: a struct is one, a list or a map two. Store what is"
+                " inside as JSON text.",
+                context={"column": field.name, "levels": levels},
+            )
     return pa.schema([_normal_field(field, field.name) for field in schema])
+
+
+# Arrow opens Parquet files whose schema has up to 100 levels, the file's own among them.
+_MOST_LEVELS = 90
+
+
+def _levels(kind: pa.DataType) -> int:
+    """The levels of a type's tree in a Parquet file."""
+    if pt.is_dictionary(kind):
+        return _levels(kind.value_type)
+    if not pt.is_nested(kind):
+        return 1
+    inner = [kind.field(at).type for at in range(kind.num_fields)]
+    # a map has a struct of key and value inside
+    return (1 if pt.is_struct(kind) or pt.is_map(kind) else 2) + max(map(_levels, inner), default=0)
 
 
 # Types whose storage holds their values; what the bytes or numbers of others mean is known to who made them.

@@ -349,3 +349,21 @@ def test_values_of_a_column_that_came_back_with_a_foreign_type_stay_hidden(
     assert table.get([2])["x"].to_pylist() == [None]
     assert sorted(table.scan(["id"], filter="x IS NULL").to_arrow()["id"].to_pylist()) == [1, 2]
     assert table.scan(["id"], filter="x > DATE '1969-01-01'").to_arrow()["id"].to_pylist() == [3]
+
+
+@pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 9), ("mor", 6)])
+def test_columns_that_nest_thirty_types_deep(kind: str, version: int, make: Make) -> None:
+    nested, value = pa.int64(), 7
+    for level in range(30):
+        nested = [pa.list_(nested), pa.map_(pa.string(), nested), pa.struct([("f", nested)])][level % 3]
+        value = [[value], [("k", value)], {"f": value}][level % 3]
+    schema = pa.schema([("id", pa.int64()), ("n", nested)])
+    table = make(schema, key="id", partition_by=None, ordering=None, type=kind, index="simple", table_version=version)
+    table.upsert(pa.Table.from_pylist([{"id": 1, "n": None}, {"id": 2, "n": None}], schema))
+    table.upsert(pa.Table.from_pylist([{"id": 1, "n": value}], schema))
+    expected = [{"id": 1, "n": value}, {"id": 2, "n": None}]
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
+    if kind == "mor":
+        table.compact()
+    assert table.get([1, 2]).sort_by("id").to_pylist() == expected
+    assert table.indexes.verify().ok

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import datetime
+import io
 import uuid
+from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakebed.errors import InvalidRecord, SchemaConflict
@@ -137,3 +140,21 @@ def test_a_null_where_none_may_be_is_an_invalid_record():
     schema = pa.schema([pa.field("id", pa.string(), False)])
     with pytest.raises(InvalidRecord, match=r"column id .* 1 null"):
         normalise_batch(pa.record_batch({"id": pa.array(["a", None])}), schema)
+
+
+@pytest.mark.parametrize(("deepest", "kind"), [(89, "struct"), (44, "list"), (44, "map")])
+def test_types_nest_as_deep_as_readers_of_parquet_files_go(deepest: int, kind: str) -> None:
+    wrap: dict[str, Callable[[pa.DataType], pa.DataType]] = {
+        "struct": lambda inner: pa.struct([("f", inner)]),
+        "list": pa.list_,
+        "map": lambda inner: pa.map_(pa.string(), inner),
+    }
+    nested = pa.int64()
+    for _ in range(deepest):
+        nested = wrap[kind](nested)
+    schema = pa.schema([("n", nested)])
+    file = io.BytesIO()
+    pq.write_table(normalise(schema).empty_table(), file)
+    assert pq.read_table(file).schema.equals(schema)
+    with pytest.raises(SchemaConflict, match=r"column 'n' nests 9[12] levels deep"):
+        normalise(pa.schema([("n", wrap[kind](nested))]))

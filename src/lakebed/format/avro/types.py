@@ -22,7 +22,8 @@ from lakebed.schema.avro import avro_to_arrow
 _avro: Any = fastavro  # its stubs leave schemas half typed
 
 _MOST_BYTES: Final = 1 << 20
-_DEEPEST: Final = 32
+# A nullable struct is two types, and a table's columns have up to 90 levels (`schema.arrow`).
+_DEEPEST: Final = 192
 # A value for each byte is what a record of nullable fields that are all null comes to, and one for the record.
 _VALUES_A_BYTE: Final = 2
 _VALUES_TO_SPARE: Final = 1000
@@ -42,7 +43,7 @@ _PRIMITIVE_BYTES: Final = {
 @lru_cache(maxsize=64)
 def bounded_schema(text: str) -> Any:
     """The schema in fastavro's form. Raises `ValueError` where the text is no schema, or one that refers to itself,
-    nests more than 32 types deep, has items without bytes, or makes more than about two values of a byte.
+    nests more than 192 types deep, has items without bytes, or makes more than about two values of a byte.
 
     >>> bounded_schema('{"type":"array","items":"null"}')
     Traceback (most recent call last):
