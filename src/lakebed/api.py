@@ -38,6 +38,7 @@ from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
 from lakebed.progress import display
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH
+from lakebed.services.cleaning import check_filters
 from lakebed.services.due import run_due_services
 from lakebed.services.erasure_report import ErasureReport, TableErasure, failed_table
 from lakebed.services.repair import Part, RepairResult, repair_table
@@ -109,6 +110,7 @@ def create(
     schema_or_data = data_of(schema_or_data, None, (uri, storage_options or {}))
     options = resolve_options(properties)
     check_table_options(options)
+    check_filters(options.cleaning)
     settings = _table_settings(
         options.table,
         type=type,

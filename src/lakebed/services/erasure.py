@@ -241,10 +241,10 @@ class Erasure:
                 why = f"the pending {plan.action} {plan.time} reads it", f"Run it with {run}, then erase again."
             elif timeline.pending:
                 pending = timeline.pending[0]
-                why = (
-                    f"{pending.action} {pending.time} is pending",
-                    "Wait for the process that runs it, or let t.repair() roll it back if it died; then erase again.",
-                )
+                way = "Wait for the process that runs it, or let t.repair() roll it back if it died"
+                if timeline.is_pending_clustering(pending):
+                    way = "Run it with t.cluster()"
+                why = f"{pending.action} {pending.time} is pending", f"{way}; then erase again."
             elif file.store in lists:
                 why = "the list could not be published again", f"Delete {lists[file.store]}/, then publish again."
             elif file.data is None and file.store == OTHER:

@@ -268,11 +268,11 @@ def completed_commit(timeline: Timeline, instant: str, verb: str) -> Instant:
     elif same:
         what = f"{instant} is a {same[0].action}, which cannot be a place to {verb}"
         hint = "Name a commit; `lakebed timeline show URI` lists them."
-    elif timeline.start is not None and instant < timeline.start:
+    elif instant.isdigit() and timeline.start is not None and instant < timeline.start:
         what = f"instant {instant} is older than the active timeline, which begins at {timeline.start}"
         hint = "It is archived, or was never there. Savepoints keep commits from being archived."
     else:
-        what = f"there is no instant {instant} on the timeline of {timeline.storage.url()}"
+        what = f"there is no instant {instant!r} on the timeline of {timeline.storage.url()}"
         hint = "`lakebed timeline show URI` lists them."
     raise InvalidOption(what, hint=hint, context=context)
 

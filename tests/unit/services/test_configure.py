@@ -94,6 +94,14 @@ def test_refused_settings_change_nothing(mor: Table, given: dict[str, Any], word
         mor.configure(given)
 
 
+def test_settings_that_belong_together_are_checked_at_create(make: Make) -> None:
+    chosen = {"hoodie.clean.partition.filter.selected": "a"}
+    with pytest.raises(InvalidOption, match=r"hoodie\.clean\.incremental\.enabled=false"):
+        make(properties=chosen)
+    table = make(properties={**chosen, "hoodie.clean.incremental.enabled": False})
+    assert table.properties["lakebed.clean.partition.filter.selected"] == "a"
+
+
 def test_settings_that_belong_together_are_checked_together(mor: Table) -> None:
     mor.configure({"hoodie.keep.max.commits": 6, "hoodie.keep.min.commits": 4})
     mor.configure({"hoodie.keep.max.commits": 5})
