@@ -155,7 +155,7 @@ def caches() -> dict[str, float]:
     """What the process keeps of files, in MB by their own account."""
     held = {
         "blocks": BLOCKS,
-        "hfiles": slices.HFILES._kept,  # pyright: ignore[reportPrivateUsage]
+        "hfiles": slices.HFILES._cache,  # pyright: ignore[reportPrivateUsage]
         "logs": slices.LOGS._kept,  # pyright: ignore[reportPrivateUsage]
         "lists": files_module._LONG,  # pyright: ignore[reportPrivateUsage]
         "bodies": timeline._BODIES,  # pyright: ignore[reportPrivateUsage]

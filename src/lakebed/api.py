@@ -473,12 +473,14 @@ def _indexes_of(options: Options) -> list[str]:
     return [name for name, requested in flags.items() if requested]
 
 
-def _table_settings(named: TableSettings, **given: Any) -> TableSettings:
+def _table_settings(named: TableSettings, **arguments: Any) -> TableSettings:
     """Arguments before properties; the same thing given in two ways is an error."""
     values: dict[str, Any] = {name: getattr(named, name) for name in TableSettings.__slots__}
-    if any(":" in field for field in given["partition_fields"]):
-        given["partition_fields"], given["partition_types"] = split_partition_types(given["partition_fields"])
-    for name, value in given.items():
+    if any(":" in field for field in arguments["partition_fields"]):
+        arguments["partition_fields"], arguments["partition_types"] = split_partition_types(
+            arguments["partition_fields"]
+        )
+    for name, value in arguments.items():
         if value in (None, ()):
             continue
         other = values.get(name)

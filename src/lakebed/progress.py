@@ -47,9 +47,9 @@ class _Display:
                 self.lines.start()
                 self._is_visible = True
 
-    def add(self, what: str, total: int | None) -> TaskID:
+    def add(self, label: str, total: int | None) -> TaskID:
         """A line for a stage of the call."""
-        task = self.lines.add_task(what, total=total, done="")
+        task = self.lines.add_task(label, total=total, done="")
         self.lines.update(self._call, visible=False)
         return task
 
@@ -110,7 +110,7 @@ def _nothing(parts: int) -> None:
 
 
 @contextmanager
-def progress(what: str, total: int | None = None, unit: str = "") -> Generator[Advance]:
+def progress(label: str, total: int | None = None, unit: str = "") -> Generator[Advance]:
     """Shows that something goes on, since when and, where it is called with the number of parts that are done, how far.
     Gives that function, which any thread may call."""
     active = None if getattr(_silent, "on", False) else _display
@@ -118,7 +118,7 @@ def progress(what: str, total: int | None = None, unit: str = "") -> Generator[A
         yield _nothing
         return
     lines, count, lock = active.lines, [0], threading.Lock()
-    task = active.add(what, total)
+    task = active.add(label, total)
 
     def advance(parts: int) -> None:
         with lock:

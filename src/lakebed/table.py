@@ -1023,7 +1023,7 @@ class Table:
         4
         """
         if split_over is not None:
-            whole_number("rescale", "split_over", split_over, least=1)
+            whole_number("rescale", "split_over", split_over, minimum=1)
         paths = (partitions,) if isinstance(partitions, str) else partitions
         resizing = Resizing(buckets, None if paths is None else tuple(paths), rules, split_over)
         done = self._committed(

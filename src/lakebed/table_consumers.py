@@ -193,7 +193,7 @@ class BatchRequest:
                 context={"option": "filter"},
             )
         if self.limits.commits is not None:
-            whole_number("consume", "max_commits", self.limits.commits, least=1)
+            whole_number("consume", "max_commits", self.limits.commits, minimum=1)
 
 
 class ConsumedBatch:

@@ -291,7 +291,7 @@ MADE_OF = {
     "format.row_groups.pages._INDEX_BYTES": "format.row_groups.pages.INDEXES._max_bytes",
     "metadata.store.expected_files._CACHED_BYTES": "metadata.store.expected_files._WRITTEN._max_bytes",
     "metadata.store.slices._BASES_BYTES": "metadata.store.slices._BASES._max_bytes",
-    "metadata.store.slices._CACHED_BYTES": "metadata.store.slices.HFILES._kept._max_bytes",
+    "metadata.store.slices._CACHED_BYTES": "metadata.store.slices.HFILES._cache._max_bytes",
     "timeline.history._CACHED_BYTES": "timeline.history._CLEANS._max_bytes",
     "timeline.timeline._BODIES_BYTES": "timeline.timeline._BODIES._max_bytes",
     "publish.foreign._LISTS_BYTES": "publish.foreign._NEWEST._max_bytes",

@@ -230,7 +230,7 @@ class StoreCatalog(ABC, Generic[S, E]):
         return stored
 
 
-def same_location(one: str, other: str) -> bool:
+def same_location(location: str, other: str) -> bool:
     """Whether two locations are one, as engines write it with different schemes of one store.
 
     >>> same_location("s3a://lake/t", "s3://lake/t/"), same_location("file:/lake/t", "/lake/t")
@@ -238,7 +238,9 @@ def same_location(one: str, other: str) -> bool:
     >>> same_location("gs://lake/t", "s3://lake/t")
     False
     """
-    return one.rstrip("/") == other.rstrip("/") or (_parsed(one) is not None and _parsed(one) == _parsed(other))
+    return location.rstrip("/") == other.rstrip("/") or (
+        _parsed(location) is not None and _parsed(location) == _parsed(other)
+    )
 
 
 def is_below(location: str, root: str) -> bool:
@@ -291,10 +293,10 @@ def no_entry(catalog: str, name: object) -> TableNotFound:
     )
 
 
-def no_hudi_table(catalog: str, name: object, what: str) -> CatalogError:
+def no_hudi_table(catalog: str, name: object, reason: str) -> CatalogError:
     """The error for an entry of something else than a Hudi table."""
     return CatalogError(
-        f"{name} in {catalog} is no Hudi table: {what}",
+        f"{name} in {catalog} is no Hudi table: {reason}",
         hint="Register the table under another name, or drop the entry there first.",
         context={"catalog": catalog, "name": str(name)},
     )
@@ -315,9 +317,9 @@ def unanswered(
     )
 
 
-def missing_package(what: str, package: str, extra: str) -> UnsupportedFeature:
+def missing_package(feature: str, package: str, extra: str) -> UnsupportedFeature:
     """The error for a catalog whose optional package is not installed."""
-    return UnsupportedFeature(f"{what} needs the package {package}", hint=f"pip install 'lakebed[{extra}]'")
+    return UnsupportedFeature(f"{feature} needs the package {package}", hint=f"pip install 'lakebed[{extra}]'")
 
 
 def refuse_memory(catalog: str, table: RegisteredTable) -> None:

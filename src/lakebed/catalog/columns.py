@@ -129,9 +129,9 @@ def _flag(value: Any) -> str:
     return "true" if value else "false"
 
 
-def _no_equivalent(column: str, what: str) -> UnsupportedFeature:
+def _no_equivalent(column: str, problem: str) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"column {column} has {what}",
+        f"column {column} has {problem}",
         hint="Cast the column, or leave Spark's properties out with"
         " hoodie.datasource.hive_sync.sync_as_datasource=false where only those lack the type.",
         context={"column": column},

@@ -24,12 +24,12 @@ _TAKEN = (
 
 @dataclass(frozen=True, slots=True)
 class _PartitionChange:
-    """A request of Glue that takes up to `most` partitions in `argument`; the error `ignored` of one is no failure."""
+    """A request of Glue that takes up to `limit` partitions in `argument`; the error `ignored` of one is no failure."""
 
     doing: str
     request: str
     argument: str
-    most: int
+    limit: int
     ignored: str
 
 
@@ -139,7 +139,7 @@ class GlueCatalog:
     def _change(self, entry: Entry, change: _PartitionChange, parts: Sequence[Mapping[str, Any]]) -> None:
         """Send the parts, and raise for what a request could not do of them."""
         request = getattr(self._glue, change.request)
-        for chunk in chunks(parts, change.most):
+        for chunk in chunks(parts, change.limit):
             with self._asking(f"{change.doing} {entry.name}"):
                 answer = request(**_named(entry), **{change.argument: chunk})
                 for detail in (error["ErrorDetail"] for error in answer.get("Errors", ())):

@@ -175,12 +175,12 @@ class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
         return EntryChange(str(desired.name), action, columns, added, moved, dropped, compared)
 
     def _sync_partitions(
-        self, entry: Entry, paths: _Paths, known: SyncedCommit | None, settings: CatalogSettings
+        self, entry: Entry, paths: _Paths, last_sync: SyncedCommit | None, settings: CatalogSettings
     ) -> tuple[int, int, int, str]:
         """How many partitions were added, moved and dropped, and which were compared."""
         if not entry.partition_columns or settings.no_partitions:
             return 0, 0, 0, "none"
-        touched = None if known is None else paths.touched_since(known)
+        touched = None if last_sync is None else paths.touched_since(last_sync)
         if touched is not None and not touched:
             return 0, 0, 0, "touched"
         desired = paths.locations(touched)

@@ -161,18 +161,18 @@ def type_text(kind: Any) -> str:
     return f"struct<{','.join(parts)}>"
 
 
-def _entry(name: EntryName, found: Mapping[str, Any]) -> RestEntry:
+def _entry(name: EntryName, body: Mapping[str, Any]) -> RestEntry:
     columns: list[Mapping[str, Any]] = []
-    for listed in found.get("columns") or ():
+    for listed in body.get("columns") or ():
         # the catalog answers precisions of 0 for types that have none
         parts = (*_COLUMN, *_PRECISION) if listed.get("type_name") == "DECIMAL" else _COLUMN
         columns.append({part: listed[part] for part in parts if listed.get(part) is not None})
     return RestEntry(
         name,
-        found.get("storage_location") or "",
-        found.get("data_source_format") or "",
-        found.get("comment") or "",
+        body.get("storage_location") or "",
+        body.get("data_source_format") or "",
+        body.get("comment") or "",
         tuple(columns),
-        dict(found.get("properties") or {}),
-        found,
+        dict(body.get("properties") or {}),
+        body,
     )

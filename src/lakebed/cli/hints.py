@@ -241,14 +241,20 @@ def _words_of(name: str) -> str:
     return " ".join(parts[1:] if parts[0] in ("t", "lakebed") else parts)
 
 
-def _positional(given: list[ast.expr], firsts: tuple[str, ...], command: Any) -> list[str | None] | None:
+def _positional(call_arguments: list[ast.expr], firsts: tuple[str, ...], command: Any) -> list[str | None] | None:
     """Arguments of the command, or options, for those of a call; None where the command takes fewer."""
     arguments = [part for part in command.params if part.param_type_name == "argument"]
     required = [f"--{part.name.replace('_', '-')} FILE" for part in command.params if part.name == "schema_from"]
     values: list[str | None] = []
-    for at, value in enumerate(given):
+    for at, value in enumerate(call_arguments):
         first = firsts[at] if at < len(firsts) else ""
-        if isinstance(value, ast.Constant) and value.value is ... and len(given) - at == 1 and at < 2 and not first:
+        if (
+            isinstance(value, ast.Constant)
+            and value.value is ...
+            and len(call_arguments) - at == 1
+            and at < 2
+            and not first
+        ):
             # stands for all that must be given
             values += [_VALUES.get(part.name, part.name.upper()) for part in arguments[at:]] + required
         elif first or at < len(arguments) or (arguments and arguments[-1].nargs == -1):
@@ -258,10 +264,10 @@ def _positional(given: list[ast.expr], firsts: tuple[str, ...], command: Any) ->
     return [value for value in values if value != ""]
 
 
-def _option_of(name: str, value: ast.expr, known: frozenset[str]) -> str | None:
+def _option_of(name: str, value: ast.expr, option_names: frozenset[str]) -> str | None:
     text = _text(value, ",")
     option = _OPTIONS.get(f"{name}={text}") or _OPTIONS.get(name, f"--{name.replace('_', '-')}")
-    if option not in known or text is None or (text == "False" and f"{name}=False" not in _OPTIONS):
+    if option not in option_names or text is None or (text == "False" and f"{name}=False" not in _OPTIONS):
         return None
     if isinstance(value, ast.Dict):
         return " ".join(f"{option} {pair}" for pair in text.split(","))

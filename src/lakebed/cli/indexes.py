@@ -263,10 +263,10 @@ def repair(
     _show(report, output)
 
 
-def _numbers(given: list[str]) -> dict[str, int]:
+def _numbers(texts: list[str]) -> dict[str, int]:
     """Numbers by partition path; a path may have `=` in it."""
     numbers: dict[str, int] = {}
-    for text in given:
+    for text in texts:
         path, separator, number = text.rpartition("=")
         if not separator or not number.strip().isdigit():
             raise typer.BadParameter(f"{text!r} is not PATH=NUMBER", param_hint="--partition")
@@ -274,11 +274,11 @@ def _numbers(given: list[str]) -> dict[str, int]:
     return numbers
 
 
-def _show(found: Verification, output: Form) -> None:
+def _show(verification: Verification, output: Form) -> None:
     if output is Form.TABLE:
-        typer.echo(repr(found))
+        typer.echo(repr(verification))
     else:
-        show_rows(found.differences.drop_columns(["key", "entry"]), output)
+        show_rows(verification.differences.drop_columns(["key", "entry"]), output)
 
 
 def advise(

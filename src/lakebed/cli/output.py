@@ -59,10 +59,10 @@ StorageOptions = Annotated[
 Uri = Annotated[str, typer.Argument(help="The table: a path or a URI.", show_default=False)]
 
 
-def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
+def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     """`KEY=VALUE` texts as a dict."""
     values: dict[str, str] = {}
-    for text in given or ():
+    for text in texts or ():
         key, separator, value = text.partition("=")
         if not separator:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
@@ -70,21 +70,21 @@ def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
     return values
 
 
-def names(given: Sequence[str] | None) -> list[str] | None:
+def names(texts: Sequence[str] | None) -> list[str] | None:
     """Names of an option that may be given several times, each time with one name or several separated by commas;
     None where there are none.
 
     >>> names(["city,day", " hour"])
     ['city', 'day', 'hour']
     """
-    return [name for text in given or () for part in text.split(",") if (name := part.strip())] or None
+    return [name for text in texts or () for part in text.split(",") if (name := part.strip())] or None
 
 
 @contextmanager
-def working(what: str) -> Generator[None]:
+def working(label: str) -> Generator[None]:
     """Shows on standard error, if that is a terminal, that something goes on and since when; removed when it is
     done."""
-    with display(), progress(what):
+    with display(), progress(label):
         yield
 
 
@@ -97,9 +97,9 @@ def row_limit(limit: int | None, form: Form) -> int:
     return limit
 
 
-def print_cut(shown: str, form: Form) -> None:
+def print_cut(printed_rows: str, form: Form) -> None:
     """Print on standard error that there is more than was printed."""
-    text = f"only {shown} are shown; --limit 0 shows all"
+    text = f"only {printed_rows} are shown; --limit 0 shows all"
     typer.echo(json.dumps({"cut": text}) if form.is_for_programs else text, err=True)
 
 
@@ -139,9 +139,9 @@ def show_facts(facts: Mapping[str, Any], form: Form) -> None:
         _print_json(facts)
 
 
-def show_dropped(what: str, left: Sequence[str]) -> None:
+def show_dropped(message: str, left: Sequence[str]) -> None:
     """A line that says what was dropped, and the files in its folder that stay."""
-    typer.echo(what)
+    typer.echo(message)
     if left:
         typer.echo(f"{count_text(len(left), 'other file')} in the folder:")
     for path in left:

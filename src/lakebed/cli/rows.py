@@ -89,11 +89,11 @@ def _first(scan: Results, limit: int) -> tuple[pa.Table, bool]:
     return pa.Table.from_batches(batches, scan.schema).slice(0, limit), missing <= 0
 
 
-def _show_some(found: Results, limit: int | None, output: Form) -> bool:
+def _show_some(results: Results, limit: int | None, output: Form) -> bool:
     """Print the rows, all or the first, and report on standard error if there are more."""
     most = row_limit(limit, output)
     with working("reading"):
-        rows, cut = _first(found, most)
+        rows, cut = _first(results, most)
     show_rows(rows, output)
     if cut:
         print_cut(f"the first {count_text(most, 'row')}", output)
@@ -322,7 +322,7 @@ def insert_overwrite(
     table: lakebed.Table,
     options: dict[str, str],
     file: DataFile,
-    whole: Annotated[
+    full_table: Annotated[
         bool, typer.Option("--table", help="Replace all rows of the table, not only those of these partitions.")
     ] = False,
     delimiter: Delimiter = None,
@@ -330,7 +330,7 @@ def insert_overwrite(
     retries: Retries = None,
 ) -> lakebed.WriteResult:
     """Replace all rows of the partitions that the new rows belong to."""
-    scope = "table" if whole else "partitions"
+    scope = "table" if full_table else "partitions"
     rows = data_files(file, delimiter, partitioning)
     return table.insert_overwrite(rows, scope, retries=retries, options=options)
 

@@ -84,23 +84,23 @@ class TouchedFiles:
             met.update(self.common(self.appended, frozenset(_groups(other, appended=False))))
         return sorted(met)
 
-    def common(self, mine: frozenset[FileGroupId], others: frozenset[FileGroupId]) -> list[FileGroupId]:
-        """The groups of `others` that are among `mine`, which are touched here, sorted."""
+    def common(self, touched: frozenset[FileGroupId], others: frozenset[FileGroupId]) -> list[FileGroupId]:
+        """The groups of `others` that are among `touched`, sorted."""
         if not self.by_bucket:
-            return sorted(mine & others)
-        buckets = {_bucket(group) for group in mine}
+            return sorted(touched & others)
+        buckets = {_bucket(group) for group in touched}
         return sorted(group for group in others if _bucket(group) in buckets)
 
 
 def check_conflicts(
-    ours: TouchedFiles,
+    touched_files: TouchedFiles,
     timeline_now: Timeline,
     started: StartedAt,
     *,
     schema: str = "",
     instant: str = "",
     giving_way: Collection[str] = (),
-    beside: Mapping[FileGroupId, str] | None = None,
+    resized_groups: Mapping[FileGroupId, str] | None = None,
     named_after: Mapping[FileGroupId, str] | None = None,
 ) -> str:
     """Raise `CommitConflict` if another writer has touched the same file groups since this write began.
@@ -108,10 +108,10 @@ def check_conflicts(
     Looked at are commits that completed since, by requested time or because they were pending at the start, and
     pending clusterings (on version 6 pending compactions, too). A compaction requested before this write is none.
     `instant` is the write's own: a pending rollback of it is a conflict as well. The pending clusterings of
-    `giving_way` (instants) are none. `beside` names the file groups that this write changed in a way that fits the
-    clustering of that instant, pending or completed by now; of these it has log files in `named_after` that are named
-    after the clustering: a compaction planned meanwhile would lose them, and where the clustering was removed from
-    the timeline meanwhile they would be of file groups that never are.
+    `giving_way` (instants) are none. `resized_groups` names the file groups that this write changed in a way that fits
+    the clustering of that instant, pending or completed by now; of these it has log files in `named_after` that are
+    named after the clustering: a compaction planned meanwhile would lose them, and where the clustering was removed
+    from the timeline meanwhile they would be of file groups that never are.
 
     Gives the schema the commit must carry: `schema`, or the table's where only another writer has changed it since.
     """
@@ -119,43 +119,45 @@ def check_conflicts(
         meta = timeline_now.commit_metadata(other)
         if meta.operation == COMPACT_OPERATION and instant and other.time < instant:
             continue
-        for group in ours.conflicts(meta):
-            if beside and beside.get(group) == other.time:
+        for group in touched_files.conflicts(meta):
+            if resized_groups and resized_groups.get(group) == other.time:
                 continue
             _refuse(group, other, f"another writer ({meta.operation})")
-    _check_pending(ours, timeline_now, started, instant, giving_way=giving_way, beside=beside or {})
+    _check_pending(
+        touched_files, timeline_now, started, instant, giving_way=giving_way, resized_groups=resized_groups or {}
+    )
     # log files named after a clustering are older by their names than any compaction of the new file group
-    copied = ours.groups & frozenset(named_after or ())
+    copied = touched_files.groups & frozenset(named_after or ())
     _check_taken_off(timeline_now, {group: at for group, at in (named_after or {}).items() if group in copied})
-    _check_compacted(ours, copied, timeline_now, started)
-    _check_compacted(ours, ours.rewritten, timeline_now, started, instant)
+    _check_compacted(touched_files, copied, timeline_now, started)
+    _check_compacted(touched_files, touched_files.rewritten, timeline_now, started, instant)
     return resolve_schema(schema, started.timeline, timeline_now, instant)
 
 
-def resolve_schema(ours: str, at_start: Timeline, now: Timeline, instant: str = "") -> str:
+def resolve_schema(schema: str, at_start: Timeline, now: Timeline, instant: str = "") -> str:
     """The schema to commit, given the table's schema when the write began and now.
 
     Raises `CommitConflict` if this write and another one changed it in different ways, if another one changed a type
     (a commit's files are read by its schema), or where a commit that was requested after this one's `instant`
     would hide the change: the table's schema is that of the last requested one.
     """
-    if not ours or at_start.last_completed == now.last_completed:
-        return ours
+    if not schema or at_start.last_completed == now.last_completed:
+        return schema
     current = table_schema(now)
     before = table_schema(at_start)
-    if not current or _same(ours, current):
-        return ours
+    if not current or _same(schema, current):
+        return schema
     if _same(before, current):
         newest = _schema_commit(now)
         if newest is None or not instant or newest.time < instant:
-            return ours
+            return schema
         raise CommitConflict(
             f"this write changes the table's schema, and instant {newest.time}, which was requested after it, has"
             " committed under the old one by now",
             hint="Run the write again: its change then comes last.",
             context={"schema": current, "instant": newest.time},
         )
-    if _same(ours, before) and _only_adds(before, current):
+    if _same(schema, before) and _only_adds(before, current):
         return current
     raise CommitConflict(
         "another writer has changed the table's schema since this write began, in a way that its files do not fit",
@@ -201,13 +203,13 @@ def _archived_since(timeline: Timeline, started: StartedAt) -> list[Instant]:
 
 
 def _check_pending(
-    ours: TouchedFiles,
+    touched_files: TouchedFiles,
     timeline: Timeline,
     started: StartedAt,
     instant: str,
     *,
     giving_way: Collection[str],
-    beside: Mapping[FileGroupId, str],
+    resized_groups: Mapping[FileGroupId, str],
 ) -> None:
     clusterings = timeline.pending_clustering().items()
     pending = [{g: i for g, i in clusterings if i.time not in giving_way}]
@@ -216,8 +218,8 @@ def _check_pending(
         compactions = timeline.pending_compaction().items()
         pending.append({g: i for g, i in compactions if (i.time, completes_as(i.action)) not in started.pending})
     for groups in pending:
-        for group in ours.overlap(frozenset(groups)):
-            if beside.get(group) == groups[group].time:
+        for group in touched_files.overlap(frozenset(groups)):
+            if resized_groups.get(group) == groups[group].time:
                 continue
             _refuse(group, groups[group], f"a pending {_service(groups[group])}")
     for rollback in timeline.pending:
@@ -242,21 +244,21 @@ def _check_taken_off(timeline: Timeline, named_after: Mapping[FileGroupId, str])
 
 
 def _check_compacted(
-    ours: TouchedFiles, own: frozenset[FileGroupId], timeline: Timeline, started: StartedAt, after: str = ""
+    touched_files: TouchedFiles, groups: frozenset[FileGroupId], timeline: Timeline, started: StartedAt, after: str = ""
 ) -> None:
     """Raise `CommitConflict` where a compaction that was planned `after` an instant merges what was committed by then
-    of the groups `own`, and would lose what this write adds to them: the names of its files are newer. The log
+    of these `groups`, and would lose what this write adds to them: the names of its files are newer. The log
     file of a log compaction would come on top."""
-    if not own:
+    if not groups:
         return
     plans = {group: plan for group, plan in timeline.pending_compaction().items() if plan.time > after}
     plans = {**timeline.pending_log_compaction(), **plans}
-    for group in ours.common(own, frozenset(plans)):
+    for group in touched_files.common(groups, frozenset(plans)):
         _refuse(group, plans[group], f"a pending {plans[group].action.value}")
     for other in timeline.commits_after(started.last_completed):
         meta = timeline.commit_metadata(other)
         if meta.operation in _COMPACTS and other.time > after:
-            for group in ours.common(own, frozenset(_groups(meta))):
+            for group in touched_files.common(groups, frozenset(_groups(meta))):
                 _refuse(group, other, f"another writer ({meta.operation})")
 
 
@@ -265,10 +267,10 @@ def _service(plan: Instant) -> str:
     return Action.CLUSTERING.value if plan.action is Action.REPLACECOMMIT else plan.action.value
 
 
-def _refuse(group: FileGroupId, other: Instant, who: str) -> None:
+def _refuse(group: FileGroupId, other: Instant, writer: str) -> None:
     partition, file_id = group
     raise CommitConflict(
-        f"file group {file_id} in partition {partition!r} was changed by {who} at instant {other.time} as well",
+        f"file group {file_id} in partition {partition!r} was changed by {writer} at instant {other.time} as well",
         hint="Nothing of this write is visible; run it again.",
         context={"partition": partition, "file_id": file_id, "instant": other.time},
     )
@@ -297,9 +299,9 @@ def _bucket(group: FileGroupId) -> tuple[str, int | str]:
     return partition, _bucket_or_file(file_id)
 
 
-def _same(one: str, other: str) -> bool:
+def _same(schema: str, other: str) -> bool:
     """Whether two schema texts mean the same; spacing and the order of keys do not count."""
-    return one == other or (bool(one) and bool(other) and json.loads(one) == json.loads(other))
+    return schema == other or (bool(schema) and bool(other) and json.loads(schema) == json.loads(other))
 
 
 def _only_adds(before: str, after: str) -> bool:
@@ -333,26 +335,26 @@ def reason_to_take_back(
     return None if plan is None else f"compaction {plan.time} was planned without its log files"
 
 
-def completed_before_publication(mine: Instant, timeline: Timeline, checked: Timeline) -> Instant | None:
+def completed_before_publication(instant: Instant, timeline: Timeline, checked: Timeline) -> Instant | None:
     """A commit with a later completion time that was there before this one was published: a reader of changes up
     to it would never read this one."""
-    later = timeline.commits_completed_after(completed_at(mine))
+    later = timeline.commits_completed_after(completed_at(instant))
     return next((i for i in later if not checked.is_completed(i.time)), None)
 
 
-def _is_built_on(mine: Instant, since: Sequence[Instant], timeline: Timeline, checked: Timeline) -> bool:
+def _is_built_on(instant: Instant, since: Sequence[Instant], timeline: Timeline, checked: Timeline) -> bool:
     """Whether others that saw the instant have gone on from it since the timeline was `checked`: without it they would
     lack files. A commit added to its files, a clustering has put its rows elsewhere, a compaction or a clean was
     planned of its files, or of those that it superseded."""
-    stats = [stat for group in timeline.commit_metadata(mine).stats.values() for stat in group]
+    stats = [stat for group in timeline.commit_metadata(instant).stats.values() for stat in group]
     file_names = {path.rpartition("/")[2] for stat in stats for path in stat.paths}
     superseded = {stat.prev_base_file for stat in stats if stat.log_version is None and stat.prev_base_file}
-    replaced = {(path, i) for path, ids in timeline.commit_metadata(mine).replaced.items() for i in ids}
+    replaced = {(path, i) for path, ids in timeline.commit_metadata(instant).replaced.items() for i in ids}
     for commit in timeline.commits_metadata(since):
-        if any(stat.prev_commit == mine.time for group in commit.stats.values() for stat in group):
+        if any(stat.prev_commit == instant.time for group in commit.stats.values() for stat in group):
             return True
     before = {i.time for i in checked.instants}
-    for new in (i for i in timeline.instants if i.time not in before and i.time != mine.time):
+    for new in (i for i in timeline.instants if i.time not in before and i.time != instant.time):
         plan = timeline.plan(new) if new.action in _PLANNING else {}
         if new.action is Action.CLEAN:
             cleaned = {(path, name) for path, names in clean_files(plan).items() for name in names}
@@ -405,12 +407,12 @@ def is_requested(timeline: Timeline, instant: str, action: Action) -> bool:
     return (instant, completes_as(action)) in timeline.requested
 
 
-def plan_without(mine: Instant | None, timeline: Timeline, checked: Timeline) -> Instant | None:
+def plan_without(instant: Instant | None, timeline: Timeline, checked: Timeline) -> Instant | None:
     """A compaction that was planned since the timeline was `checked`, of a file group that this write appended to, and
     does not merge its log file: readers would look for that in the file slice before, and miss it."""
-    if mine is None or not mine.is_completed:
+    if instant is None or not instant.is_completed:
         return None
-    stats = (stat for group in timeline.commit_metadata(mine).stats.values() for stat in group)
+    stats = (stat for group in timeline.commit_metadata(instant).stats.values() for stat in group)
     logs = {(s.partition, s.file_id): s.path.rpartition("/")[2] for s in stats if s.log_version is not None}
     before = {i.time for i in checked.instants}
     for plan in timeline.instants if logs else ():
@@ -436,12 +438,12 @@ def is_rolled_back(instant: str, timeline: Timeline, checked: Timeline) -> bool:
 
 
 def check_deletes(
-    storage: Storage, instant: str, ours: CommitMetadata, others: Iterable[tuple[Instant, CommitMetadata]]
+    storage: Storage, instant: str, commit: CommitMetadata, others: Iterable[tuple[Instant, CommitMetadata]]
 ) -> None:
     """Raise `CommitConflict` where one of this write and of another, which completed since it began, deleted rows of a
     file group and the other one logged rows there that lack columns. A later delete of this write is no conflict: it
     comes after such rows everywhere."""
-    logs = _logs(ours)
+    logs = _logs(commit)
     for other, metadata in others:
         if metadata.operation == LOG_COMPACT_OPERATION:  # these deletes have instants of their own
             continue
@@ -450,7 +452,7 @@ def check_deletes(
             late = _deletes(other_logs[group]) and _lacks_columns(storage, logs[group])
             early = instant < other.time and _deletes(logs[group]) and _lacks_columns(storage, other_logs[group])
             if late or early:
-                _refuse_lost_delete(group, other, late=late)
+                _refuse_lost_delete(group, other, deletes_concurrently=late)
 
 
 def _logs(metadata: CommitMetadata) -> dict[FileGroupId, list[WriteStat]]:
@@ -472,10 +474,10 @@ def _lacks_columns(storage: Storage, logs: Sequence[WriteStat]) -> bool:
     return any((head.headers.get(HeaderKey.IS_PARTIAL) or "").lower() == "true" for head in heads)
 
 
-def _refuse_lost_delete(group: FileGroupId, other: Instant, *, late: bool) -> None:
+def _refuse_lost_delete(group: FileGroupId, other: Instant, *, deletes_concurrently: bool) -> None:
     partition, file_id = group
     written, deleted = "rows that lack columns were written to", "rows were deleted from"
-    local, concurrent = (written, deleted) if late else (deleted, written)
+    local, concurrent = (written, deleted) if deletes_concurrently else (deleted, written)
     raise CommitConflict(
         f"{local} file group {file_id} in partition {partition!r} while, by instant {other.time}, {concurrent} it",
         hint="Nothing of this write is visible; run it again: it then sees them.",

@@ -249,10 +249,10 @@ class FileLock:
         self._owner = ""
         self._valid_until = 0.0
         self._periodic: PeriodicTask | None = None
-        self._mine: Callable[[], tuple[Holder, str] | None] | None = None
+        self._early_read: Callable[[], tuple[Holder, str] | None] | None = None
         self._changing = threading.Lock()
         self._read_beside: Callable[[], object] | None = None
-        self._begun: Callable[[], object] | None = None
+        self._started_read: Callable[[], object] | None = None
 
     def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
         """Take the lock as `acquire` does. The call that this gives waits for what `read` gave, which reads storage and
@@ -262,11 +262,11 @@ class FileLock:
         that put succeeds no other process has had the lock since, so that nothing has changed what was read; if it does
         not, the result is thrown away, and `read` is called when the lock is held.
         """
-        self._read_beside, self._begun = read, None
+        self._read_beside, self._started_read = read, None
         try:
             self.acquire(timeout)
         finally:
-            background_read, self._read_beside, self._begun = self._begun, None, None
+            background_read, self._read_beside, self._started_read = self._started_read, None, None
         return read if background_read is None else cast("Callable[[], R]", background_read)
 
     def acquire(self, timeout: float) -> None:
@@ -286,7 +286,7 @@ class FileLock:
             self._periodic = PeriodicTask(self._renew_every, self.renew, "table-lock")
             self._periodic.start()
             # the version that the file has now is known when the lock is given back
-            self._mine = in_background(self._read) if is_remote(self._storage) else None
+            self._early_read = in_background(self._read) if is_remote(self._storage) else None
         except BaseException:
             self._forget()
             raise
@@ -332,7 +332,7 @@ class FileLock:
     def _put_beside(self, version: str) -> bool:
         background_read = None if self._read_beside is None else in_background(self._read_beside)
         done = self._put(version)
-        self._begun = background_read if done else None
+        self._started_read = background_read if done else None
         return done
 
     def _read(self) -> tuple[Holder, str] | None:
@@ -360,7 +360,7 @@ class FileLock:
 
     def renew(self) -> bool:
         with self._changing:
-            self._mine = None
+            self._early_read = None
             for _ in range(2):  # a put that was thought lost may come through late
                 current = self._read() if self._owner else None
                 if current is None or current[0].owner != self._owner or current[0].expired:
@@ -393,7 +393,7 @@ class FileLock:
 
     def _gave_back(self) -> bool:
         """False: storage did not do it now, but may the next time."""
-        read, self._mine = self._mine or self._read, None
+        read, self._early_read = self._early_read or self._read, None
         try:
             current = read()
             if current is None or current[0].owner != self._owner:
@@ -478,7 +478,7 @@ class LeasedLock(ABC):
     def __init__(self, where: str, wait_seconds: float) -> None:
         self.where = where
         self._wait_seconds = wait_seconds
-        self._held = False
+        self._has_lease = False
         self._valid_until = 0.0
         self._periodic: PeriodicTask | None = None
         self._changing = threading.Lock()
@@ -509,7 +509,7 @@ class LeasedLock(ABC):
         """Who has it, for messages."""
 
     def acquire(self, timeout: float) -> None:
-        if self._held:
+        if self._has_lease:
             raise RuntimeError("the lock is held by this object already")
         started = time.monotonic()
         try:
@@ -526,7 +526,7 @@ class LeasedLock(ABC):
         except BaseException:
             self._let_go()
             raise
-        self._held = True
+        self._has_lease = True
         self._periodic = PeriodicTask(self.validity / 3, self.renew, "table-lock")
         self._periodic.start()
 
@@ -544,7 +544,7 @@ class LeasedLock(ABC):
 
     def renew(self) -> bool:
         with self._changing:
-            if not self._held:
+            if not self._has_lease:
                 return False
             started = monotonic_seconds()
             try:
@@ -558,15 +558,15 @@ class LeasedLock(ABC):
             return False
 
     def lock_is_held(self) -> bool:
-        return self._held and monotonic_seconds() < self._valid_until
+        return self._has_lease and monotonic_seconds() < self._valid_until
 
     def release(self) -> None:
-        if not self._held:
+        if not self._has_lease:
             return
         if self._periodic is not None:
             self._periodic.stop()
         with self._changing:
-            self._held = False
+            self._has_lease = False
             self._valid_until = 0.0
             self._let_go()
 

@@ -144,12 +144,14 @@ def _unanswered(where: str, error: BaseException) -> StorageError:
     )
 
 
-def import_kazoo(what: str, extra: str) -> Any:
+def import_kazoo(feature: str, extra: str) -> Any:
     """The package kazoo. Raises `UnsupportedFeature` with the extra that brings it."""
     try:
         kazoo: Any = import_module("kazoo")
         for part in ("client", "exceptions", "handlers.threading"):
             import_module(f"kazoo.{part}")
     except ImportError as error:
-        raise UnsupportedFeature(f"{what} needs the package kazoo", hint=f"pip install 'lakebed[{extra}]'") from error
+        raise UnsupportedFeature(
+            f"{feature} needs the package kazoo", hint=f"pip install 'lakebed[{extra}]'"
+        ) from error
     return kazoo

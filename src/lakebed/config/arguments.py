@@ -141,14 +141,14 @@ def checks_arguments(function: _F) -> _F:
     ]
 
     @wraps(function)
-    def call(*given: Any, **named: Any) -> Any:
+    def call(*positional: Any, **named: Any) -> Any:
         try:
-            bound = signature.bind(*given, **named)
+            bound = signature.bind(*positional, **named)
         except TypeError as error:
             for name in named.keys() - signature.parameters.keys():
                 if near := get_close_matches(name, signature.parameters, n=1):
                     raise TypeError(f"{function.__name__}() {error}; did you mean {near[0]!r}?") from None
-            return function(*given, **named)  # Python's own words for an argument too many
+            return function(*positional, **named)  # Python's own words for an argument too many
         arguments = bound.arguments
         for name, ((takes, expected), default) in checked.items():
             if name in arguments and arguments[name] is not default and not takes(arguments[name]):
@@ -169,15 +169,15 @@ def public_methods_check_arguments(cls: _C) -> _C:
     return cls
 
 
-def whole_number(method: str, name: str, value: Any, *, least: int = 0) -> int:
-    """The value, where it is a whole number of at least `least`.
+def whole_number(method: str, name: str, value: Any, *, minimum: int = 0) -> int:
+    """The value, where it is a whole number of at least `minimum`.
 
     >>> whole_number("limit", "rows", -1)
     Traceback (most recent call last):
     lakebed.errors.InvalidOption: limit() takes a whole number of at least 0 as rows, not -1
     """
-    if not _is_number(value) or value < least:
-        raise refused(method, name, value, f"a whole number of at least {least}")
+    if not _is_number(value) or value < minimum:
+        raise refused(method, name, value, f"a whole number of at least {minimum}")
     return value
 
 

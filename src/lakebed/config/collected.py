@@ -89,7 +89,7 @@ class CollectedSettings:
         if previous is None or value:
             self._values[option.setting] = (value, option.key)
 
-    def options(self, known: Mapping[str, str], extra: Mapping[str, str]) -> Options:
+    def options(self, explicit: Mapping[str, str], extra: Mapping[str, str]) -> Options:
         write = self._group("write")
         write["extra_metadata"] = dict(extra)
         write["lock"] = LockSettings(**self._group("lock"))
@@ -103,7 +103,7 @@ class CollectedSettings:
             # Hudi's rule: an upsert that may not touch known keys is an insert.
             operation = "insert"
         return Options(
-            explicit=dict(known),
+            explicit=dict(explicit),
             operation=operation,
             path=self._value("path") or "",
             table=TableSettings(**self._table()),
@@ -122,7 +122,7 @@ class CollectedSettings:
             retries=RetrySettings(**self._group("retries")),
             callback=self._callback(),
             # one word on the metadata table for writes and reads
-            read=ReadSettings(use_metadata=known.get(_METADATA, "true").lower() != "false", **self._group("read")),
+            read=ReadSettings(use_metadata=explicit.get(_METADATA, "true").lower() != "false", **self._group("read")),
         )
 
     def _index(self) -> IndexSettings:

@@ -271,7 +271,7 @@ def check_write(properties: Properties, facts: TableFacts, operation: str) -> No
             raise _refusal(feature, properties, facts, f"{operation} is refused")
 
 
-def _refusal(feature: Feature, properties: Properties, facts: TableFacts, what: str) -> UnsupportedFeature:
+def _refusal(feature: Feature, properties: Properties, facts: TableFacts, consequence: str) -> UnsupportedFeature:
     name = properties.get("hoodie.table.name", "")
     detail = {
         "another table version": properties.get("hoodie.table.version", ""),
@@ -281,7 +281,7 @@ def _refusal(feature: Feature, properties: Properties, facts: TableFacts, what: 
     }.get(feature.name, "")
     redacted = f" ({detail})" if detail else ""
     return UnsupportedFeature(
-        f"table {name or '(unnamed)'} {feature.why}{redacted}: {what}",
+        f"table {name or '(unnamed)'} {feature.why}{redacted}: {consequence}",
         hint=feature.hint,
         context={"feature": feature.name, "table": name},
     )

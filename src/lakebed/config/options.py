@@ -339,7 +339,7 @@ _EITHER = (
 )
 
 
-def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
+def resolve_options(option_values: Mapping[str, Any] | None = None) -> Options:
     """Settings from options; values may be text, booleans, numbers or lists.
 
     Raises InvalidOption for an unknown key (naming the nearest), a value of the wrong kind, or two keys that
@@ -353,10 +353,10 @@ def resolve_options(given: Mapping[str, Any] | None = None) -> Options:
     lakebed.errors.InvalidOption: unknown option hoodie.index.typ. Did you mean hoodie.index.type?
     """
     try:
-        pairs = dict(given or {})
+        pairs = dict(option_values or {})
     except (TypeError, ValueError) as cause:
         raise InvalidOption(
-            f"options of type {type(given).__name__}", hint="give a dict of names and values"
+            f"options of type {type(option_values).__name__}", hint="give a dict of names and values"
         ) from cause
     texts = {str(name): _text(value) for name, value in pairs.items() if value is not None}
     problems: list[LakebedError] = []
@@ -425,7 +425,7 @@ def conflicts_with_table(options: Options, properties: Mapping[str, str]) -> Non
         raise _conflict(key, moves, stays, "leave the option out: a table remembers its settings." + change)
 
 
-def service_properties(known: Mapping[str, str]) -> dict[str, str]:
+def service_properties(explicit: Mapping[str, str]) -> dict[str, str]:
     """Those of a job's options (`Options.explicit`) that configure table services and the writing of files, as a new
     table records them: under names of lakebed's, since real Hudi refuses a job whose option differs from a property of
     its own.
@@ -434,11 +434,11 @@ def service_properties(known: Mapping[str, str]) -> dict[str, str]:
     {'lakebed.compact.inline': 'true'}
     """
     keys = _service_keys()
-    asks = {key for key, text in known.items() if key == _COLUMN_STATS and text.lower() == "true"}
-    return {keys[key]: text for key, text in known.items() if key in keys and key not in asks}
+    asks = {key for key, text in explicit.items() if key == _COLUMN_STATS and text.lower() == "true"}
+    return {keys[key]: text for key, text in explicit.items() if key in keys and key not in asks}
 
 
-def check_table_options(given: Options) -> None:
+def check_table_options(job_options: Options) -> None:
     """Raise `InvalidOption` for options of one read or write: a table does not record them.
 
     >>> check_table_options(resolve_options({"hoodie.parquet.max.file.size": 1 << 20}))
@@ -452,7 +452,7 @@ def check_table_options(given: Options) -> None:
             hint=f"give it to the verb: options={{'{key}': ...}}",
             context={"option": key},
         )
-        for key in (*given.explicit, *given.write.extra_metadata)
+        for key in (*job_options.explicit, *job_options.write.extra_metadata)
         if key not in options() or _is_of_a_verb(options()[key])
     ]
     if problems:
@@ -482,7 +482,7 @@ def _write_keys() -> dict[str, str]:
 
 
 def with_table_settings(
-    given: Options, properties: Mapping[str, str], *, defaults: Mapping[str, str] | None = None
+    job_options: Options, properties: Mapping[str, str], *, defaults: Mapping[str, str] | None = None
 ) -> Options:
     """A job's options with the write settings that the table records, and `defaults` where neither has a value.
 
@@ -490,15 +490,15 @@ def with_table_settings(
     7
     """
     texts = {key: properties.get(stored_key, properties.get(key)) for key, stored_key in _write_keys().items()}
-    stored = {key: text for key, text in texts.items() if text is not None and key not in given.explicit}
-    more = {**{k: v for k, v in (defaults or {}).items() if k not in given.explicit}, **stored}
+    stored = {key: text for key, text in texts.items() if text is not None and key not in job_options.explicit}
+    more = {**{k: v for k, v in (defaults or {}).items() if k not in job_options.explicit}, **stored}
     if not more:
-        return given
-    write = resolve_options({**more, **given.explicit}).write
-    return replace(given, write=replace(write, extra_metadata=given.write.extra_metadata))
+        return job_options
+    write = resolve_options({**more, **job_options.explicit}).write
+    return replace(job_options, write=replace(write, extra_metadata=job_options.write.extra_metadata))
 
 
-def service_settings(given: Mapping[str, str], properties: Mapping[str, str]) -> Options:
+def service_settings(explicit: Mapping[str, str], properties: Mapping[str, str]) -> Options:
     """How a table's services run: by a job's options (`Options.explicit`), else by those of the table.
 
     >>> service_settings({}, {"lakebed.clean.commits.retained": "3"}).cleaning.commits
@@ -507,7 +507,7 @@ def service_settings(given: Mapping[str, str], properties: Mapping[str, str]) ->
     keys = _service_keys()
     texts = {key: properties.get(stored_key, properties.get(key)) for key, stored_key in keys.items()}
     stored = {key: text for key, text in texts.items() if text is not None}
-    requested = {key: text for key, text in given.items() if key in keys}
+    requested = {key: text for key, text in explicit.items() if key in keys}
     for either in _EITHER:
         if requested.keys() & either:
             stored = {key: text for key, text in stored.items() if key not in either}
@@ -520,13 +520,13 @@ def _resolved(texts: tuple[tuple[str, str], ...]) -> Options:
     return resolve_options(dict(texts))
 
 
-def compaction_settings(given: Mapping[str, str], properties: Mapping[str, str]) -> CompactionSettings:
+def compaction_settings(explicit: Mapping[str, str], properties: Mapping[str, str]) -> CompactionSettings:
     """How a table's logs are compacted, see `service_settings`.
 
     >>> compaction_settings({}, {"lakebed.compact.inline.max.delta.commits": "3"}).delta_commits
     3
     """
-    return service_settings(given, properties).compaction
+    return service_settings(explicit, properties).compaction
 
 
 def _text(value: Any) -> str:
@@ -620,13 +620,13 @@ class OptionVerdict:
         return self.verdict in ("implemented", "ignored")
 
 
-def check_options(given: Mapping[str, Any]) -> list[OptionVerdict]:
+def check_options(job_options: Mapping[str, Any]) -> list[OptionVerdict]:
     """A verdict on each of a job's options, in their order; nothing is raised for one that is refused.
 
     >>> [v.verdict for v in check_options({"hoodie.index.type": "BUCKET", "hoodie.indx.type": "BUCKET"})]
     ['implemented', 'unknown']
     """
-    texts = {str(name): _text(value) for name, value in given.items() if value is not None}
+    texts = {str(name): _text(value) for name, value in job_options.items() if value is not None}
     first: dict[str, str] = {}  # by key, the name that gives the option first
     verdicts: list[OptionVerdict] = []
     for name, value in texts.items():
@@ -678,15 +678,15 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
     return OptionVerdict(name, text, verdict, note)
 
 
-def _streamer_verdict(name: str, value: str, text: str, known: StreamerProperty) -> OptionVerdict:
+def _streamer_verdict(name: str, value: str, text: str, definition: StreamerProperty) -> OptionVerdict:
     """The verdict on a property of a job of Hudi Streamer, which an ingest job takes under `properties`."""
-    if known.values is not None and value not in known.values:
-        return OptionVerdict(name, text, "wrong", f"it is one of {', '.join(known.values)}")
-    if known.is_number and not value.isdigit():
+    if definition.values is not None and value not in definition.values:
+        return OptionVerdict(name, text, "wrong", f"it is one of {', '.join(definition.values)}")
+    if definition.is_number and not value.isdigit():
         return OptionVerdict(name, text, "wrong", "give a whole number")
-    section, _, key = known.key.rpartition(".")
-    counterpart = f"lakebed ingest: {f'[{section}] ' if section else ''}{key}" if known.key else ""
-    return OptionVerdict(name, text, known.verdict, known.note or counterpart)
+    section, _, key = definition.key.rpartition(".")
+    counterpart = f"lakebed ingest: {f'[{section}] ' if section else ''}{key}" if definition.key else ""
+    return OptionVerdict(name, text, definition.verdict, definition.note or counterpart)
 
 
 def _missing_package(option: Option, text: str, job: Mapping[str, str]) -> str:

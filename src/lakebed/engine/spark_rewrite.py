@@ -197,10 +197,10 @@ class _Rewriting:
         there = _outputs(plan)
         return plan, [k for k in buckets if there.issuperset((*k.keys, _id(k.bucket)))]
 
-    def _are_apart(self, made: list[tuple[Any, list[_BucketColumn]]]) -> bool:
+    def _are_apart(self, sides: list[tuple[Any, list[_BucketColumn]]]) -> bool:
         """Whether the sides of a join have no column in common. A bucket column that was put into both gets another
         name on the right: a subquery over the same table has other keys, and this one bucket."""
-        (left, _), (right, buckets) = made
+        (left, _), (right, buckets) = sides
         common = _outputs(left) & _outputs(right)
         if not common:
             return True
@@ -217,20 +217,20 @@ class _Rewriting:
                 listed.append(alias)
             else:
                 listed.append(attribute)
-        made[1] = (
+        sides[1] = (
             self._logical.Project(self._scala.seq(listed), right),
             [_BucketColumn(renamed.get(_id(k.bucket), k.bucket), k.keys, k.family) for k in buckets],
         )
         return True
 
     def _union(
-        self, plan: Any, before: Sequence[Any], made: Sequence[tuple[Any, list[_BucketColumn]]]
+        self, plan: Any, before: Sequence[Any], rewritten: Sequence[tuple[Any, list[_BucketColumn]]]
     ) -> tuple[Any, list[_BucketColumn]]:
         """With the bucket after the columns, where all sides have one that follows from columns at the same positions:
         one partition has the rows that all sides have of a bucket. Spark's own union puts the partitions of its sides
         one after the other, whatever is in them."""
-        plain = [self.as_before(new, old) for (new, _), old in zip(made, before, strict=True)]
-        sides = [_by_locations(old, bucket_columns) for old, (_, bucket_columns) in zip(before, made, strict=True)]
+        plain = [self.as_before(new, old) for (new, _), old in zip(rewritten, before, strict=True)]
+        sides = [_by_locations(old, bucket_columns) for old, (_, bucket_columns) in zip(before, rewritten, strict=True)]
         common = [locations for locations in sides[0] if all(locations in side for side in sides)]
         for locations in common:
             buckets = [side[locations] for side in sides]
@@ -243,7 +243,7 @@ class _Rewriting:
                 continue
             wide = [
                 self._logical.Project(self._scala.seq([*_items(old.output()), k.bucket]), new)
-                for (new, _), old, k in zip(made, before, buckets, strict=True)
+                for (new, _), old, k in zip(rewritten, before, buckets, strict=True)
             ]
             laid = self._laid_out_union(plan.withNewChildren(self._scala.seq(wide)), wide, int(buckets[0].count))
             if laid is not None:
@@ -278,7 +278,7 @@ class _Rewriting:
             return plan
         return self._logical.Project(old.output(), plan)
 
-    def _project(self, plan: Any, known: Sequence[_BucketColumn]) -> tuple[Any, list[_BucketColumn]]:
+    def _project(self, plan: Any, bucket_columns: Sequence[_BucketColumn]) -> tuple[Any, list[_BucketColumn]]:
         """With the buckets whose keys it keeps; a key that it only renames is still one."""
         listed = _items(plan.projectList())
         now: dict[int, int] = {}
@@ -288,7 +288,7 @@ class _Rewriting:
                 now.setdefault(_id(source), _id(expression))
         retained: list[_BucketColumn] = []
         added: list[Any] = []
-        for k in known:
+        for k in bucket_columns:
             if any(key not in now for key in k.keys):
                 continue
             if _id(k.bucket) not in {_id(expression) for expression in (*listed, *added)}:
@@ -355,9 +355,9 @@ class _Rewriting:
                     stacklevel=2,
                 )
 
-    def _aggregate(self, plan: Any, known: Sequence[_BucketColumn]) -> Any:
+    def _aggregate(self, plan: Any, bucket_columns: Sequence[_BucketColumn]) -> Any:
         groups, aggregates = _items(plan.groupingExpressions()), _items(plan.aggregateExpressions())
-        added = _missing(groups, known)
+        added = _missing(groups, bucket_columns)
         if not added:
             self._tell_of_mixed(groups)
             return plan
@@ -366,9 +366,9 @@ class _Rewriting:
         seq = self._scala.seq
         return plan.copy(seq([*groups, *added]), seq([*aggregates, *added_outputs]), plan.child(), plan.hint())
 
-    def _window(self, plan: Any, known: Sequence[_BucketColumn]) -> Any:
+    def _window(self, plan: Any, bucket_columns: Sequence[_BucketColumn]) -> Any:
         parts = _items(plan.partitionSpec())
-        added = _missing(parts, known)
+        added = _missing(parts, bucket_columns)
         if not added:
             self._tell_of_mixed(parts)
             return plan
@@ -409,12 +409,12 @@ def _described(candidates: Sequence[Any], output: Sequence[Any]) -> list[_Bucket
     return buckets
 
 
-def _missing(groups: Sequence[Any], known: Sequence[_BucketColumn]) -> list[Any]:
+def _missing(groups: Sequence[Any], bucket_columns: Sequence[_BucketColumn]) -> list[Any]:
     """One bucket whose keys are all among the columns and which is not, if there is one."""
     there = {_id(group) for group in groups if _is(group, "AttributeReference")}
-    if any(there.issuperset((*k.keys, _id(k.bucket))) for k in known):
+    if any(there.issuperset((*k.keys, _id(k.bucket))) for k in bucket_columns):
         return []
-    return [k.bucket for k in known if there.issuperset(k.keys)][:1]
+    return [k.bucket for k in bucket_columns if there.issuperset(k.keys)][:1]
 
 
 def _equalities(condition: Any) -> list[tuple[int, int]]:
@@ -427,10 +427,12 @@ def _equalities(condition: Any) -> list[tuple[int, int]]:
     return []
 
 
-def _by_locations(plan: Any, known: Sequence[_BucketColumn]) -> dict[tuple[tuple[int, ...], str], _BucketColumn]:
+def _by_locations(
+    plan: Any, bucket_columns: Sequence[_BucketColumn]
+) -> dict[tuple[tuple[int, ...], str], _BucketColumn]:
     """What is known of a plan by the places of the key columns in its output, and how the bucket follows from them."""
     at = {_id(attribute): number for number, attribute in enumerate(_items(plan.output()))}
-    return {(tuple(at[key] for key in k.keys), k.made): k for k in known if all(key in at for key in k.keys)}
+    return {(tuple(at[key] for key in k.keys), k.made): k for k in bucket_columns if all(key in at for key in k.keys)}
 
 
 def _outputs(plan: Any) -> set[int]:

@@ -137,14 +137,14 @@ def _row_bytes(frame: Any) -> int:
     return 8 + int(frame.schema().defaultSize())
 
 
-def _compression(plan: Any, seen: list[int]) -> int | None:
+def _compression(plan: Any, node_count: list[int]) -> int | None:
     """How many times smaller than its rows the bytes of a plan's leaves may be; None if rows cannot be estimated."""
-    seen[0] += 1
+    node_count[0] += 1
     name = plan.getClass().getSimpleName()
-    if seen[0] > _MOST_NODES or name not in _LEAVES.keys() | _NODES | {_CREATED_ROWS}:
+    if node_count[0] > _MOST_NODES or name not in _LEAVES.keys() | _NODES | {_CREATED_ROWS}:
         return None
     children = plan.children()
-    factors = [_LEAVES.get(name, 1), *(_compression(children.apply(n), seen) for n in range(children.size()))]
+    factors = [_LEAVES.get(name, 1), *(_compression(children.apply(n), node_count) for n in range(children.size()))]
     estimated = [factor for factor in factors if factor is not None]
     return max(estimated) if len(estimated) == len(factors) else None
 

@@ -44,14 +44,14 @@ def for_workers(fn: Callable[..., Any], *, tuning: bool = False) -> Callable[...
     sent, checked = cloudpickle.dumps(_Tuning(fn) if tuning else fn), _Checked()
     unpacked: list[Callable[..., Any]] = []
 
-    def run(*given: Any) -> Any:
+    def run(*arguments: Any) -> Any:
         # nested, so that it is pickled by its code and not by the name of a module that the worker may lack
         import pickle
 
         if not unpacked:
             unpacked.append(pickle.loads(sent))
         _ = checked
-        return unpacked[0](*given)
+        return unpacked[0](*arguments)
 
     return run
 
@@ -165,12 +165,12 @@ def carrying(rows: Iterator[T]) -> Iterator[T]:
         raise TaskError(f"{error}\n{_CARRIED}{json.dumps({'missing': path})}") from error
 
 
-def _carried(told: str) -> Exception | None:
+def _carried(message: str) -> Exception | None:
     """The error of the task whose text this is."""
-    at = told.find(_CARRIED)
+    at = message.find(_CARRIED)
     if at < 0:
         return None
-    text = told[at + len(_CARRIED) :].partition("\n")[0]
+    text = message[at + len(_CARRIED) :].partition("\n")[0]
     try:
         fields, _ = json.JSONDecoder().raw_decode(text)
     except ValueError:  # Spark Connect cuts long messages off
@@ -206,14 +206,14 @@ def job_errors(spark: SparkSession) -> Generator[None]:
         if (met := _carried(message)) is not None:
             raise met from error
         if match := _UNREAD.search(message):
-            raise _corrupt(match[2], gone=match[1] == _FILE_NOT_EXIST) from error
+            raise _corrupt(match[2], missing=match[1] == _FILE_NOT_EXIST) from error
         if match := _NOT_FOUND.search(message):
-            raise _corrupt(match[1], gone=True) from error
+            raise _corrupt(match[1], missing=True) from error
         raise
 
 
-def _corrupt(path: str, *, gone: bool) -> CorruptFile:
-    if gone:
+def _corrupt(path: str, *, missing: bool) -> CorruptFile:
+    if missing:
         return CorruptFile(
             f"base file {path} is missing, and the table lists it",
             hint="open the table again: it may have been cleaned since. Otherwise restore the file, or roll back the"

@@ -27,7 +27,7 @@ class Spill:
     def __init__(self, limit: int, folder: str | None = None) -> None:
         self._limit = limit
         self._folder = folder
-        self._held: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self._path: Path | None = None
         self._writer: pa.RecordBatchFileWriter | None = None
@@ -45,7 +45,7 @@ class Spill:
         if batch.num_rows == 0 and self._schema is not None:
             return
         self._schema = self._schema or batch.schema
-        self._held.append(batch)
+        self._batches.append(batch)
         self._bytes += batch.nbytes
         if self._bytes > self._limit:
             self._flush()
@@ -58,7 +58,7 @@ class Spill:
             self._writer.close()
             self._writer = None
             return pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()
-        return pa.Table.from_batches(self._held, self._schema or schema)
+        return pa.Table.from_batches(self._batches, self._schema or schema)
 
     def _flush(self) -> None:
         if self._path is None:
@@ -68,9 +68,9 @@ class Spill:
             assert self._schema is not None
             self._writer = pa.ipc.new_file(name, self._schema)
         assert self._writer is not None
-        for batch in self._held:
+        for batch in self._batches:
             self._writer.write_batch(batch)
-        self._held, self._bytes = [], 0
+        self._batches, self._bytes = [], 0
 
     def __enter__(self) -> Spill:
         return self

@@ -271,9 +271,9 @@ def _preview(value: str) -> str:
     return repr(value if len(value) <= 80 else value[:80] + "...")
 
 
-def _refused(what: str, why: str, context: dict[str, object]) -> InvalidRecord:
+def _refused(value_text: str, why: str, context: dict[str, object]) -> InvalidRecord:
     return InvalidRecord(
-        f"{what}, which cannot be a partition path: {why}",
+        f"{value_text}, which cannot be a partition path: {why}",
         hint="change the value, or partition by another column; a table made with"
         " hoodie.datasource.write.partitionpath.urlencode=true encodes slashes, backslashes and control characters",
         context=context,

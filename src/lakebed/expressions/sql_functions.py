@@ -31,28 +31,28 @@ _INSTANT: Final = pa.timestamp("us", tz="UTC")
 # -- numbers
 
 
-def _rounded_double(values: pa.Array, places: int, mode: str) -> pa.Array:
+def _rounded_double(values: pa.Array, digits: int, mode: str) -> pa.Array:
     """Doubles rounded as the decimals that they are printed as."""
     numbers = values.cast(pa.float64())
     size = pc.abs(numbers)
     # below this all digits are cut off, above the other bound there are none to cut off; NaN is neither
-    low, high = 10.0 ** -(places + 1), _INTEGRAL_FROM
+    low, high = 10.0 ** -(digits + 1), _INTEGRAL_FROM
     between = pc.fill_null(pc.and_(pc.greater_equal(size, low), pc.less(size, high)), False)
-    decimals = numbers.filter(between).cast(pa.string()).cast(pa.decimal256(76, places + 20))
-    rounded = pc.round(decimals, places, mode).cast(pa.string()).cast(pa.float64())
+    decimals = numbers.filter(between).cast(pa.string()).cast(pa.decimal256(76, digits + 20))
+    rounded = pc.round(decimals, digits, mode).cast(pa.string()).cast(pa.float64())
     rounded = pc.add(rounded, 0.0)  # a decimal zero has no sign
     zeros = pc.if_else(pc.less(size, low), 0.0, numbers)
     return pc.replace_with_mask(zeros, between, rounded)
 
 
-def round_double(value: pc.Expression, places: int, mode: str) -> pc.Expression:
+def round_double(value: pc.Expression, digits: int, mode: str) -> pc.Expression:
     """`round` ("half_towards_infinity") and `bround` ("half_to_even") of doubles."""
-    return call(f"round_{mode}", value, pc.scalar(places))
+    return call(f"round_{mode}", value, pc.scalar(digits))
 
 
-def round_decimal(value: pc.Expression, to: pa.DataType, places: int, mode: str, wide: pa.DataType) -> pc.Expression:
+def round_decimal(value: pc.Expression, to: pa.DataType, digits: int, mode: str, wide: pa.DataType) -> pc.Expression:
     """A decimal rounded to places; `wide` has room for one digit more."""
-    return pc.round(value.cast(wide), ndigits=places, round_mode=mode).cast(to)
+    return pc.round(value.cast(wide), ndigits=digits, round_mode=mode).cast(to)
 
 
 def integral_double(value: pc.Expression, mode: str) -> pc.Expression:

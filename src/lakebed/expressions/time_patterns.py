@@ -139,9 +139,9 @@ def _remainder(numbers: Any, by: int) -> Any:
     return pc.subtract(numbers, multiple)
 
 
-def _unknown(pattern: str, what: str) -> UnsupportedFeature:
+def _unknown(pattern: str, part: str) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"the pattern {pattern!r} has {what!r}, which lakebed does not print",
+        f"the pattern {pattern!r} has {part!r}, which lakebed does not print",
         hint=f"It prints {', '.join(letter * max(counts) for letter, counts in _COUNTS.items())} and quoted text.",
         context={"feature": "time pattern", "pattern": pattern},
     )

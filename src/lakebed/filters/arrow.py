@@ -158,9 +158,9 @@ class _Table:
         return _target(self.buffer, self.at + offset)
 
 
-def _target(buffer: bytes, place: int) -> int:
+def _target(buffer: bytes, offset: int) -> int:
     """Where the offset that is stored at a place leads to."""
-    return place + struct.unpack_from("<I", buffer, place)[0]
+    return offset + struct.unpack_from("<I", buffer, offset)[0]
 
 
 _OPERATORS: dict[str, Operator] = {

@@ -115,9 +115,9 @@ class Reader:
         return value
 
 
-def only(e: Expression, *known: str) -> None:
+def only(e: Expression, *expected: str) -> None:
     """Leave a construct to Spark when the parser found parts in it that are not read here."""
-    odd = [name for name, value in e.args.items() if name not in known and value not in (None, False, [], "")]
+    odd = [name for name, value in e.args.items() if name not in expected and value not in (None, False, [], "")]
     if odd:
         raise SparkOnly(f"{type(e).__name__.lower()} with {', '.join(odd)}")
 
@@ -337,9 +337,9 @@ def _right(e: Expression, reader: Reader) -> Value:
     return Call("tail", (value,), TEXT, (-count,)) if count > 0 else Call("substring", (value,), TEXT, (0, 0))
 
 
-def _arguments(e: Expression, least: int, most: int) -> list[Expression]:
+def _arguments(e: Expression, minimum: int, maximum: int) -> list[Expression]:
     """The arguments of a function that the parser does not know."""
-    if not least <= len(e.expressions) <= most:
+    if not minimum <= len(e.expressions) <= maximum:
         raise SparkOnly(f"{e.sql('spark')}")
     return list(e.expressions)
 

@@ -102,10 +102,12 @@ class OnCondition:
     equalities: tuple[Equality, ...]
     others: tuple[PairExpression, ...]
 
-    def of_equalities(self, chosen: Sequence[Equality]) -> OnCondition:
+    def of_equalities(self, equalities: Sequence[Equality]) -> OnCondition:
         """The same condition, of which these equalities alone are taken as such."""
-        rest = [equality.condition for equality in self.equalities if not any(equality is other for other in chosen)]
-        return OnCondition(self.text, tuple(chosen), (*self.others, *rest))
+        rest = [
+            equality.condition for equality in self.equalities if not any(equality is other for other in equalities)
+        ]
+        return OnCondition(self.text, tuple(equalities), (*self.others, *rest))
 
     @property
     def expressions(self) -> tuple[PairExpression, ...]:
@@ -133,13 +135,13 @@ class PairReader:
         self._zone = parse_zone(zone)
         self._now = datetime.now(UTC)
 
-    def condition(self, text: str, sides: Sequence[Side], what: str) -> PairExpression:
+    def condition(self, text: str, sides: Sequence[Side], label: str) -> PairExpression:
         """A condition over columns of these sides."""
-        return self._read(text, sides, what, is_condition=True)
+        return self._read(text, sides, label, is_condition=True)
 
-    def value(self, text: str, sides: Sequence[Side], what: str) -> PairExpression:
+    def value(self, text: str, sides: Sequence[Side], label: str) -> PairExpression:
         """A value over columns of these sides."""
-        return self._read(text, sides, what, is_condition=False)
+        return self._read(text, sides, label, is_condition=False)
 
     def on(self, text: str) -> OnCondition:
         """The join condition, taken apart where it is conditions joined by AND."""
@@ -155,7 +157,7 @@ class PairReader:
                 equalities.append(equality)
         return OnCondition(text, tuple(equalities), tuple(others))
 
-    def _equality(self, text: str, whole: PairExpression) -> Equality | None:
+    def _equality(self, text: str, condition: PairExpression) -> Equality | None:
         """The condition as an equality of a target column with a value of the source, if it is one."""
         text = _without_parentheses(text)
         at = _at_top(text, ("=", "=="))
@@ -166,7 +168,7 @@ class PairReader:
             column = self._target_column(column_text.strip())
             value = self.value(value_text.strip(), (self.target, self.source), "join condition")
             if column is not None and not value.target and value.source:
-                return Equality(column, value, whole)
+                return Equality(column, value, condition)
         return None
 
     def _target_column(self, text: str) -> str | None:
@@ -178,9 +180,9 @@ class PairReader:
         side, column, rest = self._bound([part.name for part in tree.parts], (self.target, self.source), text)
         return column if side is self.target and not rest else None
 
-    def _read(self, text: str, sides: Sequence[Side], what: str, *, is_condition: bool) -> PairExpression:
+    def _read(self, text: str, sides: Sequence[Side], label: str, *, is_condition: bool) -> PairExpression:
         form = "condition" if is_condition else "expression"
-        tree = parse_tree(text, what, form)
+        tree = parse_tree(text, label, form)
         tree, edits, named = self._bind(tree, sides, text)
         edits += edits_of_types(SparkText().tokenize(text)) if "TIMESTAMP" in text.upper() else ()
         spark = text

@@ -63,14 +63,14 @@ Answer = tuple[Bools, Bools]
 OfCall = Callable[[Call], Bounds | None]
 
 
-def may_match(root: Node, known: BoundsByPath, units: int, of_call: OfCall = lambda _: None) -> Bools:
+def may_match(root: Node, bounds_by_path: BoundsByPath, units: int, of_call: OfCall = lambda _: None) -> Bools:
     """For each unit whether the filter can be true for a row of it."""
-    return _Evaluator(known, units, of_call).outcomes(root)[0]
+    return _Evaluator(bounds_by_path, units, of_call).outcomes(root)[0]
 
 
 class _Evaluator:
-    def __init__(self, known: BoundsByPath, units: int, of_call: OfCall) -> None:
-        self.known = known
+    def __init__(self, bounds_by_path: BoundsByPath, units: int, of_call: OfCall) -> None:
+        self.bounds_by_path = bounds_by_path
         self.of_call = of_call
         self.all = np.ones(units, np.bool_)
         self.none = np.zeros(units, np.bool_)
@@ -108,7 +108,7 @@ class _Evaluator:
                 return self._unknown if bounds is None else _like(bounds, pattern)
             case IsTrue(Call("starts_with", (value,), _, (prefix,))):
                 bounds = self.bounds(value)
-                return self._unknown if bounds is None else _starts_with(bounds, prefix, whole=True)
+                return self._unknown if bounds is None else _starts_with(bounds, prefix, is_prefix_only=True)
             case IsTrue(value):
                 bounds = self.bounds(value)
                 return self._unknown if bounds is None else _compared(bounds, "=", Literal(True, pa.bool_()))
@@ -122,7 +122,7 @@ class _Evaluator:
     def bounds(self, value: Value) -> Bounds | None:
         """Bounds of a column, of what a cast that keeps the order makes of it, or of a function with an index."""
         if isinstance(value, Column):
-            return self.known.get(value.path)
+            return self.bounds_by_path.get(value.path)
         if not isinstance(value, Call):
             return None
         call_bounds = self.of_call(value)
@@ -235,20 +235,20 @@ def _like(bounds: Bounds, pattern: str) -> Answer:
     prefix, kind = like_prefix(pattern)
     if kind == "equal":
         return _compared(bounds, "=", Literal(prefix, pa.string()))
-    return _starts_with(bounds, prefix, whole=kind == "prefix")
+    return _starts_with(bounds, prefix, is_prefix_only=kind == "prefix")
 
 
-def _starts_with(bounds: Bounds, prefix: str, *, whole: bool) -> Answer:
-    """`whole`: beginning with the prefix is all that is asked."""
+def _starts_with(bounds: Bounds, prefix: str, *, is_prefix_only: bool) -> Answer:
+    """`is_prefix_only`: beginning with the prefix is all that is asked."""
     hold = bounds.may_hold
     if not prefix:
-        return hold, np.zeros(len(bounds), np.bool_) if whole else hold
+        return hold, np.zeros(len(bounds), np.bool_) if is_prefix_only else hold
     start = pa.scalar(prefix, bounds.low.type)
     can_true = hold & _Side(bounds.high).at_least(start)
     after = text_after(prefix)
     if after is not None:
         can_true &= _Side(bounds.low).below(pa.scalar(after, bounds.low.type))
-    if not whole:
+    if not is_prefix_only:
         return can_true, hold
     within = _flags(pc.starts_with(bounds.low, prefix), False) & _flags(pc.starts_with(bounds.high, prefix), False)
     return can_true, hold & ~within

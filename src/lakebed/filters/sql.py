@@ -162,19 +162,20 @@ def parse_condition(text: str, schema: pa.Schema, zone: str, now: datetime) -> P
         ) from None
 
 
-def parse_tree(text: str, what: str = "filter", form: str = "condition") -> Any:
-    """The parser's tree of an expression over the columns of a row. Raises `InvalidOption`, which says `what` it is."""
+def parse_tree(text: str, label: str = "filter", form: str = "condition") -> Any:
+    """The parser's tree of an expression over the columns of a row. Raises `InvalidOption` that names it
+    by its `label`."""
     try:
         tree: Any = sqlglot.parse_one(text, read=SparkText, into=exp.Condition)
     except SqlglotError as error:
         raise InvalidOption(
-            f"the {what} {text!r} is no SQL {form}: {_why(error)}",
+            f"the {label} {text!r} is no SQL {form}: {_why(error)}",
             hint="write it as you would after WHERE in Spark SQL",
-            context={what: text},
+            context={label: text},
         ) from None
     if isinstance(tree, exp.Query) or not isinstance(tree, exp.Condition):
-        raise InvalidOption(f"the {what} {text!r} is no SQL {form}", hint=f"give one {form}, as after WHERE")
-    _check_reach(tree, text, what)
+        raise InvalidOption(f"the {label} {text!r} is no SQL {form}", hint=f"give one {form}, as after WHERE")
+    _check_reach(tree, text, label)
     return tree
 
 
@@ -230,7 +231,7 @@ def condition_of_tree(tree: Expression, schema: pa.Schema, zone: str) -> Node | 
     return None if any(isinstance(part, Opaque) for part in walk(node)) else node
 
 
-def _check_reach(tree: Any, text: str, what: str) -> None:
+def _check_reach(tree: Any, text: str, label: str) -> None:
     """Refuse what Spark would look for outside of the row: other tables, and code of the JVM."""
     if tree.find(exp.Query) is not None:
         construct = "a subquery"
@@ -240,9 +241,9 @@ def _check_reach(tree: Any, text: str, what: str) -> None:
             return
         construct = f"{min(named)}()"
     raise InvalidOption(
-        f"the {what} {text!r} has {construct}: it is over the columns of one row",
+        f"the {label} {text!r} has {construct}: it is over the columns of one row",
         hint="look up the values first and give them as a list, or join with the other table in Spark",
-        context={what: text},
+        context={label: text},
     )
 
 

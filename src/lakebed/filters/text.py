@@ -129,16 +129,16 @@ def arrow_pattern(pattern: str) -> str | None:
     return "".join(parts)
 
 
-def _one_of_pattern(rest: str) -> tuple[str | None, int]:
+def _one_of_pattern(pattern: str) -> tuple[str | None, int]:
     """What a pattern begins with in RE2's words, None for what it may read differently; and its length."""
-    char = rest[0]
+    char = pattern[0]
     if char == "\\":
-        following = rest[1:2]
+        following = pattern[1:2]
         if following in _PUNCTUATION or following in _SAME_ESCAPES:
-            return (rest[:2] if following else None), 2
+            return (pattern[:2] if following else None), 2
         return {"s": f"[{_SPACES}]", "S": f"[^{_SPACES}]"}.get(following), 2
     if char == "(":
-        return ("(?:", 3) if rest.startswith("(?:") else (None if rest.startswith("(?") else "(", 1)
+        return ("(?:", 3) if pattern.startswith("(?:") else (None if pattern.startswith("(?") else "(", 1)
     if char == ".":
         return f"[^{_LINE_ENDS}]", 1
     if char == "$":

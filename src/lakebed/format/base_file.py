@@ -355,11 +355,11 @@ def _starts_of_groups(footer: Footer) -> list[int]:
     return list(accumulate((footer.metadata.row_group(n).num_rows for n in range(footer.row_groups)), initial=0))
 
 
-def _side_by_side(one: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _side_by_side(batches: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The columns of both, row by row; they have as many rows."""
     left = right = None
     while True:
-        left = left if left is not None and left.num_rows else next(one, None)
+        left = left if left is not None and left.num_rows else next(batches, None)
         right = right if right is not None and right.num_rows else next(other, None)
         if left is None or right is None:
             assert left is right, "a skeleton file and its source file have as many rows"
@@ -436,7 +436,7 @@ def check_rows(path: str, read: int, expected: int) -> None:
 
 
 @contextmanager
-def naming_parquet(path: str, hint: str = _HINT, what: str = "base file") -> Generator[None]:
+def naming_parquet(path: str, hint: str = _HINT, label: str = "base file") -> Generator[None]:
     """Whatever broken bytes lead Arrow to as `CorruptFile` with the path; what the system refuses as `StorageError`."""
     try:
         yield
@@ -448,7 +448,7 @@ def naming_parquet(path: str, hint: str = _HINT, what: str = "base file") -> Gen
         if isinstance(error, MemoryError):
             hint = "The machine has no memory left, or the file gives a page a size that is too large."
         raise CorruptFile(
-            f"{what} {path} cannot be read as Parquet: {error}", hint=hint, context={"path": path}
+            f"{label} {path} cannot be read as Parquet: {error}", hint=hint, context={"path": path}
         ) from error
 
 

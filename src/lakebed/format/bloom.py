@@ -39,12 +39,12 @@ class KeyBlock:
         self._words = mixed * _M
         self._tail = _tail(keys[:, words * 4 :])
 
-    def only(self, kept: npt.NDArray[np.bool_]) -> KeyBlock:
+    def only(self, mask: npt.NDArray[np.bool_]) -> KeyBlock:
         """The block of these keys alone."""
         block = KeyBlock.__new__(KeyBlock)
-        block.rows, block._length = self.rows[kept], self._length
-        block._words = self._words[:, kept]
-        block._tail = None if self._tail is None else self._tail[kept]
+        block.rows, block._length = self.rows[mask], self._length
+        block._words = self._words[:, mask]
+        block._tail = None if self._tail is None else self._tail[mask]
         return block
 
     def murmur2(self, seed: Any) -> UInt32s:
@@ -74,15 +74,15 @@ def _mixed(h: int, words: UInt32s) -> int:
     return h
 
 
-def _tail(rest: npt.NDArray[np.uint8]) -> UInt32s | None:
+def _tail(last_bytes: npt.NDArray[np.uint8]) -> UInt32s | None:
     """The last bytes as Hudi mixes them in: Java bytes are signed, so one above 127 also flips all bits left of it.
 
     The bytes count from the end of the key, so the last one is the lowest.
     """
-    size = rest.shape[1]
+    size = last_bytes.shape[1]
     if not size:
         return None
-    signed = rest.view(np.int8).astype(np.int32)
+    signed = last_bytes.view(np.int8).astype(np.int32)
     total = signed[:, size - 1]
     for back, shift in ((2, 8), (3, 16)):
         if size >= back:

@@ -43,7 +43,7 @@ class BoundedCache(Generic[T]):
         if name:
             _named[name] = self
         self._bytes = 0
-        self._held: OrderedDict[Hashable, T] = OrderedDict()
+        self._entries: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -53,39 +53,39 @@ class BoundedCache(Generic[T]):
 
     def get(self, key: Hashable) -> T | None:
         with self._lock:
-            value = self._held.get(key)
+            value = self._entries.get(key)
             if value is None:
                 self.misses += 1
             else:
                 self.hits += 1
-                self._held.move_to_end(key)
+                self._entries.move_to_end(key)
             return value
 
     def put(self, key: Hashable, value: T) -> None:
         """Remember something, in place of what was known; what is larger than the whole cache is not kept."""
         with self._lock:
-            before = self._held.pop(key, None)
+            before = self._entries.pop(key, None)
             if before is not None:
                 self._bytes -= before.nbytes
             if value.nbytes > self._max_bytes:
                 return
-            self._held[key] = value
+            self._entries[key] = value
             self._bytes += value.nbytes
             while self._bytes > self._max_bytes:
-                _, dropped = self._held.popitem(last=False)
+                _, dropped = self._entries.popitem(last=False)
                 self._bytes -= dropped.nbytes
 
     def drop(self, key: Hashable) -> None:
         """Forget one thing, if it is there."""
         with self._lock:
-            dropped = self._held.pop(key, None)
+            dropped = self._entries.pop(key, None)
             if dropped is not None:
                 self._bytes -= dropped.nbytes
 
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
-            self._held.clear()
+            self._entries.clear()
             self._bytes = 0
 
 

@@ -49,7 +49,7 @@ class ColumnRanges:
         known_names = frozenset(schema.names)
         self._tops = sorted({path.split(".")[0] if path not in known_names else path for path in watched})
         # of each row group with a long value or NaN: the range of each of its chunks, without NaN
-        self._seen: dict[str, list[list[pa.StructScalar]]] = {}
+        self._observed: dict[str, list[list[pa.StructScalar]]] = {}
         self._nan: set[str] = set()
 
     def unseen(self, group: Any, columns: Sequence[str], leaves: Mapping[str, int], *, exact: bool) -> list[str]:
@@ -88,9 +88,9 @@ class ColumnRanges:
         if pt.is_floating(self._types[path]):
             if any(map(holds_nan, chunks)):
                 self._nan.add(path)
-                self._seen.setdefault(path, []).append([_number_range(values) for values in chunks])
+                self._observed.setdefault(path, []).append([_number_range(values) for values in chunks])
         elif any((pc.max(pc.binary_length(values)).as_py() or 0) > _LONG for values in chunks):
-            self._seen.setdefault(path, []).append([pc.min_max(values) for values in chunks])
+            self._observed.setdefault(path, []).append([pc.min_max(values) for values in chunks])
 
     def row(self, metadata: Any) -> pa.RecordBatch:
         """One row with a struct a column: `min` and `max` in the column's type, and the counts (values and bytes). The
@@ -120,7 +120,7 @@ class ColumnRanges:
 
     def _bounds(self, name: str, stats: Sequence[Any]) -> tuple[pa.Array, pa.Array]:
         """Least and greatest value, each as an array of one."""
-        kind, observed = self._types[name], self._seen.get(name, [])
+        kind, observed = self._types[name], self._observed.get(name, [])
         with_ranges = [s for s in stats if s is not None and s.has_min_max]
         if len(with_ranges) < len(stats):
             silent = sum(s is None or not (s.has_min_max or _is_all_null(s)) for s in stats)

@@ -385,12 +385,12 @@ def _record_bounds(data: bytes) -> tuple[Int64s, Int64s]:
     return np.array(starts, np.int64), np.array(ends, np.int64)
 
 
-def _run_length(data: bytes, start: int, end: int, most: int) -> int:
+def _run_length(data: bytes, start: int, end: int, limit: int) -> int:
     """How many records from this one on have its shape: texts of the same lengths, an ordering value of the same type
     and length."""
     lengths, numbers = _shape(data, start, end)
     size = end - start
-    rows = min(most, (len(data) - start) // size, _RUN_BYTES // size + 1)
+    rows = min(limit, (len(data) - start) // size, _RUN_BYTES // size + 1)
     table = np.frombuffer(data, np.uint8, rows * size, start).reshape(rows, size)
     same = (table[:, lengths] == table[0, lengths]).all(axis=1)
     same &= ((table[:, numbers] ^ table[0, numbers]) < _MORE_FOLLOWS).all(axis=1)

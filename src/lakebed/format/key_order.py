@@ -122,12 +122,14 @@ class KeyRanges:
 
     def __init__(self, ranges: Sequence[tuple[str, str] | None], *, java_order: bool = True) -> None:
         self._java_order = java_order
-        self._known = np.array([pair is not None for pair in ranges], np.bool_)
-        low, high = zip(*(pair for pair in ranges if pair is not None), strict=True) if self._known.any() else ((), ())
+        self._has_range = np.array([pair is not None for pair in ranges], np.bool_)
+        low, high = (
+            zip(*(pair for pair in ranges if pair is not None), strict=True) if self._has_range.any() else ((), ())
+        )
         self._low, self._high = (self._ordered(pa.array(side, pa.string())) for side in (low, high))
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._has_range)
 
     def spans(self, keys: Any) -> Spans:
         """Where the keys of each range are; the keys have no null."""
@@ -141,7 +143,7 @@ class KeyRanges:
         before = np.cumsum(is_key)
         is_low, is_high = sorted_ < ranges, sorted_ >= ranges + count
         starts, ends = np.zeros(len(self), np.int64), np.full(len(self), count, np.int64)
-        numbers = np.flatnonzero(self._known)
+        numbers = np.flatnonzero(self._has_range)
         starts[numbers[sorted_[is_low]]] = before[is_low]
         ends[numbers[sorted_[is_high] - ranges - count]] = before[is_high]
         return Spans(sorted_[is_key] - ranges, starts, ends)
@@ -149,7 +151,7 @@ class KeyRanges:
     def _of_one(self, texts: pa.Array) -> Spans:
         """Two comparisons of each key cost less than a sort."""
         inside = np.ones(len(texts), np.bool_)
-        if self._known[0]:
+        if self._has_range[0]:
             low, high = pc.greater_equal(texts, self._low[0]), pc.less_equal(texts, self._high[0])
             inside = pc.and_(low, high).to_numpy(zero_copy_only=False)
         order = np.concatenate([np.flatnonzero(inside), np.flatnonzero(~inside)])

@@ -359,15 +359,15 @@ def encode_positions(positions: npt.ArrayLike) -> str:
     return base64.b64encode(bitmap.serialize()).decode()
 
 
-def decode_positions(header: str, most: int, path: str = "", offset: int = 0) -> Int64s:
-    """The positions in a block's header, ascending. Raises `CorruptFile` where they are none, or more than `most`: the
+def decode_positions(header: str, limit: int, path: str = "", offset: int = 0) -> Int64s:
+    """The positions in a block's header, ascending. Raises `CorruptFile` where they are none, or more than `limit`: the
     block has no more records.
 
     >>> decode_positions(encode_positions([3, 4, 5, 70000]), 4).tolist()
     [3, 4, 5, 70000]
     """
     try:
-        return _positions(base64.b64decode(header, validate=True), most)
+        return _positions(base64.b64decode(header, validate=True), limit)
     except (ValueError, IndexError) as cause:  # an empty header is an index error
         raise CorruptFile(
             f"{path or 'log file'}: the record positions of the block at offset {offset} cannot be read: {cause}",
@@ -375,9 +375,9 @@ def decode_positions(header: str, most: int, path: str = "", offset: int = 0) ->
         ) from cause
 
 
-def _positions(data: bytes, most: int) -> Int64s:
+def _positions(data: bytes, limit: int) -> Int64s:
     bitmap = BitMap64.deserialize(data)  # checks what it reads, from release 1.1 on
-    if len(bitmap) > most:  # counted without making them: a few bytes may encode billions
+    if len(bitmap) > limit:  # counted without making them: a few bytes may encode billions
         raise ValueError("there are more of them than records")
     if len(bitmap) and bitmap.max() >= _TOO_LARGE:
         raise ValueError("they are beyond 63 bits")

@@ -195,13 +195,13 @@ class _RangeFile(io.RawIOBase):
     def __init__(self, source: ReadRange) -> None:
         self._source = source
         self._at = 0
-        self._held: list[tuple[int, bytes | memoryview]] = []
+        self._buffered: list[tuple[int, bytes | memoryview]] = []
         self.size = source.size
 
     def hold(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
         """Read these ranges, and keep them until others are asked for."""
         parts = self._source.read_many(ranges)
-        self._held = [(offset, data) for (offset, _), data in zip(ranges, parts, strict=True)]
+        self._buffered = [(offset, data) for (offset, _), data in zip(ranges, parts, strict=True)]
         return parts
 
     def readable(self) -> bool:
@@ -225,7 +225,7 @@ class _RangeFile(io.RawIOBase):
         return data
 
     def _read(self, at: int, length: int) -> bytes | memoryview:
-        for start, data in self._held:
+        for start, data in self._buffered:
             if start <= at and at + length <= start + len(data):
                 return data[at - start : at - start + length]
         return self._source.read(at, length)

@@ -69,11 +69,11 @@ def _encoding_of(column: Any) -> str:
     return RANDOM_TEXT_ENCODING if RANDOM_TEXT_ENCODING in column.encodings else "PLAIN"
 
 
-def choose_encodings(rows: pa.Table, known: Mapping[str, str] | None = None) -> Encodings:
-    """Encodings for a file that starts with these rows; columns in `known` keep theirs and are not looked at."""
-    dictionary = [path for path, how in (known or {}).items() if how == DICTIONARY]
-    encoding = {path: how for path, how in (known or {}).items() if how == RANDOM_TEXT_ENCODING}
-    settled = {path.split(".")[0] for path in known or ()}
+def choose_encodings(rows: pa.Table, existing: Mapping[str, str] | None = None) -> Encodings:
+    """Encodings for a file that starts with these rows; columns in `existing` keep theirs and are not looked at."""
+    dictionary = [path for path, how in (existing or {}).items() if how == DICTIONARY]
+    encoding = {path: how for path, how in (existing or {}).items() if how == RANDOM_TEXT_ENCODING}
+    settled = {path.split(".")[0] for path in existing or ()}
     sample = _sample(rows.select([n for n in rows.column_names if n not in settled]))
     for name in sample.column_names:
         for path, leaf in leaves(name, sample.column(name).combine_chunks()):

@@ -80,13 +80,13 @@ def read_end(source: pa.NativeFile) -> tuple[bytes, bytes]:
     return end[-TAIL - length : -TAIL], end[: -TAIL - length]
 
 
-def parse_footer(footer: bytes, *, own: bool = False) -> Any:
-    """Parquet's metadata by the bytes of a footer. Bytes that were checked before are not checked again, nor `own`
-    ones, which were made here of parts that were."""
+def parse_footer(footer: bytes, *, is_trusted: bool = False) -> Any:
+    """Parquet's metadata by the bytes of a footer. Bytes that were checked before are not checked again.
+    `is_trusted`: they were made here of checked parts."""
     metadata = pq.read_metadata(pa.BufferReader(_MAGIC + framed(footer)))
     digest = blake2b(footer, digest_size=16).digest()
     if _CHECKED.get(digest) is None:
-        if not own:
+        if not is_trusted:
             check_footer(footer, metadata)
         _CHECKED.put(digest, CacheEntry(None, _BYTES_A_DIGEST))
     return metadata

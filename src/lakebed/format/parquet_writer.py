@@ -321,22 +321,22 @@ class _Sink:
         self.upload = upload
         self.position = 0
         self.is_dead = False
-        self._held: list[bytes] | None = None
+        self._buffered: list[bytes] | None = None
 
     def hold(self) -> None:
         """From now on keep what is written, until it is taken."""
-        self._held = []
+        self._buffered = []
 
     def taken(self) -> bytes:
-        parts, self._held = self._held or [], None
+        parts, self._buffered = self._buffered or [], None
         return b"".join(parts)
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
         if self.is_dead:  # pyarrow's writer puts out a footer even when it is thrown away
             return size
-        if self._held is not None:
-            self._held.append(bytes(data))
+        if self._buffered is not None:
+            self._buffered.append(bytes(data))
             return size
         self.upload.write(data)
         self.position += size
@@ -360,12 +360,12 @@ def _plain_fields(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
 
 
-def with_dictionaries(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
+def with_dictionaries(schema: pa.Schema, batch_schema: pa.Schema) -> pa.Schema:
     """The file's schema with the columns as dictionaries that the first batch has as such."""
     return pa.schema(
         [
             pa.field(f.name, pa.dictionary(pa.int32(), f.type), f.nullable) if pt.is_dictionary(g.type) else f
-            for f, g in zip(schema, given, strict=True)
+            for f, g in zip(schema, batch_schema, strict=True)
         ]
     )
 

@@ -15,18 +15,18 @@ class ReadTally:
 
     _added: list[tuple[Counted, int]] = field(default_factory=list[tuple[Counted, int]])
 
-    def add(self, what: Counted, number: int = 1) -> None:
+    def add(self, counter: Counted, number: int = 1) -> None:
         """Count so many more."""
-        self._added.append((what, number))
+        self._added.append((counter, number))
 
     def add_reads(self, other: ReadTally) -> None:
         """Count the files and bytes that another one has."""
         for what in ("opened", "bytes"):
             self.add(what, other.total(what))
 
-    def total(self, what: Counted) -> int:
+    def total(self, counter: Counted) -> int:
         """The sum of what was added."""
-        return sum(number for name, number in self._added if name == what)
+        return sum(number for name, number in self._added if name == counter)
 
 
 def column_bytes(metadata: Any, columns: Collection[str], row_groups: Iterable[int]) -> int:

@@ -111,9 +111,9 @@ class AddressWriter:
     def __init__(self) -> None:
         self._parts: list[Fingerprints] = []
 
-    def add(self, found: Fingerprints) -> None:
+    def add(self, row_fingerprints: Fingerprints) -> None:
         """Fingerprints of the next rows."""
-        self._parts.append(found)
+        self._parts.append(row_fingerprints)
 
     @property
     def rows(self) -> int:

@@ -73,23 +73,23 @@ class SliceSource:
     b'and'
     """
 
-    def __init__(self, whole: ReadRange, offset: int, length: int) -> None:
-        if offset < 0 or length < 0 or offset + length > whole.size:
+    def __init__(self, source: ReadRange, offset: int, length: int) -> None:
+        if offset < 0 or length < 0 or offset + length > source.size:
             raise CorruptFile(
-                f"{whole.name}: {length} bytes at {offset} reach beyond its end at {whole.size}",
-                context={"path": whole.name, "offset": offset},
+                f"{source.name}: {length} bytes at {offset} reach beyond its end at {source.size}",
+                context={"path": source.name, "offset": offset},
             )
-        self._whole = whole
+        self._source = source
         self._offset = offset
         self.size = length
-        self.name = f"{whole.name} (at {offset})"
-        self.key: tuple[Any, ...] = (*whole.key, offset, length) if whole.key else ()
+        self.name = f"{source.name} (at {offset})"
+        self.key: tuple[Any, ...] = (*source.key, offset, length) if source.key else ()
 
     def read(self, offset: int, length: int) -> bytes | memoryview:
-        return self._whole.read(self._offset + offset, length)
+        return self._source.read(self._offset + offset, length)
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
-        return self._whole.read_many([(self._offset + offset, length) for offset, length in ranges])
+        return self._source.read_many([(self._offset + offset, length) for offset, length in ranges])
 
 
 class BytesSource:

@@ -101,7 +101,7 @@ def _java_date(when: datetime) -> str:
     return f"{_DAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at.day:02d} {clock} UTC {at.year:04d}"
 
 
-def parse_json(data: bytes | str, path: str = "", *, what: str = "this text", hint: str = "") -> Any:
+def parse_json(data: bytes | str, path: str = "", *, label: str = "this text", hint: str = "") -> Any:
     """The value of a JSON text. Text that is none, that nests too deep to be read, and NaN and Infinity, which
     Java's writers do not write, raise `CorruptFile` naming `path`.
 
@@ -114,14 +114,14 @@ def parse_json(data: bytes | str, path: str = "", *, what: str = "this text", hi
         cause: Exception = ValueError("it nests too deep")
     except ValueError as error:
         cause = error
-    raise CorruptFile(f"{path or what} is no JSON: {cause}", hint=hint, context={"path": path}) from cause
+    raise CorruptFile(f"{path or label} is no JSON: {cause}", hint=hint, context={"path": path}) from cause
 
 
-def parse_json_object(data: bytes | str, path: str = "", *, what: str = "this text", hint: str = "") -> dict[str, Any]:
+def parse_json_object(data: bytes | str, path: str = "", *, label: str = "this text", hint: str = "") -> dict[str, Any]:
     """The same where an object is expected; `CorruptFile` for anything else."""
-    parsed = parse_json(data, path, what=what, hint=hint)
+    parsed = parse_json(data, path, label=label, hint=hint)
     if not isinstance(parsed, dict):
-        raise CorruptFile(f"{path or what} is no JSON object", hint=hint, context={"path": path})
+        raise CorruptFile(f"{path or label} is no JSON object", hint=hint, context={"path": path})
     return cast("dict[str, Any]", parsed)
 
 

@@ -205,9 +205,9 @@ def _stored(group: GroupWrite, slices: Sequence[FileSlice], keys: pa.Array) -> p
     return rows if greatest is None else rows.take(pa.array(greatest))
 
 
-def _greater(rules: MergeRules, stored: Sequence[pa.Array], given: pa.RecordBatch) -> list[pa.Array]:
+def _greater(rules: MergeRules, stored: Sequence[pa.Array], incoming: pa.RecordBatch) -> list[pa.Array]:
     """The greater of the stored and the caller's ordering values."""
-    incoming_values = [_plain(values) for values in rules.ordering_of(given)]
+    incoming_values = [_plain(values) for values in rules.ordering_of(incoming)]
     greater = rules.newer_wins(stored, incoming_values)
     for values in incoming_values:
         greater = pc.and_(greater, pc.is_valid(values))
@@ -281,19 +281,19 @@ def ingest_groups(
 
 
 def _encoded(
-    whole: Incoming,
+    incoming: Incoming,
     codes: npt.NDArray[np.int32],
     groups: Sequence[GroupOfRows],
     file_ids: Sequence[str],
     format_: FileFormat,
     instant: str,
 ) -> list[EncodedRows]:
-    alive = np.flatnonzero(~whole.deletes)
+    alive = np.flatnonzero(~incoming.deletes)
     if not len(alive):
         return [EncodedRows(0, b"", None)] * len(groups)
     codes = codes[alive]
     meta = MetaOfGroups(format_.schema, instant, groups, file_ids, format_.populate_meta)
-    rows = meta.with_meta(codes, whole.keys.take(pa.array(alive)), whole.take(alive))
+    rows = meta.with_meta(codes, incoming.keys.take(pa.array(alive)), incoming.take(alive))
     data, offsets = value_buffer(encode_records(rows, format_.avro_schema))
     ranges: dict[int, pa.RecordBatch] = {}
     if format_.range_columns:
@@ -413,13 +413,13 @@ class AppendHandle:
         self._group = group
         self._encoded = encoded
         self._version = group.job.reader.config.version
-        self._begun: LogWriter | None = None
+        self._started_log: LogWriter | None = None
 
     def begin(self) -> LogWriter:
         """Open the log file of rows that are no deletes; the caller writes its marker."""
-        self._begun = self._log_writer(())
-        self._begun.begin(marked=True)
-        return self._begun
+        self._started_log = self._log_writer(())
+        self._started_log.begin(marked=True)
+        return self._started_log
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
         group, received, combined, members = self._group, incoming.received, incoming.combined, incoming.members
@@ -437,7 +437,7 @@ class AppendHandle:
             return [WriteStatus(group.partition, group.target.file_id, **counts)]
         if is_new:
             group.prepare_partition()
-        log = self._begun or self._log_writer(absent)
+        log = self._started_log or self._log_writer(absent)
         try:
             self._append_rows(log, incoming, absent)
             if len(deletes):
@@ -521,31 +521,31 @@ class AppendHandle:
                 batch = batch.set_column(at, FILE_NAME, constant(group.target.file_id, batch.num_rows))
             yield batch
 
-    def _positions(self, incoming: Incoming, chosen: npt.NDArray[np.bool_]) -> Positions | None:
+    def _positions(self, incoming: Incoming, mask: npt.NDArray[np.bool_]) -> Positions | None:
         """The rows of the base file that these rows are for, in their order; None where one of them is not known."""
         if incoming.positions is None:
             return None
-        positions = incoming.positions[chosen]
+        positions = incoming.positions[mask]
         return positions if (positions >= 0).all() else None
 
-    def _position_headers(self, told: Positions | None) -> dict[int, str]:
+    def _position_headers(self, positions: Positions | None) -> dict[int, str]:
         """As in real Hudi's blocks: where one row comes twice the base file is named and the rows are not."""
         base = self._group.base_of_positions
-        if told is None or base is None:
+        if positions is None or base is None:
             return {}
         headers = {int(HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS): base}
-        if (np.diff(told) > 0).all():
-            headers[int(HeaderKey.RECORD_POSITIONS)] = encode_positions(told)
+        if (np.diff(positions) > 0).all():
+            headers[int(HeaderKey.RECORD_POSITIONS)] = encode_positions(positions)
         return headers
 
     def _append_block(
-        self, log: LogWriter, rows: list[pa.RecordBatch], absent: Sequence[str], told: Positions | None
+        self, log: LogWriter, rows: list[pa.RecordBatch], absent: Sequence[str], positions: Positions | None
     ) -> Positions | None:
-        """One block; gives what is `told` of the rows of later ones."""
+        """One block; gives the `positions` of the rows of later ones."""
         format_ = self._group.job.format
         count = sum(part.num_rows for part in rows)
         headers = {int(HeaderKey.INSTANT_TIME): self._group.instant}
-        headers |= self._position_headers(None if told is None else told[:count])
+        headers |= self._position_headers(None if positions is None else positions[:count])
         schema = format_.avro_schema
         if absent:
             headers[int(HeaderKey.IS_PARTIAL)] = "true"
@@ -556,7 +556,7 @@ class AppendHandle:
         for part in rows:
             log.see(part)
         self._append_data(log, block, count)
-        return None if told is None else told[count:]
+        return None if positions is None else positions[count:]
 
     def _append_encoded(self, log: LogWriter, encoded: EncodedRows) -> None:
         if encoded.rows:

@@ -96,14 +96,14 @@ class PlannedTargets:
 
 @dataclass(frozen=True, slots=True)
 class NamedTargets:
-    """Targets by partition path and number: those that are `known`, others are new file groups that have their name
+    """Targets by partition path and number: those that are `existing`, others are new file groups that have their name
     from the index."""
 
-    known: Mapping[tuple[str, int], Target]
+    existing: Mapping[tuple[str, int], Target]
     names: GroupNames
 
     def of(self, partition: str, group: int) -> Target:
-        target = self.known.get((partition, group))
+        target = self.existing.get((partition, group))
         return target or Target(self.names.file_id(partition, group), None, size_limited=False)
 
 

@@ -48,11 +48,11 @@ class BucketHandle:
         counted = replace(first, rows_in=first.rows_in + more, num_combined=first.num_combined + more, lookup=lookup)
         return [counted, *others]
 
-    def _counts(self, incoming: Incoming, found: int) -> list[int]:
+    def _counts(self, incoming: Incoming, matched_rows: int) -> list[int]:
         """`LOOKUP_COUNTS` of the search."""
         slice_count = len(self._slices) if incoming.rows and self._group.job.on_match != "none" else 0
         names: tuple[Counted, ...] = ("out_of_range", "filtered", "searched", "opened", "bytes")
-        return [incoming.rows, found, slice_count, *map(self._tally.total, names)]
+        return [incoming.rows, matched_rows, slice_count, *map(self._tally.total, names)]
 
     def _looked_up(self, incoming: Incoming) -> tuple[dict[int, Rows], Rows]:
         """The rows of each slice that has their keys, by its number, and those of new keys."""
@@ -70,11 +70,11 @@ class BucketHandle:
                 is_stored |= here
         return parts, np.flatnonzero(~is_stored)
 
-    def _keys_in(self, one: FileSlice, keys: pa.Array) -> pa.Array:
+    def _keys_in(self, file_slice: FileSlice, keys: pa.Array) -> pa.Array:
         """Those of the keys (in ascending order) that a slice shows: log files delete keys, and those of a table that
         had the bucket index before have keys that no base file has."""
         reader = replace(self._group.job.reader, tally=self._tally)
-        batches = rows_of_keys(reader, one, keys, [RECORD_KEY])
+        batches = rows_of_keys(reader, file_slice, keys, [RECORD_KEY])
         columns = [batch.column(RECORD_KEY).cast(pa.string()) for batch in batches]
         return pa.concat_arrays(columns) if columns else pa.array([], pa.string())
 

@@ -207,14 +207,14 @@ class GroupClusterer:
         for file_slice in slices:
             yield from self._merged(file_slice, ())
 
-    def _put(self, files: _ClusteredFiles, one: FileSlice) -> None:
+    def _put(self, files: _ClusteredFiles, file_slice: FileSlice) -> None:
         """Put the rows of a slice after those of the open file: as bytes if it has no log files."""
-        if self.reader.is_merged(one):
-            for batch in self._merged(one, files.dictionaries):
+        if self.reader.is_merged(file_slice):
+            for batch in self._merged(file_slice, files.dictionaries):
                 files.add(batch)
             return
-        files.make_room(one.size)
-        put_file(files.writer(), self.reader, self.format, one)
+        files.make_room(file_slice.size)
+        put_file(files.writer(), self.reader, self.format, file_slice)
 
     def _put_sorted(self, files: _ClusteredFiles, slices: Sequence[FileSlice], order: RowOrder, outputs: int) -> None:
         """Write the rows in order, to so many files of the same number of rows."""
@@ -241,9 +241,9 @@ class GroupClusterer:
                 for start in range(first, end, step):
                     yield number, gather(table, positions[start : min(end, start + step)])
 
-    def _merged(self, one: FileSlice, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _merged(self, file_slice: FileSlice, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
         dictionary_columns = (*DICTIONARY_META, *dictionaries) if dictionaries else ()
-        yield from self.reader.merged(one, self.format.schema, dictionary=dictionary_columns).batches()
+        yield from self.reader.merged(file_slice, self.format.schema, dictionary=dictionary_columns).batches()
 
 
 @dataclass(slots=True)

@@ -107,7 +107,7 @@ class GroupWriter:
     """Sent to the tasks. Called with a partition path, a group number and the group's batches.
 
     `insert_handle` writes the rows of new file groups. With `early` it looks for writers that are at a file group
-    before it is. Of groups that were `begun` before, the batches are not looked at.
+    before it is. Of groups that were `started` before, the batches are not looked at.
     An error of the rows comes back in the status, so that the driver can raise it as it was.
     """
 
@@ -116,7 +116,7 @@ class GroupWriter:
     existing_partitions: frozenset[str]
     insert_handle: HandleType = CreateHandle
     early: EarlyConflicts | None = None
-    begun: Mapping[tuple[str, int], tuple[AppendHandle, Incoming]] | None = None
+    started: Mapping[tuple[str, int], tuple[AppendHandle, Incoming]] | None = None
     prepared: set[str] = field(default_factory=set[str], compare=False)
     marked: bool = False
 
@@ -131,8 +131,8 @@ class GroupWriter:
 
     def write(self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task) -> list[WriteStatus]:
         """Collect the group's rows and hand them to its handle."""
-        if self.begun is not None:
-            log_handle, incoming = self.begun[partition, group]
+        if self.started is not None:
+            log_handle, incoming = self.started[partition, group]
             return with_shares(log_handle.write(incoming), incoming.shares)
         to = self._group(partition, group, task)
         self._check_concurrent_writers(to)
@@ -202,7 +202,7 @@ class GroupWriter:
         if self.job.merge is not None or handles != {AppendHandle} or not self._takes_in_together(rows):
             return self
         try:
-            return replace(self, begun=self._begin(rows, groups, writes))
+            return replace(self, started=self._begin(rows, groups, writes))
         except LakebedError:
             return self
 

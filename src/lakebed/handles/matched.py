@@ -54,14 +54,14 @@ class KeyMerge:
         pairs = pa.Table.from_batches([incoming.take(np.arange(incoming.rows))])
         for name in stored.rows.schema.names[1:]:
             pairs = pairs.append_column(name, stored.values(name))
-        matched = self._matched(pairs, stored.found)
+        matched = self._matched(pairs, stored.row_numbers)
         kinds: dict[When, npt.NDArray[np.bool_]] = {"matched": matched, "not_matched": ~matched}
         acts = self.clauses.act(pairs, kinds)
         actions = self.clauses.actions(acts.clause)
         keys = incoming.keys.take(pa.array(acts.at))
         counts = np.bincount(acts.clause, minlength=len(self.clauses.clauses)).tolist()
         inserts, updates = actions == "insert", actions == "update"
-        refuse_stored_keys(keys.filter(pa.array(inserts & (stored.found[acts.at] >= 0))))
+        refuse_stored_keys(keys.filter(pa.array(inserts & (stored.row_numbers[acts.at] >= 0))))
         carried_out = check_unambiguous(keys, actions)
         complete = appends and bool(inserts.any())
         rows = acts.rows
@@ -91,8 +91,8 @@ class KeyMerge:
         check_new_rows(acts.rows, incoming.keys, deletes, nothing, self.clauses, group.job.intake)
         return incoming.with_rows(acts.rows, deletes)
 
-    def _matched(self, pairs: pa.Table, found: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        matched = found >= 0
+    def _matched(self, pairs: pa.Table, row_numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        matched = row_numbers >= 0
         for name in self.key_fields:  # a null equals nothing
             matched &= pairs.column(name).is_valid().to_numpy()
         if self.on is not None and matched.any():
@@ -181,14 +181,14 @@ def check_new_rows(
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """Stored rows of keys; `found` has the number of the row of each key, -1 for none."""
+    """Stored rows of keys; `row_numbers` has the number of the row of each key, -1 for none."""
 
     rows: pa.RecordBatch
-    found: npt.NDArray[np.int64]
+    row_numbers: npt.NDArray[np.int64]
 
     def values(self, name: str) -> pa.Array:
         """A column, for each key."""
-        at = pa.array(self.found, mask=self.found < 0)
+        at = pa.array(self.row_numbers, mask=self.row_numbers < 0)
         return self.rows.column(name).take(at)
 
 

@@ -104,7 +104,9 @@ class GroupMerge:
         most = first + 1
         while stop < most:
             span, group = self._ranges[stop], groups[stop]
-            if span is not None and not self._rows.may_touch(*span, self._after(stop), behind=stop > first):
+            if span is not None and not self._rows.may_touch(
+                *span, self._after(stop), has_unmerged_before=stop > first
+            ):
                 break
             rows, size = rows + group.rows, size + group.inflated
             if stop > first and (rows > _STEP_ROWS or size > _STEP_BYTES):

@@ -79,11 +79,13 @@ class BucketMover:
         base = None if source is None or self.reader.is_composed(source) else self.reader.base_file(source)
         return None if source is None or base is None else StoredRows(self.reader, self.format, source, base)
 
-    def rows(self, one: FileSlice, stored: StoredRows | None, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def rows(
+        self, file_slice: FileSlice, stored: StoredRows | None, batch_rows: int = BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of a slice in the columns of the files that they go to; `stored`: by its base file."""
         if stored is not None:
             return stored.rows(batch_rows)
-        return self.reader.merged(one, self.format.schema, batch_rows=batch_rows).batches()
+        return self.reader.merged(file_slice, self.format.schema, batch_rows=batch_rows).batches()
 
     def numbers(self, partition: str, batch: pa.RecordBatch) -> pa.Array:
         """The bucket of each row (int32)."""
@@ -188,7 +190,7 @@ class _Targets:
         self._memory = max(1 << 20, mover.format.settings.memory // max(1, count))
         self._encodings = encodings
         self._open: dict[int, FileWriter] = {}
-        self._held: dict[int, Spill] = {}
+        self._spilled: dict[int, Spill] = {}
         self._spills = ExitStack()
         self.done: list[WriteStatus] = []
 
@@ -216,9 +218,9 @@ class _Targets:
             if not self._mover.format.sort:
                 self.writer(number).write(batch, new_keys=None)
                 continue
-            if number not in self._held:
-                self._held[number] = self._spills.enter_context(Spill(self._memory))
-            self._held[number].append(decoded(batch))
+            if number not in self._spilled:
+                self._spilled[number] = self._spills.enter_context(Spill(self._memory))
+            self._spilled[number].append(decoded(batch))
 
     @contextmanager
     def closing(self) -> Generator[_Targets]:
@@ -226,7 +228,7 @@ class _Targets:
         with self._spills:
             try:
                 yield self
-                for number, spill in sorted(self._held.items()):
+                for number, spill in sorted(self._spilled.items()):
                     for batch, _ in sorted_in_full(iter(()), spill):
                         self.writer(number).write(batch, new_keys=None)
                 for number in sorted(self._open):

@@ -279,18 +279,19 @@ class RowGroupCopies:
     source: StoredGroups
     full_rows: int
 
-    def take(self, number: int, behind: int) -> bool:
-        """Copy a row group, unless it is to be joined; returns which it was. `behind` new rows are to follow it."""
-        if to_be_joined(self.source.groups[number].rows, self.writer.loose_rows, behind, self.full_rows):
+    def take(self, number: int, following_rows: int) -> bool:
+        """Copy a row group, unless it is to be joined; returns whether it was copied. So many `following_rows`,
+        which are new, come after it."""
+        if to_be_joined(self.source.groups[number].rows, self.writer.loose_rows, following_rows, self.full_rows):
             return False
         self.writer.copy(self.source, number)
         return True
 
 
-def to_be_joined(rows: int, loose: int, behind: int, full: int) -> bool:
-    """Whether a row group of so many rows is written together with the `loose` ones before it, or with those that come
-    `behind` it."""
+def to_be_joined(rows: int, loose: int, following_rows: int, full: int) -> bool:
+    """Whether a row group of so many rows is written together with the `loose` ones before it, or with the
+    `following_rows` after it."""
     small = full // _SMALL
     if loose and (loose < small or rows < small):
         return True
-    return behind > 0 and rows < _ROOM_LEFT * full
+    return following_rows > 0 and rows < _ROOM_LEFT * full

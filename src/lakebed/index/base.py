@@ -314,10 +314,10 @@ class IndexOptions:
     defaults: Mapping[str, str] = field(default_factory=dict[str, str])
     hbase: HBaseSettings = field(default_factory=HBaseSettings)
 
-    def refuse_all_but(self, *own: str) -> None:
-        """Raise `InvalidOption` for an option that is given and not one of the index's `own`."""
+    def refuse_all_but(self, *accepted: str) -> None:
+        """Raise `InvalidOption` for an option that is given and not one of the index's `accepted`."""
         for option in ("update_partition_path", "buckets", "fields", "partition_buckets"):
-            if option not in own and getattr(self, option) is not None:
+            if option not in accepted and getattr(self, option) is not None:
                 raise InvalidOption(
                     f"{option} does not belong to the index {self.name!r}",
                     hint="buckets and fields are the bucket index's, update_partition_path the global indexes'",
@@ -353,7 +353,7 @@ class Hashing(Protocol):
         """Which file slices of a view can hold a key; None where that is not known."""
         return self.key_hash
 
-    def resized(self, wanted: Resizing, snapshot: Snapshot) -> Index:
+    def resized(self, resizing: Resizing, snapshot: Snapshot) -> Index:
         """The same index with another number of file groups; `InvalidOption` where it cannot have it."""
         ...
 
@@ -399,7 +399,7 @@ class GroupResizing(Protocol):
         """The file groups of the rows of a planned group; None where the plan names none: as they come."""
         ...
 
-    def check_commits(self, ours: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
+    def check_commits(self, commit: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
         """Called under the table lock before `update`. Raises `CommitConflict` where a commit cannot follow `others`,
         those since it began, though no file group is changed by both."""
         ...

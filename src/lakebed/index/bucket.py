@@ -295,12 +295,12 @@ class BucketIndex(Index, Hashing):
     def spread(self, group: int, other: KeyHash) -> tuple[int, ...] | None:
         return None
 
-    def resized(self, wanted: Resizing, snapshot: Snapshot) -> BucketIndex:
+    def resized(self, resizing: Resizing, snapshot: Snapshot) -> BucketIndex:
         sizes: dict[str, dict[int, int]] = {}
-        if wanted.split_over is not None:
-            slices = snapshot.file_slices(wanted.partitions)
+        if resizing.split_over is not None:
+            slices = snapshot.file_slices(resizing.partitions)
             sizes = sizes_by_number((s.partition, bucket_of_file_id(s.file_id), s.size) for s in slices)
-        return BucketIndex.of_counts(self.counts.resized(wanted, sizes), self.fields)
+        return BucketIndex.of_counts(self.counts.resized(resizing, sizes), self.fields)
 
     def grown(self, sizes: Mapping[str, Mapping[int, int]], limit: int, *, by_path: bool) -> BucketIndex | None:
         counts = self.counts.grown(sizes, limit, by_path=by_path)
@@ -399,11 +399,11 @@ def _not_a_bucket(file_slice: FileSlice, number: int | None, buckets: Buckets) -
     )
 
 
-def _two_groups(one: FileSlice, other: FileSlice, number: int) -> IndexInconsistent:
-    first, second = one.label, other.label
+def _two_groups(file_slice: FileSlice, other: FileSlice, number: int) -> IndexInconsistent:
+    first, second = file_slice.label, other.label
     return IndexInconsistent(
-        f"bucket {number} of partition {one.partition!r} has two file groups: {first} and {second}",
+        f"bucket {number} of partition {file_slice.partition!r} has two file groups: {first} and {second}",
         hint="a second bulk insert or two unguarded writers made them: read the partition, drop duplicate keys and"
         " write it again with insert_overwrite",
-        context={"partition": one.partition, "bucket": number, "files": [first, second]},
+        context={"partition": file_slice.partition, "bucket": number, "files": [first, second]},
     )

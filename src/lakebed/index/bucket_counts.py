@@ -218,24 +218,26 @@ class BucketCounts:
         """The buckets of a partition path."""
         return _buckets_in(self, path)
 
-    def resized(self, wanted: Resizing, sizes: Mapping[str, Mapping[int, int]]) -> BucketCounts:
+    def resized(self, resizing: Resizing, sizes: Mapping[str, Mapping[int, int]]) -> BucketCounts:
         """These counts, changed by a request. `sizes` are the bytes of each bucket, by partition path and
         number, of the partition paths that are meant."""
-        if wanted.split_over is not None:
-            return self._split(wanted.split_over, sizes)
-        if wanted.rules is not None:
-            return BucketCounts(wanted.buckets or self.count, parse_rules(wanted.rules))
-        if wanted.buckets is None:
+        if resizing.split_over is not None:
+            return self._split(resizing.split_over, sizes)
+        if resizing.rules is not None:
+            return BucketCounts(resizing.buckets or self.count, parse_rules(resizing.rules))
+        if resizing.buckets is None:
             raise InvalidOption(
                 "rescale takes the number of buckets",
                 hint="Give buckets=, rules= for partition paths, or split_over= to split single buckets.",
             )
-        if wanted.partitions is None:
-            return BucketCounts(wanted.buckets)
-        expressions = [rule_of(path) for path in wanted.partitions]
+        if resizing.partitions is None:
+            return BucketCounts(resizing.buckets)
+        expressions = [rule_of(path) for path in resizing.partitions]
         others = tuple(rule for rule in self.rules if rule[0] not in expressions)
-        split = tuple(partition_split for partition_split in self.splits if partition_split[0] not in wanted.partitions)
-        return BucketCounts(self.count, (*((rule, wanted.buckets) for rule in expressions), *others), split)
+        split = tuple(
+            partition_split for partition_split in self.splits if partition_split[0] not in resizing.partitions
+        )
+        return BucketCounts(self.count, (*((rule, resizing.buckets) for rule in expressions), *others), split)
 
     def grown(self, sizes: Mapping[str, Mapping[int, int]], limit: int, *, by_path: bool) -> BucketCounts:
         """These counts, doubled as often as it takes for the partition paths of `sizes` (as of `resized`) where a

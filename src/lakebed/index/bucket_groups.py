@@ -57,7 +57,7 @@ class BucketGroupsIndex(BucketIndex):
         """The index that a caller names."""
         return cls(**vars(BucketIndex.from_options(options)))
 
-    def resized(self, wanted: Resizing, snapshot: Snapshot) -> BucketGroupsIndex:
+    def resized(self, resizing: Resizing, snapshot: Snapshot) -> BucketGroupsIndex:
         raise InvalidOption(
             f"the index {self.name!r} keeps its number of buckets: they get further file groups as they grow",
             hint="Make a new table with another number of buckets and write the rows of this one to it.",

@@ -162,7 +162,7 @@ class KeyRepetitions:
         if reader.is_merged(file_slice):
             distinct = pc.unique(keys)
             answer = SliceSearch(reader).run(file_slice, ChainedHashes(distinct), np.arange(len(distinct)), None)
-            batches = [answer.found]
+            batches = [answer.stored_keys]
         else:
             assert file_slice.base_file is not None
             batches = (texts for _, texts in key_batches(reader, file_slice.base_file, candidate.groups))

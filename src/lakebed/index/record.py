@@ -122,16 +122,16 @@ class AddLocations:
         locations, files = self.metadata.counted_locations(table.column(RECORD_KEY), path)
         return self._placed(table, _named(locations), files)
 
-    def _placed(self, table: pa.Table, places: pa.Table, files: int) -> pa.Table:
-        at = pc.index_in(table.column(RECORD_KEY), value_set=places.column(RECORD_KEY).combine_chunks())
-        columns = [places.column(name).combine_chunks().take(at) for name in _LOCATIONS.names[1:]]
+    def _placed(self, table: pa.Table, locations: pa.Table, files: int) -> pa.Table:
+        at = pc.index_in(table.column(RECORD_KEY), value_set=locations.column(RECORD_KEY).combine_chunks())
+        columns = [locations.column(name).combine_chunks().take(at) for name in _LOCATIONS.names[1:]]
         opened = np.zeros(len(table), np.int64)
         opened[:1] = files
         return pa.table([*table.select(self.rows.names).columns, *columns, pa.array(opened)], schema=self.schema)
 
 
-def _named(found: pa.Table) -> pa.Table:
-    columns = [found[name].cast(pa.string()) for name in ("key", "partition", "file_id", "instant")]
+def _named(locations: pa.Table) -> pa.Table:
+    columns = [locations[name].cast(pa.string()) for name in ("key", "partition", "file_id", "instant")]
     return pa.Table.from_arrays(columns, schema=_LOCATIONS)
 
 
@@ -226,17 +226,17 @@ class RecordIndex(Index, StoredLocations):
         located_rows = with_locations(rows, rules, metadata, engine, in_path=self.partitioned)
         return self._settled(located_rows, rows, snapshot, engine)
 
-    def _settled(self, found: Rows, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """Where `rows` go, whose keys were `found` at these places."""
+    def _settled(self, located_rows: Rows, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
+        """Where `rows` go. `located_rows` are these rows with the locations that the index has of their keys."""
         names = engine.schema(rows).names
         if self.partitioned:
-            return Tagged(engine.derive(found, {}, keep=[*names, FILE_ID, INSTANT, OPENED]))
+            return Tagged(engine.derive(located_rows, {}, keep=[*names, FILE_ID, INSTANT, OPENED]))
         row_columns = [n for n in names if n != PARTITION_PATH]
         if not (self.update_partition_path and snapshot.config.partition_fields):
-            return Tagged(at_locations(found, row_columns, engine, [OPENED]))
-        found = engine.persist(found)
-        placed, read = moved_from_locations(found, row_columns, snapshot, engine, [OPENED])
-        return Tagged(placed, persisted=found, lookup=with_slices(KeyLookup(), read))
+            return Tagged(at_locations(located_rows, row_columns, engine, [OPENED]))
+        located_rows = engine.persist(located_rows)
+        placed, read = moved_from_locations(located_rows, row_columns, snapshot, engine, [OPENED])
+        return Tagged(placed, persisted=located_rows, lookup=with_slices(KeyLookup(), read))
 
     @property
     def stored_locations(self) -> RecordIndex:

@@ -217,14 +217,14 @@ def _from_settings(name: str, settings: Mapping[str, str]) -> Index:
     return _checked(name, factory.from_settings(settings) if hasattr(factory, "from_settings") else factory())
 
 
-def _checked(name: str, made: Any) -> Index:
-    if not isinstance(made, Index):
+def _checked(name: str, index: Any) -> Index:
+    if not isinstance(index, Index):
         raise InvalidOption(
-            f"entry point {name!r} of {ENTRY_POINTS} gives a {type(made).__name__}, which is no lakebed Index",
+            f"entry point {name!r} of {ENTRY_POINTS} gives a {type(index).__name__}, which is no lakebed Index",
             hint="it has to have the members of lakebed.index.base.Index",
             context={"index": name},
         )
-    return made
+    return index
 
 
 def _class_of(name: str) -> Any:

@@ -69,16 +69,16 @@ class PlacedRows(NamedTuple):
     read: Sequence[FileSlice] = ()
 
 
-def merges_in_pairs(rules: MergeRules, own: Sequence[str]) -> bool:
+def merges_in_pairs(rules: MergeRules, incoming_columns: Sequence[str]) -> bool:
     """Whether it takes full rows to decide which rows move, and as what. Rows of a delete have none."""
-    return any(n not in META_COLUMNS and not n.startswith(DERIVED) for n in own) and not (
+    return any(n not in META_COLUMNS and not n.startswith(DERIVED) for n in incoming_columns) and not (
         rules.picks_winners and rules.compares_columns
     )
 
 
 def moved_in_pairs(
     joined: Rows,
-    own: Sequence[str],
+    incoming_columns: Sequence[str],
     snapshot: Snapshot,
     engine: Engine,
     rules: MergeRules,
@@ -86,17 +86,17 @@ def moved_in_pairs(
 ) -> PlacedRows:
     """Every row at its place, and for those that leave it a delete there, which is `MOVED`.
 
-    `joined` has the rows' `own` columns and the place of their key, with its `POSITION` where that is named. A row that
-    goes to another partition path goes there as the merge with the stored row has it. The stored rows are read from the
-    file groups that such rows come from.
+    `joined` has the rows' `incoming_columns` and the location of their key, with its `POSITION` where that is named. A
+    row that goes to another partition path goes there as the merge with the stored row has it. The stored rows are
+    read from the file groups that such rows come from.
     """
-    row_columns = [n for n in own if n != DELETE]
+    row_columns = [n for n in incoming_columns if n != DELETE]
     location_columns: dict[str, RowExpression] = {
         PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)),
         FILE_ID: Column(FILE_ID),
         INSTANT: Column(INSTANT),
         **{name: Column(name) for name in position},
-        DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
+        DELETE: Column(DELETE) if DELETE in incoming_columns else BooleanLiteral(False),
     }
     leaving = engine.filter(joined, Differ(OLD_PARTITION, PARTITION_PATH))
     pairs = engine.aggregate(leaving, [OLD_PARTITION, FILE_ID])
@@ -145,7 +145,7 @@ class _PairMoves:
 
     rules: MergeRules
     schema: pa.Schema
-    place: tuple[str, ...]
+    location_columns: tuple[str, ...]
     data: tuple[str, ...]
     path: RowExpression | None
 
@@ -155,8 +155,8 @@ class _PairMoves:
 
     def _placed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         old, new = (cast_column(batch.column(n), pa.string()) for n in (OLD_PARTITION, PARTITION_PATH))
-        location = [cast_column(batch.column(n), self.schema.field(n).type) for n in self.place]
-        own_columns = {PARTITION_PATH, *self.place, DELETE, MOVED, COMBINED}
+        location = [cast_column(batch.column(n), self.schema.field(n).type) for n in self.location_columns]
+        own_columns = {PARTITION_PATH, *self.location_columns, DELETE, MOVED, COMBINED}
         names = [f.name for f in self.schema if f.name not in own_columns]
         incoming = pa.RecordBatch.from_arrays(
             [cast_column(batch.column(n), self.schema.field(n).type) for n in names], names=names
@@ -182,7 +182,7 @@ class _PairMoves:
     def _merged(
         self,
         batch: pa.RecordBatch,
-        own: pa.RecordBatch,
+        incoming_rows: pa.RecordBatch,
         forced: pa.Array,
         old: pa.Array,
         new: pa.Array,
@@ -190,12 +190,12 @@ class _PairMoves:
     ) -> tuple[np.ndarray, pa.RecordBatch, pa.Array]:
         """Of the rows `at`: which leave their place, what the merge makes of all of them, and their new paths."""
         indices = pa.array(at)
-        incoming = own.take(indices)
+        incoming = incoming_rows.take(indices)
         stored = [
             cast_column(batch.column(_STORED_COLUMN + n), self.schema.field(n).type).take(indices) for n in self.data
         ]
-        names = own.schema.names
-        absent = {f.name: pa.nulls(len(at), f.type) for f in own.schema}
+        names = incoming_rows.schema.names
+        absent = {f.name: pa.nulls(len(at), f.type) for f in incoming_rows.schema}
         columns = {**absent, RECORD_KEY: incoming.column(RECORD_KEY), **dict(zip(self.data, stored, strict=True))}
         older = pa.RecordBatch.from_arrays([columns[n] for n in names], names=names)
         newer = side_of(self.rules, incoming, forced.take(indices).to_numpy(zero_copy_only=False))
@@ -209,14 +209,14 @@ class _PairMoves:
         data: pa.RecordBatch,
         at: np.ndarray,
         path: pa.Array,
-        place: Sequence[pa.Array],
-        gone: pa.Array,
+        location: Sequence[pa.Array],
+        deletes: pa.Array,
         before: pa.Array,
         *,
         moved: bool,
     ) -> pa.RecordBatch:
         indices = pa.array(at)
-        columns = [column.take(indices) for column in (path, *place, gone)]
+        columns = [column.take(indices) for column in (path, *location, deletes)]
         columns.append(pa.repeat(pa.scalar(moved), len(at)))
         others = [f.name for f in list(self.schema)[len(columns) :]]
         columns += [(before if name == COMBINED else data.column(name)).take(indices) for name in others]
@@ -337,23 +337,28 @@ class GlobalSimpleIndex(Index):
 
 
 def moved(
-    joined: Rows, engine: Engine, rules: MergeRules, own: Sequence[str], fields: int, position: Sequence[str] = ()
+    joined: Rows,
+    engine: Engine,
+    rules: MergeRules,
+    incoming_columns: Sequence[str],
+    fields: int,
+    position: Sequence[str] = (),
 ) -> Rows:
     """Every row at its place, and for those that move a delete at the old one, which is `MOVED`.
 
-    `joined` has the rows' `own` columns, the place of their key (with its `POSITION` where that is named), and so many
-    stored ordering values.
+    `joined` has the rows' `incoming_columns`, the location of their key (with its `POSITION` where that is named), and
+    so many stored ordering values.
     """
     stored = tuple(f"{_STORED}{i}" for i in range(fields))
-    moves = Moves(PARTITION_PATH, OLD_PARTITION, rules, stored, delete_columns(own, rules))
+    moves = Moves(PARTITION_PATH, OLD_PARTITION, rules, stored, delete_columns(incoming_columns, rules))
     marked = engine.derive(joined, {_MOVES: moves})
-    row_columns = [n for n in own if n != DELETE]
+    row_columns = [n for n in incoming_columns if n != DELETE]
     new_location: dict[str, RowExpression] = {
         PARTITION_PATH: Case(_MOVES, Coalesce((OLD_PARTITION, PARTITION_PATH)), Column(PARTITION_PATH)),
         FILE_ID: Case(_MOVES, Column(FILE_ID)),
         INSTANT: Case(_MOVES, Column(INSTANT)),
         **{name: Case(_MOVES, Column(name)) for name in position},
-        DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
+        DELETE: Column(DELETE) if DELETE in incoming_columns else BooleanLiteral(False),
         MOVED: BooleanLiteral(False),
     }
     old_location: dict[str, RowExpression] = {
@@ -361,7 +366,7 @@ def moved(
         **columns_of_names(FILE_ID, INSTANT, *position),
         DELETE: BooleanLiteral(True),
         MOVED: BooleanLiteral(True),
-        **({COMBINED: Zero()} if COMBINED in own else {}),
+        **({COMBINED: Zero()} if COMBINED in incoming_columns else {}),
     }
     leaving = engine.filter(marked, Column(_MOVES))
     left = engine.derive(leaving, old_location, keep=[n for n in row_columns if n != COMBINED])
@@ -477,18 +482,19 @@ LOCATION = pa.schema([(name, pa.string()) for name in (OLD_PARTITION, FILE_ID, I
 """What an index that looks keys up adds to rows: partition path, file id and commit of keys, null for new ones."""
 
 
-def at_locations(joined: Rows, own: Sequence[str], engine: Engine, position: Sequence[str] = ()) -> Rows:
-    """Rows of a global index where their keys are, whatever partition path they name. `joined` has the rows' `own`
-    columns but the partition path, and the place of their key, with its `POSITION` where that is named."""
+def at_locations(joined: Rows, incoming_columns: Sequence[str], engine: Engine, position: Sequence[str] = ()) -> Rows:
+    """Rows of a global index where their keys are, whatever partition path they name. `joined` has the rows'
+    `incoming_columns` but the partition path, and the location of their key, with its `POSITION` where that is
+    named."""
     location_columns = {
         PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)),
         **columns_of_names(FILE_ID, INSTANT, *position),
     }
-    return engine.derive(joined, location_columns, keep=[name for name in own if name != PARTITION_PATH])
+    return engine.derive(joined, location_columns, keep=[name for name in incoming_columns if name != PARTITION_PATH])
 
 
 def moved_from_locations(
-    joined: Rows, own: Sequence[str], snapshot: Snapshot, engine: Engine, position: Sequence[str] = ()
+    joined: Rows, incoming_columns: Sequence[str], snapshot: Snapshot, engine: Engine, position: Sequence[str] = ()
 ) -> PlacedRows:
     """Rows at their places, those that name another partition path there if they win over the stored row. `joined` is
     as for `at_locations`, and evaluated several times.
@@ -496,11 +502,11 @@ def moved_from_locations(
     What they have to win over is read from the file groups that such rows come from, and from no other.
     """
     rules = MergeRules.of_table(snapshot.config)
-    if merges_in_pairs(rules, own):
-        return moved_in_pairs(joined, own, snapshot, engine, rules, position)
-    ordering = rules.ordering if set(rules.ordering) <= set(own) else ()
+    if merges_in_pairs(rules, incoming_columns):
+        return moved_in_pairs(joined, incoming_columns, snapshot, engine, rules, position)
+    ordering = rules.ordering if set(rules.ordering) <= set(incoming_columns) else ()
     if not ordering:
-        return PlacedRows(moved(joined, engine, rules, own, 0, position))
+        return PlacedRows(moved(joined, engine, rules, incoming_columns, 0, position))
     leaving = engine.filter(joined, Differ(OLD_PARTITION, PARTITION_PATH))
     pairs = engine.aggregate(leaving, [OLD_PARTITION, FILE_ID])
     groups = set(zip(*(pairs.column(name).to_pylist() for name in (OLD_PARTITION, FILE_ID)), strict=True))
@@ -508,11 +514,11 @@ def moved_from_locations(
         location_columns: dict[str, RowExpression] = {
             PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)),
             **columns_of_names(FILE_ID, INSTANT, *position),
-            DELETE: Column(DELETE) if DELETE in own else BooleanLiteral(False),
+            DELETE: Column(DELETE) if DELETE in incoming_columns else BooleanLiteral(False),
         }
-        return PlacedRows(engine.derive(joined, location_columns, keep=[n for n in own if n != DELETE]))
+        return PlacedRows(engine.derive(joined, location_columns, keep=[n for n in incoming_columns if n != DELETE]))
     slices = [s for s in snapshot.file_slices({p for p, _ in groups}) if (s.partition, s.file_id) in groups]
     types = engine.schema(joined)
     values = stored_ordering(snapshot, slices, engine, {name: types.field(name).type for name in ordering})
     compared = engine.join(joined, values, [RECORD_KEY, FILE_ID], "left")
-    return PlacedRows(moved(compared, engine, rules, own, len(ordering), position), slices)
+    return PlacedRows(moved(compared, engine, rules, incoming_columns, len(ordering), position), slices)

@@ -53,9 +53,9 @@ def build(kind: type[T], values: Any, section: str) -> T:
     return kind(**arguments)
 
 
-def check_keys(values: Iterable[str], known: Iterable[str], section: str) -> None:
+def check_keys(values: Iterable[str], allowed: Iterable[str], section: str) -> None:
     """Raise `InvalidOption` for the first key that is not known, with the nearest one."""
-    names = list(known)
+    names = list(allowed)
     for key in values:
         if key not in names:
             near = get_close_matches(str(key), names, n=1, cutoff=0.6)
@@ -101,11 +101,11 @@ def with_variables(text: str, where: str) -> str:
 
     Raises `InvalidOption` for a variable that is not set."""
 
-    def value_of(found: re.Match[str]) -> str:
-        if found[1] not in os.environ:
+    def value_of(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
             raise InvalidOption(
-                f"{where}: the environment variable {found[1]} is not set", hint="set it, or write the value"
+                f"{where}: the environment variable {match[1]} is not set", hint="set it, or write the value"
             )
-        return os.environ[found[1]]
+        return os.environ[match[1]]
 
     return _VARIABLE.sub(value_of, text)

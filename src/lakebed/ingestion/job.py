@@ -185,6 +185,8 @@ class _Plain:
     services: bool = True
 
 
-def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
+def _one_of(label: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise InvalidOption(f"{what} is {value!r}", hint=f"it is one of {', '.join(allowed)}", context={"value": value})
+        raise InvalidOption(
+            f"{label} is {value!r}", hint=f"it is one of {', '.join(allowed)}", context={"value": value}
+        )

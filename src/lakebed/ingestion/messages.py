@@ -87,7 +87,7 @@ def offsets_of(values: pa.Array) -> np.ndarray:
     return np.frombuffer(values.buffers()[1], kind, len(values) + 1, values.offset * kind.itemsize).astype(np.int64)
 
 
-def parts_of(messages: pa.Array, most: int) -> list[tuple[int, int]]:
+def parts_of(messages: pa.Array, limit: int) -> list[tuple[int, int]]:
     """Ranges of messages of about so many bytes; a longer message is a range by itself."""
     if not len(messages):
         return []
@@ -95,7 +95,7 @@ def parts_of(messages: pa.Array, most: int) -> list[tuple[int, int]]:
     cuts = [0]
     while cuts[-1] < len(messages):
         start = cuts[-1]
-        end = int(np.searchsorted(ends, ends[start] + most, "right")) - 1
+        end = int(np.searchsorted(ends, ends[start] + limit, "right")) - 1
         cuts.append(max(start + 1, min(end, len(messages))))
     return list(pairwise(cuts))
 

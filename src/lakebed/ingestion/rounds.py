@@ -176,9 +176,9 @@ class JobRounds:
         self._was_there = True
         return table
 
-    def _dropped(self, what: str = "was dropped") -> TableNotFound:
+    def _dropped(self, event: str = "was dropped") -> TableNotFound:
         return TableNotFound(
-            f"the table {self.job.target.uri} {what} while the job {self.job.label} ran",
+            f"the table {self.job.target.uri} {event} while the job {self.job.label} ran",
             hint="start the job again to create it and to read the source from its start",
             context={"uri": self.job.target.uri, "job": self.job.label},
         )
@@ -220,9 +220,9 @@ class JobRounds:
                 self._check_deletes(intake, table, poll.checkpoint or "")
         return intake
 
-    def _check_deletes(self, taken: _Taken, table: Table, checkpoint: str) -> None:
+    def _check_deletes(self, intake: _Taken, table: Table, checkpoint: str) -> None:
         """Make bad rows of deletes that no index finds, since their keys lack a partition column."""
-        rows, fields = taken.rows, TableConfig(dict(table.properties)).partition_fields
+        rows, fields = intake.rows, TableConfig(dict(table.properties)).partition_fields
         if rows is None or IS_DELETED_COLUMN not in rows.column_names or not fields or table.indexes.index.is_global:
             return
         lacks: Any = pc.is_null(rows.column(IS_DELETED_COLUMN))
@@ -232,7 +232,7 @@ class JobRounds:
         numbers = pc.indices_nonzero(lacks).to_pylist()
         if numbers:
             text = f"a delete lacks a column of the partition path: {', '.join(fields)}"
-            self._check([taken.leave_out(numbers, RECORD_FAILURE, [text] * len(numbers), checkpoint)])
+            self._check([intake.leave_out(numbers, RECORD_FAILURE, [text] * len(numbers), checkpoint)])
 
     def _write_bad(self, bad: Sequence[pa.Table]) -> None:
         """Write bad rows into the table of errors."""
@@ -286,27 +286,27 @@ class JobRounds:
         return table
 
     def _written(
-        self, table: Table, taken: _Taken, batch: tuple[int, Mapping[str, str]], span: tuple[str | None, str]
+        self, table: Table, intake: _Taken, batch: tuple[int, Mapping[str, str]], span: tuple[str | None, str]
     ) -> WriteResult:
         """Write rows as a batch of ingest, with its entries of the commit metadata. A batch that the table has is not
         written: another job wrote it. Rows that the write refuses are bad rows."""
         try:
-            return self._write(table, taken.rows, batch)
+            return self._write(table, intake.rows, batch)
         except InvalidRecord as error:
             refused: list[tuple[int, str]] = []
-            if taken.rows is not None:
-                context = table._context(taken.rows, self._options(), "upsert")  # pyright: ignore[reportPrivateUsage]
-                refused = refused_rows(context, taken.rows)
+            if intake.rows is not None:
+                context = table._context(intake.rows, self._options(), "upsert")  # pyright: ignore[reportPrivateUsage]
+                refused = refused_rows(context, intake.rows)
             if not refused:
                 raise self._of_span(error, span) from error
             numbers, texts = [number for number, _ in refused], [text for _, text in refused]
-            bad = taken.leave_out(numbers, WRITE_FAILURE, texts, span[1])
+            bad = intake.leave_out(numbers, WRITE_FAILURE, texts, span[1])
             self._check([bad])
             self._write_bad([bad])
         except SchemaConflict as error:
             raise self._of_span(error, span) from error
         try:
-            return self._write(table, taken.rows, batch)
+            return self._write(table, intake.rows, batch)
         except (InvalidRecord, SchemaConflict) as error:
             raise self._of_span(error, span) from error
 
@@ -386,8 +386,8 @@ def _lack_keys(rows: pa.Table, table: Table, options: Mapping[str, Any]) -> tupl
     return lacks, f"a column of the record key or of the ordering is null: {', '.join((*keys, *orders))}"
 
 
-def _either(one: Any, other: Any) -> Any:
-    return other if one is None else pc.or_(one, other)
+def _either(flags: Any, other: Any) -> Any:
+    return other if flags is None else pc.or_(flags, other)
 
 
 def _origins(

@@ -101,9 +101,9 @@ class SchemaRegistry:
             raise self._failure("answers without a schema", identifier, passes=False)
         return content
 
-    def _failure(self, what: str, identifier: int, *, passes: bool) -> SourceError:
+    def _failure(self, problem: str, identifier: int, *, passes: bool) -> SourceError:
         return SourceError(
-            f"the schema registry {self._url} {what} (schema {identifier})",
+            f"the schema registry {self._url} {problem} (schema {identifier})",
             hint="nothing was committed; the job goes on when it answers" if passes else "see the registry",
             context={"registry": self._url, "schema_id": identifier, "retryable": passes},
         )

@@ -78,9 +78,9 @@ def _create_value(key: str, text: str) -> Any:
     return names if len(names) > 1 else names[0]
 
 
-def _finish(found: dict[str, dict[str, Any]]) -> None:
+def _finish(sections: dict[str, dict[str, Any]]) -> None:
     """Values that two properties make together, and the kind of the source."""
-    source, transform, errors = found["source"], found["transform"], found["errors"]
+    source, transform, errors = sections["source"], sections["transform"], sections["errors"]
     if errors.pop("enabled", True) is False:
         errors.clear()
     if "sql" in transform:
@@ -98,9 +98,9 @@ def _finish(found: dict[str, dict[str, Any]]) -> None:
         source["kind"] = kind
 
 
-def _merged(values: Mapping[str, Any], found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _merged(values: Mapping[str, Any], sections: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = dict(values)
-    for section, entries in found.items():
+    for section, entries in sections.items():
         if not entries:
             continue
         target = merged if not section else dict(cast("Mapping[str, Any]", merged.get(section) or {}))

@@ -370,20 +370,20 @@ def _check_same_columns(first: DataFile, names: Sequence[str], file: DataFile, o
 _KINDS = (pt.is_integer, pt.is_floating, pt.is_timestamp, pt.is_decimal)
 
 
-def _wider(one: pa.DataType, other: pa.DataType, *, infers: bool) -> pa.DataType | None:
+def _wider(first: pa.DataType, other: pa.DataType, *, infers: bool) -> pa.DataType | None:
     """The type that holds the values of both; None where they are of different kinds."""
-    if one.equals(other) or pt.is_null(other):
-        return one
-    if pt.is_null(one):
+    if first.equals(other) or pt.is_null(other):
+        return first
+    if pt.is_null(first):
         return other
-    numbers = infers and all(pt.is_integer(kind) or pt.is_floating(kind) for kind in (one, other))
-    plain = [kind.value_type if pt.is_dictionary(kind) else kind for kind in (one, other)]
+    numbers = infers and all(pt.is_integer(kind) or pt.is_floating(kind) for kind in (first, other))
+    plain = [kind.value_type if pt.is_dictionary(kind) else kind for kind in (first, other)]
     texts = all(pt.is_string(kind) or pt.is_large_string(kind) for kind in plain)
-    same = any(kind(one) and kind(other) for kind in _KINDS) or pt.is_nested(one) or numbers or texts
-    if not same or (pt.is_timestamp(one) and bool(one.tz) != bool(other.tz)):
+    same = any(kind(first) and kind(other) for kind in _KINDS) or pt.is_nested(first) or numbers or texts
+    if not same or (pt.is_timestamp(first) and bool(first.tz) != bool(other.tz)):
         return None
     try:
-        columns = [pa.schema([("a", kind)]) for kind in (one, other)]
+        columns = [pa.schema([("a", kind)]) for kind in (first, other)]
         return pa.unify_schemas(columns, promote_options="permissive").field(0).type
     except pa.ArrowException:
         return None

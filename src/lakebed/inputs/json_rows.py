@@ -97,13 +97,13 @@ def _filled(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType | None:
     return kind
 
 
-def _named(kind: pa.DataType, seen: pa.DataType) -> pa.DataType:
-    """The type without the fields of structs that `seen`, of what the text names, does not have."""
-    if pt.is_struct(kind) and pt.is_struct(seen):
-        parts = {field.name: field.type for field in seen}
+def _named(kind: pa.DataType, observed: pa.DataType) -> pa.DataType:
+    """The type without those fields of structs that `observed`, the type of the fields in the text, does not have."""
+    if pt.is_struct(kind) and pt.is_struct(observed):
+        parts = {field.name: field.type for field in observed}
         return pa.struct([f.with_type(_named(f.type, parts[f.name])) for f in kind if f.name in parts])
-    if _is_list(kind) and _is_list(seen):
-        return pa.list_(kind.value_field.with_type(_named(kind.value_type, seen.value_type)))
+    if _is_list(kind) and _is_list(observed):
+        return pa.list_(kind.value_field.with_type(_named(kind.value_type, observed.value_type)))
     return kind
 
 

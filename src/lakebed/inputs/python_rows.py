@@ -154,7 +154,7 @@ def check_same_columns(rows: Sequence[Any], types: Mapping[str, pa.DataType], pr
             )
 
 
-def _table(what: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
+def _table(label: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataType]) -> pa.Table:
     arrays: dict[Any, Any] = {}
     try:
         for name, values in columns.items():
@@ -167,7 +167,7 @@ def _table(what: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataTyp
         if len(arrays) < len(columns):
             refuse_values(*list(columns.items())[len(arrays)])
         raise InvalidOption(
-            f"{what}: {error}", hint="give the values of a column one type, and as many for each column"
+            f"{label}: {error}", hint="give the values of a column one type, and as many for each column"
         ) from error
 
 
@@ -345,25 +345,31 @@ def check_times(values: Iterable[Any], kind: pa.DataType) -> None:
             check_times(items, kind.value_type)
 
 
-def _has_no_width(given: pa.DataType, known: pa.DataType) -> bool:
+def _has_no_width(inferred: pa.DataType, declared: pa.DataType) -> bool:
     """Whether a type that Arrow gives to Python values is the known one but for the width, which numbers do not have.
     Arrow itself takes more: it cuts 2.5 to 2 and a time to its date, and counts numbers from 1970."""
-    if pt.is_null(given):
+    if pt.is_null(inferred):
         return True
-    if is_list(given) and pt.is_map(known):
-        pair = given.value_type  # null for maps without entries; a list where keys and values have one type
-        fits = is_list(pair) and all(_has_no_width(pair.value_type, kind) for kind in (known.key_type, known.item_type))
+    if is_list(inferred) and pt.is_map(declared):
+        pair = inferred.value_type  # null for maps without entries; a list where keys and values have one type
+        fits = is_list(pair) and all(
+            _has_no_width(pair.value_type, kind) for kind in (declared.key_type, declared.item_type)
+        )
         return pt.is_null(pair) or fits
-    if is_list(given) and is_list(known):
-        return _has_no_width(given.value_type, known.value_type)
-    if pt.is_struct(given) and pt.is_struct(known):
-        types = {f.name: f.type for f in known}
-        return all(f.name in types and _has_no_width(f.type, types[f.name]) for f in given)
-    if pt.is_integer(given):
-        return pt.is_integer(known) or pt.is_floating(known) or pt.is_decimal(known)
-    if pt.is_timestamp(given):
-        return pt.is_timestamp(known) and given.unit == known.unit and (given.tz is None) == (known.tz is None)
-    return any(same(given) and same(known) for same in _SORTS)
+    if is_list(inferred) and is_list(declared):
+        return _has_no_width(inferred.value_type, declared.value_type)
+    if pt.is_struct(inferred) and pt.is_struct(declared):
+        types = {f.name: f.type for f in declared}
+        return all(f.name in types and _has_no_width(f.type, types[f.name]) for f in inferred)
+    if pt.is_integer(inferred):
+        return pt.is_integer(declared) or pt.is_floating(declared) or pt.is_decimal(declared)
+    if pt.is_timestamp(inferred):
+        return (
+            pt.is_timestamp(declared)
+            and inferred.unit == declared.unit
+            and (inferred.tz is None) == (declared.tz is None)
+        )
+    return any(same(inferred) and same(declared) for same in _SORTS)
 
 
 _SORTS: tuple[Callable[[pa.DataType], bool], ...] = (

@@ -56,19 +56,21 @@ def _keys(opened: lakebed.Table, text: str) -> Any:
         return lakebed.KeyText([text])
 
 
-def _version(one: RowVersion) -> Mapping[str, Any]:
+def _version(version: RowVersion) -> Mapping[str, Any]:
     """A version with a line for each column: its value before and after."""
-    names = list(dict.fromkeys([*(one.after or ()), *(one.before or ())]))
+    names = list(dict.fromkeys([*(version.after or ()), *(version.before or ())]))
     lines = [
         {
             "name": name,
-            "before": _value(one.before, name),
-            "after": _value(one.after, name),
-            "changed": one.before is not None and one.after is not None and one.before.get(name) != one.after.get(name),
+            "before": _value(version.before, name),
+            "after": _value(version.after, name),
+            "changed": version.before is not None
+            and version.after is not None
+            and version.before.get(name) != version.after.get(name),
         }
         for name in names
     ]
-    return {"one": one, "lines": lines}
+    return {"one": version, "lines": lines}
 
 
 def _value(row: Mapping[str, Any] | None, name: str) -> str:

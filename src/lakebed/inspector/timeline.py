@@ -154,21 +154,21 @@ def _encoder() -> json.JSONEncoder:
     return json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
 
 
-def _json_text(body: Mapping[str, Any], most: int) -> tuple[str, bool]:
+def _json_text(body: Mapping[str, Any], limit: int) -> tuple[str, bool]:
     """The body as JSON, at most so many characters of it, and whether that is all."""
     pieces: list[str] = []
     length = 0
     for piece in _encoder().iterencode(body):
         pieces.append(piece)
         length += len(piece)
-        if length > most:
-            return "".join(pieces)[:most], False
+        if length > limit:
+            return "".join(pieces)[:limit], False
     return "".join(pieces), True
 
 
-def _written(view: TimelineView, one: Instant) -> Mapping[str, Any]:
+def _written(view: TimelineView, commit_instant: Instant) -> Mapping[str, Any]:
     """Totals of a commit, and its files with what happened to each."""
-    commit = view.commit(one)
+    commit = view.commit(commit_instant)
     stats = [stat for group in commit.stats.values() for stat in group]
     totals = _totals(stats)
     replaced = sum(len(ids) for ids in commit.replaced.values())

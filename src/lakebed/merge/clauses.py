@@ -83,12 +83,12 @@ class Clauses:
         """The action of each clause number."""
         return np.array([clause.action for clause in self.clauses])[numbers]
 
-    def _rows(self, pairs: pa.Table, chosen: npt.NDArray[np.int8]) -> pa.Table:
+    def _rows(self, pairs: pa.Table, clause_numbers: npt.NDArray[np.int8]) -> pa.Table:
         """The rows that the chosen clauses make, in the order of the pairs."""
         parts: list[pa.Table] = []
         order: list[Positions] = []
         for number, clause in enumerate(self.clauses):
-            at = np.flatnonzero(chosen == number)
+            at = np.flatnonzero(clause_numbers == number)
             if len(at):
                 parts.append(self._made(clause, pairs.take(pa.array(at))))
                 order.append(at)

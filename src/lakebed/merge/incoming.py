@@ -146,9 +146,9 @@ class Incoming:
         incoming = replace(self, deletes=deletes, _data=data, _row_numbers=None, absent=(), required=())
         return replace(incoming, _members=self.members)
 
-    def where(self, chosen: npt.NDArray[np.bool_]) -> Incoming:
+    def where(self, mask: npt.NDArray[np.bool_]) -> Incoming:
         """The rows that a mask marks; the data stays where it is."""
-        return self.at(np.flatnonzero(chosen))
+        return self.at(np.flatnonzero(mask))
 
     def at(self, rows: Positions) -> Incoming:
         """Some rows, in this order; the data stays where it is."""

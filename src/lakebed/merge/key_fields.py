@@ -65,14 +65,14 @@ class KeyFields:
             return pa.repeat(pa.scalar(""), rows.num_rows)
         return pc.binary_join_element_wise(*parts, "/")
 
-    def check_equal(self, keys: pa.Array, one: pa.Table | pa.RecordBatch, other: pa.Table | pa.RecordBatch) -> None:
+    def check_equal(self, keys: pa.Array, rows: pa.Table | pa.RecordBatch, other: pa.Table | pa.RecordBatch) -> None:
         """Raise `InvalidRecord` where two rows of one key, at the same position of both, have other fields."""
-        names = set(self._texts(one.schema)) & set(self._texts(other.schema))
+        names = set(self._texts(rows.schema)) & set(self._texts(other.schema))
         both = KeyFields(tuple(name for name in self.names if name in names))
-        differ = pc.not_equal(both.identities(one), both.identities(other))
+        differ = pc.not_equal(both.identities(rows), both.identities(other))
         if pc.any(differ).as_py():
             at = pc.indices_nonzero(differ)[0].as_py()
-            raise self._refusal(keys[at].as_py(), one.slice(at, 1), other.slice(at, 1))
+            raise self._refusal(keys[at].as_py(), rows.slice(at, 1), other.slice(at, 1))
 
     def check_batch(self, rows: pa.Table | pa.RecordBatch, codes: Positions, several: Positions) -> None:
         """Raise `InvalidRecord` where rows with the same code, which have the same key, differ in the key's fields.
@@ -98,9 +98,9 @@ class KeyFields:
             column = pc.struct_field(column, part)
         return column.cast(pa.string())
 
-    def _refusal(self, key: str, one: pa.Table | pa.RecordBatch, other: pa.Table | pa.RecordBatch) -> InvalidRecord:
+    def _refusal(self, key: str, row: pa.Table | pa.RecordBatch, other: pa.Table | pa.RecordBatch) -> InvalidRecord:
         return InvalidRecord(
-            f"two rows have the record key {key!r} and other key fields: {self._shown(one)} and {self._shown(other)}",
+            f"two rows have the record key {key!r} and other key fields: {self._shown(row)} and {self._shown(other)}",
             hint="Hudi joins the fields of a key to one text, which is the same for these rows: change a value"
             " of one of them. To let the new row take the place of a stored one, delete lakebed.KeyText([...]) first",
             context={"record_key": key},

@@ -39,8 +39,8 @@ class KeyTable:
 
     def __init__(self, keys: pa.Array) -> None:
         self._keys = keys
-        self._place = distinguishing_offset(keys)
-        self._words = words_at(keys, self._place)
+        self._offset = distinguishing_offset(keys)
+        self._words = words_at(keys, self._offset)
         self._bits = _slot_bits(len(keys))
         slots = _slots(self._words, self._bits)
         row_numbers = np.arange(len(keys), dtype=np.int32)
@@ -55,7 +55,7 @@ class KeyTable:
     def find(self, keys: pa.Array) -> npt.NDArray[np.int32]:
         if not self._pays:
             return pc.fill_null(pc.index_in(keys, value_set=self._keys), -1).to_numpy(zero_copy_only=False)
-        words = words_at(keys, self._place)
+        words = words_at(keys, self._offset)
         slots = _slots(words, self._bits)
         every = self._first[slots]
         occupied = np.flatnonzero(every >= 0)
@@ -111,14 +111,14 @@ def distinguishing_offset(keys: pa.Array) -> int:
     return max(offsets, key=lambda offset: len(np.unique(words_at(sample, offset))))
 
 
-def words_at(keys: pa.Array, place: int) -> Words:
+def words_at(keys: pa.Array, offset: int) -> Words:
     """Eight bytes of each key from this place on, or its last ones; of shorter keys all bytes."""
     if not len(keys):
         return np.empty(0, np.uint64)
     length = length_of_all(keys)
     if length >= _WORD:
         _, edges, raw = keys.buffers()
-        first = int(np.frombuffer(edges, np.int32)[keys.offset]) + min(place, length - _WORD)
+        first = int(np.frombuffer(edges, np.int32)[keys.offset]) + min(offset, length - _WORD)
         of_length: Any = np.ndarray((len(keys),), "<u8", raw, first, (length,))
         return of_length.astype(np.uint64)
     data, offsets = value_buffer(keys)
@@ -127,7 +127,7 @@ def words_at(keys: pa.Array, place: int) -> Words:
         first = int(offsets[0])
         data, starts = np.append(data[first : int(offsets[-1])], np.zeros(_WORD, np.uint8)), starts - first
     every: Any = np.ndarray((len(data) - _WORD + 1,), "<u8", data, 0, (1,))
-    words: Words = every[starts + np.minimum(place, np.maximum(lengths - _WORD, 0))]
+    words: Words = every[starts + np.minimum(offset, np.maximum(lengths - _WORD, 0))]
     short = np.flatnonzero(lengths < _WORD)
     if len(short):  # what follows a short key is no part of it
         bits = (_WORD * lengths[short]).astype(np.uint64)
@@ -154,11 +154,11 @@ def _slots(words: Words, bits: int) -> Positions:
     return ((words * _MIX) >> np.uint64(64 - bits)).view(np.int64)
 
 
-def _equal(one: pa.Array, at: Positions, other: pa.Array, row_numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _equal(texts: pa.Array, at: Positions, other: pa.Array, row_numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Whether the texts at these places of both are equal."""
     if not len(at):
         return np.zeros(0, np.bool_)
-    first, second = one.take(pa.array(at)), other.take(pa.array(row_numbers))
+    first, second = texts.take(pa.array(at)), other.take(pa.array(row_numbers))
     if first.equals(second):
         return np.ones(len(at), np.bool_)
     return pc.equal(first, second).to_numpy(zero_copy_only=False)

@@ -78,18 +78,18 @@ class IsNull:
 class Either:
     """Whether one of two conditions, which are never null, holds."""
 
-    one: RowExpression
+    first: RowExpression
     other: RowExpression
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return columns_of([self.one, self.other])
+        return columns_of([self.first, self.other])
 
     def sql(self, schema: pa.Schema) -> str:
-        return f"({self.one.sql(schema)} OR {self.other.sql(schema)})"
+        return f"({self.first.sql(schema)} OR {self.other.sql(schema)})"
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
-        return pc.or_(self.one.arrow(batch), self.other.arrow(batch))
+        return pc.or_(self.first.arrow(batch), self.other.arrow(batch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,18 +184,18 @@ class Case:
 class Differ:
     """Whether two text columns have different values; false where one is null."""
 
-    one: str
+    column: str
     other: str
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (self.one, self.other)
+        return (self.column, self.other)
 
     def sql(self, schema: pa.Schema) -> str:
-        return f"coalesce({Column(self.one).sql(schema)} != {Column(self.other).sql(schema)}, false)"
+        return f"coalesce({Column(self.column).sql(schema)} != {Column(self.other).sql(schema)}, false)"
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
-        return pc.fill_null(pc.not_equal(batch.column(self.one), batch.column(self.other)), False)
+        return pc.fill_null(pc.not_equal(batch.column(self.column), batch.column(self.other)), False)
 
 
 @dataclass(frozen=True, slots=True)

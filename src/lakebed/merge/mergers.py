@@ -113,10 +113,10 @@ class Merger(ABC):
                 "merge() leaves the columns of the key and of the partition path as they are in one of the two rows",
             )
 
-    def _refusal(self, what: str, hint: str) -> InvalidRecord:
+    def _refusal(self, problem: str, hint: str) -> InvalidRecord:
         name = type(self).__name__
         context = {"merger": name, "strategy_id": self.strategy_id}
-        return InvalidRecord(f"the merger {name} {what}", hint=hint, context=context)
+        return InvalidRecord(f"the merger {name} {problem}", hint=hint, context=context)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Merger) and other.strategy_id == self.strategy_id

@@ -100,9 +100,9 @@ def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
-def stacked(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+def stacked(batch: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of both, one after the other, without dictionaries."""
-    first, second = plain(one), plain(other)
+    first, second = plain(batch), plain(other)
     names = other.schema.names
     columns = [pa.concat_arrays([first.column(name), second.column(name)]) for name in names]
     return pa.RecordBatch.from_arrays(columns, names=names)

@@ -15,17 +15,17 @@ Flags = npt.NDArray[np.bool_]
 _BITS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
-def rows_differ(one: pa.RecordBatch, other: pa.RecordBatch) -> Flags:
+def rows_differ(batch: pa.RecordBatch, other: pa.RecordBatch) -> Flags:
     """Whether the rows at the same position of both differ in a column. Both have the same columns and types.
 
-    >>> one = pa.record_batch({"a": pa.array([1, None, None]), "b": pa.array([[1.5], [2.5], None])})
+    >>> batch = pa.record_batch({"a": pa.array([1, None, None]), "b": pa.array([[1.5], [2.5], None])})
     >>> other = pa.record_batch({"a": pa.array([1, None, 3]), "b": pa.array([[1.5], [0.5], None])})
-    >>> rows_differ(one, other).tolist()
+    >>> rows_differ(batch, other).tolist()
     [False, True, True]
     """
-    differ = np.zeros(one.num_rows, bool)
-    for name in one.schema.names:
-        differ |= _differ(_plain(one.column(name)), _plain(other.column(name)))
+    differ = np.zeros(batch.num_rows, bool)
+    for name in batch.schema.names:
+        differ |= _differ(_plain(batch.column(name)), _plain(other.column(name)))
     return differ
 
 
@@ -33,27 +33,27 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _differ(one: pa.Array, other: pa.Array) -> Flags:
-    kind = one.type
-    nulls, others = (values.is_null().to_numpy(zero_copy_only=False) for values in (one, other))
+def _differ(array: pa.Array, other: pa.Array) -> Flags:
+    kind = array.type
+    nulls, others = (values.is_null().to_numpy(zero_copy_only=False) for values in (array, other))
     if pa.types.is_null(kind):
-        return np.zeros(len(one), bool)
+        return np.zeros(len(array), bool)
     if pa.types.is_struct(kind):
-        values = np.zeros(len(one), bool)
+        values = np.zeros(len(array), bool)
         for number in range(kind.num_fields):
-            values |= _differ(_plain(pc.struct_field(one, [number])), _plain(pc.struct_field(other, [number])))
+            values |= _differ(_plain(pc.struct_field(array, [number])), _plain(pc.struct_field(other, [number])))
     elif pa.types.is_nested(kind):
-        values = _lists_differ(one, other)
+        values = _lists_differ(array, other)
     else:
         if pa.types.is_floating(kind):
-            one, other = one.view(_BITS[kind.bit_width]), other.view(_BITS[kind.bit_width])
-        values = pc.fill_null(pc.not_equal(one, other), False).to_numpy(zero_copy_only=False)
+            array, other = array.view(_BITS[kind.bit_width]), other.view(_BITS[kind.bit_width])
+        values = pc.fill_null(pc.not_equal(array, other), False).to_numpy(zero_copy_only=False)
     return np.where(nulls | others, nulls != others, values)
 
 
-def _lists_differ(one: pa.Array, other: pa.Array) -> Flags:
+def _lists_differ(array: pa.Array, other: pa.Array) -> Flags:
     """Lists, and maps as lists of their entries in their order."""
-    entries, counts = zip(*map(_entries, (one, other)), strict=True)
+    entries, counts = zip(*map(_entries, (array, other)), strict=True)
     differ = counts[0] != counts[1]
     same_length = ~differ
     left, right = (

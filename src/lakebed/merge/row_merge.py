@@ -120,12 +120,12 @@ class RowMerge:
     tracked: tuple[str, ...] | None = None
     counts: Counts = field(default_factory=Counts)
     _outcomes: dict[CountName, list[Positions]] = field(init=False, default_factory=dict[CountName, list[Positions]])
-    _seen: npt.NDArray[np.bool_] = field(init=False)
+    _matched: npt.NDArray[np.bool_] = field(init=False)
     _placed: npt.NDArray[np.bool_] = field(init=False)
     _table: KeyTable | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._seen = np.zeros(self.incoming.rows, dtype=bool)
+        self._matched = np.zeros(self.incoming.rows, dtype=bool)
         self._placed = np.zeros(self.incoming.rows if self.on_match == "one" else 0, dtype=bool)
 
     def changes_anything(self, stored: Iterable[pa.RecordBatch]) -> bool:
@@ -150,9 +150,11 @@ class RowMerge:
         certain = self.on_match == "keys" and not self._in_pairs and not self.rules.ordering
         return bool(self.incoming.alive) and (self.on_match in ("none", "one") or certain)
 
-    def may_touch(self, low: str, high: str, following: str | None = None, *, behind: bool = False) -> bool:
-        """Whether incoming rows may do anything to stored ones with keys between these. `behind`: stored rows before
-        them are not merged yet."""
+    def may_touch(
+        self, low: str, high: str, following: str | None = None, *, has_unmerged_before: bool = False
+    ) -> bool:
+        """Whether incoming rows may do anything to stored ones with keys between these. `has_unmerged_before`:
+        stored rows before them are not merged yet."""
         if self.on_match == "none" or not self.incoming.rows:
             return False
         keys = self.incoming.keys
@@ -164,12 +166,14 @@ class RowMerge:
     def pass_by(self, following: str | None = None) -> None:
         """Skip stored rows that no incoming row changes."""
 
-    def touch(self, batch: pa.RecordBatch, following: str | None = None, found: Positions | None = None) -> Touch:
-        """What incoming rows may do to stored ones, of which the keys are enough. `found` are the positions of a touch
-        of these rows and others."""
+    def touch(
+        self, batch: pa.RecordBatch, following: str | None = None, touched_positions: Positions | None = None
+    ) -> Touch:
+        """What incoming rows may do to stored ones, of which the keys are enough. `touched_positions` are the
+        positions of a touch of these rows and others."""
         if self.on_match == "none":
             return Touch(np.full(batch.num_rows, -1))
-        return self._touch(self._positions(batch) if found is None else found)
+        return self._touch(self._positions(batch) if touched_positions is None else touched_positions)
 
     def touched_columns(self, names: Sequence[str]) -> list[str]:
         """The columns that are needed of stored rows of which none goes, and among which none comes; the others stay as
@@ -184,7 +188,7 @@ class RowMerge:
         """Count what was done for each of several upserts whose rows these are."""
         for name, parts in self._outcomes.items():
             self.incoming.count(name, np.concatenate(parts))
-        self.incoming.count("num_unchanged", np.flatnonzero(~self._seen & self.incoming.deletes))
+        self.incoming.count("num_unchanged", np.flatnonzero(~self._matched & self.incoming.deletes))
 
     def _note(self, name: CountName, rows: Positions) -> None:
         if self.incoming.shares is not None:
@@ -208,16 +212,16 @@ class RowMerge:
     @property
     def new_rows(self) -> int:
         """How many incoming rows have met no stored row and will be added, as far as stored rows were seen."""
-        return int((~self._seen & ~self.incoming.deletes).sum())
+        return int((~self._matched & ~self.incoming.deletes).sum())
 
     @property
     def absent_deletes(self) -> int:
         """How many incoming deletes have met no stored row, as far as stored rows were seen."""
-        return int((~self._seen & self.incoming.deletes).sum())
+        return int((~self._matched & self.incoming.deletes).sum())
 
     def refuse_stored(self) -> None:
         """Raise `InvalidRecord` where stored rows must not be met and some were."""
-        self._refuse_stored(self._seen)
+        self._refuse_stored(self._matched)
 
     def merge(self, batch: pa.RecordBatch, following: str | None = None, touch: Touch | None = None) -> Merged:
         """A stored batch with winners in place, without deleted rows. `touch` saves the search for keys."""
@@ -239,7 +243,7 @@ class RowMerge:
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """The incoming rows that no `merge` has placed, in the file's schema, to be added."""
-        fresh = np.flatnonzero(~self._seen & ~self.incoming.deletes)
+        fresh = np.flatnonzero(~self._matched & ~self.incoming.deletes)
         self.counts.inserts += len(fresh)
         self._note("num_inserts", fresh)
         self.incoming.require_complete(fresh)
@@ -287,7 +291,7 @@ class RowMerge:
         if self.on_match == "one":
             return self._only_one(positions)
         matches = positions[positions >= 0]
-        self._seen[matches] = True
+        self._matched[matches] = True
         return replace(_NO_MATCH, lost=matches)
 
     def _only_one(self, positions: Positions) -> Match:
@@ -297,13 +301,13 @@ class RowMerge:
         others = self._placed[incoming]
         first = np.zeros(len(stored), dtype=bool)
         first[np.unique(incoming, return_index=True)[1]] = True
-        self._seen[incoming] = self._placed[incoming] = True
+        self._matched[incoming] = self._placed[incoming] = True
         return Match(stored, incoming, others | ~first, _NOWHERE)
 
     def _winners(self, batch: pa.RecordBatch, positions: Positions) -> Match:
         stored = np.flatnonzero(positions >= 0)
         incoming = positions[stored]
-        self._seen[incoming] = True
+        self._matched[incoming] = True
         deletes, forced = self.incoming.deletes[incoming], self.incoming.forced[incoming]
         if not len(stored) or forced.all():
             return Match(stored, incoming, deletes, _NOWHERE)
@@ -337,9 +341,9 @@ class RowMerge:
             merged = merged.take(np.flatnonzero(changed))
         return Match(stored[changed], incoming[changed], merged.deletes, lost, merged.rows)
 
-    def _refuse_stored(self, seen: npt.NDArray[np.bool_]) -> None:
-        if self.on_match == "fail" and seen.any():
-            raise refuse_stored(self.incoming.keys[int(np.argmax(seen))].as_py(), self.fresh.partition)
+    def _refuse_stored(self, matched: npt.NDArray[np.bool_]) -> None:
+        if self.on_match == "fail" and matched.any():
+            raise refuse_stored(self.incoming.keys[int(np.argmax(matched))].as_py(), self.fresh.partition)
 
     def _updated(self, batch: pa.RecordBatch, at: Positions, rows: pa.RecordBatch) -> pa.RecordBatch:
         order = np.arange(batch.num_rows)
@@ -371,23 +375,27 @@ class SortedRowMerge(RowMerge):
     room: int | None = None
     _start: int = 0
 
-    def may_touch(self, low: str, high: str, following: str | None = None, *, behind: bool = False) -> bool:
+    def may_touch(
+        self, low: str, high: str, following: str | None = None, *, has_unmerged_before: bool = False
+    ) -> bool:
         """Whether incoming rows have keys between these, or belong before what follows."""
-        start = self._incoming_below(low) if behind else self._start
+        start = self._incoming_below(low) if has_unmerged_before else self._start
         return start < self._incoming_below(following, or_equal=True)
 
     def pass_by(self, following: str | None = None) -> None:
         """Skip stored rows that no incoming row changes."""
         self._start = self._incoming_below(following)
 
-    def touch(self, batch: pa.RecordBatch, following: str | None = None, found: Positions | None = None) -> Touch:
-        """What incoming rows may do to stored ones, of which the keys are enough. `found` are the positions of a touch
-        of these rows and others."""
+    def touch(
+        self, batch: pa.RecordBatch, following: str | None = None, touched_positions: Positions | None = None
+    ) -> Touch:
+        """What incoming rows may do to stored ones, of which the keys are enough. `touched_positions` are the
+        positions of a touch of these rows and others."""
         start, end = self._start, self._incoming_below(following)
-        positions = np.full(batch.num_rows, -1) if found is None else found
-        if self.on_match != "none" and found is None:
+        positions = np.full(batch.num_rows, -1) if touched_positions is None else touched_positions
+        if self.on_match != "none" and touched_positions is None:
             positions = self._positions(batch, start, self._incoming_below(following, or_equal=True))
-        fresh = ~self._seen[start:end] & ~self.incoming.deletes[start:end]
+        fresh = ~self._matched[start:end] & ~self.incoming.deletes[start:end]
         here = positions[(positions >= start) & (positions < end)]
         fresh[here - start] = False
         return replace(self._touch(positions), adds=bool(fresh.any()))
@@ -415,13 +423,13 @@ class SortedRowMerge(RowMerge):
 
     def _place_new(self, start: int, end: int) -> Positions:
         """Incoming rows of a part that are new, as many as there is room for."""
-        fresh = start + np.flatnonzero(~self._seen[start:end] & ~self.incoming.deletes[start:end])
+        fresh = start + np.flatnonzero(~self._matched[start:end] & ~self.incoming.deletes[start:end])
         if self.room is not None:
             fresh = fresh[: max(0, self.room - self.counts.inserts)]
         self.counts.inserts += len(fresh)
         self._note("num_inserts", fresh)
         self.incoming.require_complete(fresh)
-        self._seen[fresh] = True
+        self._matched[fresh] = True
         return fresh
 
     def _woven(self, batch: pa.RecordBatch, match: Match, fresh: Positions, new_keys: pa.Array) -> Merged:

@@ -105,14 +105,14 @@ def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: S
     )
 
 
-def compare(partition: str, expected: pa.Table, found: pa.Table) -> pa.Table:
+def compare(partition: str, expected: pa.Table, stored: pa.Table) -> pa.Table:
     """The rows that one side has and the other has not, or has with another text."""
-    codes, other = _numbered(expected, found)
+    codes, other = _numbered(expected, stored)
     at = _positions(codes, other)
     missing = expected.filter(pa.array(at < 0))
-    extra = found.filter(pa.array(~np.isin(other, codes)))
+    extra = stored.filter(pa.array(~np.isin(other, codes)))
     both = np.flatnonzero(at >= 0)
-    shared, counterparts = expected.take(pa.array(both)), found.take(pa.array(at[both]))
+    shared, counterparts = expected.take(pa.array(both)), stored.take(pa.array(at[both]))
     differ = pc.not_equal(shared["text"], counterparts["text"])
     wrong, instead = shared.filter(differ), counterparts.filter(differ)
     return pa.concat_tables(
@@ -124,17 +124,17 @@ def compare(partition: str, expected: pa.Table, found: pa.Table) -> pa.Table:
     )
 
 
-def _without_right(expected: pa.Table, found: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
+def _without_right(expected: pa.Table, stored: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Both sides less the records that are as `right` has them (missing ones among them), which is right all the
     same."""
-    tables = (expected, found, right)
+    tables = (expected, stored, right)
     codes = _numbered(*tables)
     of_expected, of_found, of_right = codes
     texts = [_texts(table, table_codes, of_expected) for table, table_codes in zip(tables[1:], codes[1:], strict=True)]
     same = pc.or_(pc.fill_null(pc.equal(*texts), False), pc.and_(*(t.is_null() for t in texts)))
     also = _texts(right, of_right, of_found)
-    settled = pc.fill_null(pc.equal(found["text"].combine_chunks(), also), False)
-    return expected.filter(pc.invert(same)), found.filter(pc.invert(settled))
+    settled = pc.fill_null(pc.equal(stored["text"].combine_chunks(), also), False)
+    return expected.filter(pc.invert(same)), stored.filter(pc.invert(settled))
 
 
 def _texts(table: pa.Table, codes: Int64s, requested: Int64s) -> pa.Array:
@@ -143,10 +143,10 @@ def _texts(table: pa.Table, codes: Int64s, requested: Int64s) -> pa.Array:
     return table["text"].combine_chunks().take(pa.array(at, mask=at < 0))
 
 
-def rows_of(partition: str, problem: str, rows: pa.Table, expected: object, found: object) -> pa.Table:
+def rows_of(partition: str, problem: str, rows: pa.Table, expected: object, stored: object) -> pa.Table:
     n = rows.num_rows
     fixed = [pa.repeat(pa.scalar(text), n) for text in (partition, problem)]
-    texts = [pa.nulls(n, pa.string()) if text is None else text for text in (expected, found)]
+    texts = [pa.nulls(n, pa.string()) if text is None else text for text in (expected, stored)]
     return pa.Table.from_arrays([*fixed, rows["label"], *texts, rows["key"], rows["entry"]], schema=DIFFERENCES)
 
 
@@ -279,7 +279,7 @@ def _stats_columns(
         definition,
         version=config.version,
         populate_meta=config.populate_meta_fields,
-        most=settings.stats_most_columns,
+        limit=settings.stats_most_columns,
     )
     return tuple(column for column in kinds if column not in META_COLUMNS)
 
@@ -326,18 +326,20 @@ def align(
     )
 
 
-def _corrections(snapshot: Snapshot, found: Verification) -> Iterator[dict[str, Records]]:
+def _corrections(snapshot: Snapshot, verification: Verification) -> Iterator[dict[str, Records]]:
     """The records that put the differences right: first those that take off what is wrong or too much, then those of
     what is missing or was wrong."""
     table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
-    extra = {partition: _repair_rows(found, partition, "extra", "wrong") for partition in found.checked}
+    extra = {partition: _repair_rows(verification, partition, "extra", "wrong") for partition in verification.checked}
     yield {p: kind_of(p).repair_extra(p, rows, table) for p, rows in extra.items() if rows.num_rows}
-    missing = {partition: _repair_rows(found, partition, "missing", "wrong") for partition in found.checked}
+    missing = {
+        partition: _repair_rows(verification, partition, "missing", "wrong") for partition in verification.checked
+    }
     yield {p: kind_of(p).repair_missing(p, rows, table) for p, rows in missing.items() if rows.num_rows}
 
 
-def _repair_rows(found: Verification, partition: str, *problems: str) -> pa.Table:
-    rows = found.of(partition)
+def _repair_rows(verification: Verification, partition: str, *problems: str) -> pa.Table:
+    rows = verification.of(partition)
     return rows.filter(pc.is_in(rows["problem"], value_set=pa.array(problems)))
 
 

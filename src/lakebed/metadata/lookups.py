@@ -68,9 +68,9 @@ def full_slice(view: MetadataSlices, file_slice: FileSlice) -> list[Layer]:
     return _layers(view, file_slice, lambda file: file.read())
 
 
-def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, behind: str = "") -> list[Layer]:
+def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, after_instant: str = "") -> list[Layer]:
     """What a slice holds under these keys, oldest first, and maybe more: of a file with few entries for the number of
-    keys all are returned. With `behind` only what log blocks of later requested instants hold."""
+    keys all are returned. With `after_instant` only what log blocks of later requested instants hold."""
     in_order: list[pa.Array] = []
 
     def ask(file: HFileReader) -> Entries:
@@ -80,7 +80,7 @@ def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, b
             in_order.append(keys.take(pc.sort_indices(keys)) if len(keys) > 1 else keys)
         return file.lookup(in_order[0]).entries
 
-    return _layers(view, file_slice, ask, behind)
+    return _layers(view, file_slice, ask, after_instant)
 
 
 def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.Array) -> list[Layer]:
@@ -105,7 +105,7 @@ def _layers(
     view: MetadataSlices,
     file_slice: FileSlice,
     ask: Callable[[HFileReader], Entries],
-    behind: str = "",
+    after_instant: str = "",
 ) -> list[Layer]:
     layers: list[Layer] = []
 
@@ -117,10 +117,10 @@ def _layers(
 
     view.open_files(file_slice)
     base = view.base_file(file_slice)
-    if base is not None and not behind:
+    if base is not None and not after_instant:
         add(base)
     for block in view.log_blocks(file_slice):
-        if block.instant <= behind:
+        if block.instant <= after_instant:
             continue
         if block.type is BlockType.DELETE:
             deleted = decode_deletes(block.read(), block.source.name, block.offset).keys
@@ -431,11 +431,11 @@ class MetadataTable:
         read: Callable[[MetadataSlices, FileSlice, pa.Array], list[Layer]],
         decode: Decode[pa.Table],
     ) -> pa.Table | None:
-        def ask(one: tuple[FileSlice, pa.Array]) -> pa.Table | None:
-            rows = newest(read(self.slices, *one))
+        def ask(request: tuple[FileSlice, pa.Array]) -> pa.Table | None:
+            rows = newest(read(self.slices, *request))
             if rows is None or read is not slice_by_keys:
                 return rows
-            return rows.filter(pc.is_in(rows["key"], value_set=one[1]))
+            return rows.filter(pc.is_in(rows["key"], value_set=request[1]))
 
         few = sum(len(keys) for _, keys in requested) <= _FEW_KEYS and not is_remote(self.slices.storage)
         answers = [rows for rows in parallel_map(ask, requested, 1 if few else _READERS) if rows is not None]
@@ -525,7 +525,7 @@ def _check_format(config: TableConfig) -> None:
 
 def open_again(
     storage: Storage,
-    known: TableConfig,
+    expected: TableConfig,
     as_of: str | None = None,
     *,
     use_metadata: bool = True,
@@ -535,13 +535,15 @@ def open_again(
     timeline take one request's time. `metadata_too`: where answers of storage are slow, the metadata table is opened in
     the same time."""
     if not (metadata_too and use_metadata and is_remote(storage)):
-        config, timeline = load_table(storage, known)
+        config, timeline = load_table(storage, expected)
         _check_format(config)
         return snapshot_of(storage, config, timeline, as_of, use_metadata=use_metadata)
-    (config, timeline), store = at_once(storage, lambda: load_table(storage, known), lambda: try_store(storage, known))
+    (config, timeline), store = at_once(
+        storage, lambda: load_table(storage, expected), lambda: try_store(storage, expected)
+    )
     _check_format(config)
     view = snapshot_of(storage, config, timeline, as_of)
-    if store is None or config != known or not shows_last(store, config, timeline):
+    if store is None or config != expected or not shows_last(store, config, timeline):
         return view
     slices = open_slices(storage, config, timeline, store)
     return view if slices is None else view.seeing(MetadataTable(slices))

@@ -259,20 +259,20 @@ class MetadataUpkeep:
         *,
         unchanged_rows: bool = False,
         looks_up: bool = True,
-        beside: Callable[[], object] = lambda: None,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> int | None:
         """Write what this action changes, in a delta commit that becomes visible when the action completes; gives the
         number of its rows whose key is stored another time, None where that was not looked at.
 
         With `unchanged_rows` the action changes no row of the table: another writer's ranges of partition paths,
         written since it was requested, include its rows (real Hudi's cover all files that there were). An action that
-        does not look keys up may store one again, which the table's properties record from then on. `beside` is called
-        in the last step: what has to be known before the action completes.
+        does not look keys up may store one again, which the table's properties record from then on. `meanwhile` is
+        called in the last step: what has to be known before the action completes.
         """
         store = self.store
         store.durable = "later"  # the action's completed instant follows
         if not store.partitions:
-            beside()
+            meanwhile()
             return None
         snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
         action = TableAction(snapshot, self.settings, instant, commit, statuses, store.partitions)
@@ -294,7 +294,7 @@ class MetadataUpkeep:
                 hint="Run the write again: it then comes last.",
                 context={"instant": instant, "metadata_partition": wrong},
             )
-        apply_delta(store, instant, records, written, beside)
+        apply_delta(store, instant, records, written, meanwhile)
         return None if repeats is None else repeats.rows
 
     def _note_repeated_keys(self) -> None:
@@ -305,14 +305,17 @@ class MetadataUpkeep:
             )
         update_table_config(self.storage, {INDEX_REPEATED: "true"}, self.lock_is_held)
 
-    def record_removal(self, instant: str, files: Mapping[str, Sequence[str]], gone: Collection[str]) -> None:
-        """Write that a clean has deleted these files, by partition path, and that partition paths are `gone`."""
+    def record_removal(
+        self, instant: str, files: Mapping[str, Sequence[str]], deleted_partitions: Collection[str]
+    ) -> None:
+        """Write that a clean has deleted these files, by partition path, and all files of the
+        `deleted_partitions`."""
         store = self.store
         store.durable = "later"  # the clean's completed instant follows
         if not store.partitions:
             return
         snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
-        removal = Removal(snapshot, files, gone, self.settings)
+        removal = Removal(snapshot, files, deleted_partitions, self.settings)
         records: dict[str, Records] = {}
         for partition in in_write_order(store.partitions):
             upkeep = find_kind(partition)

@@ -132,10 +132,10 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
     past = _past(snapshot)
     sources = [f"{len(files):,} files in {max(1, len(sizes)):,} partitions hold {total / (1 << 20):.1f} MiB"]
     if past is not None:
-        sources.append(f"the last {past.commits} commits: {past.known:.0%} of their rows had known keys")
+        sources.append(f"the last {past.commits} commits: {past.existing_share:.0%} of their rows had known keys")
     coming, size = _batch(engine, batch, past.rows if past else 1000)
     keys = key_generator_of(config)
-    touched, stored_share, grows = set(sizes), past.known if past else 1.0, False
+    touched, stored_share, grows = set(sizes), past.existing_share if past else 1.0, False
     if coming is not None:
         texts = keys.key_text_of(coming)
         some = texts.slice(0, _LOOKED_FOR)
@@ -172,7 +172,7 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
 class _Past:
     commits: int
     rows: int
-    known: float
+    existing_share: float
 
 
 def _past(snapshot: Snapshot) -> _Past | None:

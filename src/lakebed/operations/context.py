@@ -401,11 +401,13 @@ def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
     return kind
 
 
-def _other_type(context: WriteContext, what: str, name: str, stored: pa.DataType, given: pa.DataType) -> SchemaConflict:
+def _other_type(
+    context: WriteContext, role: str, name: str, stored: pa.DataType, incoming: pa.DataType
+) -> SchemaConflict:
     return SchemaConflict(
-        f"the {what} column {name!r} of table {context.config.name!r} is {stored}, the data has it as {given}",
+        f"the {role} column {name!r} of table {context.config.name!r} is {stored}, the data has it as {incoming}",
         hint=f"cast it to {stored}",
-        context={"column": name, "role": what, "table": str(stored), "data": str(given)},
+        context={"column": name, "role": role, "table": str(stored), "data": str(incoming)},
     )
 
 
@@ -475,17 +477,17 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     return engine.derive(rows, fitted, keep=[n for n in schema.names if n not in renamed])
 
 
-def _typed(given: pa.DataType, known: pa.DataType) -> pa.DataType:
+def _typed(incoming: pa.DataType, stored: pa.DataType) -> pa.DataType:
     """The given type, with the known one wherever it is null."""
-    if pt.is_null(given):
-        return known
-    if not has_untyped(given):
-        return given
-    if pt.is_struct(given) and pt.is_struct(known):
-        types = {f.name: f.type for f in known}
-        return pa.struct([f.with_type(_typed(f.type, types.get(f.name, f.type))) for f in given])
-    if pt.is_map(given) and pt.is_map(known):
-        return map_of(_typed(given.item_type, known.item_type), nullable=given.item_field.nullable)
-    if is_list(given) and is_list(known):
-        return list_of(_typed(given.value_type, known.value_type), nullable=given.value_field.nullable)
-    return given
+    if pt.is_null(incoming):
+        return stored
+    if not has_untyped(incoming):
+        return incoming
+    if pt.is_struct(incoming) and pt.is_struct(stored):
+        types = {f.name: f.type for f in stored}
+        return pa.struct([f.with_type(_typed(f.type, types.get(f.name, f.type))) for f in incoming])
+    if pt.is_map(incoming) and pt.is_map(stored):
+        return map_of(_typed(incoming.item_type, stored.item_type), nullable=incoming.item_field.nullable)
+    if is_list(incoming) and is_list(stored):
+        return list_of(_typed(incoming.value_type, stored.value_type), nullable=incoming.value_field.nullable)
+    return incoming

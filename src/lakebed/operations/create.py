@@ -226,8 +226,8 @@ def _check_choices(settings: TableSettings, buckets: int | None) -> None:
         raise InvalidOption(f"a bucket index cannot have {buckets!r} buckets", hint="give a number from 1 on")
 
 
-def _is_count(given: object) -> bool:
-    return isinstance(given, int) and given > 0
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value > 0
 
 
 def _check_named_once(settings: TableSettings) -> None:

@@ -76,13 +76,13 @@ def _refuse_ambiguous(keys: Any, verb: str = "delete") -> None:
         raise InvalidOption(f"{verb}() takes keys as a list, not {keys!r}", hint=f"t.{verb}([{keys!r}])")
 
 
-def delete(context: WriteContext, what: Any) -> WriteResult:
+def delete(context: WriteContext, selector: Any) -> WriteResult:
     """Delete by `Where`, by a list of keys, or by rows holding key (and partition) columns.
 
     Keys without their partition columns are looked for in every partition, and every hit goes.
     """
     admit(context, "delete")
-    verb = _verb(context, what)
+    verb = _verb(context, selector)
     if isinstance(verb, DeleteRows) and context.index.hashing is None:
         # the index gives a row for each stored row of a key
         with persisted(context.engine, verb.rows) as rows:
@@ -95,11 +95,11 @@ def delete(context: WriteContext, what: Any) -> WriteResult:
         return verb.counted(run(context, verb))
 
 
-def count_deletes(context: WriteContext, what: Any) -> WriteResult:
-    """How many rows `delete(context, what)` would delete: a dry run, which reads the stored keys. Raises what a delete
-    raises."""
+def count_deletes(context: WriteContext, selector: Any) -> WriteResult:
+    """How many rows `delete(context, selector)` would delete: a dry run, which reads the stored keys. Raises
+    what a delete raises."""
     admit(context, "delete")
-    verb, engine = _verb(context, what), context.engine
+    verb, engine = _verb(context, selector), context.engine
     if isinstance(verb, DeleteWhere):
         count = verb.stored_rows(context, context.opened).count()
         return WriteResult("", "", "delete", rows=count, deleted=count, dry_run=True)
@@ -120,11 +120,11 @@ def count_deletes(context: WriteContext, what: Any) -> WriteResult:
     return WriteResult("", "", "delete", rows=requested, deleted=deleted, unchanged=requested - present, dry_run=True)
 
 
-def selected_keys(context: WriteContext, what: Any) -> tuple[pa.Table, Scan | None]:
-    """The keys that `delete(context, what)` deletes, each once: record key, and partition path where the caller or the
-    condition gives one; for a condition also the scan of its rows. Raises what a delete raises."""
+def selected_keys(context: WriteContext, selector: Any) -> tuple[pa.Table, Scan | None]:
+    """The keys that `delete(context, selector)` deletes, each once: record key, and partition path where the caller
+    or the condition gives one; for a condition also the scan of its rows. Raises what a delete raises."""
     admit(context, "delete")
-    verb, engine = _verb(context, what), context.engine
+    verb, engine = _verb(context, selector), context.engine
     names = [RECORD_KEY] if context.index.is_global else [RECORD_KEY, PARTITION_PATH]
     if isinstance(verb, DeleteWhere):
         scan = verb.stored_rows(context, context.opened)
@@ -138,13 +138,13 @@ def selected_keys(context: WriteContext, what: Any) -> tuple[pa.Table, Scan | No
     return engine.collect(engine.distinct(engine.derive(keys, {}, keep=names))), None
 
 
-def _verb(context: WriteContext, what: Any) -> DeleteWhere | DeleteKeys | DeleteHashed | DeleteRows:
+def _verb(context: WriteContext, selector: Any) -> DeleteWhere | DeleteKeys | DeleteHashed | DeleteRows:
     snapshot, engine = context.opened, context.engine
-    if is_condition(what):
-        what = what.condition
+    if is_condition(selector):
+        selector = selector.condition
         if not context.config.populate_meta_fields:
             keyed_by_meta(context, "delete")
-        verb = DeleteWhere(condition=what)
+        verb = DeleteWhere(condition=selector)
         # one that means nothing, or nothing here, is refused before the write begins
         selection = verb.stored_rows(context, snapshot)
         predicate = selection.parsed_filter()
@@ -156,10 +156,10 @@ def _verb(context: WriteContext, what: Any) -> DeleteWhere | DeleteKeys | Delete
                 raise
             selection.to_spark()  # Spark alone knows whether it means something
         return verb
-    _refuse_ambiguous(what)
+    _refuse_ambiguous(selector)
     keyed_by_meta(context, "delete")
-    if is_keys(what):
-        selection = parse_lookup_keys(snapshot, what)
+    if is_keys(selector):
+        selection = parse_lookup_keys(snapshot, selector)
         texts = selection.texts
         if texts.null_count:
             raise InvalidOption("a key to delete is null", hint="leave null keys out")
@@ -167,7 +167,7 @@ def _verb(context: WriteContext, what: Any) -> DeleteWhere | DeleteKeys | Delete
         if key_hash_of(context.index) is not None and not context.keys.partition_fields:
             return DeleteHashed(keys=keys)
         return DeleteKeys(keys=engine.from_arrow(keys), texts=texts)
-    rows = incoming_rows(context, what)
+    rows = incoming_rows(context, selector)
     present = engine.schema(rows)
     check_key_types(context, snapshot.schema, incoming_schema(present))
     missing = [f for f in context.keys.partition_fields if f not in present.names]
@@ -184,19 +184,19 @@ def _key_columns(context: WriteContext, present: pa.Schema) -> list[str]:
     return [] if fields is None else fields.columns(present)
 
 
-def _with_fields(context: WriteContext, asked: LookupKeys) -> pa.Table:
+def _with_fields(context: WriteContext, lookup_keys: LookupKeys) -> pa.Table:
     """Key texts, and the fields that they were made of where the caller gave these."""
-    keys = pa.table({RECORD_KEY: asked.texts})
-    if asked.fields is None:
+    keys = pa.table({RECORD_KEY: lookup_keys.texts})
+    if lookup_keys.fields is None:
         return keys
-    for name in _key_columns(context, asked.fields.schema):
-        keys = keys.append_column(name, asked.fields.column(name))
+    for name in _key_columns(context, lookup_keys.fields.schema):
+        keys = keys.append_column(name, lookup_keys.fields.column(name))
     return keys
 
 
-def is_condition(what: Any) -> bool:
+def is_condition(selector: Any) -> bool:
     """Whether it selects rows by a condition."""
-    return isinstance(what, Where)
+    return isinstance(selector, Where)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,14 +114,15 @@ def _with_others(start: Run, target: UpsertTarget, member: _Member) -> tuple[Wri
 class _Member:
     """One upsert. Its `turn` comes when it leads, or when it is done: with a `result` or an `error`.
 
-    `alone`: it is joined with no other one. `taken` while another upsert writes its rows, `interrupted` when its own
-    thread no longer waits for that. `lost` counts the joined runs that lost against a concurrent write.
+    `alone`: it is joined with no other one. `is_being_written` while another upsert writes its rows,
+    `interrupted` when its own thread no longer waits for that. `lost` counts the joined runs that lost
+    against a concurrent write.
     """
 
     data: Any
     size: int
     alone: bool = False
-    taken: bool = False
+    is_being_written: bool = False
     interrupted: bool = False
     lost: int = 0
     result: WriteResult | None = None
@@ -136,7 +137,7 @@ class _Member:
         except BaseException:
             with _lock:
                 self.interrupted = True
-                is_written = self.taken
+                is_written = self.is_being_written
             if is_written:
                 self.turn.wait()
             raise
@@ -261,7 +262,7 @@ class Batch:
             while waiting and not waiting[0].alone and size + waiting[0].size <= MOST_JOINED_BYTES:
                 self._others.append(waiting.popleft())
                 size += self._others[-1].size
-                self._others[-1].taken = True
+                self._others[-1].is_being_written = True
         if not self._others:
             return
         candidates, joined = list(self._others), list[_Member]()
@@ -276,7 +277,7 @@ class Batch:
         """Let upserts wait again, in front of those that came later."""
         with _lock:
             for member in reversed(members):
-                member.taken = False
+                member.is_being_written = False
                 if member.interrupted:
                     member.finish()
                 else:

@@ -275,14 +275,14 @@ def check_verb(options: Options, verb: str) -> None:
         )
 
 
-def open_for_write(storage: Storage, known: TableConfig) -> Snapshot:
+def open_for_write(storage: Storage, expected: TableConfig) -> Snapshot:
     """The view of `open_again`, with what every write asks before it takes the table lock: which features the table
     has, and who holds the lock."""
     if not is_remote(storage):
-        return open_again(storage, known)
+        return open_again(storage, expected)
     snapshot, folders, _ = at_once(
         storage,
-        lambda: open_again(storage, known),
+        lambda: open_again(storage, expected),
         lambda: frozenset(storage.list_folders(HOODIE)),
         lambda: look_at_lock(storage),
     )

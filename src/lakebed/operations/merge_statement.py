@@ -293,17 +293,19 @@ class _Binder:
             if column is not None
         }
 
-    def _given(self, clause: ClauseText, given: Mapping[str, Any], sides: Sequence[Side]) -> dict[str, PairExpression]:
-        if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+    def _given(
+        self, clause: ClauseText, assignments: Mapping[str, Any], sides: Sequence[Side]
+    ) -> dict[str, PairExpression]:
+        if not isinstance(assignments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidOption(
-                f"{clause.name} takes a dict of columns and values, not {type(given).__name__}",
+                f"{clause.name} takes a dict of columns and values, not {type(assignments).__name__}",
                 hint='for example {"fare": "fare * 2"}',
             )
-        if not given:
+        if not assignments:
             raise InvalidOption(f"{clause.name} sets no column", hint="give {column: SQL expression, ...}")
         names = self._schema.names
         values: dict[str, PairExpression] = {}
-        for column, value in given.items():
+        for column, value in assignments.items():
             alias, _, rest = str(column).partition(".")
             name = in_any_case(rest if alias.lower() == self._statement.target.lower() and rest else str(column), names)
             if name not in names:

@@ -75,12 +75,15 @@ def _check_non_blocking(context: WriteContext) -> None:
 
 
 def refuse_clustered(
-    snapshot: Snapshot, settings: WriteSettings, groups: Collection[FileGroupId], beside: Collection[FileGroupId] = ()
+    snapshot: Snapshot,
+    settings: WriteSettings,
+    groups: Collection[FileGroupId],
+    resized_groups: Collection[FileGroupId] = (),
 ) -> None:
     """Raise `CommitConflict` where one of these file groups, which a write would change, is in a pending clustering
-    that does not give way. `beside` are groups whose rows the write also adds to the new ones."""
+    that does not give way. `resized_groups` are groups whose rows the write also adds to the new ones."""
     planned = snapshot.timeline.pending_clustering()
-    met = sorted(set(groups) & planned.keys() - set(beside))
+    met = sorted(set(groups) & planned.keys() - set(resized_groups))
     if not met:
         return
     giving_way = clusterings_that_give_way(snapshot.storage, snapshot.timeline, settings)

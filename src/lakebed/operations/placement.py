@@ -547,9 +547,9 @@ def _workload_profile(write: Write, plan: Assignment) -> bytes:
     return encode_inflight(write.operation, profile, write.context.config.version)
 
 
-def _wrong_answer(index: str, what: str) -> LakebedError:
+def _wrong_answer(index: str, problem: str) -> LakebedError:
     return LakebedError(
-        f"the index {index!r} {what}",
+        f"the index {index!r} {problem}",
         hint="An index with a key_hash gives Hashed, with hashing alone Numbered, without it Tagged: see"
         " lakebed.index.base.Index.place.",
         context={"index": index},

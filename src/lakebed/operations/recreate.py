@@ -58,19 +58,19 @@ def is_table_file(name: str) -> bool:
 
 
 def remove_table_files(
-    storage: Storage, kept: Collection[str] = (), check: Callable[[], None] = lambda: None
+    storage: Storage, retained: Collection[str] = (), check: Callable[[], None] = lambda: None
 ) -> list[str]:
-    """Delete the table's files outside of `.hoodie`, without those of the paths `kept`, and the folders that are empty
-    then. Returns the paths that stay because they are not the table's: other files, and tables in folders of their
-    own. `check` is called between listing and deleting; what it raises ends the deletion."""
+    """Delete the table's files outside of `.hoodie`, without those of the paths `retained`, and the folders that are
+    empty then. Returns the paths that stay because they are not the table's: other files, and tables in folders
+    of their own. `check` is called between listing and deleting; what it raises ends the deletion."""
     left: list[str] = []
     for folder in storage.list_folders(""):
         if folder != HOODIE:
-            left += _remove_below(storage, folder, kept, check)
+            left += _remove_below(storage, folder, retained, check)
     names = storage.list_names("")
     check()
-    delete_files(storage, "", [name for name in names if is_table_file(name) and name not in kept])
-    return left + [name for name in names if not is_table_file(name) and name not in kept]
+    delete_files(storage, "", [name for name in names if is_table_file(name) and name not in retained])
+    return left + [name for name in names if not is_table_file(name) and name not in retained]
 
 
 def warn_of_left(storage: Storage, left: Sequence[str]) -> None:
@@ -86,20 +86,20 @@ def warn_of_left(storage: Storage, left: Sequence[str]) -> None:
         )
 
 
-def _split(storage: Storage, folder: str, kept: Collection[str]) -> tuple[list[str], list[str]]:
+def _split(storage: Storage, folder: str, retained: Collection[str]) -> tuple[list[str], list[str]]:
     """The table's files below a folder, and those that stay."""
     paths = [info.path for info in storage.list(folder)]
     nested = tuple({path[: path.index(f"/{HOODIE}/") + 1] for path in paths if f"/{HOODIE}/" in path})
     table_files = [
         path
         for path in paths
-        if path not in kept and is_table_file(path.rpartition("/")[2]) and not path.startswith(nested)
+        if path not in retained and is_table_file(path.rpartition("/")[2]) and not path.startswith(nested)
     ]
     return table_files, sorted({*paths} - {*table_files})
 
 
-def _remove_below(storage: Storage, folder: str, kept: Collection[str], check: Callable[[], None]) -> list[str]:
-    table_files, staying = _split(storage, folder, kept)
+def _remove_below(storage: Storage, folder: str, retained: Collection[str], check: Callable[[], None]) -> list[str]:
+    table_files, staying = _split(storage, folder, retained)
     check()
     if not staying and is_remote(storage):
         storage.delete_folder(folder)
@@ -115,7 +115,7 @@ def _remove_below(storage: Storage, folder: str, kept: Collection[str], check: C
             _remove_empty(storage, parent)
     if not staying:
         _remove_empty(storage, folder)
-    return [path for path in staying if path not in kept]
+    return [path for path in staying if path not in retained]
 
 
 def _remove_empty(storage: Storage, folder: str) -> None:
@@ -257,24 +257,24 @@ class _RetainedPaths:
 
     def __init__(self, files: Collection[str]) -> None:
         self.files = {*files, HDFS_LOCK_FILE}
-        self.whole = {_STAGING, _LOCKS}
+        self.folders = {_STAGING, _LOCKS}
         self.above: set[str] = set()
-        for path in (*self.files, *self.whole):
+        for path in (*self.files, *self.folders):
             while path := path.rpartition("/")[0]:
                 self.above.add(path)
 
 
-def _clear(storage: Storage, folder: str, kept: _RetainedPaths, check: Callable[[], None]) -> None:
+def _clear(storage: Storage, folder: str, retained: _RetainedPaths, check: Callable[[], None]) -> None:
     for name in storage.list_names(folder):
-        if f"{folder}/{name}" not in kept.files:
+        if f"{folder}/{name}" not in retained.files:
             check()
             storage.delete(f"{folder}/{name}")
     for name in storage.list_folders(folder):
         path = f"{folder}/{name}"
         check()
-        if path in kept.above:
-            _clear(storage, path, kept, check)
-        elif path not in kept.whole:
+        if path in retained.above:
+            _clear(storage, path, retained, check)
+        elif path not in retained.folders:
             storage.delete_folder(path)
 
 

@@ -122,12 +122,12 @@ class Rollbacks:
         return undone
 
     def remove_overtaken_plans(
-        self, timeline: Timeline, written: TouchedFiles, beside: Collection[FileGroupId]
+        self, timeline: Timeline, written: TouchedFiles, resized_groups: Collection[FileGroupId]
     ) -> None:
         """Take the plans of clusterings off the timeline whose file groups a write has changed, if no process runs
         them; a process that does finds out before it completes."""
         planned = timeline.pending_clustering()
-        met = [group for group in written.overlap(frozenset(planned)) if group not in beside]
+        met = [group for group in written.overlap(frozenset(planned)) if group not in resized_groups]
         for plan in {planned[group].time: planned[group] for group in met}.values():
             if self.storage.head(heartbeat_path(plan.time)) is not None and not is_dead(self.storage, plan.time):
                 continue

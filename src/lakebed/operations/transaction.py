@@ -421,10 +421,10 @@ class Transaction:
             self.storage, self.config, timeline, self.settings, self.context.engine, self.lock_is_held, stored
         )
 
-    def refuse_lost(self, what: str) -> None:
+    def refuse_lost(self, step: str) -> None:
         if not self.lock_is_held():
             raise CommitConflict(
-                f"the table lock was lost before instant {self.instant} could {what}",
+                f"the table lock was lost before instant {self.instant} could {step}",
                 hint="another writer took it after it expired; run the write again",
             )
 
@@ -594,7 +594,7 @@ class WriteTransaction(Transaction):
                 schema=schema,
                 instant=self.instant,
                 giving_way=clusterings_that_give_way(self.storage, timeline, self.settings),
-                beside={**resizes.parents, **resizes.children},
+                resized_groups={**resizes.parents, **resizes.children},
                 named_after=resizes.children,
             )
             metadata.extra["schema"] = agreed
@@ -619,7 +619,7 @@ class WriteTransaction(Transaction):
                 statuses,
                 unchanged_rows=unchanged_rows,
                 looks_up=self.looks_up,
-                beside=lambda: TimelineWriter(self.storage, self.config).check_inflight(self.action, self.instant),
+                meanwhile=lambda: TimelineWriter(self.storage, self.config).check_inflight(self.action, self.instant),
             )
             self._note_index(timeline, metadata)
             self.continue_history(timeline, metadata)
@@ -640,14 +640,14 @@ class WriteTransaction(Transaction):
             self.index.committed(self.instant, snapshot_of(self.storage, self.config, timeline))
         return done
 
-    def _follow_up(self, timeline: Timeline, touched: TouchedFiles, beside: Mapping[FileGroupId, str]) -> None:
+    def _follow_up(self, timeline: Timeline, touched: TouchedFiles, resized_groups: Mapping[FileGroupId, str]) -> None:
         """What follows from the commit on the timeline; what fails here later writers and services do."""
         with suppress(LakebedError, OSError):
             if self.new_index is not None:
                 self.timeline = self.load()
                 self._settle_index()
             if timeline.pending_clustering():
-                self.rollbacks().remove_overtaken_plans(self.load(), touched, beside)
+                self.rollbacks().remove_overtaken_plans(self.load(), touched, resized_groups)
 
     def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:
         """Put a change of the index into the commit, and into the properties: it holds once the instant completes."""

@@ -85,9 +85,9 @@ def _stored(reader: SliceReader, files: Sequence[WriteStat]) -> Iterator[pa.Arra
         yield pa.concat_arrays(chunks)
 
 
-def _refuse_common(changes: GroupChanges, theirs: pa.Array) -> None:
+def _refuse_common(changes: GroupChanges, other_keys: pa.Array) -> None:
     added = added_keys(changes)
-    common = added.filter(pc.is_in(added, value_set=theirs))
+    common = added.filter(pc.is_in(added, value_set=other_keys))
     if len(common):
         raise CommitConflict(
             f"record key {common[0].as_py()!r} was inserted by another writer since this write began"

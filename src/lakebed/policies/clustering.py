@@ -85,8 +85,8 @@ class GroupSizes:
                     left.append(partition)
         return groups, left
 
-    def _is_small(self, one: FileSlice) -> bool:
-        return one.base_file is None or one.base_file.size < self.small_file_limit
+    def _is_small(self, file_slice: FileSlice) -> bool:
+        return file_slice.base_file is None or file_slice.base_file.size < self.small_file_limit
 
     def _of_partition(self, slices: Sequence[FileSlice]) -> Iterator[ClusteringGroup]:
         if self.order == "INSTANT_TIME":
@@ -110,8 +110,8 @@ class GroupSizes:
         if slices and (self.singles or not is_single):
             yield ClusteringGroup(tuple(slices), outputs)
 
-    def _bytes(self, one: FileSlice) -> int:
-        return one.base_file.size if one.base_file else self.new_file_bytes
+    def _bytes(self, file_slice: FileSlice) -> int:
+        return file_slice.base_file.size if file_slice.base_file else self.new_file_bytes
 
 
 def commits_since_clustering(instants: Iterable[Instant], clusterings: Collection[str]) -> int:

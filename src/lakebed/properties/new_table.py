@@ -174,10 +174,10 @@ def _merge_properties_v9(mode: MergeMode | None, payload: str | None, default_mo
     return props | {MERGE_PROPERTY_PREFIX + key: value for key, value in rule.merge_properties.items()}
 
 
-def _refuse_contradiction(given: MergeMode | None, implied: MergeMode | None, payload: str | None) -> None:
-    if given is not None and implied is not None and given != implied:
+def _refuse_contradiction(mode: MergeMode | None, implied: MergeMode | None, payload: str | None) -> None:
+    if mode is not None and implied is not None and mode != implied:
         raise InvalidOption(
-            f"merge mode {given} contradicts the payload or strategy {payload}, which means {implied}",
+            f"merge mode {mode} contradicts the payload or strategy {payload}, which means {implied}",
             hint="Give the merge mode or the payload, not both.",
         )
 

@@ -120,9 +120,9 @@ def check_types(
                 raise _refused(field.name, f"has type {now}, and {was} in {file.base.path}", file)
 
 
-def _refused(column: str, what: str, file: DataFile) -> UnsupportedFeature:
+def _refused(column: str, problem: str, file: DataFile) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"column {column} {what}: readers of a published table go by the names and types of the files",
+        f"column {column} {problem}: readers of a published table go by the names and types of the files",
         hint="Rewrite older files with t.cluster(), then publish again.",
         context={"column": column, "path": file.base.path},
     )

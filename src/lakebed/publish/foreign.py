@@ -100,9 +100,9 @@ class ForeignChange(UnsupportedFeature):
     """A list has a version that lakebed did not write."""
 
 
-def foreign_change(url: str, what: str, folder: str) -> ForeignChange:
+def foreign_change(url: str, reason: str, folder: str) -> ForeignChange:
     return ForeignChange(
-        f"{url} was not written by lakebed: {what}",
+        f"{url} was not written by lakebed: {reason}",
         hint=f"Nothing is published over the changes of others. Move {folder} away and publish again: the list is then"
         " written anew. Other writers of these files damage the table.",
         context={"path": url},

@@ -68,8 +68,8 @@ class SideRows:
         jobs = [partial(self._rows, file_slice, reader, on_spark) for file_slice, reader in self.slices[bucket]]
         return pa.Table.from_batches(in_order(jobs, _THREADS), self.schema).combine_chunks()
 
-    def _rows(self, one: FileSlice, reader: RowReader, on_spark: bool) -> Iterator[pa.RecordBatch]:
-        rows = reader.read(self.reader, one)
+    def _rows(self, file_slice: FileSlice, reader: RowReader, on_spark: bool) -> Iterator[pa.RecordBatch]:
+        rows = reader.read(self.reader, file_slice)
         return in_task(self.reader.storage, rows) if on_spark else rows
 
 
@@ -153,39 +153,39 @@ class BucketJoin(Results):
             raise InvalidOption(f"there is no join {how!r}", hint=f"take one of {', '.join(_ARROW)}")
         self._how: How = how
         self._left, self._right = left, right
-        self._places = buckets_of(left.snapshot), buckets_of(right.snapshot)
-        self.buckets = common_count(*self._places)
+        self._side_buckets = buckets_of(left.snapshot), buckets_of(right.snapshot)
+        self.buckets = common_count(*self._side_buckets)
         """How many buckets are joined, one after another."""
-        self._on = _pairs(on, left.available, right.available, *self._places)
+        self._on = _pairs(on, left.available, right.available, *self._side_buckets)
         self._columns = _result_columns(left, right, self._on, self._how, suffix)
-        self._whole = pa.schema([f for f, _, _ in self._columns])
-        self._predicate = None if filter is None else parse_filter(filter, self._whole, zone=left.zone())
-        names = self._whole.names if columns is None else [resolve_column(c, self._whole).name for c in columns]
-        self._wanted = tuple(dict.fromkeys(names))
+        self._joined = pa.schema([f for f, _, _ in self._columns])
+        self._predicate = None if filter is None else parse_filter(filter, self._joined, zone=left.zone())
+        names = self._joined.names if columns is None else [resolve_column(c, self._joined).name for c in columns]
+        self._requested = tuple(dict.fromkeys(names))
 
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the result."""
-        return pa.schema([self._whole.field(name) for name in self._wanted])
+        return pa.schema([self._joined.field(name) for name in self._requested])
 
     @once
     def _task(self) -> JoinTask:
         before_left, before_right, after = self._split()
-        needed = {*self._wanted, *(after.columns if after else ())}
+        needed = {*self._requested, *(after.columns if after else ())}
         result_columns = [c for c in self._columns if c[0].name in needed]
         left_names = [a for _, a, _ in result_columns if a is not None] + [a for a, _ in self._on]
         right_names = [b for _, _, b in result_columns if b is not None] + [b for _, b in self._on]
         left = self._left.narrowed(before_left).of_columns(left_names)
         right = self._right.narrowed(before_right).of_columns(right_names)
         return JoinTask(
-            SideRows.of(left, self._places[0], self.buckets),
-            SideRows.of(right, self._places[1], self.buckets),
+            SideRows.of(left, self._side_buckets[0], self.buckets),
+            SideRows.of(right, self._side_buckets[1], self.buckets),
             self._on,
             self._how,
             pa.schema([f for f, _, _ in result_columns]),
             tuple((a, b) for _, a, b in result_columns),
             after.to_arrow() if after else None,
-            self._wanted,
+            self._requested,
         )
 
     def _split(self) -> tuple[list[Node], list[Node], Predicate | None]:
@@ -253,10 +253,12 @@ class BucketJoin(Results):
         return Lines("\n".join(lines))
 
 
-def _pairs(on: On, left: pa.Schema, right: pa.Schema, mine: Buckets, theirs: Buckets) -> tuple[tuple[str, str], ...]:
+def _pairs(
+    on: On, left: pa.Schema, right: pa.Schema, left_buckets: Buckets, right_buckets: Buckets
+) -> tuple[tuple[str, str], ...]:
     """The pairs of columns that must be equal; those of the buckets are among them. By itself a join compares the
     columns that decide the bucket whatever texts they hold."""
-    choices = [list(zip(a.columns, b.columns, strict=True)) for a, b in equal_columns(mine, theirs)]
+    choices = [list(zip(a.columns, b.columns, strict=True)) for a, b in equal_columns(left_buckets, right_buckets)]
     if on is None:
         pairs = choices[-1]
     elif isinstance(on, Mapping):
@@ -266,7 +268,7 @@ def _pairs(on: On, left: pa.Schema, right: pa.Schema, mine: Buckets, theirs: Buc
         pairs = [(resolve_column(n, left).name, resolve_column(n, right).name) for n in names]
     missing = [[pair for pair in decided if pair not in pairs] for decided in choices]
     if all(missing):
-        raise _not_compared(missing[0][0], pairs, mine, theirs)
+        raise _not_compared(missing[0][0], pairs, left_buckets, right_buckets)
     for a, b in pairs:
         if left.field(a).type != right.field(b).type:
             raise SchemaConflict(
@@ -278,13 +280,13 @@ def _pairs(on: On, left: pa.Schema, right: pa.Schema, mine: Buckets, theirs: Buc
 
 
 def _not_compared(
-    pair: tuple[str, str], pairs: Sequence[tuple[str, str]], mine: Buckets, theirs: Buckets
+    pair: tuple[str, str], pairs: Sequence[tuple[str, str]], left_buckets: Buckets, right_buckets: Buckets
 ) -> InvalidOption:
     what = f"the join does not compare {pair[0]!r} with {pair[1]!r}"
     context = {"on": [list(pair) for pair in pairs]}
     rest = "or join t.scan().to_spark() or to_arrow() of both"
-    unsure = next((side for side in (mine, theirs) if side.unsure), None)
-    beside = pair[0] not in mine.hash_fields and pair[1] not in theirs.hash_fields
+    unsure = next((side for side in (left_buckets, right_buckets) if side.unsure), None)
+    beside = pair[0] not in left_buckets.hash_fields and pair[1] not in right_buckets.hash_fields
     if unsure is not None and beside:
         count, hashed = count_text(unsure.unsure, "file slice"), ", ".join(unsure.hash_fields)
         return InvalidOption(

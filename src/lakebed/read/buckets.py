@@ -106,25 +106,25 @@ def about_bucket(count: int, choices: Iterable[Deciding]) -> dict[str, object]:
     return metadata
 
 
-def equal_columns(one: Buckets, other: Buckets) -> list[tuple[Deciding, Deciding]]:
+def equal_columns(buckets: Buckets, other: Buckets) -> list[tuple[Deciding, Deciding]]:
     """The columns of both that have one hash, the fewest first. `InvalidOption` where there are none."""
-    pairs = [(a, b) for a in one.choices for b in other.choices if a.family == b.family]
+    pairs = [(a, b) for a in buckets.choices for b in other.choices if a.family == b.family]
     if not pairs:
         raise InvalidOption(
-            f"the buckets of {one.table!r} (hashed on {', '.join(one.deciding.columns)}) and {other.table!r} (hashed on"
-            f" {', '.join(other.deciding.columns)}) are not made the same way",
+            f"the buckets of {buckets.table!r} (hashed on {', '.join(buckets.deciding.columns)}) and {other.table!r}"
+            f" (hashed on {', '.join(other.deciding.columns)}) are not made the same way",
             hint="the key columns must have the same types, and texts the same names and key generator, since Hudi's"
             " hash reads names in a key; join the scans as they are",
-            context={"left": one.table, "right": other.table},
+            context={"left": buckets.table, "right": other.table},
         )
     return pairs
 
 
-def common_count(one: Buckets, other: Buckets) -> int:
+def common_count(buckets: Buckets, other: Buckets) -> int:
     """The number of buckets into which both fall: that of one where the other has a multiple of it. `InvalidOption`
     where their hashes differ."""
-    equal_columns(one, other)
-    return gcd(one.count, other.count)
+    equal_columns(buckets, other)
+    return gcd(buckets.count, other.count)
 
 
 def texts_of(keys: KeyGenerator) -> tuple[KeyText, ...]:

@@ -96,10 +96,10 @@ def plan_changes(snapshot: Snapshot, commits: CommitRange) -> tuple[ChangeSource
     return tuple(sources)
 
 
-def first_readable(snapshot: Snapshot, commits: Sequence[Instant], least: str = "") -> str:
-    """The first start, `least` or later, after which all files are there that show what these commits changed."""
-    start = least
-    instants = [i for i in commits if _position(i, snapshot.config.version) > least]
+def first_readable(snapshot: Snapshot, commits: Sequence[Instant], earliest: str = "") -> str:
+    """The first start, `earliest` or later, after which all files are there that show what these commits changed."""
+    start = earliest
+    instants = [i for i in commits if _position(i, snapshot.config.version) > earliest]
     for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
         if meta.operation in SERVICE_OPERATIONS or instant.action is Action.COMPACTION:
             continue

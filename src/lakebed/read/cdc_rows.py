@@ -173,16 +173,18 @@ class ChangeReader:
             return pa.nulls(len(structs), self.image)
         return _spread(self._images(shaped[0]), present.to_numpy(zero_copy_only=False))
 
-    def _stored_images(self, of: FileSlice, reader: RowReader, keys: pa.Array, wanted: pa.Array, log: str) -> pa.Array:
+    def _stored_images(
+        self, of: FileSlice, reader: RowReader, keys: pa.Array, requested: pa.Array, log: str
+    ) -> pa.Array:
         """The images of rows of a slice, by key; null where none is wanted."""
-        image_keys = keys.filter(wanted)
+        image_keys = keys.filter(requested)
         if not len(image_keys):
             return pa.nulls(len(keys), self.image)
         batches = self.rows_of_keys(of, reader, image_keys)
         at = pc.index_in(keys, value_set=pa.chunked_array([b.column(RECORD_KEY) for b in batches], pa.string()))
-        at = pc.if_else(wanted, at, pa.scalar(None, pa.int32()))
+        at = pc.if_else(requested, at, pa.scalar(None, pa.int32()))
         if at.null_count > len(keys) - len(image_keys):
-            lost = keys.filter(pc.and_(wanted, at.is_null()))[0].as_py()
+            lost = keys.filter(pc.and_(requested, at.is_null()))[0].as_py()
             raise CorruptFile(
                 f"the change log {log} has a change of key {lost!r}, and {of.label} does not hold it",
                 context={"path": log, "record_key": lost},
@@ -315,11 +317,11 @@ class ChangeSource:
         return file_slice.size if file_slice is not None else 0
 
 
-def cleaned_error(what: str, instant: str, checkpoint: str = "") -> CheckpointBehind:
+def cleaned_error(missing_file: str, instant: str, checkpoint: str = "") -> CheckpointBehind:
     """A file with the changes of a commit was cleaned; `checkpoint` is the first start that can be read."""
     return CheckpointBehind(
-        f"the changes of commit {instant} are not known any more: {what} is not there, it was cleaned",
+        f"the changes of commit {instant} are not known any more: {missing_file} is not there, it was cleaned",
         hint=f"read a snapshot, then go on from {checkpoint or instant}; hoodie.clean.commits.retained sets for how"
         " many commits files stay",
-        context={"instant": instant, "checkpoint": checkpoint or instant, CLEANED: what},
+        context={"instant": instant, "checkpoint": checkpoint or instant, CLEANED: missing_file},
     )

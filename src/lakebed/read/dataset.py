@@ -80,11 +80,11 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
 
         return RowScanner(computed([]).projected_schema, rows)
 
-    def _batches(self, scan: Scan, most: int | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, scan: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
         """The rows of a scan in batches of at most so many."""
         for batch in scan.to_batches():
-            for start in range(0, batch.num_rows, most or batch.num_rows):
-                yield batch.slice(start, most)
+            for start in range(0, batch.num_rows, limit or batch.num_rows):
+                yield batch.slice(start, limit)
 
     def to_table(
         self, columns: Columns = None, filter: pc.Expression | None = None, batch_size: int | None = None, **_: Any

@@ -98,7 +98,7 @@ def row_history(snapshot: Snapshot, key: Any, *, before: str | None, lookups: in
     walk = _Walk(snapshot, key, lookups)
     commits = walk.commits
     if before is not None:
-        time = to_instant_time(before, snapshot.config.timezone, what="before")
+        time = to_instant_time(before, snapshot.config.timezone, option="before")
         before = before if before.isdigit() else time  # an instant of 14 digits is compared as it is written
     end = len(commits) if before is None else bisect_left([i.time for i in commits], before)
     versions = list(walk.run(end - 1)) if end else []

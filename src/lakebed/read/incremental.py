@@ -46,7 +46,7 @@ def resolve_as_of(when: str | datetime | date, config: TableConfig) -> str:
     A time without zone is in the table's zone, a date means its midnight; fourteen digits are the whole second. Raises
     `InvalidOption` for anything else.
     """
-    return to_instant_time(when, config.timezone, what="as_of")
+    return to_instant_time(when, config.timezone, option="as_of")
 
 
 def in_local_zone(when: When, session_zone: str | None = None) -> When:
@@ -84,55 +84,55 @@ def refuse_outside(view: Snapshot) -> None:
     )
 
 
-def to_instant_time(when: str | datetime | date, zone: str, *, what: str) -> str:
+def to_instant_time(when: str | datetime | date, zone: str, *, option: str) -> str:
     """A time in any of the accepted forms as 17 digits in the table's zone (`UTC` or `LOCAL`).
 
-    >>> to_instant_time("2026-11-21 11:01:49.683", "UTC", what="as_of")
+    >>> to_instant_time("2026-11-21 11:01:49.683", "UTC", option="as_of")
     '20261121110149683'
-    >>> to_instant_time("20261121110149", "UTC", what="as_of")
+    >>> to_instant_time("20261121110149", "UTC", option="as_of")
     '20261121110149999'
     """
     if isinstance(when, str):
         text = when.strip()
         if text.isdigit():
-            _check_digits(text, what)
+            _check_digits(text, option)
             return {17: text, 14: text + "999", 8: text + "000000000"}[len(text)]
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
-            raise _no_time(when, what) from None
+            raise _no_time(when, option) from None
     if not isinstance(when, datetime):
         when = datetime(when.year, when.month, when.day)
     if when.tzinfo is None:
-        when = _aware(when, time_zone(zone) if zone.upper() == "UTC" else None, what)
+        when = _aware(when, time_zone(zone) if zone.upper() == "UTC" else None, option)
     return format_time(when, zone)
 
 
-def _check_digits(text: str, what: str) -> None:
+def _check_digits(text: str, option: str) -> None:
     """Raise `InvalidOption` for digits that are no time. Real Hudi's bootstrap has instants of year 0."""
     if _DIGITS.fullmatch(text):
         with suppress(InvalidOption):
             if not text.startswith("0000"):
                 parse_time(text.ljust(17, "0"), "UTC")
             return
-    raise _no_time(text, what)
+    raise _no_time(text, option)
 
 
-def _no_time(when: str, what: str) -> InvalidOption:
+def _no_time(when: str, option: str) -> InvalidOption:
     return InvalidOption(
-        f"{what} {when!r} is no time",
+        f"{option} {when!r} is no time",
         hint="give an instant of the timeline, '2026-11-21', '2026-11-21 11:01:49' or a datetime",
-        context={"option": what, "value": when},
+        context={"option": option, "value": when},
     )
 
 
-def _aware(when: datetime, zone: tzinfo | None, what: str) -> datetime:
+def _aware(when: datetime, zone: tzinfo | None, option: str) -> datetime:
     """The time in this zone, without one in the machine's."""
     try:
         return when.replace(tzinfo=zone) if zone is not None else when.astimezone()
     except (ValueError, OverflowError):
         raise InvalidOption(
-            f"{what} {when} is in no year from 1 to 9999 everywhere",
+            f"{option} {when} is in no year from 1 to 9999 everywhere",
             hint='give "000" for the beginning',
             context={"value": str(when)},
         ) from None
@@ -270,7 +270,7 @@ def _bound(snapshot: Snapshot, when: When, name: str) -> str:
             if text.strip("0"):
                 _check_digits(text, name)
             return text
-    return to_instant_time(when, snapshot.config.timezone, what=name)
+    return to_instant_time(when, snapshot.config.timezone, option=name)
 
 
 def _archived_commit(snapshot: Snapshot, time: str) -> Instant | None:
@@ -367,7 +367,7 @@ class Changes(Scan):
     def _plan(self) -> ScanPlan:
         view, slices, _ = self._view
         predicate = _in_commits(self.parsed_filter(), self.range)
-        plan = plan_scan(view, predicate, self._requested(), slices=slices, shown=self._newest, reads=self._reads)
+        plan = plan_scan(view, predicate, self._requested(), slices=slices, column_view=self._newest, reads=self._reads)
         return replace(plan, since=min((i.time for i in self.range.commits), default=""))
 
     @property

@@ -100,14 +100,14 @@ def column_ranges(snapshot: Snapshot, names: Sequence[str] | None = None) -> Map
     return ranges
 
 
-def bloom_rates(snapshot: Snapshot, most: int) -> pa.Table:
+def bloom_rates(snapshot: Snapshot, limit: int) -> pa.Table:
     """For at most so many base files of the latest slices, evenly chosen, that have a bloom filter: the share of absent
     keys that the filter lets through, by the bits that are set (1.0 for the filter that accepts every key).
 
     The filters come from the metadata table where it has them, else from the files' footers.
     """
     files = snapshot.base_files()
-    selected = [files[at] for at in np.unique(np.linspace(0, len(files) - 1, min(most, len(files))).astype(int))]
+    selected = [files[at] for at in np.unique(np.linspace(0, len(files) - 1, min(limit, len(files))).astype(int))]
     metadata = snapshot.metadata
     if metadata is not None and metadata.has(BLOOM_FILTERS):
         stored = metadata.bloom_filters([(file.partition, file.name) for file in selected]).to_pylist()

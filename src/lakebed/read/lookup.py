@@ -69,10 +69,10 @@ class LookupKeys:
     partitions: pa.Array | None = None
     fields: pa.Table | None = None
 
-    def where(self, chosen: pa.Array) -> LookupKeys:
+    def where(self, mask: pa.Array) -> LookupKeys:
         """The keys that a mask marks."""
         parts = (self.texts, self.partitions, self.fields)
-        return LookupKeys(*(None if part is None else part.filter(chosen) for part in parts))
+        return LookupKeys(*(None if part is None else part.filter(mask) for part in parts))
 
 
 def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
@@ -119,11 +119,11 @@ def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
     return pa.concat_arrays(paths) if paths else pa.array([], pa.string())
 
 
-def is_keys(what: Any) -> bool:
+def is_keys(value: Any) -> bool:
     """Whether this is a collection or a column of keys, and no table of rows."""
-    if isinstance(what, KeyText | list | tuple | set | frozenset):
-        return not _are_rows(what)
-    return hasattr(what, "__array__") and not hasattr(what, "columns") and not hasattr(what, "schema")
+    if isinstance(value, KeyText | list | tuple | set | frozenset):
+        return not _are_rows(value)
+    return hasattr(value, "__array__") and not hasattr(value, "columns") and not hasattr(value, "schema")
 
 
 def _are_rows(keys: Any) -> bool:

@@ -164,10 +164,10 @@ class ScanPlan:
         return "\n".join(lines)
 
 
-def _names(slices: Sequence[FileSlice], most: int) -> list[str]:
+def _names(slices: Sequence[FileSlice], limit: int) -> list[str]:
     """Lines with the names of file slices, and how many more there are."""
-    lines = [f"    {file_slice.label}" for file_slice in slices[:most]]
-    return [*lines, f"    and {len(slices) - most:,} more"] if 0 < most < len(slices) else lines
+    lines = [f"    {file_slice.label}" for file_slice in slices[:limit]]
+    return [*lines, f"    and {len(slices) - limit:,} more"] if 0 < limit < len(slices) else lines
 
 
 def table_columns(snapshot: Snapshot) -> pa.Schema:
@@ -203,19 +203,19 @@ def plan_scan(
     *,
     query: Query = "snapshot",
     slices: Sequence[FileSlice] | None = None,
-    shown: Snapshot | None = None,
+    column_view: Snapshot | None = None,
     reads: ReadSettings = _READS,
 ) -> ScanPlan:
     """The plan of a scan. `columns` None: all data columns; names in any case; meta columns by name.
 
-    `slices` overrides the file slices of the snapshot (an incremental read knows better which), `shown` is the view
-    whose columns are given, where that is another. `reads`: whether indexes and statistics of the metadata table rule
-    out files, and whether pages are checked. Raises `InvalidOption` for unknown columns, `UnsupportedFeature` for
+    `slices` overrides the file slices of the snapshot (an incremental read knows better which). `column_view` is the
+    view whose columns are given, where that is another. `reads`: whether indexes and statistics of the metadata table
+    rule out files, and whether pages are checked. Raises `InvalidOption` for unknown columns, `UnsupportedFeature` for
     tables and log files that cannot be read right.
     """
     began = time.monotonic()
-    shown = shown or snapshot
-    available = table_columns(shown)
+    column_view = column_view or snapshot
+    available = table_columns(column_view)
     if columns is None:
         column_names = [n for n in available.names if n not in META_COLUMNS]
     else:
@@ -223,7 +223,9 @@ def plan_scan(
     needed = [*column_names, *(c for c in (predicate.columns if predicate else ()) if c not in column_names)]
     read_schema = pa.schema([available.field(c) for c in needed])
     everything = snapshot.file_slices() if slices is None else slices
-    remaining_slices, pruned, partitions = _prune(snapshot, predicate, everything, available, own=slices is None)
+    remaining_slices, pruned, partitions = _prune(
+        snapshot, predicate, everything, available, of_snapshot=slices is None
+    )
     if predicate is not None and reads.data_skipping:
         remaining_slices, skipped = skip_slices(
             snapshot, predicate, remaining_slices, available, log_files=query == "snapshot"
@@ -231,7 +233,7 @@ def plan_scan(
         pruned |= skipped
         partitions = len({s.partition for s in remaining_slices}) if any(skipped.values()) else partitions
     remaining_slices = readable_slices(snapshot.config, remaining_slices, query)
-    history = shown.history
+    history = column_view.history
     sets = _slice_sets(snapshot, remaining_slices, read_schema, history)
     from_path = {source.name for slice_set in sets for source in slice_set.sources if source.from_path}
     plan = ScanPlan(
@@ -265,10 +267,10 @@ def _prune(
     slices: Sequence[FileSlice],
     available: pa.Schema,
     *,
-    own: bool,
+    of_snapshot: bool,
 ) -> tuple[list[FileSlice], dict[str, list[FileSlice]], int]:
-    """What may hold matching rows of file slices, which are the view's `own` or others, which it may not know
-    completely."""
+    """What may hold matching rows of file slices. These are of the view (`of_snapshot`), or others, which it may not
+    know completely."""
     pruned: dict[str, list[FileSlice]] = {}
     remaining_slices = list(slices)
     partitions = list(dict.fromkeys(s.partition for s in slices))
@@ -281,7 +283,7 @@ def _prune(
         remaining_slices = [s for s in remaining_slices if s.partition in matching]
         partitions = [p for p in partitions if p in matching]
     bucketed = bucket_layout(snapshot, available)
-    if bucketed is not None and not own:
+    if bucketed is not None and not of_snapshot:
         bucketed = replace(bucketed, plain=None)
     bucket_slices = None if bucketed is None else slices_in_buckets(predicate, bucketed, remaining_slices)
     if bucket_slices is not None:

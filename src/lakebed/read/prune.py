@@ -165,33 +165,37 @@ class _Evaluator:
         values: dict[str, tuple[Any, ...]] = {**self.layout.values_in(partition), PARTITION_PATH: (partition,)}
         return self._outcomes(root, partition, values)[0]
 
-    def _outcomes(self, node: Node, partition: str, known: Mapping[str, tuple[Any, ...]]) -> tuple[bool, bool]:
+    def _outcomes(
+        self, node: Node, partition: str, partition_values: Mapping[str, tuple[Any, ...]]
+    ) -> tuple[bool, bool]:
         match node:
             case And(parts):
-                answers = [self._outcomes(p, partition, known) for p in parts]
+                answers = [self._outcomes(p, partition, partition_values) for p in parts]
                 return all(a[0] for a in answers), any(a[1] for a in answers)
             case Or(parts):
-                answers = [self._outcomes(p, partition, known) for p in parts]
+                answers = [self._outcomes(p, partition, partition_values) for p in parts]
                 return any(a[0] for a in answers), all(a[1] for a in answers)
             case Not(part):
-                can_true, can_false = self._outcomes(part, partition, known)
+                can_true, can_false = self._outcomes(part, partition, partition_values)
                 return can_false, can_true
             case Constant(value):
                 return value is True, value is False
             case Compare(Column((name,)), op, Literal() as right):
-                if name in known:
-                    return _over(known[name], op, right.value)
+                if name in partition_values:
+                    return _over(partition_values[name], op, right.value)
                 if op in ("=", "<=>"):
                     return self._by_path(name, (right,), partition)
             case In(Column((name,)), values, has_null):
-                if name in known:
+                if name in partition_values:
                     listed = {v.value for v in values}
-                    return _membership(known[name], listed, has_null)
+                    return _membership(partition_values[name], listed, has_null)
                 if values:
                     return self._by_path(name, values, partition)
             case IsNull(Column((name,))):
-                if name in known:
-                    return any(v is None for v in known[name]), any(v is not None for v in known[name])
+                if name in partition_values:
+                    return any(v is None for v in partition_values[name]), any(
+                        v is not None for v in partition_values[name]
+                    )
             case _:
                 pass
         return True, True
@@ -409,20 +413,22 @@ def _ruled_out(predicate: Predicate, layout: BucketLayout, slices: Sequence[File
 
 
 def buckets_of_keys(
-    slices: Sequence[FileSlice], places: KeyLocations, keys: pa.Array | pa.ChunkedArray
+    slices: Sequence[FileSlice], key_locations: KeyLocations, keys: pa.Array | pa.ChunkedArray
 ) -> list[FileSlice]:
     """The file slices of the buckets that these stored key texts hash to."""
     matching_slices: list[FileSlice] = []
-    for locations, some in _by_locations(slices, places):
+    for locations, some in _by_locations(slices, key_locations):
         matching_slices += locations.slices_of(some, set(locations.groups_of(keys).to_pylist()))
     return matching_slices
 
 
-def _by_locations(slices: Iterable[FileSlice], places: KeyLocations) -> Iterable[tuple[KeyLocations, list[FileSlice]]]:
+def _by_locations(
+    slices: Iterable[FileSlice], key_locations: KeyLocations
+) -> Iterable[tuple[KeyLocations, list[FileSlice]]]:
     """The slices of partition paths in which keys have the same numbers, together."""
     slices_by_locations: dict[KeyLocations, list[FileSlice]] = {}
     for path, group in groupby(slices, key=lambda s: s.partition):
-        slices_by_locations.setdefault(places.in_partition(path), []).extend(group)
+        slices_by_locations.setdefault(key_locations.in_partition(path), []).extend(group)
     return slices_by_locations.items()
 
 

@@ -218,7 +218,9 @@ class TextSearch:
                     return text_numbers
         return text_numbers
 
-    def _match(self, part: Bytes, at: Int64s, heads: Words, texts: tuple[int, Words, Int64s], found: set[int]) -> None:
+    def _match(
+        self, part: Bytes, at: Int64s, heads: Words, texts: tuple[int, Words, Int64s], matches: set[int]
+    ) -> None:
         """Add the numbers of the texts of one length that are at these places."""
         length, mixed, numbers = texts
         mixes = _mixed(heads, _words(part, at + length - _WORD))
@@ -228,10 +230,10 @@ class TextSearch:
         _, first = np.unique(mixes[hits], return_index=True)
         for hit in hits[first].tolist():
             for number in numbers[low[hit] : high[hit]].tolist():
-                if number not in found:
+                if number not in matches:
                     text, same = self.text(number), hits[mixes[hits] == mixes[hit]]
                     if any(part[at[index] : at[index] + length].tobytes() == text for index in same.tolist()):
-                        found.add(number)
+                        matches.add(number)
 
 
 def _words(data: Bytes, at: Int64s) -> Words:

@@ -70,8 +70,8 @@ class Results:
         """The rows, by one look at the table."""
         raise NotImplementedError
 
-    def _first_rows(self, most: int | None) -> Iterator[pa.RecordBatch]:
-        """The rows, at least the first `most`."""
+    def _first_rows(self, limit: int | None) -> Iterator[pa.RecordBatch]:
+        """The rows, at least the first `limit`."""
         return self._read()
 
     def _renew(self) -> bool:
@@ -185,26 +185,26 @@ class Results:
 class _Limited(Results):
     """The first rows of a read."""
 
-    def __init__(self, whole: Results, rows: int) -> None:
-        super().__init__(whole._spark)
-        self._whole = whole
+    def __init__(self, results: Results, rows: int) -> None:
+        super().__init__(results._spark)
+        self._results = results
         self._rows = rows
 
     @property
     def schema(self) -> pa.Schema:
-        return self._whole.schema
+        return self._results.schema
 
     def _renew(self) -> bool:
-        return self._whole._renew()
+        return self._results._renew()
 
     def _storage(self) -> Storage:
-        return self._whole._storage()
+        return self._results._storage()
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         left = self._rows
         if not left:
             return
-        for batch in self._whole._first_rows(left):
+        for batch in self._results._first_rows(left):
             count = min(left, batch.num_rows)
             yield batch.slice(0, count)
             left -= count
@@ -212,10 +212,10 @@ class _Limited(Results):
                 return
 
     def to_spark(self) -> DataFrame:
-        return self._whole.to_spark().limit(self._rows)
+        return self._results.to_spark().limit(self._rows)
 
     def explain(self) -> Lines:
-        return Lines(f"{self._whole.explain()}\n  limit       {count_text(self._rows, 'row')}")
+        return Lines(f"{self._results.explain()}\n  limit       {count_text(self._rows, 'row')}")
 
     def _repr_html_(self) -> str:
         return first_rows_html(self)
@@ -390,15 +390,15 @@ class Scan(Results):
     def _read(self) -> Iterator[pa.RecordBatch]:
         return self._first_rows(None)
 
-    def _first_rows(self, most: int | None) -> Iterator[pa.RecordBatch]:
-        """The rows; those of a filter that only Spark evaluates are collected, no more than `most`."""
+    def _first_rows(self, limit: int | None) -> Iterator[pa.RecordBatch]:
+        """The rows; those of a filter that only Spark evaluates are collected, no more than `limit`."""
         spark = self._session_of_filter()
         if spark is None:
             return scan_batches(self.plan, self.reader)
         from lakebed.read.spark import collected_rows
 
         frame = self._frame(spark, bucketed=False)
-        return iter(collected_rows(frame if most is None else frame.limit(most), spark, self.schema))
+        return iter(collected_rows(frame if limit is None else frame.limit(limit), spark, self.schema))
 
     def _count(self) -> int:
         """Without a filter, and with one over partition columns, the recorded numbers of rows are added up, and where

@@ -187,19 +187,19 @@ def _of_definition(definition: IndexDefinition) -> _Meaning | None:
         return None
 
 
-def _in_one_form(function: str, given: Mapping[str, str]) -> tuple[str, tuple[Any, ...]]:
+def _in_one_form(function: str, options: Mapping[str, str]) -> tuple[str, tuple[Any, ...]]:
     """The function and its options as a filter's calls have them."""
     if function in _TRIMS:
-        return function, (given.get("trimString", " "),)
+        return function, (options.get("trimString", " "),)
     if function == "substring":
-        return function, slice_of(int(given["pos"]), int(given["len"]))
+        return function, slice_of(int(options["pos"]), int(options["len"]))
     if function == "date_format":
-        return function, (given["format"],)
+        return function, (options["format"],)
     if function == "from_unixtime":
-        return function, (given.get("format", DEFAULT_PATTERN),)
+        return function, (options.get("format", DEFAULT_PATTERN),)
     if function in ("date_add", "date_sub"):
-        return "date_add", (int(given["days"]) * (1 if function == "date_add" else -1),)
-    if "format" in given:
+        return "date_add", (int(options["days"]) * (1 if function == "date_add" else -1),)
+    if "format" in options:
         raise ValueError(function)
     return function, ()
 
@@ -258,8 +258,8 @@ class _Skipping:
                 remaining = self._by_bloom_filters(remaining)
         return remaining
 
-    def _note(self, what: str, before: list[FileSlice], after: list[FileSlice]) -> list[FileSlice]:
-        self.pruned.setdefault(what, []).extend(slices_without(before, after))
+    def _note(self, reason: str, before: list[FileSlice], after: list[FileSlice]) -> list[FileSlice]:
+        self.pruned.setdefault(reason, []).extend(slices_without(before, after))
         return after
 
     # -- indexes of keys
@@ -279,11 +279,13 @@ class _Skipping:
                 return remaining
         return None
 
-    def _in_groups(self, slices: list[FileSlice], found: IndexedKeys | None, what: str) -> list[FileSlice] | None:
-        if found is None or found.slices(self.snapshot) is None:
+    def _in_groups(
+        self, slices: list[FileSlice], indexed_keys: IndexedKeys | None, reason: str
+    ) -> list[FileSlice] | None:
+        if indexed_keys is None or indexed_keys.slices(self.snapshot) is None:
             return None
-        groups = found.groups
-        return self._note(what, slices, [s for s in slices if (s.partition, s.file_id) in groups])
+        groups = indexed_keys.groups
+        return self._note(reason, slices, [s for s in slices if (s.partition, s.file_id) in groups])
 
     def _keys_of_secondaries(self) -> Iterator[tuple[str, pa.Array]]:
         for name in self.metadata.slices.partitions:
@@ -395,10 +397,12 @@ class _Skipping:
         bounds = self._bounds_of_columns(slices, files)
         results: dict[Call, Bounds] = {}
 
-        def prune(what: str) -> None:
+        def prune(reason: str) -> None:
             nonlocal remaining
             matching = remaining & (unknown | may_match(self.predicate.root, bounds, len(slices), results.get))
-            self.pruned.setdefault(what, []).extend(slices[at] for at in np.flatnonzero(remaining & ~matching).tolist())
+            self.pruned.setdefault(reason, []).extend(
+                slices[at] for at in np.flatnonzero(remaining & ~matching).tolist()
+            )
             remaining = matching
 
         if bounds:

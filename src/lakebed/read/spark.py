@@ -117,20 +117,20 @@ def selected_slices(sets: Sequence[SliceSet], *, by_spark: bool) -> list[SliceSe
     return [s for s in slice_sets if s.slices]
 
 
-def by_statistics(plan: ScanPlan, alike: SliceSet) -> list[tuple[SliceSet, bool]]:
+def by_statistics(plan: ScanPlan, slice_set: SliceSet) -> list[tuple[SliceSet, bool]]:
     """The set in up to two parts, by whether Spark may rule out row groups by statistics:
     not in files whose statistics may leave out NaN, which Spark takes for the greatest number."""
-    if plan.provenance is None or not any(is_floating(kind) for _, kind in leaf_paths(alike.stored)):
-        return [(alike, True)]
-    doubtful = plan.provenance.leaving_out_nan(alike.files)
+    if plan.provenance is None or not any(is_floating(kind) for _, kind in leaf_paths(slice_set.stored)):
+        return [(slice_set, True)]
+    doubtful = plan.provenance.leaving_out_nan(slice_set.files)
     if not doubtful:
-        return [(alike, True)]
+        return [(slice_set, True)]
     parts: dict[bool, list[FileSlice]] = {}
-    for file_slice in alike.slices:
+    for file_slice in slice_set.slices:
         parts.setdefault(file_slice.base_file is None or file_slice.base_file.path not in doubtful, []).append(
             file_slice
         )
-    return [(replace(alike, slices=tuple(some)), exact) for exact, some in parts.items()]
+    return [(replace(slice_set, slices=tuple(some)), exact) for exact, some in parts.items()]
 
 
 def _with_a_column(plan: ScanPlan) -> ScanPlan:
@@ -143,30 +143,30 @@ def _with_a_column(plan: ScanPlan) -> ScanPlan:
 
 
 def _native_frame(
-    plan: ScanPlan, alike: SliceSet, spark: SparkSession, storage: Storage, *, statistics: bool
+    plan: ScanPlan, slice_set: SliceSet, spark: SparkSession, storage: Storage, *, statistics: bool
 ) -> DataFrame:
     extra = (
         [PARTITION_PATH]
-        if any(s.from_path for s in alike.sources) and PARTITION_PATH not in plan.read_schema.names
+        if any(s.from_path for s in slice_set.sources) and PARTITION_PATH not in plan.read_schema.names
         else []
     )
-    stored = alike.stored
+    stored = slice_set.stored
     types = {f.name: f.type for f in stored} | dict.fromkeys(extra, pa.string())
     ddl = arrow_to_spark_ddl(pa.schema(list(types.items())))
-    urls = [storage.url(f.path) for f in alike.files]
+    urls = [storage.url(f.path) for f in slice_set.files]
     with _few_listing_tasks(spark, len(urls)):
         frame = read_parquet(spark, urls, ddl, page_checksums=plan.page_checksums, statistics=statistics)
-    return shaped(plan, alike, frame, extra)
+    return shaped(plan, slice_set, frame, extra)
 
 
 def shaped(
-    plan: ScanPlan, alike: SliceSet, frame: DataFrame, extra: Sequence[str], *, keep: Sequence[str] = ()
+    plan: ScanPlan, slice_set: SliceSet, frame: DataFrame, extra: Sequence[str], *, keep: Sequence[str] = ()
 ) -> DataFrame:
     """Stored rows of a set of slices as the plan's: in its types, by its condition, its columns and those to `keep`."""
     quoted_names = [quote_name(name) for name in keep]
-    if not alike.native:
-        frame = frame.selectExpr(*_named(plan, alike, extra), *quoted_names)
-        renamed = pa.schema([_field_now(plan, s.name, s.type) for s in alike.sources])
+    if not slice_set.native:
+        frame = frame.selectExpr(*_named(plan, slice_set, extra), *quoted_names)
+        renamed = pa.schema([_field_now(plan, s.name, s.type) for s in slice_set.sources])
         frame = frame.selectExpr(*spark_projection(renamed, plan.read_schema), *quoted_names)
     if plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
@@ -177,13 +177,13 @@ def _field_now(plan: ScanPlan, name: str, stored: pa.DataType | None) -> pa.Fiel
     return pa.field(name, plan.read_schema.field(name).type if stored is None else stored)
 
 
-def _named(plan: ScanPlan, alike: SliceSet, extra: Sequence[str]) -> list[str]:
+def _named(plan: ScanPlan, slice_set: SliceSet, extra: Sequence[str]) -> list[str]:
     """Stored columns under the table's names, and what is not stored."""
     expressions: list[str] = []
-    for source in alike.sources:
+    for source in slice_set.sources:
         type_ = plan.read_schema.field(source.name).type
         if source.from_path:
-            text = _from_path(plan, source.name, alike.slices, type_)
+            text = _from_path(plan, source.name, slice_set.slices, type_)
         elif source.stored is None:
             text = f"CAST(NULL AS {spark_type(type_)})"
         else:

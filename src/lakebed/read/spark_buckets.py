@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 _warned: set[str] = set()
 
 
-def bucketed_frame(scan: Scan, spark: SparkSession, asked: bool | int | Scan) -> DataFrame:
+def bucketed_frame(scan: Scan, spark: SparkSession, layout: bool | int | Scan) -> DataFrame:
     """The scan's rows with the column `_bucket`, each bucket in a Spark partition of its own."""
     require_spark()
     buckets = buckets_of(scan.snapshot)
-    count = _count(buckets, asked)
+    count = _count(buckets, layout)
     if not can_lay_out(spark):
         _warn_of_fall_back()
         return _numbered(scan, spark, buckets, count)
@@ -66,7 +66,7 @@ def bucketed_frame(scan: Scan, spark: SparkSession, asked: bool | int | Scan) ->
 
 
 def bucketed_data(
-    snapshot: Snapshot, data: DataFrame, on: str | Sequence[str] | None, asked: bool | int | Scan
+    snapshot: Snapshot, data: DataFrame, on: str | Sequence[str] | None, layout: bool | int | Scan
 ) -> DataFrame:
     """Rows of any DataFrame with the column `_bucket`, brought to the partitions of the buckets by one shuffle."""
     require_spark()
@@ -78,7 +78,7 @@ def bucketed_data(
             hint="in one process t.join(other) joins tables bucket by bucket",
         )
     spark, buckets = data.sparkSession, buckets_of(snapshot)
-    count = _count(buckets, asked)
+    count = _count(buckets, layout)
     named = buckets.deciding.columns if on is None else (on,) if isinstance(on, str) else tuple(on)
     deciding = _deciding(buckets, named)
     keys = _key_schema(snapshot, buckets, deciding, spark_json_to_arrow(data.schema.json()), named)
@@ -98,26 +98,26 @@ def bucketed_data(
     return data.select(row_struct, *parts).select("rows.*", hashed).repartitionById(count, F.col(BUCKET))
 
 
-def _count(places: Buckets, asked: bool | int | Scan) -> int:
-    if isinstance(asked, Scan):
-        return common_count(places, buckets_of(asked.snapshot))
-    if asked is True:
-        return places.count
-    if asked < 1 or places.count % asked:
+def _count(buckets: Buckets, layout: bool | int | Scan) -> int:
+    if isinstance(layout, Scan):
+        return common_count(buckets, buckets_of(layout.snapshot))
+    if layout is True:
+        return buckets.count
+    if layout < 1 or buckets.count % layout:
         raise InvalidOption(
-            f"the {places.count} buckets of table {places.table!r} cannot be put together to {asked}",
+            f"the {buckets.count} buckets of table {buckets.table!r} cannot be put together to {layout}",
             hint="give a number that divides theirs, such as that of the table to join with",
-            context={"buckets": places.count, "asked": asked},
+            context={"buckets": buckets.count, "asked": layout},
         )
-    return int(asked)
+    return int(layout)
 
 
-def _deciding(places: Buckets, named: Sequence[str]) -> Deciding:
+def _deciding(buckets: Buckets, named: Sequence[str]) -> Deciding:
     """The columns that decide the bucket for which these are named."""
-    for choice in places.choices:
+    for choice in buckets.choices:
         if len(choice.columns) == len(named):
             return choice
-    columns = places.deciding.columns
+    columns = buckets.deciding.columns
     raise InvalidOption(
         f"{len(named)} columns for the {len(columns)} that decide the bucket: {', '.join(columns)}",
         hint="name the DataFrame's column for each of them, in their order: on=[...]",
@@ -126,7 +126,7 @@ def _deciding(places: Buckets, named: Sequence[str]) -> Deciding:
 
 
 def _key_schema(
-    snapshot: Snapshot, places: Buckets, deciding: Deciding, column_names: pa.Schema, named: Sequence[str]
+    snapshot: Snapshot, buckets: Buckets, deciding: Deciding, column_names: pa.Schema, named: Sequence[str]
 ) -> pa.Schema:
     """The key columns in the table's types; SchemaConflict where the DataFrame's are others."""
     stored = table_columns(snapshot)
@@ -138,20 +138,20 @@ def _key_schema(
             )
         if column_names.field(name).type != stored.field(key_field).type:
             raise SchemaConflict(
-                f"column {name!r} is {column_names.field(name).type}, the key {key_field!r} of {places.table!r} is"
+                f"column {name!r} is {column_names.field(name).type}, the key {key_field!r} of {buckets.table!r} is"
                 f" {stored.field(key_field).type}",
                 hint="cast the DataFrame's column first: keys of other types hash otherwise",
                 context={"column": name, "key": key_field},
             )
-    return pa.schema([stored.field(name) for name in places.keys.key_fields])
+    return pa.schema([stored.field(name) for name in buckets.keys.key_fields])
 
 
-def _numbered(scan: Scan, spark: SparkSession, places: Buckets, count: int) -> DataFrame:
+def _numbered(scan: Scan, spark: SparkSession, buckets: Buckets, count: int) -> DataFrame:
     """An ordinary DataFrame of the scan that has the column, so that the same queries run on it."""
     names = [name for name in scan.column_names if name != BUCKET]
-    wide = scan.of_columns([*names, *places.keys.key_fields])
+    wide = scan.of_columns([*names, *buckets.keys.key_fields])
     frame = scan_frame(wide.plan, spark, wide.reader, worker_tuning=wide.worker_tuning)
-    hashed = hash_column(spark, Bucket(places.keys, places.hash_fields, count), wide.plan.schema).alias(BUCKET)
+    hashed = hash_column(spark, Bucket(buckets.keys, buckets.hash_fields, count), wide.plan.schema).alias(BUCKET)
     return frame.select(*[quote_name(name) for name in names], hashed)
 
 
@@ -206,23 +206,23 @@ class _Frame:
         footer = FOOTERS.read(self.snapshot.storage, base.path, base.size).footer
         return footer.key_values.get(SORTED_BY) == RECORD_KEY
 
-    def _native(self, alike: SliceSet, layout: Layout | None) -> DataFrame:
+    def _native(self, slice_set: SliceSet, layout: Layout | None) -> DataFrame:
         """Slices without log files, by Spark's own reader."""
         plan, storage = self.plan, self.snapshot.storage
-        extra = [PARTITION_PATH] if any(s.from_path for s in alike.sources) else []
-        types = {f.name: f.type for f in alike.stored} | dict.fromkeys(extra, pa.string())
+        extra = [PARTITION_PATH] if any(s.from_path for s in slice_set.sources) else []
+        types = {f.name: f.type for f in slice_set.stored} | dict.fromkeys(extra, pa.string())
         ddl = arrow_to_spark_ddl(pa.schema(list(types.items())))
-        where = plan.predicate.to_spark_sql() if plan.predicate is not None and alike.native else None
+        where = plan.predicate.to_spark_sql() if plan.predicate is not None and slice_set.native else None
         placed: list[list[File]] = [[] for _ in range(self.count)]
-        for file_slice in alike.slices:
+        for file_slice in slice_set.slices:
             if file_slice.base_file is not None:
                 file = File(storage.url(file_slice.base_file.path), file_slice.base_file.size)
                 placed[self.buckets.number(file_slice) % self.count].append(file)
-        exact = all(statistics for _, statistics in by_statistics(plan, alike))
+        exact = all(statistics for _, statistics in by_statistics(plan, slice_set))
         checks = plan.page_checksums
         rows, schema = bucketed_files(self.spark, placed, ddl, where, page_checksums=checks, statistics=exact)
         frame = laid_out(self.spark, rows, schema, layout)
-        return shaped(plan, alike, frame, extra, keep=(BUCKET,))
+        return shaped(plan, slice_set, frame, extra, keep=(BUCKET,))
 
     def _through_python(self, sets: Sequence[SliceSet], order: Sequence[str]) -> DataFrame:
         """Slices whose log files are merged, or that Spark cannot open."""

@@ -24,7 +24,7 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     return folded[near[0]] if near else None
 
 
-def did_you_mean(name: str, names: Sequence[str], what: str = "the columns are") -> str:
+def did_you_mean(name: str, names: Sequence[str], introduction: str = "the columns are") -> str:
     """A hint: the nearest of the names, or all of them where none is near.
 
     >>> did_you_mean("fair", ["city", "fare"]), did_you_mean("x", ["city", "fare"])
@@ -33,7 +33,7 @@ def did_you_mean(name: str, names: Sequence[str], what: str = "the columns are")
     near = nearest_name(name, names)
     if near is not None:
         return f"did you mean {near!r}?"
-    return f"{what} {', '.join(names[:_LISTED]) or 'none'}{', ...' if len(names) > _LISTED else ''}"
+    return f"{introduction} {', '.join(names[:_LISTED]) or 'none'}{', ...' if len(names) > _LISTED else ''}"
 
 
 def near_or_nothing(name: str, names: Iterable[str]) -> str:

@@ -276,24 +276,24 @@ def project_incoming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
     return projected
 
 
-def _check(given: Any, kept: Any, column: str) -> None:
-    kind, to_type = given.type, kept.type
-    if isinstance(given, pa.ExtensionArray):
-        return _check(given.storage, kept, column)
+def _check(source: Any, converted: Any, column: str) -> None:
+    kind, to_type = source.type, converted.type
+    if isinstance(source, pa.ExtensionArray):
+        return _check(source.storage, converted, column)
     if pt.is_struct(kind):
-        children = dict(zip([f.name for f in kind], given.flatten(), strict=True))
-        for field, values in zip(to_type, kept.flatten(), strict=True):
+        children = dict(zip([f.name for f in kind], source.flatten(), strict=True))
+        for field, values in zip(to_type, converted.flatten(), strict=True):
             if field.name in children:
                 _check(children[field.name], values, f"{column}.{field.name}")
     elif pt.is_map(kind):
-        first, last = given.offsets[0].as_py(), given.offsets[-1].as_py()
-        _check(given.items.slice(first, last - first), kept.items, f"{column}.value")
+        first, last = source.offsets[0].as_py(), source.offsets[-1].as_py()
+        _check(source.items.slice(first, last - first), converted.items, f"{column}.value")
     elif is_list(kind):
-        _check(given.flatten(), kept.flatten(), f"{column}.element")
+        _check(source.flatten(), converted.flatten(), f"{column}.element")
     elif pt.is_dictionary(kind) and may_lose(kind.value_type, to_type):
-        _check(given.dictionary_decode(), kept, column)
+        _check(source.dictionary_decode(), converted, column)
     elif may_lose(kind, to_type):
-        lost = given.filter(pc.fill_null(_is_lost(given, kept), False))
+        lost = source.filter(pc.fill_null(_is_lost(source, converted), False))
         if len(lost):
             raise InvalidRecord(
                 f"column {column} is {spark_type(to_type)} in the table, which does not keep {lost[0].as_py()!r}"
@@ -304,12 +304,12 @@ def _check(given: Any, kept: Any, column: str) -> None:
     return None
 
 
-def _is_lost(given: pa.Array, kept: pa.Array) -> pa.Array:
-    if pt.is_integer(given.type):
-        wide = kept.cast(pa.float64())
+def _is_lost(source: pa.Array, converted: pa.Array) -> pa.Array:
+    if pt.is_integer(source.type):
+        wide = converted.cast(pa.float64())
         back = pc.if_else(pc.less(wide, _BEYOND_LONG), wide, 0.0).cast(pa.int64(), safe=False)
-        return pc.or_(pc.greater_equal(wide, _BEYOND_LONG), pc.not_equal(back, given.cast(pa.int64())))
-    if pt.is_timestamp(given.type):
-        micros = pa.timestamp("us", given.type.tz)
-        return pc.not_equal(given.cast(micros, safe=False), kept.cast(micros))
-    return pc.not_equal(given.cast(pa.binary()), kept.cast(pa.binary()))
+        return pc.or_(pc.greater_equal(wide, _BEYOND_LONG), pc.not_equal(back, source.cast(pa.int64())))
+    if pt.is_timestamp(source.type):
+        micros = pa.timestamp("us", source.type.tz)
+        return pc.not_equal(source.cast(micros, safe=False), converted.cast(micros))
+    return pc.not_equal(source.cast(pa.binary()), converted.cast(pa.binary()))

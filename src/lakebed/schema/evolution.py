@@ -141,8 +141,8 @@ def _reconcile_fields(
     return result + [field.with_nullable(True) for field in new]
 
 
-def _check_case(known: set[str], new: Sequence[str], parent: str) -> None:
-    folded = {name.lower(): name for name in known}
+def _check_case(existing: set[str], new: Sequence[str], parent: str) -> None:
+    folded = {name.lower(): name for name in existing}
     for name in new:
         if name.lower() in folded:
             raise SchemaConflict(

@@ -32,47 +32,47 @@ _DECIMAL = re.compile(r"(?:decimal|numeric)(?:\((\d+)(?:,\s*(\d+))?\))?")
 _MOST_DIGITS = 38
 
 
-def column_type(given: Any, column: str) -> pa.DataType:
+def column_type(declared: Any, column: str) -> pa.DataType:
     """The stored type that an Arrow type or a SQL name means. Raises `SchemaConflict` for anything else.
 
     >>> column_type("decimal(10, 2)", "fare"), column_type(pa.int16(), "stops"), column_type("array<bigint>", "at")
     (Decimal128Type(decimal128(10, 2)), DataType(int32), ListType(list<element: int64>))
     """
-    if isinstance(given, pa.DataType):
-        return normalise(pa.schema([pa.field(column, given)])).field(0).type
-    if not isinstance(given, str):
-        raise _refused(given, column)
-    return _parsed(given.strip(), given, column)
+    if isinstance(declared, pa.DataType):
+        return normalise(pa.schema([pa.field(column, declared)])).field(0).type
+    if not isinstance(declared, str):
+        raise _refused(declared, column)
+    return _parsed(declared.strip(), declared, column)
 
 
-def _parsed(text: str, given: str, column: str) -> pa.DataType:
+def _parsed(text: str, declared: str, column: str) -> pa.DataType:
     name, _, inner = text.partition("<")
     name = name.strip().lower()
     if inner:
         if not inner.rstrip().endswith(">"):
-            raise _refused(given, column)
-        return _nested(name, _parts(inner.rstrip()[:-1]), given, column)
+            raise _refused(declared, column)
+        return _nested(name, _parts(inner.rstrip()[:-1]), declared, column)
     if name in _NAMES:
         return _NAMES[name]
     match = _DECIMAL.fullmatch(name)
     if match is None:
-        raise _refused(given, column)
+        raise _refused(declared, column)
     precision, scale = int(match[1] or 10), int(match[2] or 0)
     if not 0 < precision <= _MOST_DIGITS or scale > precision:
-        raise _refused(given, column)
+        raise _refused(declared, column)
     return pa.decimal128(precision, scale)
 
 
-def _nested(name: str, parts: list[str], given: str, column: str) -> pa.DataType:
+def _nested(name: str, parts: list[str], declared: str, column: str) -> pa.DataType:
     if name == "array" and len(parts) == 1:
-        return list_of(_parsed(parts[0], given, column), nullable=True)
-    if name == "map" and len(parts) == 2 and _parsed(parts[0], given, column) == pa.string():
-        return map_of(_parsed(parts[1], given, column), nullable=True)
+        return list_of(_parsed(parts[0], declared, column), nullable=True)
+    if name == "map" and len(parts) == 2 and _parsed(parts[0], declared, column) == pa.string():
+        return map_of(_parsed(parts[1], declared, column), nullable=True)
     if name != "struct" or not all(":" in part for part in parts):
-        raise _refused(given, column)
+        raise _refused(declared, column)
     fields = [part.partition(":") for part in parts]
     return pa.struct(
-        [pa.field(field_name.strip(" `"), _parsed(kind.strip(), given, column)) for field_name, _, kind in fields]
+        [pa.field(field_name.strip(" `"), _parsed(kind.strip(), declared, column)) for field_name, _, kind in fields]
     )
 
 
@@ -88,10 +88,10 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def _refused(given: Any, column: str) -> SchemaConflict:
+def _refused(declared: Any, column: str) -> SchemaConflict:
     return SchemaConflict(
-        f"{given!r} is no type that column {column} could have",
+        f"{declared!r} is no type that column {column} could have",
         hint="Types are Arrow types or SQL names: boolean, int, bigint, float, double, decimal(10, 2), string, binary,"
         " date, timestamp, timestamp_ntz, array<...>, map<string, ...>, struct<name: ...>.",
-        context={"column": column, "type": str(given)},
+        context={"column": column, "type": str(declared)},
     )

@@ -160,7 +160,7 @@ class _Part:
 
 @dataclass
 class _Build:
-    """One run of a plan. `seen` is the table of which base files are made."""
+    """One run of a plan. `base_view` is the table of which base files are made."""
 
     storage: Storage
     instant: str
@@ -168,7 +168,7 @@ class _Build:
     engine: Engine
     writer_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     planned: Sequence[PlannedIndex] = ()
-    seen: Snapshot = field(init=False)
+    base_view: Snapshot = field(init=False)
     _others: frozenset[str] = frozenset()
     _heartbeat: Heartbeat | None = None
 
@@ -216,7 +216,7 @@ class _Build:
             if FILES not in config.metadata_partitions:  # small, and nothing goes without it
                 config = upkeep.add()
             parts = [part for name, sizing in named for part in self._begin(config, timeline, lock, name, sizing)]
-            self.seen = snapshot_of(self.storage, load_table_config(self.storage), timeline)
+            self.base_view = snapshot_of(self.storage, load_table_config(self.storage), timeline)
             self._others = self._of_other_engines(timeline)
         return parts
 
@@ -241,9 +241,9 @@ class _Build:
         done, and look at the table then. Raises `CommitConflict` after a while."""
         until = time.monotonic() + PATIENCE_SECONDS
         while self._others:
-            timeline = load_timeline(self.storage, self.seen.config)
+            timeline = load_timeline(self.storage, self.base_view.config)
             left = {i.time for i in timeline.pending if i.time in self._others and not is_dead(self.storage, i.time)}
-            self.seen = replace(self.seen, timeline=timeline)
+            self.base_view = replace(self.base_view, timeline=timeline)
             if not left:
                 return
             if time.monotonic() > until:
@@ -256,8 +256,8 @@ class _Build:
 
     def write(self, part: _Part) -> list[WrittenBase]:
         """Write the base files of an index; writers go on."""
-        view = snapshot_of(self.storage, self.seen.config, self.seen.timeline, use_metadata=False)
-        timeline = load_timeline(self.storage, self.seen.config)
+        view = snapshot_of(self.storage, self.base_view.config, self.base_view.timeline, use_metadata=False)
+        timeline = load_timeline(self.storage, self.base_view.config)
         new = current_groups(self._store(timeline), part.new)
         if can_build(part.name.partition) and is_large(view, self.engine):
             return written_by_job(view, part.name, new, self.engine)
@@ -265,7 +265,7 @@ class _Build:
         groups, definition = kind_of(part.name.partition).first_records(
             part.name, FirstBuild(view, self.settings, self.engine), sizing
         )
-        return written_here(self.storage, new, groups, definition, self.seen.config.version)
+        return written_here(self.storage, new, groups, definition, self.base_view.config.version)
 
     def add(self, part: _Part, written: Sequence[WrittenBase]) -> None:
         """Make an index that is written complete. Raises `CommitConflict` if what it was made of is missing; its base
@@ -273,7 +273,7 @@ class _Build:
         try:
             self._add(part, written)
         except CommitConflict:
-            store = self._store(load_timeline(self.storage, self.seen.config))
+            store = self._store(load_timeline(self.storage, self.base_view.config))
             for base in unpublished(store, part.new, written):
                 self.storage.delete(f"{METADATA_FOLDER}/{base.partition}/{base.name}")
             raise
@@ -281,7 +281,7 @@ class _Build:
     def _add(self, part: _Part, written: Sequence[WrittenBase]) -> None:
         with self._locked() as lock:
             timeline = self._checked()
-            lost_commit = next((i for i in self.seen.timeline.commits if not timeline.is_committed(i.time)), None)
+            lost_commit = next((i for i in self.base_view.timeline.commits if not timeline.is_committed(i.time)), None)
             if lost_commit is not None:
                 raise CommitConflict(
                     f"{lost_commit.action} {lost_commit.time} was taken back while {part.name.partition} was built",

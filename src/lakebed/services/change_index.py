@@ -311,13 +311,13 @@ def _refuse_unknown_locations(context: WriteContext, new: Index) -> None:
         )
 
 
-def rescale(context: WriteContext, wanted: Resizing, *, dry_run: bool = False) -> Rescaled:
+def rescale(context: WriteContext, resizing: Resizing, *, dry_run: bool = False) -> Rescaled:
     """Give the table's index other buckets; see `Table.rescale`. With `dry_run` only report what that takes."""
     snapshot = context.opened
-    _check(context, wanted)
-    if wanted.partitions is not None:
-        partitions = match_partitions(wanted.partitions, snapshot.partitions())
-        wanted = replace(wanted, partitions=tuple(partitions))
+    _check(context, resizing)
+    if resizing.partitions is not None:
+        partitions = match_partitions(resizing.partitions, snapshot.partitions())
+        resizing = replace(resizing, partitions=tuple(partitions))
     index = context.index
     if index.hashing is None:
         raise InvalidOption(
@@ -325,7 +325,7 @@ def rescale(context: WriteContext, wanted: Resizing, *, dry_run: bool = False) -
             hint="t.indexes.use('bucket', buckets=...) makes a bucket table of this one",
             context={"index": index.name},
         )
-    new = index.hashing.resized(wanted, snapshot)
+    new = index.hashing.resized(resizing, snapshot)
     admit_change(context, new, "rescale")
     plan = plan_change(context, snapshot, new)
     if dry_run or new.settings() == snapshot.index_settings:
@@ -333,15 +333,19 @@ def rescale(context: WriteContext, wanted: Resizing, *, dry_run: bool = False) -
     return change_index(context, new, "rescale", plan=plan)
 
 
-def _check(context: WriteContext, wanted: Resizing) -> None:
-    options = [name for name in ("buckets", "rules", "split_over") if getattr(wanted, name) is not None]
-    if not options or (wanted.split_over is not None and len(options) > 1) or (wanted.rules and wanted.partitions):
+def _check(context: WriteContext, resizing: Resizing) -> None:
+    options = [name for name in ("buckets", "rules", "split_over") if getattr(resizing, name) is not None]
+    if (
+        not options
+        or (resizing.split_over is not None and len(options) > 1)
+        or (resizing.rules and resizing.partitions)
+    ):
         raise InvalidOption(
             "rescale takes buckets= (for all partition paths, or some partitions=), rules= (with buckets= for what no"
             " rule is found in), or split_over=",
             context={"given": options},
         )
-    by_path = wanted.rules is not None or (wanted.partitions is not None and wanted.split_over is None)
+    by_path = resizing.rules is not None or (resizing.partitions is not None and resizing.split_over is None)
     if by_path and not context.config.partition_fields:
         raise InvalidOption(
             f"table {context.config.name!r} has no partition paths that could have bucket counts of their own",

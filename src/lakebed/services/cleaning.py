@@ -140,12 +140,12 @@ def _find_cleanable(
     return CleanCandidates(retention, None) if forgotten else _nothing(retention)
 
 
-def plan_clean(snapshot: Snapshot, found: CleanCandidates, settings: CleaningSettings) -> CleanPlan:
+def plan_clean(snapshot: Snapshot, candidates: CleanCandidates, settings: CleaningSettings) -> CleanPlan:
     """The files that go, of the table as it is under the lock."""
-    paths = _filtered(snapshot, found.partitions, settings)
-    names = tuple(sorted(need.consumer for need in found.needs))
-    unread = found.needs[0].commit if found.needs and found.retention.earliest is None else None
-    return replace(plan_retention(snapshot, found.retention, paths, unread=unread), consumers=names)
+    paths = _filtered(snapshot, candidates.partitions, settings)
+    names = tuple(sorted(need.consumer for need in candidates.needs))
+    unread = candidates.needs[0].commit if candidates.needs and candidates.retention.earliest is None else None
+    return replace(plan_retention(snapshot, candidates.retention, paths, unread=unread), consumers=names)
 
 
 def plan_retention(
@@ -499,7 +499,7 @@ def finish_clean(
             tx.refuse_lost("complete")
             tx.storage.delete_folder(partition)
         tx.refuse_lost("complete")
-        done = tx.publish(timeline, encode_clean_metadata(tx.instant, plan, millis, gone=empty_paths))
+        done = tx.publish(timeline, encode_clean_metadata(tx.instant, plan, millis, deleted_partitions=empty_paths))
     tx.stop_heartbeat()
     tx.remove_heartbeat()
     return done, empty_paths

@@ -503,6 +503,6 @@ def partitions_with_small_files(context: WriteContext, snapshot: Snapshot, least
     return {path: count for path, count in sorted(counts.items()) if count >= least}
 
 
-def _is_small(one: FileSlice, limit: int, busy: Collection[tuple[str, str]]) -> bool:
-    base = one.base_file
-    return base is not None and base.size < limit and (one.partition, one.file_id) not in busy
+def _is_small(file_slice: FileSlice, limit: int, busy: Collection[tuple[str, str]]) -> bool:
+    base = file_slice.base_file
+    return base is not None and base.size < limit and (file_slice.partition, file_slice.file_id) not in busy

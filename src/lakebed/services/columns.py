@@ -160,20 +160,20 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
     return _Planned(avro, versions, changed_schema.text)
 
 
-def _check_texts(found: ChangedSchema, versions: Sequence[Version]) -> None:
+def _check_texts(changed_schema: ChangedSchema, versions: Sequence[Version]) -> None:
     """Raise `SchemaConflict` for a number that becomes a text and had another type before: a file's value is read as
     the text of the file's own type (10), and after the file is written again as that of the last one (10.0)."""
-    if not pt.is_string(field_at(found.schema, found.path).type):
+    if not pt.is_string(field_at(changed_schema.schema, changed_schema.path).type):
         return
-    number = dict(paths(versions[0]))[found.path]
+    number = dict(paths(versions[0]))[changed_schema.path]
     kinds = [kind for version in reversed(versions[1:]) if (kind := type_of(version, number)) is not None]
     looks = list(dict.fromkeys(_LOOKS.get(kind, kind) for kind in kinds))
     if len(looks) > 1:
         raise SchemaConflict(
-            f"column {found.path} cannot become STRING: it was {kinds[0]} before it was {kinds[-1]}, and values of its"
-            " older files would be other texts than those of newer ones",
+            f"column {changed_schema.path} cannot become STRING: it was {kinds[0]} before it was {kinds[-1]}, and"
+            " values of its older files would be other texts than those of newer ones",
             hint="read the table, cast the column, and write the rows with insert_overwrite(rows, 'table')",
-            context={"column": found.path},
+            context={"column": changed_schema.path},
         )
 
 
@@ -184,16 +184,16 @@ _PAST = {"add": "added", "rename": "renamed", "drop": "dropped", "widen": "widen
 _UNKNOWN = 10**17 * 9
 
 
-def _avro(snapshot: Snapshot, change: ColumnChange, found: ChangedSchema) -> tuple[str, dict[str, str]]:
+def _avro(snapshot: Snapshot, change: ColumnChange, changed_schema: ChangedSchema) -> tuple[str, dict[str, str]]:
     """The table's Avro schema after the change, and by new paths those that columns had."""
     old_path = field_path(snapshot, change.column) if change.verb != "add" else ""
-    renamed = {found.path: old_path} if change.verb == "rename" else {}
+    renamed = {changed_schema.path: old_path} if change.verb == "rename" else {}
     comments = {_moved(path, renamed): text for path, text in comments_of(snapshot.avro_schema).items()}
     if change.verb == "drop":
         comments = {p: text for p, text in comments.items() if p != old_path and not p.startswith(f"{old_path}.")}
     if change.comment is not None:
-        comments[found.path] = change.comment
-    return document(arrow_to_avro(found.schema, snapshot.config.name), comments), renamed
+        comments[changed_schema.path] = change.comment
+    return document(arrow_to_avro(changed_schema.schema, snapshot.config.name), comments), renamed
 
 
 def _moved(path: str, renamed: Mapping[str, str]) -> str:
@@ -233,7 +233,7 @@ def _refuse_pending(timeline: Timeline) -> None:
         )
 
 
-def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange, found: ChangedSchema) -> None:
+def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange, changed_schema: ChangedSchema) -> None:
     """Raise `SchemaConflict` for a column that something else goes by."""
     if change.verb not in _FIXED_FOR:
         return

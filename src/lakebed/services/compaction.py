@@ -290,14 +290,14 @@ def _why_none(
     slices: list[FileSlice],
     busy: dict[FileGroupId, Instant],
     selection: Selection,
-    known: frozenset[str],
-    chosen: list[str],
+    partitions: frozenset[str],
+    selected: list[str],
 ) -> str:
     logged = [s for s in slices if s.log_files]
     waiting = [s for s in logged if (s.partition, s.file_id) in busy]
     if not logged:
-        looked = f"the {len(chosen)} of {len(known)} partition paths that {selection.name} takes"
-        where = "in the table" if len(chosen) == len(known) else f"in {looked}"
+        looked = f"the {len(selected)} of {len(partitions)} partition paths that {selection.name} takes"
+        where = "in the table" if len(selected) == len(partitions) else f"in {looked}"
         return f"no compaction was planned: no file slice {where} has log files that are not in a plan already"
     if len(waiting) == len(logged):
         instants = ", ".join(sorted({busy[s.partition, s.file_id].time for s in waiting}))
@@ -313,13 +313,13 @@ def compact(
 
 
 def run_operations(
-    context: WriteContext, writer: GroupFunction, operations: Sequence[CompactionOperation], what: str
+    context: WriteContext, writer: GroupFunction, operations: Sequence[CompactionOperation], label: str
 ) -> list[Compacted]:
     """A task for each file slice, on Spark or in this process; raises the first error that one met."""
     if not operations:
         return []
     engine = context.engine
-    with progress(what, None if engine.is_distributed else len(operations)) as advance:
+    with progress(label, None if engine.is_distributed else len(operations)) as advance:
         fn = writer if engine.is_distributed else _Counted(writer, advance)
         rows = engine.from_arrow(operation_rows(operations))
         mapped = engine.group_map(rows, fn, COMPACTED_SCHEMA, groups=len(operations), one_group_per_task=True)

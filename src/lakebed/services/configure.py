@@ -53,7 +53,7 @@ class Configured(Printed):
 
 
 def configure(
-    storage: Storage, given: Mapping[str, Any], settings: WriteSettings, *, dry_run: bool = False
+    storage: Storage, settings_to_change: Mapping[str, Any], settings: WriteSettings, *, dry_run: bool = False
 ) -> Configured:
     """Change settings that a table records; None removes one, so that the default applies. With `dry_run` nothing is
     written; `settings` configure the lock.
@@ -63,19 +63,19 @@ def configure(
     """
     config = load_table_config(storage)
     if dry_run:
-        return Configured(_difference(config, given), done=False)
+        return Configured(_difference(config, settings_to_change), done=False)
     with writers_lock(storage, settings, config.name) as lock:
-        changes = _difference(load_table_config(storage), given)
+        changes = _difference(load_table_config(storage), settings_to_change)
         if changes:
             update_table_config(storage, {key: new for key, (_, new) in changes.items()}, lock.lock_is_held)
     return Configured(changes)
 
 
-def _difference(config: TableConfig, given: Mapping[str, Any]) -> dict[str, Change]:
+def _difference(config: TableConfig, settings_to_change: Mapping[str, Any]) -> dict[str, Change]:
     """What changes in the table's properties, when all of it was checked."""
     properties = config.properties
     requested: dict[str, str | None] = {}
-    for name, value in given.items():
+    for name, value in settings_to_change.items():
         requested |= _requested(config, name, value)
     requested = _with_mode(config, requested)
     after = {key: text for key, text in {**properties, **requested}.items() if text is not None}
@@ -125,17 +125,17 @@ def _mode(config: TableConfig, mode: str) -> dict[str, str | None]:
     return {_CDC_MODE: mode}
 
 
-def _with_mode(config: TableConfig, wanted: dict[str, str | None]) -> dict[str, str | None]:
+def _with_mode(config: TableConfig, requested: dict[str, str | None]) -> dict[str, str | None]:
     """A change log has a mode, and a mode is of a change log."""
-    enabled = wanted.get(CDC_ENABLED, str(config.cdc_enabled).lower()) == "true"
-    if _CDC_MODE in wanted and not enabled:
+    enabled = requested.get(CDC_ENABLED, str(config.cdc_enabled).lower()) == "true"
+    if _CDC_MODE in requested and not enabled:
         raise InvalidOption(
             f"table {config.name!r} keeps no change log that could have a mode",
             hint=f"Set {CDC_ENABLED} with it.",
             context={"option": _CDC_MODE},
         )
-    lacks = enabled and _CDC_MODE not in wanted and not config.properties.get(_CDC_MODE)
-    return {**wanted, _CDC_MODE: "DATA_BEFORE_AFTER"} if lacks else wanted
+    lacks = enabled and _CDC_MODE not in requested and not config.properties.get(_CDC_MODE)
+    return {**requested, _CDC_MODE: "DATA_BEFORE_AFTER"} if lacks else requested
 
 
 def _refused(config: TableConfig, name: str) -> InvalidOption:

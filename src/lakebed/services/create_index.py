@@ -177,21 +177,21 @@ def named_indexes(snapshot: Snapshot, planned: Sequence[PlannedIndex]) -> list[t
     return [_named(index, definitions) for index in planned]
 
 
-def _named(one: PlannedIndex, definitions: Mapping[str, IndexDefinition]) -> tuple[IndexName, GroupSizing | None]:
-    is_name = "/" not in one.partition and is_data_path(f"{one.partition}/-")
-    upkeep = find_kind(one.partition) if is_name else None
+def _named(planned: PlannedIndex, definitions: Mapping[str, IndexDefinition]) -> tuple[IndexName, GroupSizing | None]:
+    is_name = "/" not in planned.partition and is_data_path(f"{planned.partition}/-")
+    upkeep = find_kind(planned.partition) if is_name else None
     if upkeep is None:
         raise UnsupportedFeature(
-            f"an indexing plan names {one.partition!r}, which lakebed does not build",
+            f"an indexing plan names {planned.partition!r}, which lakebed does not build",
             hint="Run it with the engine that made it, or take it off: t.indexes.drop().",
-            context={"feature": "indexing plan", "partition": one.partition},
+            context={"feature": "indexing plan", "partition": planned.partition},
         )
-    groups = one.extra.get(_GROUPS, "")
+    groups = planned.extra.get(_GROUPS, "")
     count = int(groups) if groups.isdecimal() else 0
     if count > _MOST_GROUPS:
         raise InvalidOption(f"an indexing plan asks for {count} file groups", hint="Drop the index and plan it again.")
     sizing = GroupSizing(minimum=count, maximum=count) if count else None
-    return upkeep.index_name(one.partition, definitions.get(one.partition)), sizing
+    return upkeep.index_name(planned.partition, definitions.get(planned.partition)), sizing
 
 
 _MOST_GROUPS = 10_000

@@ -233,18 +233,18 @@ class ServedTable:
         self._failures.pop(_OPENING, None)
         return replace(context, opened=self._view)
 
-    def _waits(self, what: str) -> bool:
-        failure = self._failures.get(what)
+    def _waits(self, service: str) -> bool:
+        failure = self._failures.get(service)
         return failure is not None and time.monotonic() < failure.until
 
-    def _failed(self, what: str, error: Exception) -> ServiceEvent:
-        telemetry.service_failed(self.uri, what)
-        failure = self._failures.setdefault(what, _Failure())
+    def _failed(self, service: str, error: Exception) -> ServiceEvent:
+        telemetry.service_failed(self.uri, service)
+        failure = self._failures.setdefault(service, _Failure())
         seconds = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2**failure.count)
         failure.count += 1
         failure.until = time.monotonic() + seconds
         text = error.message if isinstance(error, LakebedError) else f"{type(error).__name__}: {error}"
-        return ServiceEvent("failed", self.uri, what, text, seconds=seconds if self.goes_on else None, error=error)
+        return ServiceEvent("failed", self.uri, service, text, seconds=seconds if self.goes_on else None, error=error)
 
 
 @checks_arguments

@@ -57,11 +57,11 @@ _ROUNDS = 3
 
 @dataclass
 class Erasure:
-    """The erasure of some rows of one table. `renew` gives the table as it is now, `what` selects the rows as for a
+    """The erasure of some rows of one table. `renew` gives the table as it is now, `selector` selects the rows as for a
     delete."""
 
     renew: Callable[[], WriteContext]
-    what: Any
+    selector: Any
     steps: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
 
@@ -98,12 +98,12 @@ class Erasure:
                 context={"savepoints": saved},
             )
         if rows:
-            done = delete(context, self.what)
+            done = delete(context, self.selector)
             deleted = rows if done.deleted is None else done.deleted  # None: the rows were not looked up once more
             self.steps.append(f"delete {done.instant}: {count_text(deleted, 'row')}")
             report = replace(report, rows=deleted)
             if deleted != rows:  # another writer has changed rows in the meantime: they are looked for again
-                rest = Erasure(self.renew, self.what).run()
+                rest = Erasure(self.renew, self.selector).run()
                 return replace(rest, rows=rest.rows + deleted, steps=(*self.steps, *rest.steps))
         if context.index.stores_locations:
             self.notes.append("the index has deleted the keys; HBase drops deleted cells at its next major compaction")
@@ -121,7 +121,7 @@ class Erasure:
 
     def _select(self, context: WriteContext) -> tuple[RowKeys, int]:
         """The keys that are looked for, and how many of them the table has rows of now."""
-        table, scan = selected_keys(context, self.what)
+        table, scan = selected_keys(context, self.selector)
         texts = _texts(table.column(RECORD_KEY))
         paths = _texts(table.column(PARTITION_PATH)) if PARTITION_PATH in table.column_names else None
         if scan is None:
@@ -341,27 +341,27 @@ def _with_deleted_rows(snapshot: Snapshot, scan: Scan, keys: RowKeys) -> RowKeys
 _NO_ROWS = pa.table({RECORD_KEY: pa.array([], pa.string()), PARTITION_PATH: pa.array([], pa.string())})
 
 
-def _staying(snapshot: Snapshot, files: Sequence[TableFile], held: Iterable[str]) -> list[TableFile]:
+def _staying(snapshot: Snapshot, files: Sequence[TableFile], erased_paths: Iterable[str]) -> list[TableFile]:
     """The files of rows that an erasure leaves or writes again: all but the older slices of the file groups that hold
     the rows."""
-    paths = frozenset(held)
+    paths = frozenset(erased_paths)
     touched = {file.group for file in files if file.path in paths}
     latest = {file.path for file_slice in snapshot.file_slices() for file in file_slice.files}
     return [file for file in files if file.path in latest or file.group not in touched]
 
 
 def _stores(
-    files: Sequence[TableFile], held: Iterable[str], left: Iterable[str] | Mapping[str, TableFile]
+    files: Sequence[TableFile], erased_paths: Iterable[str], left: Iterable[str] | Mapping[str, TableFile]
 ) -> tuple[ErasedStore, ...]:
-    held, remaining = set(held), dict.fromkeys(left)
+    erased_paths, remaining = set(erased_paths), dict.fromkeys(left)
     stores = {file.path: file.store for file in files}
     if isinstance(left, Mapping):
         stores |= {path: file.store for path, file in left.items()}
-    names = dict.fromkeys(stores[path] for path in sorted({*held, *remaining} & stores.keys()))
+    names = dict.fromkeys(stores[path] for path in sorted({*erased_paths, *remaining} & stores.keys()))
     return tuple(
         ErasedStore(
             name,
-            tuple(sorted(path for path in held if stores.get(path) == name)),
+            tuple(sorted(path for path in erased_paths if stores.get(path) == name)),
             tuple(sorted(path for path in remaining if stores.get(path) == name)),
         )
         for name in names

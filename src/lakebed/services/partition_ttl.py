@@ -30,10 +30,10 @@ from lakebed.wording import Printed, count_text
 
 @dataclass(frozen=True, slots=True)
 class PartitionTtl:
-    """For how many `days` a partition path stays, 0 or less for ever, and how many go `most` at once."""
+    """For how many `days` a partition path stays, 0 or less for ever, and at most how many expire at once (`limit`)."""
 
     days: int
-    most: int = 1000
+    limit: int = 1000
 
     def expired(self, since: Mapping[str, str], now: str) -> dict[str, str]:
         """Of partition paths with the instant that they count from those that are over at the instant `now`, the oldest
@@ -42,7 +42,7 @@ class PartitionTtl:
             return {}
         ends = {path: self._end(time) for path, time in since.items()}
         over = sorted((since[path], path) for path, end in ends.items() if end and end < now)
-        return {path: time for time, path in over[: self.most]}
+        return {path: time for time, path in over[: self.limit]}
 
     def _end(self, since: str) -> str:
         # as texts in one zone without gaps, whatever the table's zone is: real Hudi's too
@@ -179,10 +179,10 @@ def expired_partitions(
     return policy.expired(free, now), notes
 
 
-def _newest_slices(snapshot: Snapshot, wanted: Collection[str] | None) -> dict[str, str]:
+def _newest_slices(snapshot: Snapshot, partitions: Collection[str] | None) -> dict[str, str]:
     """By partition path the instant of its newest file slice: log files do not renew it. A path without any has nothing
     to delete."""
-    paths = None if wanted is None else [path for path in snapshot.partitions() if path in wanted]
+    paths = None if partitions is None else [path for path in snapshot.partitions() if path in partitions]
     newest: dict[str, str] = {}
     for file_slice in snapshot.file_slices(paths):
         newest[file_slice.partition] = max(newest.get(file_slice.partition, ""), file_slice.instant)

@@ -184,11 +184,11 @@ class KeepNewest(_CopiesVerb):
             yield TaggedRows(write, rows, renewed=frozenset(groups))
 
 
-def _rows_of(reader: SliceReader, one: FileSlice, newest: pa.Table, schema: pa.Schema) -> pa.Table:
+def _rows_of(reader: SliceReader, file_slice: FileSlice, newest: pa.Table, schema: pa.Schema) -> pa.Table:
     """The newest row of each key in a slice, with its place, in the table's columns of today."""
     keys = newest[RECORD_KEY].combine_chunks().cast(pa.string())
     full = pa.schema([*((name, pa.string()) for name in (RECORD_KEY, COMMIT_SEQNO)), *schema])
-    batches = rows_of_keys(reader, one, keys.take(pc.sort_indices(keys)), full.names, schema=full)
+    batches = rows_of_keys(reader, file_slice, keys.take(pc.sort_indices(keys)), full.names, schema=full)
     stored = pa.Table.from_batches([project(batch, full) for batch in batches], full)
     wins = pc.equal(stored[COMMIT_SEQNO], newest[COMMIT_SEQNO].take(pc.index_in(stored[RECORD_KEY], value_set=keys)))
     stored = stored.filter(wins)

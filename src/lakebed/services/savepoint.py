@@ -145,11 +145,11 @@ def _files(snapshot: Snapshot, target: Instant) -> dict[str, list[str]]:
     return files
 
 
-def _names(one: FileSlice, timeline: Timeline) -> Iterator[str]:
+def _names(file_slice: FileSlice, timeline: Timeline) -> Iterator[str]:
     """As Hudi has them: the base file, then the log files, from version 8 on newest first."""
-    if one.base_file is not None:
-        yield one.base_file.name
-    logs = [log.name for log in one.log_files]
+    if file_slice.base_file is not None:
+        yield file_slice.base_file.name
+    logs = [log.name for log in file_slice.log_files]
     yield from reversed(logs) if has_completion_times(timeline.config.version) else logs
 
 

@@ -37,10 +37,10 @@ class StateWithout:
         self._without = frozenset(without)
         self._first = first_commit(snapshot.timeline)
         listing = list_table(snapshot.storage)
-        self._there: dict[str, BaseFile | LogFile] = {f.path: f for f in (*listing.base_files, *listing.log_files)}
+        self._existing: dict[str, BaseFile | LogFile] = {f.path: f for f in (*listing.base_files, *listing.log_files)}
         self._going, deleted = _cleaned(snapshot.timeline)
-        self._gone = {path: file for path, file in {**deleted, **self._going}.items() if path not in self._there}
-        self._taken = self._gone.keys() | self._going.keys()
+        self._deleted = {path: file for path, file in {**deleted, **self._going}.items() if path not in self._existing}
+        self._unavailable = self._deleted.keys() | self._going.keys()
 
     @cached_property
     def file_slices(self) -> Sequence[FileSlice]:
@@ -48,12 +48,12 @@ class StateWithout:
         replaced = self._replaced()
         slices = self._latest(replaced)
         # the archive is opened only if the active timeline does not explain why files are missing
-        if any(file.path in self._taken for file_slice in slices for file in file_slice.files):
+        if any(file.path in self._unavailable for file_slice in slices for file in file_slice.files):
             slices = self._latest(replaced | self._replaced_in_archive())
         return slices
 
     def _latest(self, replaced: set[FileGroupId]) -> list[FileSlice]:
-        files = [*self._there.values(), *self._gone.values()]
+        files = [*self._existing.values(), *self._deleted.values()]
         timeline = self._timeline
         return list(
             latest_slices(
@@ -85,7 +85,7 @@ class StateWithout:
         """The same slices with the log files that later commits added to them, as far as they are there."""
         timeline = self._timeline
         slices_by_group = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in self.file_slices}
-        files = [f for f in self._there.values() if (f.partition, f.file_id) in slices_by_group]
+        files = [f for f in self._existing.values() if (f.partition, f.file_id) in slices_by_group]
         every = all_slices(
             [f for f in files if isinstance(f, BaseFile) and timeline.is_committed(f.instant) and self._is_named(f)],
             [f for f in files if isinstance(f, LogFile) and self._is_committed_log(f)],
@@ -107,31 +107,33 @@ class StateWithout:
     def lost(self) -> list[str]:
         """What is missing, or is going to be, of the files that this state needs; as paths, or as file groups."""
         slices = self.file_slices
-        missing = {file.path for file_slice in slices for file in file_slice.files if file.path in self._taken}
+        missing = {file.path for file_slice in slices for file in file_slice.files if file.path in self._unavailable}
         groups = {(file_slice.partition, file_slice.file_id) for file_slice in slices}
         missing |= set(self._lost_before(groups))
         return sorted(missing)
 
-    def _lost_before(self, known: Collection[FileGroupId]) -> Iterator[str]:
+    def _lost_before(self, groups: Collection[FileGroupId]) -> Iterator[str]:
         """What the instants that are left out have of the files before them, if the cleaning is archived."""
         undone = [i for i in self._timeline.commits if i.time in self._without]
         for body in self._timeline.commits_metadata(undone):
             for partition, ids in body.replaced.items():
-                yield from (f"file group {path_in(partition, i)}" for i in ids if self._is_lost(partition, i, known))
+                yield from (f"file group {path_in(partition, i)}" for i in ids if self._is_lost(partition, i, groups))
             for partition, stats in body.stats.items():
                 for stat in stats:
                     before = parse_base_file(partition, stat.prev_base_file or "", 0)
-                    if before is not None and before.instant not in self._without and before.path not in self._there:
+                    if before is not None and before.instant not in self._without and before.path not in self._existing:
                         yield before.path
 
-    def _is_lost(self, partition: str, file_id: str, known: Collection[FileGroupId]) -> bool:
+    def _is_lost(self, partition: str, file_id: str, groups: Collection[FileGroupId]) -> bool:
         """Whether nothing is there of a replaced file group that comes back; not where the instant that made it, or
         replaced it first, is left out, too."""
         group = (partition, file_id)
         first = self._timeline.replaced_files().get(group)
-        if group in known or first is None or first.time not in self._without:
+        if group in groups or first is None or first.time not in self._without:
             return False
-        return not any((f.partition, f.file_id) == group for f in self._there.values()) and not self._made_since(group)
+        return not any((f.partition, f.file_id) == group for f in self._existing.values()) and not self._made_since(
+            group
+        )
 
     def _made_since(self, group: FileGroupId) -> bool:
         undone = [i for i in self._timeline.commits if i.time in self._without]
@@ -288,24 +290,24 @@ def check_not_savepointed(timeline: Timeline, target: Instant) -> None:
         )
 
 
-def check_no_file_lost(snapshot: Snapshot, without: set[str], what: str) -> None:
+def check_no_file_lost(snapshot: Snapshot, without: set[str], operation: str) -> None:
     """Raise `InvalidOption` where files are cleaned that the table without these instants needs."""
     lost = StateWithout(snapshot, without).lost()
     if lost:
         raise InvalidOption(
-            f"{what} is not possible: cleaning has deleted {len(lost)} files that are needed then, {lost[0]} among them"
-            " (or a pending clean is about to)",
+            f"{operation} is not possible: cleaning has deleted {len(lost)} files that are needed then, {lost[0]} among"
+            " them (or a pending clean is about to)",
             hint="Choose a later instant. Savepoints keep the files of a commit: t.savepoint().",
             context={"files": lost[:20]},
         )
 
 
-def check_not_running(timeline: Timeline, instant: str, what: str) -> None:
+def check_not_running(timeline: Timeline, instant: str, operation: str) -> None:
     """Raise `CommitConflict` where a pending action was requested after the instant."""
     waiting = next((i for i in timeline.pending if i.time > instant and completes_as(i.action) in COMMITS), None)
     if waiting is not None:
         raise CommitConflict(
-            f"{what} is not possible while {waiting.action} {waiting.time}, which began after it, is pending",
+            f"{operation} is not possible while {waiting.action} {waiting.time}, which began after it, is pending",
             hint="Try again when it is done; t.restore() takes back what is pending, too.",
             context={"instant": waiting.time},
         )

@@ -82,12 +82,12 @@ def copy_archive(
         write_log_archive(storage, folder, number, entries)
 
 
-def _entries(row: Mapping[str, Any], path: str, seen: set[Key]) -> Iterator[dict[str, Any]]:
+def _entries(row: Mapping[str, Any], path: str, written: set[Key]) -> Iterator[dict[str, Any]]:
     """The entries of one instant of the history: its plan, where it had one, and what completed."""
     time, action = row["instantTime"], _ACTIONS.get(row["action"])
-    if action is None or (time, completes_as(action)) in seen:
+    if action is None or (time, completes_as(action)) in written:
         return
-    seen.add((time, completes_as(action)))
+    written.add((time, completes_as(action)))
     body, plan = (
         decode_action(with_header(row[column] or b"", row["action"], column, path), path)
         for column in ("metadata", "plan")

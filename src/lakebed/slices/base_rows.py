@@ -140,10 +140,10 @@ def stored_name(name: str, schema: pa.Schema, names: StoredNames) -> str | None:
     return matches[0] if len(matches) == 1 else None
 
 
-def shaped(rows: pa.RecordBatch, wanted: pa.Schema, names: StoredNames) -> list[pa.Array]:
+def shaped(rows: pa.RecordBatch, schema: pa.Schema, names: StoredNames) -> list[pa.Array]:
     """The wanted columns of rows of one file, null where the file lacks them; dictionaries of texts stay."""
     columns: list[pa.Array] = []
-    for target in wanted:
+    for target in schema:
         stored = stored_name(target.name, rows.schema, names)
         if stored is None:
             columns.append(pa.nulls(rows.num_rows, target.type))

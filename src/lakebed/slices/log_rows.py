@@ -108,9 +108,9 @@ class LogRows:
         )
         return shaped(read, self.schema, names), lacking
 
-    def _decoded(self, places: Positions) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, positions: Positions) -> Iterator[pa.RecordBatch]:
         """The rows of some entries, ascending."""
-        blocks, rows, block_at = self.entries.block[places], self.entries.row[places], self.logs.block
+        blocks, rows, block_at = self.entries.block[positions], self.entries.row[positions], self.logs.block
         if self.names is None:  # else each instant may have had names of its own
             blocks, rows = self._in_units(blocks, rows)
             block_at = self._unit_block
@@ -150,10 +150,10 @@ def _by_block(blocks: npt.NDArray[Any], rows: Positions) -> Iterator[tuple[int, 
         yield int(blocks[start]), rows[start:end]
 
 
-def _coded(one: pa.Field) -> pa.DataType:
-    if one.name in DICTIONARY_META and pa.types.is_string(one.type):
-        return pa.dictionary(pa.int32(), one.type)
-    return one.type
+def _coded(column: pa.Field) -> pa.DataType:
+    if column.name in DICTIONARY_META and pa.types.is_string(column.type):
+        return pa.dictionary(pa.int32(), column.type)
+    return column.type
 
 
 def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -180,12 +180,12 @@ class LogRecords:
     present: Mapping[str, Flags] | None
     ordering: tuple[pa.Array, ...]
 
-    def side(self, places: Positions) -> Side:
+    def side(self, positions: Positions) -> Side:
         """Some of them."""
-        at = pa.array(places)
-        present = None if self.present is None else {name: has[places] for name, has in self.present.items()}
+        at = pa.array(positions)
+        present = None if self.present is None else {name: has[positions] for name, has in self.present.items()}
         ordering = tuple(values.take(at) for values in self.ordering)
-        return Side(gather(self.rows, places), self.deletes[places], self.forced[places], present, ordering)
+        return Side(gather(self.rows, positions), self.deletes[positions], self.forced[positions], present, ordering)
 
     def into(
         self, rules: MergeRules, columns: Sequence[pa.Array], ordering: tuple[pa.Array, ...], targets: Positions
@@ -216,9 +216,9 @@ class LogRecords:
             len(updated),
         )
 
-    def alive(self, places: Positions) -> Iterator[pa.RecordBatch]:
+    def alive(self, positions: Positions) -> Iterator[pa.RecordBatch]:
         """Those of the places that are no deletes."""
-        live = places[~self.deletes[places]]
+        live = positions[~self.deletes[positions]]
         size = rows_of_batch(self.rows.num_rows, self.rows.nbytes)
         for start in range(0, len(live), size):
             rows = gather(self.rows, live[start : start + size])
@@ -255,18 +255,18 @@ class PairwiseFold:
         none = np.zeros(len(entries), np.bool_)
         return replace(entries, deletes=none, forced=none, ordering=()), self._records(spill, sides)
 
-    def _share(self, places: Positions, codes: Positions) -> tuple[Positions, Side]:
+    def _share(self, positions: Positions, codes: Positions) -> tuple[Positions, Side]:
         """The records of some keys merged, and the place of each key's first one."""
         counts = np.bincount(codes)[codes]
-        order = np.lexsort((places, codes, -counts))
+        order = np.lexsort((positions, codes, -counts))
         ordered = codes[order]
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-        side = self._decoded(places).take(order)
-        return places[order][starts], in_rounds(self.rules, side, starts, counts[order][starts])
+        side = self._decoded(positions).take(order)
+        return positions[order][starts], in_rounds(self.rules, side, starts, counts[order][starts])
 
-    def _decoded(self, places: Positions) -> Side:
+    def _decoded(self, positions: Positions) -> Side:
         """All columns of some records."""
-        blocks = self.entries.block[places]
+        blocks = self.entries.block[positions]
         parts: list[pa.RecordBatch] = []
         absent: dict[str, Flags] = {}
         for start, end in pairwise(np.append(np.searchsorted(blocks, np.unique(blocks)), len(blocks)).tolist()):
@@ -274,11 +274,11 @@ class PairwiseFold:
             columns: Sequence[pa.Array] = [pa.nulls(end - start, f.type) for f in self.schema]
             lacking: Sequence[str] = ()
             if number in self.data_blocks:
-                columns, lacking = self.of_block(number, self.entries.row[places[start:end]])
+                columns, lacking = self.of_block(number, self.entries.row[positions[start:end]])
             for name in lacking:
-                absent.setdefault(name, np.zeros(len(places), np.bool_))[start:end] = True
+                absent.setdefault(name, np.zeros(len(positions), np.bool_))[start:end] = True
             parts.append(pa.RecordBatch.from_arrays([_plain(c) for c in columns], names=self.schema.names))
-        some = self.entries.take(places)
+        some = self.entries.take(positions)
         present = {name: ~lacks for name, lacks in absent.items()} if self.partial else None
         return Side(pa.concat_batches(parts), some.deletes, some.forced, present, some.ordering)
 

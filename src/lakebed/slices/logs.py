@@ -87,7 +87,7 @@ class LogUnit:
     @once
     def rows_of(self) -> dict[int, range]:
         """Where the rows of each of the blocks are."""
-        block = self.block.whole if isinstance(self.block, DecodedBlock) else self.block
+        block = self.block.block if isinstance(self.block, DecodedBlock) else self.block
         counts = block.counts if isinstance(block, JointBlock) else [block.rows]
         return dict(
             zip(self.numbers, (range(*edges) for edges in pairwise(accumulate(counts, initial=0))), strict=True)
@@ -148,28 +148,28 @@ class BlockOfUnit:
 
 
 class DecodedBlock:
-    """A data block that keeps what was decoded; `whole` is the block."""
+    """A data block that keeps the columns that were decoded of `block`."""
 
-    def __init__(self, whole: DataBlock, ahead: Sequence[str]) -> None:
-        self.whole, self._ahead = whole, ahead
-        self._held: pa.RecordBatch | None = None
+    def __init__(self, block: DataBlock, ahead: Sequence[str]) -> None:
+        self.block, self._ahead = block, ahead
+        self._decoded: pa.RecordBatch | None = None
 
     @property
     def schema(self) -> pa.Schema:
-        return self.whole.schema
+        return self.block.schema
 
     @property
     def rows(self) -> int:
-        return self.whole.rows
+        return self.block.rows
 
     def read(self, columns: Sequence[str], rows: Positions | None = None) -> pa.RecordBatch:
         """As `DataBlock.read`."""
         known_names = frozenset(self.schema.names)
         names = [name for name in columns if name in known_names]
-        cached = self._held
+        cached = self._decoded
         if cached is None or not set(names) <= set(cached.schema.names):
             before = [] if cached is None else cached.schema.names
-            cached = self._held = self.whole.read(list(dict.fromkeys([*before, *names, *self._ahead])))
+            cached = self._decoded = self.block.read(list(dict.fromkeys([*before, *names, *self._ahead])))
         batch = cached.select(names)
         return batch if rows is None or len(rows) == self.rows else batch.take(pa.array(rows))
 

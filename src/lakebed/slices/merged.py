@@ -67,11 +67,11 @@ class Matching:
     repeated: bool = False
     updated: int = 0
     deleted: int = 0
-    _seen: Flags = field(init=False)
+    _matched: Flags = field(init=False)
     _at: int = 0
 
     def __post_init__(self) -> None:
-        self._seen = np.zeros(len(self.entries), np.bool_)
+        self._matched = np.zeros(len(self.entries), np.bool_)
 
     def columns(self, schema: pa.Schema) -> list[str]:
         """The columns of the base file that decide."""
@@ -98,7 +98,7 @@ class Matching:
             return np.full(rows, STAYS, np.int32)
         targets = self._by_key(stretch) if self.entries.positions is None else self._by_position(rows)
         at = np.flatnonzero(targets >= 0)
-        self._seen[targets[at]] = True
+        self._matched[targets[at]] = True
         if self.rules.ordering and len(at):
             at = self._winning(targets, at, stretch)
         deleted = self.entries.deletes[targets[at]]
@@ -110,14 +110,14 @@ class Matching:
     @property
     def rest(self) -> Positions:
         """The entries that no row was matched with, deletes left out."""
-        return np.flatnonzero(~self._seen & ~self.entries.deletes)
+        return np.flatnonzero(~self._matched & ~self.entries.deletes)
 
     def _by_key(self, stretch: Stretch) -> Targets:
         targets = np.concatenate([self._table.find(self.keys.of(batch, self.path)) for batch in stretch])
         at = np.flatnonzero(targets >= 0)
         if not len(at):
             return targets
-        several = _seen_before(targets[at], self._seen)
+        several = _seen_before(targets[at], self._matched)
         if several is not None:
             self.repeated = True
             targets[at[several]] = STAYS
@@ -135,20 +135,20 @@ class Matching:
         self._at += rows
         return targets
 
-    def _winning(self, found: Targets, at: Positions, stretch: Stretch) -> Positions:
-        """The rows whose entry wins against them by the ordering values; in `found` the others stay."""
+    def _winning(self, targets: Targets, at: Positions, stretch: Stretch) -> Positions:
+        """The rows whose entry wins against them by the ordering values; in `targets` the others stay."""
         entries = self.entries
-        compared = at[~entries.forced[found[at]]]
+        compared = at[~entries.forced[targets[at]]]
         if not len(compared):
             return at
         schema = stretch[0].schema
         names = [name for name in dict.fromkeys(roots(self.rules.ordering, schema)) if name in schema.names]
         older = ordering_values(_taken(stretch, names, compared), self.rules, self.kinds)
-        indices = pa.array(found[compared])
+        indices = pa.array(targets[compared])
         newer = [values.take(indices) for values in entries.ordering]
         wins = self.rules.newer_wins(older, newer).to_numpy(zero_copy_only=False)
-        found[compared[~wins]] = STAYS
-        return at[found[at] >= 0]
+        targets[compared[~wins]] = STAYS
+        return at[targets[at] >= 0]
 
 
 def _taken(stretch: Stretch, names: Sequence[str], rows: Positions) -> pa.RecordBatch:
@@ -160,10 +160,10 @@ def _taken(stretch: Stretch, names: Sequence[str], rows: Positions) -> pa.Record
     return pa.RecordBatch.from_arrays([column.combine_chunks() for column in columns], names=list(names))
 
 
-def _seen_before(entries: Targets, seen: Flags) -> Flags | None:
+def _seen_before(entries: Targets, matched: Flags) -> Flags | None:
     """Which of these come a second time; None where none does."""
-    again = seen[entries]
-    first = np.full(len(seen), -1)
+    again = matched[entries]
+    first = np.full(len(matched), -1)
     first[entries[::-1]] = np.arange(len(entries))[::-1]
     repeats = again | (first[entries] != np.arange(len(entries)))
     return repeats if repeats.any() else None

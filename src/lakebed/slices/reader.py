@@ -219,7 +219,7 @@ class SliceReader:
         names = names or self.history
         merge_schema, output_names = _requested(columns, schema, stored), None
         if rules.merger is not None:  # it gets whole rows
-            merge_schema, output_names = _requested(None, None, stored, known=merge_schema), merge_schema.names
+            merge_schema, output_names = _requested(None, None, stored, default_schema=merge_schema), merge_schema.names
         return MergedSlice(
             logs=logs,
             base=base,
@@ -318,12 +318,15 @@ StoredSchemas = Callable[[], Iterator[pa.Schema]]
 
 
 def _requested(
-    columns: Sequence[str] | None, schema: pa.Schema | None, stored: StoredSchemas, known: pa.Schema | None = None
+    columns: Sequence[str] | None,
+    schema: pa.Schema | None,
+    stored: StoredSchemas,
+    default_schema: pa.Schema | None = None,
 ) -> pa.Schema:
-    """The columns of a merge in the types of `schema` (or `known`), else of the newest file that has them."""
+    """The columns of a merge in the types of `schema` (or `default_schema`), else of the newest file that has them."""
     if schema is not None and (columns is None or set(columns) <= set(schema.names)):
         return schema if columns is None else pa.schema([schema.field(name) for name in columns])
-    fields: dict[str, pa.Field] = {f.name: f for f in schema or known or ()}
+    fields: dict[str, pa.Field] = {f.name: f for f in schema or default_schema or ()}
     for file_schema in stored():
         fields |= {f.name: f for f in file_schema if f.name not in fields}
     return pa.schema([fields[name] for name in (fields if columns is None else columns) if name in fields])

@@ -64,14 +64,14 @@ class WriteOptions:
         return "insert_overwrite_table" if overwrite else self.operation or ("upsert" if has_key else "bulk_insert")
 
 
-def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """The options by lakebed's names (`path`, `operation`, `identifier`, `retries`, `storage.<name>`) or Hudi's.
     Raises `InvalidOption` for unknown ones, naming the nearest."""
     settings: dict[str, str] = {}
     hudi: dict[str, str] = {}
     storage: dict[str, str] = {}
     checkpoint = ""
-    for name, value in given.items():
+    for name, value in options.items():
         key = name.lower()
         if key in _LAKEBED_OPTIONS:
             settings[key] = value

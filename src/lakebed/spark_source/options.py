@@ -128,14 +128,14 @@ class SourceOptions:
         return open_snapshot(storage, config, as_of=as_of, use_metadata=self.use_metadata)
 
 
-def source_options(given: Mapping[str, str]) -> SourceOptions:
+def source_options(options: Mapping[str, str]) -> SourceOptions:
     """Options by lakebed's names (the fields of `SourceOptions`, `storage.<name>`) or Hudi's (`as.of.instant`,
     `hoodie.datasource.query.type`, ...). `InvalidOption` for unknown ones, naming the nearest."""
     settings: dict[str, str] = {}
     hudi: dict[str, str] = {}
     storage: dict[str, str] = {}
     stream: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in options.items():
         key = "query_type" if name.lower() == _QUERY else name.lower()
         if key in _LAKEBED_OPTIONS:
             settings[key] = value
@@ -197,9 +197,9 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     )
 
 
-def _refuse_with_changes(own: Mapping[str, str]) -> None:
+def _refuse_with_changes(options: Mapping[str, str]) -> None:
     for name in ("as_of", "filter", "meta"):
-        if name in own:
+        if name in options:
             raise InvalidOption(
                 f"a cdc query takes no option {name!r}",
                 hint="filter the DataFrame, e.g. by after.city; start and end name the range",
@@ -207,9 +207,9 @@ def _refuse_with_changes(own: Mapping[str, str]) -> None:
             )
 
 
-def _word(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+def _word(options: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
     """One of the words; the first by default."""
-    word = given.get(name, words[0]).lower()
+    word = options.get(name, words[0]).lower()
     if word not in words:
         raise InvalidOption(f"there is no {name} {word!r}", hint=f"take {' or '.join(words)}", context={"option": name})
     return word

@@ -56,7 +56,7 @@ class LakebedSource(SentToWorkers, DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._given = dict(options.items())
+        self._option_texts = dict(options.items())
 
     def schema(self) -> str:
         return arrow_to_spark_ddl(read_by_spark(self._options().schema))
@@ -74,7 +74,7 @@ class LakebedSource(SentToWorkers, DataSource):
         return stream_reader(self._options(), schema)
 
     def _options(self) -> SourceOptions:
-        options = source_options(self._given)
+        options = source_options(self._option_texts)
         if options.pushdown == "always" and not _pushed_filters_stay_apart():
             raise UnsupportedFeature(
                 f"pushdown=always would give wrong rows on PySpark {pyspark.__version__}: it answers a query with the"
@@ -86,11 +86,11 @@ class LakebedSource(SentToWorkers, DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         columns = spark_json_to_arrow(schema.json())
-        return BatchTarget(write_options(self._given, streaming=False), columns, overwrite=overwrite)
+        return BatchTarget(write_options(self._option_texts, streaming=False), columns, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         columns = spark_json_to_arrow(schema.json())
-        return StreamTarget(write_options(self._given, streaming=True), columns, overwrite=overwrite)
+        return StreamTarget(write_options(self._option_texts, streaming=True), columns, overwrite=overwrite)
 
 
 class TableReader(SentToWorkers, DataSourceReader):

@@ -102,8 +102,8 @@ class _Change(Parts):
         if self.sources.session is not None and self.statement.reference_at(at, takes_columns=True) is None:
             raise ForSpark
 
-    def _rest(self, start: int, what: str) -> str:
-        return self.text(start, self.stop, what)
+    def _rest(self, start: int, label: str) -> str:
+        return self.text(start, self.stop, label)
 
     def _update(self) -> WriteResult:
         reference, at, alias = self._aliased(self.expect(self.begin, "UPDATE"))

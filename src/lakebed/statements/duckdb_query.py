@@ -138,8 +138,8 @@ class _ReportingDataset(TableDataset):
             return False
         return requested <= aggregates.columns or (not aggregates.columns and len(requested) == 1)
 
-    def _batches(self, scan: Scan, most: int | None) -> Iterator[pa.RecordBatch]:
-        return self._reported(super()._batches(scan, most))
+    def _batches(self, scan: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
+        return self._reported(super()._batches(scan, limit))
 
     def _reported(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:

@@ -219,14 +219,14 @@ class _QueryTables:
             if on is not None and self._is_required(number, item):
                 yield from _conjuncts(on)
 
-    def _is_required(self, number: int, one: _From) -> bool:
+    def _is_required(self, number: int, source: _From) -> bool:
         """Whether rows of the table that do not fulfil the condition of this join have no part in its result."""
         if number == self.at:
-            return one.side in ("", "LEFT")
+            return source.side in ("", "LEFT")
         is_left = number > self.at and not self._may_be_missing(number)
-        if one.kind == "ANTI" or not is_left:
+        if source.kind == "ANTI" or not is_left:
             return False
-        return one.kind == "SEMI" or one.side == "RIGHT" or (not one.side and one.kind in _INNER)
+        return source.kind == "SEMI" or source.side == "RIGHT" or (not source.side and source.kind in _INNER)
 
     def _may_be_missing(self, before: int) -> bool:
         """Whether nulls may take the place of the table's rows, by the joins up to this one."""

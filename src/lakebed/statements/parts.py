@@ -90,11 +90,11 @@ class Parts:
                 return at
         raise self.wrong(opening, "a closing parenthesis is missing")
 
-    def text(self, start: int, stop: int, what: str) -> str:
+    def text(self, start: int, stop: int, label: str) -> str:
         """The text from a token up to another one."""
         tokens = self.statement.tokens
         if start >= stop:
-            raise self.wrong(start, f"{what} is missing")
+            raise self.wrong(start, f"{label} is missing")
         return self.statement.text[tokens[start].start : tokens[stop - 1].end + 1]
 
     def query(self, start: int, stop: int) -> QueryText:
@@ -106,11 +106,11 @@ class Parts:
             text = f"{text[: begin - first]}:{names[begin, end]}{text[end - first :]}"
         return QueryText(text, {names[span]: value for span, value in inside.items()})
 
-    def wrong(self, at: int, what: str) -> InvalidOption:
+    def wrong(self, at: int, problem: str) -> InvalidOption:
         """The error that something is wrong at a token."""
         kind = self.statement.kind
         return InvalidOption(
-            f"{what} in the {kind} near {self.statement.near(at)}", hint=self.form, context={"statement": kind}
+            f"{problem} in the {kind} near {self.statement.near(at)}", hint=self.form, context={"statement": kind}
         )
 
     def expect(self, at: int, *words: str) -> int:
@@ -121,7 +121,7 @@ class Parts:
             at += 1
         return at
 
-    def path(self, start: int, stop: int, what: str = "column") -> list[str]:
+    def path(self, start: int, stop: int, label: str = "column") -> list[str]:
         """The names of a path `a.b` that is all there is from a token up to another one."""
         tokens = self.statement.tokens[start:stop]
         is_path = len(tokens) % 2 == 1
@@ -130,7 +130,7 @@ class Parts:
             is_name = token.token_type is TokenType.IDENTIFIER or re.fullmatch(r"[^\W\d]\w*", word) is not None
             is_path = is_path and (word == "." if n % 2 else is_name)
         if not is_path:
-            raise self.wrong(start, f"the name of a {what} is missing")
+            raise self.wrong(start, f"the name of a {label} is missing")
         return [token.text for token in tokens[::2]]
 
     def table(self, at: int) -> tuple[Reference, int]:
@@ -187,22 +187,22 @@ class Cursor(Parts):
             raise self.wrong(self.at - 1, "a statement that changes a table has no AS OF")
         return reference
 
-    def name(self, what: str = "column") -> str:
+    def name(self, label: str = "column") -> str:
         """The name that comes next, with a path as `address.city`."""
         start = self.at
         self.at += 1
         while self.word == ".":
             self.at += 2
-        return ".".join(self.path(start, min(self.at, self.stop), what))
+        return ".".join(self.path(start, min(self.at, self.stop), label))
 
-    def literal(self, what: str) -> Any:
+    def literal(self, label: str) -> Any:
         """The constant that comes next: a text, a number, TRUE, FALSE or NULL."""
         start = self.at
         if self.takes("CAST", "(", "", "AS", "STRING", ")"):  # a text of args= with odd characters
             token = self.statement.tokens[start + 2]
             if token.token_type is TokenType.HEX_STRING:
                 return bytes.fromhex(token.text).decode()
-            raise self.wrong(start, f"{what} is no constant")
+            raise self.wrong(start, f"{label} is no constant")
         sign = -1 if self.takes("-") else 1
         if self.at < self.stop:
             token, word = self.statement.tokens[self.at], self.word
@@ -213,26 +213,26 @@ class Cursor(Parts):
                 return token.text
             if word in _CONSTANTS and sign == 1:
                 return _CONSTANTS[word]
-        raise self.wrong(start, f"{what} is no constant")
+        raise self.wrong(start, f"{label} is no constant")
 
     def columns(self) -> list[str]:
         """The names in the parentheses that come next."""
         start, stop = self.enclosed("the columns")
         return [".".join(self.path(first, last, "column")) for first, last in self.listed(start, stop)]
 
-    def enclosed(self, what: str) -> tuple[int, int]:
+    def enclosed(self, label: str) -> tuple[int, int]:
         """The first token in the parentheses that come next and the place of the closing one, after which it goes
         on."""
         if self.word != "(":
-            raise self.wrong(self.at, f"{what} in parentheses are missing")
+            raise self.wrong(self.at, f"{label} in parentheses are missing")
         opening, self.at = self.at, self.closing(self.at) + 1
         if self.at - opening == 2:
-            raise self.wrong(opening, f"{what} in parentheses are missing")
+            raise self.wrong(opening, f"{label} in parentheses are missing")
         return opening + 1, self.at - 1
 
-    def pairs(self, what: str) -> dict[str, Any]:
+    def pairs(self, label: str) -> dict[str, Any]:
         """The constants of `(key = value, ...)`, whose keys are texts or names with dots."""
-        start, stop = self.enclosed(what)
+        start, stop = self.enclosed(label)
         after = self.at
         values: dict[str, Any] = {}
         for first, last in self.listed(start, stop):

@@ -185,28 +185,28 @@ class _Procedure:
     required: tuple[str, ...] = ()
 
 
-def _run_compaction(table: Table, given: _Arguments) -> Any:
-    given.without("timestamp", "instants", "limit")
-    op, options = given.operation(), given.options()
+def _run_compaction(table: Table, arguments: _Arguments) -> Any:
+    arguments.without("timestamp", "instants", "limit")
+    op, options = arguments.operation(), arguments.options()
     if op == "execute":
         never = {"trigger.strategy": "NUM_COMMITS", "max.delta.commits": _NEVER_DUE}
         options |= {f"hoodie.compact.inline.{key}": value for key, value in never.items()}
     return table.compact(plan_only=op == "schedule", when_due=op == "execute", options=options)
 
 
-def _run_clustering(table: Table, given: _Arguments) -> Any:
-    given.without("instants", "show_involved_partition")
-    op, options = given.operation(), given.options()
-    paths: list[str] | None = given.texts("selected_partitions") or None
-    if given.text("predicate"):
-        paths = paths_that_fulfil(table, given.text("predicate"))
+def _run_clustering(table: Table, arguments: _Arguments) -> Any:
+    arguments.without("instants", "show_involved_partition")
+    op, options = arguments.operation(), arguments.options()
+    paths: list[str] | None = arguments.texts("selected_partitions") or None
+    if arguments.text("predicate"):
+        paths = paths_that_fulfil(table, arguments.text("predicate"))
         if not paths:
-            return nothing_to_cluster(given.text("predicate"))
+            return nothing_to_cluster(arguments.text("predicate"))
     if op == "execute":
         options["hoodie.clustering.inline.max.commits"] = _NEVER_DUE
-    layout: Any = given.text("order_strategy").lower().replace("-", "") or None
+    layout: Any = arguments.text("order_strategy").lower().replace("-", "") or None
     return table.cluster(
-        given.texts("order") or None,
+        arguments.texts("order") or None,
         layout=layout,
         partitions=paths,
         plan_only=op == "schedule",
@@ -215,9 +215,9 @@ def _run_clustering(table: Table, given: _Arguments) -> Any:
     )
 
 
-def _run_clean(table: Table, given: _Arguments) -> Any:
-    given.without("skip_locking")
-    options = given.options(
+def _run_clean(table: Table, arguments: _Arguments) -> Any:
+    arguments.without("skip_locking")
+    options = arguments.options(
         clean_policy="hoodie.clean.policy",
         retain_commits="hoodie.clean.commits.retained",
         hours_retained="hoodie.clean.hours.retained",
@@ -228,13 +228,13 @@ def _run_clean(table: Table, given: _Arguments) -> Any:
     return table.clean(options=options)
 
 
-def _archive_commits(table: Table, given: _Arguments) -> Any:
-    if given.values.get("enable_metadata") is False:
+def _archive_commits(table: Table, arguments: _Arguments) -> Any:
+    if arguments.values.get("enable_metadata") is False:
         raise UnsupportedFeature(
             "archive_commits keeps the metadata table up to date", hint="leave out enable_metadata"
         )
     return table.archive(
-        options=given.options(
+        options=arguments.options(
             min_commits="hoodie.keep.min.commits",
             max_commits="hoodie.keep.max.commits",
             retain_commits="hoodie.clean.commits.retained",
@@ -242,15 +242,15 @@ def _archive_commits(table: Table, given: _Arguments) -> Any:
     )
 
 
-def _run_ttl(table: Table, given: _Arguments) -> Any:
-    options = given.options(ttl_policy="hoodie.partition.ttl.strategy.type")
-    return table.expire_partitions(given.number("retain_days"), options=options)
+def _run_ttl(table: Table, arguments: _Arguments) -> Any:
+    options = arguments.options(ttl_policy="hoodie.partition.ttl.strategy.type")
+    return table.expire_partitions(arguments.number("retain_days"), options=options)
 
 
-def _savepoint_of(table: Table, given: _Arguments) -> str:
+def _savepoint_of(table: Table, arguments: _Arguments) -> str:
     """The instant of the savepoint that is named, or of the last one."""
     instants = [savepoint.instant for savepoint in table.savepoints()]
-    instant = given.text("instant_time") or (instants[-1] if instants else "")
+    instant = arguments.text("instant_time") or (instants[-1] if instants else "")
     if instant not in instants:
         raise InvalidOption(
             f"table {table.name!r} has no savepoint{f' {instant!r}' if instant else ''}",
@@ -259,59 +259,59 @@ def _savepoint_of(table: Table, given: _Arguments) -> str:
     return instant
 
 
-def _create_savepoint(table: Table, given: _Arguments) -> Any:
-    user = given.text("user") or None
-    return table.savepoint(given.text("commit_time") or None, comment=given.text("comments"), user=user)
+def _create_savepoint(table: Table, arguments: _Arguments) -> Any:
+    user = arguments.text("user") or None
+    return table.savepoint(arguments.text("commit_time") or None, comment=arguments.text("comments"), user=user)
 
 
-def _delete_savepoint(table: Table, given: _Arguments) -> Any:
-    instants = given.texts("instant_time") or [_savepoint_of(table, given)]
+def _delete_savepoint(table: Table, arguments: _Arguments) -> Any:
+    instants = arguments.texts("instant_time") or [_savepoint_of(table, arguments)]
     for instant in instants:
-        _savepoint_of(table, _Arguments(given.procedure, {"instant_time": instant}))
+        _savepoint_of(table, _Arguments(arguments.procedure, {"instant_time": instant}))
     return [table.delete_savepoint(instant) for instant in instants][-1]
 
 
-def _drop_partition(table: Table, given: _Arguments) -> Any:
-    return table.delete_partitions(given.texts("partition"))
+def _drop_partition(table: Table, arguments: _Arguments) -> Any:
+    return table.delete_partitions(arguments.texts("partition"))
 
 
-def _truncate_table(table: Table, given: _Arguments) -> Any:
-    paths = given.texts("partitions") or exactly(table.partitions, table)
+def _truncate_table(table: Table, arguments: _Arguments) -> Any:
+    paths = arguments.texts("partitions") or exactly(table.partitions, table)
     return table.delete_partitions(paths) if paths else table.delete([])
 
 
-def _version(given: _Arguments) -> int:
+def _version(arguments: _Arguments) -> int:
     """The number of a version that Hudi writes as NINE or 9."""
     names = {"SIX": 6, "EIGHT": 8, "NINE": 9}
-    text = given.text("to_version").upper()
+    text = arguments.text("to_version").upper()
     if text not in names and not text.isdecimal():
-        raise InvalidOption(f"{given.procedure} takes a table version, not {text!r}", hint="NINE, EIGHT or SIX")
+        raise InvalidOption(f"{arguments.procedure} takes a table version, not {text!r}", hint="NINE, EIGHT or SIX")
     return names.get(text) or int(text)
 
 
-def _show_timeline(table: Table, given: _Arguments) -> pa.Table:
+def _show_timeline(table: Table, arguments: _Arguments) -> pa.Table:
     rows = newest_first(table.timeline.to_arrow())
     states = pa.array([str(state).upper() for state in rows["state"].to_pylist()], pa.string())
     times, action = rows["time"], rows["action"]
     names = ["instant_time", "action", "state", "requested_time", "completed_time"]
     columns = [times, action, states, times, rows["completion_time"]]
-    return _limited(pa.table(columns, names=names), given, "instant_time")
+    return _limited(pa.table(columns, names=names), arguments, "instant_time")
 
 
 def _show_actions(name: str, *actions: Action) -> Callable[[Table, _Arguments], pa.Table]:
     """The instants of some actions, newest first, with their time under Hudi's name."""
 
-    def show(table: Table, given: _Arguments) -> pa.Table:
+    def show(table: Table, arguments: _Arguments) -> pa.Table:
         rows = newest_first(table.timeline.to_arrow())
         instants = rows.filter(pc.is_in(rows["action"], pa.array([action.value for action in actions])))
         states = pa.array([str(state).upper() for state in instants["state"].to_pylist()], pa.string())
         columns = [instants["time"], instants["completion_time"], states, instants["action"]]
-        return _limited(pa.table(columns, names=[name, "state_transition_time", "state", "action"]), given, name)
+        return _limited(pa.table(columns, names=[name, "state_transition_time", "state", "action"]), arguments, name)
 
     return show
 
 
-def _show_savepoints(table: Table, given: _Arguments) -> pa.Table:
+def _show_savepoints(table: Table, arguments: _Arguments) -> pa.Table:
     savepoints = table.savepoints()[::-1]
     columns = {
         "savepoint_time": [savepoint.instant for savepoint in savepoints],
@@ -319,24 +319,26 @@ def _show_savepoints(table: Table, given: _Arguments) -> pa.Table:
         "comments": [savepoint.comment for savepoint in savepoints],
     }
     rows = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
-    return _limited(rows, given, "savepoint_time")
+    return _limited(rows, arguments, "savepoint_time")
 
 
-def _show_properties(table: Table, given: _Arguments) -> pa.Table:
+def _show_properties(table: Table, arguments: _Arguments) -> pa.Table:
     properties = sorted(table.properties.items())
     columns = {"key": [key for key, _ in properties], "value": [value for _, value in properties]}
-    return _limited(pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()}), given, "key")
+    return _limited(
+        pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()}), arguments, "key"
+    )
 
 
-def _limited(rows: pa.Table, given: _Arguments, time: str) -> pa.Table:
+def _limited(rows: pa.Table, arguments: _Arguments, time: str) -> pa.Table:
     """The rows that `startTime`, `endTime` and `filter` select, at most `limit`."""
-    given.without("showArchived")
-    texts = [f"{time} >= '{given.text('startTime')}'"] if given.text("startTime") else []
-    texts += [f"{time} <= '{given.text('endTime')}'"] if given.text("endTime") else []
-    texts += [given.text("filter")] if given.text("filter") else []
+    arguments.without("showArchived")
+    texts = [f"{time} >= '{arguments.text('startTime')}'"] if arguments.text("startTime") else []
+    texts += [f"{time} <= '{arguments.text('endTime')}'"] if arguments.text("endTime") else []
+    texts += [arguments.text("filter")] if arguments.text("filter") else []
     for text in texts:
         rows = rows.filter(parse_filter(text, rows.schema).to_arrow())
-    limit = given.number("limit")
+    limit = arguments.number("limit")
     return rows if limit is None else rows.slice(0, limit)
 
 
@@ -365,21 +367,25 @@ _PROCEDURES: dict[str, _Procedure] = {
         ("table", "path", "min_commits", "max_commits", "retain_commits", "enable_metadata"), _archive_commits
     ),
     "rollback_to_instant": _Procedure(
-        ("table", "instant_time"), lambda table, given: table.rollback(given.text("instant_time")), ("instant_time",)
+        ("table", "instant_time"),
+        lambda table, arguments: table.rollback(arguments.text("instant_time")),
+        ("instant_time",),
     ),
     "create_savepoint": _Procedure(("table", "commit_time", "user", "comments", "path"), _create_savepoint),
     "delete_savepoint": _Procedure(_SAVEPOINT, _delete_savepoint),
-    "rollback_to_savepoint": _Procedure(_SAVEPOINT, lambda table, given: table.restore(_savepoint_of(table, given))),
+    "rollback_to_savepoint": _Procedure(
+        _SAVEPOINT, lambda table, arguments: table.restore(_savepoint_of(table, arguments))
+    ),
     "drop_partition": _Procedure(("table", "partition"), _drop_partition, ("partition",)),
     "truncate_table": _Procedure(("table", "partitions"), _truncate_table),
     "upgrade_table": _Procedure(
-        ("table", "to_version"), lambda table, given: table.upgrade(_version(given)), ("to_version",)
+        ("table", "to_version"), lambda table, arguments: table.upgrade(_version(arguments)), ("to_version",)
     ),
     "downgrade_table": _Procedure(
-        ("table", "to_version"), lambda table, given: table.downgrade(_version(given)), ("to_version",)
+        ("table", "to_version"), lambda table, arguments: table.downgrade(_version(arguments)), ("to_version",)
     ),
     "show_commits": _Procedure(
-        _SHOW, lambda table, given: _limited(table.timeline.commit_totals(), given, "commit_time")
+        _SHOW, lambda table, arguments: _limited(table.timeline.commit_totals(), arguments, "commit_time")
     ),
     "show_timeline": _Procedure(_SHOW, _show_timeline),
     "show_compaction": _Procedure(_SHOW, _show_actions("compaction_time", Action.COMPACTION)),
@@ -387,12 +393,12 @@ _PROCEDURES: dict[str, _Procedure] = {
     "show_cleans": _Procedure(_SHOW, _show_actions("clean_time", Action.CLEAN)),
     "show_rollbacks": _Procedure(_SHOW, _show_actions("instant", Action.ROLLBACK, Action.RESTORE)),
     "show_savepoints": _Procedure(_SHOW, _show_savepoints),
-    "show_indexes": _Procedure(("table", "path"), lambda table, given: table.indexes.to_arrow()),
+    "show_indexes": _Procedure(("table", "path"), lambda table, arguments: table.indexes.to_arrow()),
     "show_fsview_latest": _Procedure(
-        ("table", "path", "limit"), lambda t, given: _limited(t.files.to_arrow(), given, "")
+        ("table", "path", "limit"), lambda t, arguments: _limited(t.files.to_arrow(), arguments, "")
     ),
     "show_table_properties": _Procedure(("table", "path", "limit", "filter"), _show_properties),
-    "help": _Procedure(("cmd",), lambda table, given: None),
+    "help": _Procedure(("cmd",), lambda table, arguments: None),
 }
 _REPAIR = "t.repair() finds and mends damage"
 _METADATA = "t.indexes lists, makes, drops, verifies and repairs what the metadata table has"

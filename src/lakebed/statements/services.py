@@ -312,8 +312,8 @@ def _restore(cursor: CommandCursor) -> Restore:
     return Restore(table, str(cursor.literal("the instant or time")), is_time)
 
 
-def _number(cursor: CommandCursor, what: str) -> int:
-    start, number = cursor.at, cursor.literal(f"the number after {what}")
+def _number(cursor: CommandCursor, label: str) -> int:
+    start, number = cursor.at, cursor.literal(f"the number after {label}")
     if type(number) is not int or number < 0:
-        raise cursor.wrong(start, f"{what} takes a whole number")
+        raise cursor.wrong(start, f"{label} takes a whole number")
     return number

@@ -59,10 +59,11 @@ class Sources:
                 f"sql() takes a dict of names and tables as tables, not {type(tables).__name__}",
                 hint="for example tables={'trips': 's3://lake/trips'}",
             )
-        self._given = {checked_name(name): table for name, table in (tables or {}).items()}
+        self._named_tables = {checked_name(name): table for name, table in (tables or {}).items()}
         self.calls = calls
         sessions = (
-            source.session if isinstance(source, Table) else session_of(source) for source in self._given.values()
+            source.session if isinstance(source, Table) else session_of(source)
+            for source in self._named_tables.values()
         )
         self.session = (
             spark if spark is not None else next((session for session in sessions if session is not None), None)
@@ -79,7 +80,7 @@ class Sources:
     def uri_of(self, reference: Reference) -> str | None:
         """The URI of the table of lakebed that a reference means, where there need be none yet; None for a name that
         is none of `tables` and of `lakebed.register`, and for data."""
-        source = self._given.get(reference.name.lower())
+        source = self._named_tables.get(reference.name.lower())
         if source is None:
             names = {} if self.session is None else registered.get(self.session, {})
             return reference.name if reference.is_uri else names.get(reference.name.lower())
@@ -92,7 +93,7 @@ class Sources:
 
         Raises `TableNotFound` where there is none at its URI.
         """
-        source = self._given.get(reference.name.lower())
+        source = self._named_tables.get(reference.name.lower())
         if isinstance(source, Table) and (self.session is None or source.session is not None):
             return source
         uri = self.uri_of(reference)
@@ -112,8 +113,8 @@ class Sources:
             raise InvalidOption(
                 f"the SQL text near {statement.text[reference.start :][:30]!r} names the table {reference.name!r},"
                 " which tables= lacks",
-                hint=did_you_mean(reference.name, list(self._given), "it has")
-                if self._given
+                hint=did_you_mean(reference.name, list(self._named_tables), "it has")
+                if self._named_tables
                 else "give it: tables={'name': uri}",
             )
         if isinstance(table, Table):
@@ -133,7 +134,7 @@ class Sources:
     def named(self, reference: Reference) -> Any:
         """What a reference names: a `Table`, a scan or data; None where `tables` lacks the name."""
         name = reference.name.lower()
-        source = self._given.get(name)
+        source = self._named_tables.get(name)
         if source is None and not reference.is_uri:
             return None
         if source is None or isinstance(source, str | PurePath):

@@ -141,13 +141,13 @@ def _option_name(kind: str, name: str) -> str | None:
     return names.get(lower)
 
 
-def _unknown(kind: str, given: str) -> InvalidOption:
+def _unknown(kind: str, option: str) -> InvalidOption:
     every = [*_NAMES[kind], *_CLIENT, *_LAKEBED_OPTIONS]
-    near = difflib.get_close_matches(given, every, n=1)
+    near = difflib.get_close_matches(option, every, n=1)
     return InvalidOption(
-        f"no storage option {given!r} for {kind}:// storage",
+        f"no storage option {option!r} for {kind}:// storage",
         hint=f"did you mean {near[0]!r}?" if near else "see the storage page of the documentation for the names",
-        context={"option": given},
+        context={"option": option},
     )
 
 

@@ -148,17 +148,17 @@ def goes_by_slice(instant: str, bases: Container[str]) -> bool:
     return instant in bases or bool(suffix_of(instant))
 
 
-def _slice_of(instant: str, begun: list[str], completion_time: Callable[[str], str | None]) -> str:
+def _slice_of(instant: str, slice_instants: list[str], completion_time: Callable[[str], str | None]) -> str:
     """The instant of the slice that a log file of this instant belongs to, of those begun: from version 8 on the newest
     that was begun no later than the log completed. Completion times, which may be archived, are asked for only where
     the instant itself does not show it."""
-    if not begun:
+    if not slice_instants:
         return instant
-    completed = instant if instant >= begun[-1] else completion_time(instant)
+    completed = instant if instant >= slice_instants[-1] else completion_time(instant)
     if completed is None:
-        return begun[-1]
-    at = bisect_right(begun, completed)
-    return begun[at - 1] if at else instant
+        return slice_instants[-1]
+    at = bisect_right(slice_instants, completed)
+    return slice_instants[at - 1] if at else instant
 
 
 def in_merge_order(logs: Iterable[LogFile]) -> list[LogFile]:

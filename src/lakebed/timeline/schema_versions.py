@@ -302,10 +302,10 @@ def _document(record: dict[str, Any], parent: str, comments: Mapping[str, str]) 
             _document(inner, f"{at}.", comments)
 
 
-def _collect_comments(record: Mapping[str, Any], parent: str, found: dict[str, str]) -> None:
+def _collect_comments(record: Mapping[str, Any], parent: str, comments: dict[str, str]) -> None:
     for field in record.get("fields", ()):
         path = f"{parent}{field['name']}"
         if field.get("doc"):
-            found[path] = str(field["doc"])
+            comments[path] = str(field["doc"])
         for inner, at in _records(field["type"], path):
-            _collect_comments(inner, f"{at}.", found)
+            _collect_comments(inner, f"{at}.", comments)

@@ -86,17 +86,17 @@ def _by_completion(instant: Instant) -> tuple[str, Key]:
 
 
 def _joined(
-    known: Iterable[Instant], changed: list[Instant], place: Callable[[Instant], Any] = key_of
+    existing: Iterable[Instant], changed: list[Instant], sort_key: Callable[[Instant], Any] = key_of
 ) -> tuple[Instant, ...]:
     """Instants in ascending order, with the changed ones in place of what they were or in between."""
-    instants = [*known]
+    instants = [*existing]
     for instant in changed:
-        key = place(instant)
-        if not instants or place(instants[-1]) < key:
+        key = sort_key(instant)
+        if not instants or sort_key(instants[-1]) < key:
             instants.append(instant)
             continue
-        at = bisect_left(instants, key, key=place)
-        instants[at : at + (place(instants[at]) == key)] = [instant]
+        at = bisect_left(instants, key, key=sort_key)
+        instants[at : at + (sort_key(instants[at]) == key)] = [instant]
     return tuple(instants)
 
 
@@ -455,12 +455,12 @@ class Timeline:
     def _groups_in(self, action: Action) -> dict[FileGroupId, Instant]:
         return {group: i for i in self.pending if i.action is action for group in compaction_groups(self.plan(i))}
 
-    def _archived_since(self, instant: Instant, gone: FileNotFoundError) -> CommitMetadata:
-        """The body of a commit that was archived since the timeline was listed. Raises `gone` if it was not."""
+    def _archived_since(self, instant: Instant, error: FileNotFoundError) -> CommitMetadata:
+        """The body of a commit that was archived since the timeline was listed. Raises `error` if it was not."""
         try:
             return ArchivedTimeline(self.storage, self.config).commit_metadata(instant.time)
         except FileNotFoundError:
-            raise gone from None
+            raise error from None
 
     def _body(self, name: str) -> dict[str, Any]:
         path = self._path(name)
@@ -494,15 +494,15 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
 
 
 def load_table(
-    storage: Storage, expected: TableConfig | None = None, *, alike: TableConfig | None = None
+    storage: Storage, expected: TableConfig | None = None, *, likely: TableConfig | None = None
 ) -> tuple[TableConfig, Timeline]:
     """A table's settings and its active timeline as they are now. Where the settings are still the `expected` ones (or
-    those that this process read last), both are asked for at once. `alike`: where nothing is known of the table, the
+    those that this process read last), both are asked for at once. `likely`: where nothing is known of the table, the
     settings of one whose timeline has the same folder and form."""
     url = storage.url()
     if expected is None and (cached := _SETTINGS.get(url)) is not None:
         expected = cached.content
-    guess = expected or alike
+    guess = expected or likely
     if guess is None:
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
@@ -520,33 +520,33 @@ def _form(config: TableConfig) -> tuple[object, ...]:
     return config.version, config.timeline_path
 
 
-def _files(storage: Storage, config: TableConfig, known: TimelineFiles) -> TimelineFiles:
+def _files(storage: Storage, config: TableConfig, cached: TimelineFiles) -> TimelineFiles:
     """The files of the timeline's folder: by name alone if a name has all (the size of a file is a request of its
     own on a local disk), else with size and time, which then distinguish files of one name and tables at one path."""
     folder = config.timeline_path
     if has_completion_times(config.version):
-        files = _at_one_moment(lambda: dict.fromkeys(storage.list_names(folder)), known, storage.url(folder))
-        if files == known:
-            return known
-        new = [name for name in files if known.get(name, "") is not None]
+        files = _at_one_moment(lambda: dict.fromkeys(storage.list_names(folder)), cached, storage.url(folder))
+        if files == cached:
+            return cached
+        new = [name for name in files if cached.get(name, "") is not None]
         if all(holds_everything(name, config.version) for name in new):
             return files
 
     def listed() -> TimelineFiles:
         return {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
 
-    files = _at_one_moment(listed, known, storage.url(folder))
-    return known if files == known else files
+    files = _at_one_moment(listed, cached, storage.url(folder))
+    return cached if files == cached else files
 
 
-def _at_one_moment(look: Callable[[], TimelineFiles], known: TimelineFiles, url: str) -> TimelineFiles:
+def _at_one_moment(look: Callable[[], TimelineFiles], previous: TimelineFiles, url: str) -> TimelineFiles:
     """The files as they were at one moment. Many come in several answers, between which some may be archived and
-    others come: they are listed until that shows the same twice, `known` being what was shown last."""
+    others come: they are listed until that shows the same twice, `previous` being what was shown last."""
     files = look()
     for _ in range(_MOST_LISTINGS):
-        if len(files) <= _FILES_AN_ANSWER or files == known:
+        if len(files) <= _FILES_AN_ANSWER or files == previous:
             return files
-        known, files = files, look()
+        previous, files = files, look()
     raise refused(
         f"the files of {url} change faster than they can be listed",
         "Try again. A lower hoodie.keep.max.commits leaves fewer of them.",

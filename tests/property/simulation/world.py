@@ -397,5 +397,5 @@ class Installed:
         for kept in (heartbeat._ahead, lock._waited, lock._released, lock.holding, heartbeat._beating):
             kept.clear()
         for cache in (timeline._BODIES, timeline._LISTED):
-            cache._held.clear()
+            cache._entries.clear()
             cache._bytes = 0

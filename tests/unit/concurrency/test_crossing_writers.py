@@ -201,7 +201,7 @@ def test_a_partition_that_was_cleaned_away_meanwhile_is_a_conflict(uri: str) -> 
         first.step(model)
         first.step(model)
         snapshot = open_snapshot(open_storage(uri))
-        cleaned = file_records([], record_form(9), gone=["a"])
+        cleaned = file_records([], record_form(9), deleted_partitions=["a"])
         store = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline, lock_is_held=held)
         table.upsert(rows((11, "b", 1, 1.0)), options=NEW_FILES)
         after = open_snapshot(open_storage(uri)).instant

@@ -86,7 +86,7 @@ def test_blocks_of_base_files_that_a_compaction_replaced_are_forgotten() -> None
     with table("replaced-blocks") as t:
         for n in range(1, 36):
             t.upsert(rows(n))
-        held = {cast("tuple[str, ...]", key)[0] for key in BLOCKS._held}  # pyright: ignore[reportPrivateUsage]
+        held = {cast("tuple[str, ...]", key)[0] for key in BLOCKS._entries}  # pyright: ignore[reportPrivateUsage]
         assert held
         groups = [url.rpartition("/")[2].partition("_")[0] for url in held]
         assert len(groups) == len(set(groups)), "two base files of one file group"
@@ -104,7 +104,7 @@ def test_bodies_of_commits_that_were_archived_are_forgotten() -> None:
             if n % 20 == 19 and n > 20:  # after the first archivals
                 storage = open_storage(t.uri)
                 names = {info.path.rpartition("/")[2] for info in storage.list() if "/timeline/" in info.path}
-                known = {cast("tuple[str, Any]", key)[0].rpartition("/")[2] for key in bodies._held}  # pyright: ignore[reportPrivateUsage]
+                known = {cast("tuple[str, Any]", key)[0].rpartition("/")[2] for key in bodies._entries}  # pyright: ignore[reportPrivateUsage]
                 # of what the last archival took off at most, which the next listing shows
                 assert len(known - names) <= 11
                 held.append(len(known))

@@ -53,5 +53,5 @@ def test_days_without_end_are_no_error() -> None:
 
 def test_the_oldest_go_first() -> None:
     since = {"c": "20260103000000000", "a": "20260102000000000", "b": "20260101000000000", "new": NOW}
-    assert list(PartitionTtl(5, most=2).expired(since, NOW)) == ["b", "a"]
+    assert list(PartitionTtl(5, limit=2).expired(since, NOW)) == ["b", "a"]
     assert list(PartitionTtl(5).expired(since, NOW)) == ["b", "a", "c"]

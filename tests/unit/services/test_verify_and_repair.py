@@ -274,7 +274,7 @@ def test_a_partition_that_a_refused_write_began(make: Make) -> None:
     assert table.indexes.verify().ok, table.indexes.verify()
     table.upsert(rows((1, "c1", "after", 20)))
     assert table.indexes.verify().ok, table.indexes.verify()
-    told(table, {"files": file_records([], record_form(9), gone=["c1"])})
+    told(table, {"files": file_records([], record_form(9), deleted_partitions=["c1"])})
     assert table.indexes.verify().differences["what"].to_pylist() == ["partition c1"]
     table.indexes.repair()
     assert table.indexes.verify().ok, table.indexes.verify()

@@ -39,25 +39,25 @@ class AvroCursors:
     A read beyond a record's end, and a value that its type does not have, raises `CorruptFile`.
     """
 
-    def __init__(self, buffer: pa.Buffer | None, data: Bytes, at: Int64s, ends: Int64s, what: str) -> None:
+    def __init__(self, buffer: pa.Buffer | None, data: Bytes, at: Int64s, ends: Int64s, label: str) -> None:
         self._buffer = buffer
         self._data = data
         self.at = at
         self.ends = ends
-        self._what = what
+        self._label = label
 
     @classmethod
-    def over(cls, records: pa.BinaryArray, what: str = "an Avro record") -> AvroCursors:
-        """Cursors at the start of each record; `what` names the records in errors."""
+    def over(cls, records: pa.BinaryArray, label: str = "an Avro record") -> AvroCursors:
+        """Cursors at the start of each record; `label` names the records in errors."""
         data, offsets = value_buffer(records)
-        return cls(records.buffers()[2], data, offsets[:-1].copy(), offsets[1:], what)
+        return cls(records.buffers()[2], data, offsets[:-1].copy(), offsets[1:], label)
 
     def __len__(self) -> int:
         return len(self.at)
 
     def part(self, rows: Rows) -> AvroCursors:
         """Cursors of some records, in ascending order; `rejoin` takes their positions back."""
-        return AvroCursors(self._buffer, self._data, self.at[rows], self.ends[rows], self._what)
+        return AvroCursors(self._buffer, self._data, self.at[rows], self.ends[rows], self._label)
 
     def rejoin(self, rows: Rows, part: AvroCursors) -> None:
         self.at[rows] = part.at
@@ -200,7 +200,7 @@ class AvroCursors:
         raise self._failure(why)
 
     def _failure(self, why: str) -> CorruptFile:
-        return CorruptFile(f"{self._what} cannot be decoded: {why}")
+        return CorruptFile(f"{self._label} cannot be decoded: {why}")
 
 
 def spread(values: pa.Array, present: Bools) -> pa.Array:
@@ -236,11 +236,11 @@ def encode_longs(values: npt.ArrayLike) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(pa.binary(), len(rest), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
 
 
-def _word_bytes(rest: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32], longest: int) -> Bytes:
+def _word_bytes(numbers: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32], longest: int) -> Bytes:
     """Numbers of eight bytes at most: their groups of seven bits are spread within a word, all at once."""
     if longest == 1:
-        return rest.astype(np.uint8)
-    words = rest
+        return numbers.astype(np.uint8)
+    words = numbers
     for stay, move, by in _SPREAD:
         words = (words & stay) | ((words & move) << by)
     # all bytes but the last mark that more follow
@@ -251,13 +251,15 @@ def _word_bytes(rest: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32], lo
     return table[np.arange(longest) < lengths[:, None]]
 
 
-def _long_bytes(rest: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32], offsets: npt.NDArray[np.int32]) -> Bytes:
+def _long_bytes(
+    numbers: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32], offsets: npt.NDArray[np.int32]
+) -> Bytes:
     out = np.empty(int(offsets[-1]), np.uint8)
-    at, rows = offsets[:-1], np.arange(len(rest))
+    at, rows = offsets[:-1], np.arange(len(numbers))
     for i in range(int(lengths.max())):
         rows = rows[lengths[rows] > i]
         more = (lengths[rows] > i + 1).astype(np.uint8) << 7
-        out[at[rows] + i] = ((rest[rows] >> np.uint64(7 * i)) & np.uint64(0x7F)).astype(np.uint8) | more
+        out[at[rows] + i] = ((numbers[rows] >> np.uint64(7 * i)) & np.uint64(0x7F)).astype(np.uint8) | more
     return out
 
 

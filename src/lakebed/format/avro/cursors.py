@@ -74,8 +74,8 @@ class Cursors:
         return self._at
 
     @at.setter
-    def at(self, places: Int64s) -> None:
-        self._at, self._moved = places, 0
+    def at(self, positions: Int64s) -> None:
+        self._at, self._moved = positions, 0
 
     def part(self, rows: Int64s) -> Cursors:
         """Positions of some records; `rejoin` takes them back."""
@@ -90,9 +90,9 @@ class Cursors:
         else:
             self._at = self._at + by
 
-    def check(self, *, whole: bool) -> None:
-        """No position may have left its record; `whole`: each must be at its end."""
-        if (self.at != self.ends).any() if whole else (self.at > self.ends).any():
+    def check(self, *, at_end: bool) -> None:
+        """No position may have left its record; `at_end`: each must be at its end."""
+        if (self.at != self.ends).any() if at_end else (self.at > self.ends).any():
             raise Damage("a record has another length than its fields")
 
     def bytes(self) -> Bytes:
@@ -369,7 +369,7 @@ class _ItemFinder:
             if self._is_map:
                 some.spans()
             skip(some, self._item)
-            some.check(whole=False)
+            some.check(at_end=False)
             self._cursors.rejoin(rows, some)
             left = left - 1
             rows, left = rows[left > 0], left[left > 0]

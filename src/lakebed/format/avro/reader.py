@@ -225,7 +225,7 @@ def _records(cursors: Cursors, kind: AvroType, _: Bools | None) -> pa.Array:
 def _arrays(cursors: Cursors, kind: AvroType, _: Bools | None) -> pa.Array:
     counts, items = _items(cursors, kind)
     values = read_column(items, kind.parts[0])
-    items.check(whole=False)
+    items.check(at_end=False)
     return _nested(kind.arrow, len(cursors), [None, _offsets(counts)], [values])
 
 
@@ -233,7 +233,7 @@ def _maps(cursors: Cursors, kind: AvroType, _: Bools | None) -> pa.Array:
     counts, items = _items(cursors, kind)
     keys = _as_texts(items.texts(*items.spans()), pa.string(), None)
     values = read_column(items, kind.parts[0])
-    items.check(whole=False)
+    items.check(at_end=False)
     arrow = cast("Any", kind.arrow)
     pairs = _nested(pa.struct([arrow.key_field, arrow.item_field]), len(items), [None], [keys, values])
     return _nested(kind.arrow, len(cursors), [None, _offsets(counts)], [pairs])
@@ -335,7 +335,7 @@ def read_records(
                 parts[name].append(read_texts(cursors, kind))
             else:
                 parts[name].append(read_column(cursors, kind))
-        cursors.check(whole=len(fields) == len(schema.types))
+        cursors.check(at_end=len(fields) == len(schema.types))
     counts = [last - first for first, last in _chunks(starts, ends)]
     return [_column(parts[name], counts, schema.arrow.field(name), name in dictionary) for name in columns]
 
@@ -402,13 +402,13 @@ def record_bounds(data: bytes | memoryview, count: int, start: int) -> tuple[Int
     return lengths + _LENGTH.size, np.append(lengths[1:], len(data))
 
 
-def _one_by_one(data: bytes | memoryview, at: int, end: int, most: int) -> list[int]:
+def _one_by_one(data: bytes | memoryview, at: int, end: int, count: int) -> list[int]:
     """The positions of the lengths of so many records, from `at` to exactly `end`."""
     positions: list[int] = []
     read = _LENGTH.unpack_from
     add = positions.append
     while at < end:
-        if len(positions) == most or at + _LENGTH.size > end:
+        if len(positions) == count or at + _LENGTH.size > end:
             raise Damage("bytes are left over after its records")
         add(at)
         (length,) = read(data, at)
@@ -472,14 +472,14 @@ def _lanes(data: bytes | memoryview, stretch: Stretch, number: int) -> list[int]
     return lanes
 
 
-def _ends(data: bytes | memoryview, places: Int64s) -> Int64s:
+def _ends(data: bytes | memoryview, positions: Int64s) -> Int64s:
     """Where the records end whose lengths are at these positions."""
     cells = np.frombuffer(data, np.uint8)
-    if int(places[-1]) + _LENGTH.size > len(cells):
-        return places
+    if int(positions[-1]) + _LENGTH.size > len(cells):
+        return positions
     words: Any = np.ndarray((len(cells) - _LENGTH.size + 1,), np.uint32, cells, 0, (1,))
-    lengths = words[places]
-    return places + (lengths.byteswap() if sys.byteorder == "little" else lengths) + _LENGTH.size
+    lengths = words[positions]
+    return positions + (lengths.byteswap() if sys.byteorder == "little" else lengths) + _LENGTH.size
 
 
 def _mark(data: bytes | memoryview, start: int, end: int) -> bytes | None:

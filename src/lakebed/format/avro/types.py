@@ -123,9 +123,9 @@ class _Bounds:
             raise ValueError(f"it nests more than {_DEEPEST} types deep")
         return bounds
 
-    def _remember(self, schema: dict[str, Any], namespace: str, found: tuple[int, int]) -> tuple[int, int]:
-        self._named[_full_name(schema, namespace)[0]] = found
-        return found
+    def _remember(self, schema: dict[str, Any], namespace: str, bounds: tuple[int, int]) -> tuple[int, int]:
+        self._named[_full_name(schema, namespace)[0]] = bounds
+        return bounds
 
 
 def _full_name(schema: dict[str, Any], namespace: str) -> tuple[str, str]:

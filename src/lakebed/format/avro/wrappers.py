@@ -52,7 +52,7 @@ class Wrapped:
     values: dict[int, tuple[Int64s, pa.Array]]
 
 
-def read_wrapped(cursors: AvroCursors, branches: int, what: str, leave: int = -1) -> Wrapped:
+def read_wrapped(cursors: AvroCursors, branches: int, label: str, leave: int = -1) -> Wrapped:
     """Read a union of null and wrappers, `branches` in all. `leave` is a branch whose value is not read."""
     branch = cursors.branches(branches)
     values: dict[int, tuple[Int64s, pa.Array]] = {}
@@ -60,15 +60,15 @@ def read_wrapped(cursors: AvroCursors, branches: int, what: str, leave: int = -1
         if kind in (NULL, leave):
             continue
         if kind not in WRAPPED_TYPES:
-            raise CorruptFile(f"{what} have a list where a single value belongs")
+            raise CorruptFile(f"{label} have a list where a single value belongs")
         rows = np.flatnonzero(branch == kind)
         part = cursors.part(rows)
-        values[kind] = rows, _values(part, kind, what)
+        values[kind] = rows, _values(part, kind, label)
         cursors.rejoin(rows, part)
     return Wrapped(branch, values)
 
 
-def _values(cursors: AvroCursors, branch: int, what: str) -> pa.Array:
+def _values(cursors: AvroCursors, branch: int, label: str) -> pa.Array:
     kind = WRAPPED_TYPES[branch]
     if branch == BOOLEAN:
         return pa.array(cursors.booleans())
@@ -81,7 +81,7 @@ def _values(cursors: AvroCursors, branch: int, what: str) -> pa.Array:
     numbers = cursors.longs()
     if kind.bit_width == 32:
         if (numbers != numbers.astype(np.int32)).any():
-            raise CorruptFile(f"{what} have an int beyond 32 bits")
+            raise CorruptFile(f"{label} have an int beyond 32 bits")
         return pa.array(numbers.astype(np.int32)).cast(kind)
     return pa.array(numbers).view(kind)
 

@@ -208,9 +208,9 @@ def _inflate(stored: memoryview, size: int) -> bytes:
     return data
 
 
-def read_root_index(data: Buffer, count: int, *, rows: bool, whole: bool = True) -> list[BlockHandle]:
+def read_root_index(data: Buffer, count: int, *, rows: bool, is_complete: bool = True) -> list[BlockHandle]:
     """The handles in a root index. `rows`: its keys are cell keys, of which the row is taken (the meta index has plain
-    names). `whole`: nothing follows them, as it does in a root with levels below it."""
+    names). `is_complete`: nothing follows them, as it does in a root with levels below it."""
     if count * 13 > len(data):
         raise Damaged(f"an index of {count} blocks has {len(data)} bytes")
     data = bytes(data)
@@ -227,7 +227,7 @@ def read_root_index(data: Buffer, count: int, *, rows: bool, whole: bool = True)
             raise Damaged("an index key is cut off")
         handles.append(BlockHandle(row_of(data[at:end]) if rows else data[at:end], offset, size))
         at = end
-    if at != len(data) and whole:
+    if at != len(data) and is_complete:
         raise Damaged(f"an index of {count} blocks has {len(data) - at} bytes more")
     return handles
 
@@ -314,12 +314,12 @@ def _java_bucket(name: bytes) -> int:
     return (hashed ^ hashed >> 16) & 15
 
 
-def corrupt(name: str, what: object, offset: int | None = None) -> CorruptFile:
+def corrupt(name: str, problem: object, offset: int | None = None) -> CorruptFile:
     """The error for a damaged HFile."""
     where = "" if offset is None else f" (block at {offset})"
     context: dict[str, Any] = {"path": name} if offset is None else {"path": name, "offset": offset}
     return CorruptFile(
-        f"{name}{where} is no whole HFile: {what}",
+        f"{name}{where} is no whole HFile: {problem}",
         hint="If it belongs to a metadata table, drop the metadata table and let the next write rebuild it.",
         context=context,
     )

@@ -44,7 +44,7 @@ class Route:
         self._orders: list[tuple[_Order, Sequence[bytes]]] = [(bytes, index)] if _ascends(index) else []
         if odd and _ascends(keys := [_utf16(key) for key in index]):
             self._orders.append((_utf16, keys))
-        self._alike = not odd
+        self._all_plain = not odd
 
     def keys(self, queries: Queries) -> Mapping[int, Int64s]:
         """Block numbers, each with the positions of the queries that it may answer."""
@@ -53,7 +53,7 @@ class Route:
             return {}
         if not self._orders:
             return self._everywhere(count)
-        if not self._alike and bool((queries.data >= _FIRST_ODD_BYTE).any()):
+        if not self._all_plain and bool((queries.data >= _FIRST_ODD_BYTE).any()):
             return self._one_by_one(queries, self._blocks_of_key)
         if count < len(self._index):
             return self._one_by_one(queries, self._blocks_of_key)
@@ -354,7 +354,7 @@ class _Opening:
         codec, limit = self.trailer.codec, self.trailer.load_on_open_offset
         root, at = blocks.read_block(data, 0, blocks.ROOT_INDEX, codec)
         count, single = self.trailer.data_index_count, self.trailer.index_levels == 1
-        self.handles = self._data_handles(blocks.read_root_index(root, count, rows=True, whole=single), limit)
+        self.handles = self._data_handles(blocks.read_root_index(root, count, rows=True, is_complete=single), limit)
         metas, _ = blocks.read_block(data, at, blocks.ROOT_INDEX, codec)
         self.metas = blocks.read_root_index(metas, self.trailer.meta_index_count, rows=False)
         blocks.check_handles(self.metas, limit)

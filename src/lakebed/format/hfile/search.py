@@ -123,7 +123,7 @@ def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, I
     several = np.flatnonzero(high - low > _FEW)
     if len(several):
         low[several], high[several] = _narrow(
-            keys.rows, queries.rows, which[several], (low[several], high[several]), keys.shared + _WORD, whole=True
+            keys.rows, queries.rows, which[several], (low[several], high[several]), keys.shared + _WORD, is_exact=True
         )
     return _spread(keys, which, low, high)
 
@@ -149,7 +149,7 @@ def with_prefix(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int
         return _nothing()
     keys = _sorted_keys(block)
     all_keys = np.zeros(len(which), np.int64), np.full(len(which), block.count, np.int64)
-    low, high = _narrow(keys.rows, queries.rows, which, all_keys, 0, whole=False)
+    low, high = _narrow(keys.rows, queries.rows, which, all_keys, 0, is_exact=False)
     return _spread(keys, which, low, high)
 
 
@@ -200,9 +200,9 @@ def _in_order(block: EntryBlock, which: Int64s) -> bool:
     return bool(pc.all(pc.less_equal(block.entries(which).keys, block.entries(which + 1).keys)).as_py())
 
 
-def _common(one: bytes, other: bytes) -> int:
+def _common(key: bytes, other: bytes) -> int:
     """How many first bytes are the same."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next((i for i, (a, b) in enumerate(zip(key, other, strict=False)) if a != b), min(len(key), len(other)))
 
 
 def _all_share(rows: Rows, size: int) -> bool:
@@ -215,9 +215,9 @@ def _all_share(rows: Rows, size: int) -> bool:
     return True
 
 
-def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *, whole: bool) -> Ranges:
-    """Narrow each query's range of keys, which agree with it up to byte `at`, to those that begin with it; `whole`: to
-    those equal to it."""
+def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *, is_exact: bool) -> Ranges:
+    """Narrow each query's range of keys, which agree with it up to byte `at`, to those that begin with it;
+    `is_exact`: to those equal to it."""
     low, high = (bound.copy() for bound in ranges)
     sizes = queries.lengths[which]
     open_ = np.flatnonzero((sizes > at) & (low < high))
@@ -237,7 +237,7 @@ def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *
         return keys.lengths[position]
 
     shortest, longest = _bisect(length, sizes, low, high)
-    return (shortest, longest) if whole else (shortest, high)
+    return (shortest, longest) if is_exact else (shortest, high)
 
 
 def _bisect(read: Any, query: Any, low: Int64s, high: Int64s) -> Ranges:

@@ -97,9 +97,9 @@ class HFileWriter:
         self._index: list[BlockHandle] = []
         # of the block that is not full yet: its first key and bytes
         self._first_key = b""
-        self._begun: list[memoryview] = []
+        self._open_block: list[memoryview] = []
         self._begun_bytes = 0
-        self._least: bytes | None = None
+        self._smallest: bytes | None = None
         self._greatest: bytes | None = None
         self._entries = self._key_bytes = self._value_bytes = 0
 
@@ -116,8 +116,8 @@ class HFileWriter:
 
     def finish(self) -> int:
         """Write what is left, the indexes and the trailer. Gives the file's size."""
-        if self._begun:
-            self._emit_blocks([(self._first_key, b"".join(self._begun))])
+        if self._open_block:
+            self._emit_blocks([(self._first_key, b"".join(self._open_block))])
         metas = self._emit_metas()
         load_on_open = self._offset
         self._emit(blocks.ROOT_INDEX, b"".join(_index_entry(handle, self._cell_key) for handle in self._index))
@@ -151,7 +151,7 @@ class HFileWriter:
                 f"a key has {longest} bytes",
                 hint=f"Keys in the metadata table have at most {MAX_KEY_BYTES} bytes.",
             )
-        self._least = first if self._least is None else self._least
+        self._smallest = first if self._smallest is None else self._smallest
         self._greatest = keys[len(keys) - 1].as_py()
 
     def _write_batch(self, keys: pa.Array, values: pa.Array) -> None:
@@ -167,16 +167,18 @@ class HFileWriter:
             begin, end = (int(ends[at - 1]) if at else 0 for at in (start, row))
             if row:
                 self._begin(keys, start, data[begin:end])
-            full.append((self._first_key, self._begun[0] if len(self._begun) == 1 else b"".join(self._begun)))
-            self._begun, self._begun_bytes, start = [], 0, row
+            full.append(
+                (self._first_key, self._open_block[0] if len(self._open_block) == 1 else b"".join(self._open_block))
+            )
+            self._open_block, self._begun_bytes, start = [], 0, row
         self._emit_blocks(full)
         begin = int(ends[start - 1]) if start else 0
         self._begin(keys, start, memoryview(bytes(data[begin:])))
 
     def _begin(self, keys: pa.Array, row: int, data: memoryview) -> None:
-        if not self._begun:
+        if not self._open_block:
             self._first_key = keys[row].as_py()
-        self._begun.append(data)
+        self._open_block.append(data)
         self._begun_bytes += len(data)
 
     def _emit_blocks(self, payloads: list[tuple[bytes, bytes | memoryview]]) -> None:
@@ -240,9 +242,9 @@ class HFileWriter:
         if self._bloom is None:
             return {}
         code = {b"bloomFilterTypeCode": self._bloom.type_code.encode()}
-        if self._least is None or self._greatest is None:
+        if self._smallest is None or self._greatest is None:
             return code
-        return {**code, b"minRecordKey": self._least, b"maxRecordKey": self._greatest}
+        return {**code, b"minRecordKey": self._smallest, b"maxRecordKey": self._greatest}
 
 
 def _binary(column: Any) -> pa.Array:
@@ -263,17 +265,17 @@ def _batches(keys: pa.Array, values: pa.Array) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _block_starts(ends: Int64s, begun: int, size: int) -> Iterator[int]:
-    """Entries that begin a new block, where `begun` bytes of a block are there already."""
-    start, row = -begun, 0
+def _block_starts(ends: Int64s, open_bytes: int, size: int) -> Iterator[int]:
+    """Entries that begin a new block, where `open_bytes` bytes of a block are there already."""
+    start, row = -open_bytes, 0
     while True:
         # a block takes one entry whatever its size
-        first = row if begun else row + 1
+        first = row if open_bytes else row + 1
         row = max(int(np.searchsorted(ends, start + size, side="right")), first)
         if row >= len(ends):
             return
         yield row
-        start, begun = int(ends[row - 1]) if row else 0, 0
+        start, open_bytes = int(ends[row - 1]) if row else 0, 0
 
 
 def _entry_bytes(keys: pa.Array, values: pa.Array, key_sizes: Int64s, value_sizes: Int64s) -> pa.Buffer:

@@ -159,27 +159,27 @@ class AssembledFile(BaseFileWriter):
             self._constant_columns[name, rows] = encoded
         return encoded
 
-    def _place(self, made: _Encoded, name: str) -> list[_ChunkPlacement]:
+    def _place(self, encoded: _Encoded, name: str) -> list[_ChunkPlacement]:
         """Where the leaves of an encoded column are; its row group is put where it was not."""
-        if made.put_at is None or made.is_repeated:
-            made.put_at = self._sink.position
-            for part in made.parts:
+        if encoded.put_at is None or encoded.is_repeated:
+            encoded.put_at = self._sink.position
+            for part in encoded.parts:
                 self._sink.write(part)
                 self.traffic.encoded_bytes += len(part)
-            if not made.is_repeated:
-                made.parts = ()
+            if not encoded.is_repeated:
+                encoded.parts = ()
         is_flat = name in self._flat
-        return [_ChunkPlacement(None, made.put_at, made, leaf, is_flat=is_flat) for leaf in made.leaves[name]]
+        return [_ChunkPlacement(None, encoded.put_at, encoded, leaf, is_flat=is_flat) for leaf in encoded.leaves[name]]
 
-    def _resolved(self, place: _ChunkPlacement) -> Placed:
+    def _resolved(self, placement: _ChunkPlacement) -> Placed:
         """A chunk with its offset index, which is put, where it has several pages that are known."""
-        chunk, pages = place.chunk, place.pages
-        start, by = place.start, place.start
-        if place.encoded is not None:
-            encoder = place.encoded.encoder
-            chunk = encoder.groups[place.encoded.number].chunks[place.leaf]
-            pages = encoder.pages(place.encoded.number, place.leaf) if place.is_flat else ()
-            by = start - place.encoded.start
+        chunk, pages = placement.chunk, placement.pages
+        start, by = placement.start, placement.start
+        if placement.encoded is not None:
+            encoder = placement.encoded.encoder
+            chunk = encoder.groups[placement.encoded.number].chunks[placement.leaf]
+            pages = encoder.pages(placement.encoded.number, placement.leaf) if placement.is_flat else ()
+            by = start - placement.encoded.start
             start = chunk.start + by
         assert chunk is not None
         if len(pages) < INDEXED_PAGES:
@@ -205,7 +205,7 @@ class AssembledFile(BaseFileWriter):
         groups = [(rows, [self._resolved(placement) for placement in placements]) for rows, placements in self._groups]
         encoded_footer = self._nan.without_bounds(footer_of(footer_in(shell.getvalue().to_pybytes()), groups))
         if self._ranges is not None:
-            self._metadata.append(parse_footer(encoded_footer, own=True))
+            self._metadata.append(parse_footer(encoded_footer, is_trusted=True))
         self._sink.write(framed(encoded_footer))
 
 

@@ -54,7 +54,7 @@ class NanChunks:
                     self._leaves.setdefault(field.name, {}).setdefault(path, []).append(number)
                 number += 1
         self._groups = 0
-        self._found: dict[int, set[int]] = {}
+        self._chunks: dict[int, set[int]] = {}
 
     def add(self, *parts: pa.Table) -> None:
         """Take the next row group: its columns, or those of them that may hold NaN under a min and max."""
@@ -69,7 +69,7 @@ class NanChunks:
         for chunk in column.chunks:
             for path, values in leaves(name, chunk):
                 if path in paths and holds_nan(values):
-                    self._found.setdefault(self._groups, set()).update(paths[path])
+                    self._chunks.setdefault(self._groups, set()).update(paths[path])
 
     def doubtful(self, group: Any, columns: Collection[str]) -> list[str]:
         """Those of these columns of a stored row group (Parquet's metadata) that may hold NaN under a min and max,
@@ -82,12 +82,12 @@ class NanChunks:
 
     def without_bounds(self, footer: bytes) -> bytes:
         """The footer of the file with no min and max of the chunks that hold NaN."""
-        return without_bounds(footer, self._found) if self._found else footer
+        return without_bounds(footer, self._chunks) if self._chunks else footer
 
     @property
     def found(self) -> bool:
         """Whether there are such chunks."""
-        return bool(self._found)
+        return bool(self._chunks)
 
 
 def holds_nan(values: pa.Array) -> bool:

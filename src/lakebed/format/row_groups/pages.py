@@ -347,14 +347,14 @@ class _SmallFile:
         positions = [s.positions + start for s, start in zip(self._selected.values(), starts, strict=True)]
         return table.take(pa.array(np.concatenate(positions)))
 
-    def _footer(self, places: Mapping[tuple[int, int], tuple[int, int]]) -> bytes:
+    def _footer(self, ranges: Mapping[tuple[int, int], tuple[int, int]]) -> bytes:
         groups: list[bytes] = []
         for group, selected in self._selected.items():
             chunks: list[bytes] = []
             total, values = 0, varint(zigzag(selected.rows))
             for _, column in self._columns:
                 for leaf in column.leaves:
-                    at, length = places[group, leaf]
+                    at, length = ranges[group, leaf]
                     kind = self._file.groups[group][1][leaf].kind
                     chunks.append(_chunk(kind, values, at, length, self._chunks[group, leaf][1]))
                     total += length

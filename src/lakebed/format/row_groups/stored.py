@@ -49,7 +49,7 @@ class StoredGroups:
         self.has_exact_ranges = leaves_out_bounds(path, footer.metadata.created_by)
         """Whether a chunk that holds NaN has no min and max."""
         self._source = source
-        self._held = pa.py_buffer(b"")
+        self._buffer = pa.py_buffer(b"")
         self._held_from = 0
         coded = [f.name for f in footer.schema if f.name in dictionary and pa.types.is_string(f.type)]
         self._coded = frozenset(coded)
@@ -82,7 +82,7 @@ class StoredGroups:
             return number + 1
         with naming_damage(self.path):
             self._hold(number)
-        end = self._held_from + self._held.size
+        end = self._held_from + self._buffer.size
         return next((n for n in range(number + 1, len(self.groups)) if self.groups[n].end > end), len(self.groups))
 
     def fingerprints(self, number: int) -> Fingerprints:
@@ -118,21 +118,21 @@ class StoredGroups:
     def read(self, start: int, length: int) -> memoryview:
         """Bytes of the file, from the buffered ones if these are among them."""
         at = start - self._held_from
-        if at >= 0 and at + length <= self._held.size:
-            return memoryview(self._held)[at : at + length]
+        if at >= 0 and at + length <= self._buffer.size:
+            return memoryview(self._buffer)[at : at + length]
         return memoryview(self._fetch(start, length))
 
     def _hold(self, number: int) -> None:
         group = self.groups[number]
         start, end = group.start, group.end
-        if start >= self._held_from and end <= self._held_from + self._held.size:
+        if start >= self._held_from and end <= self._held_from + self._buffer.size:
             return
         for other in self.groups[number + 1 :]:
             if other.start < end or other.end - start > _READ_BYTES:
                 break
             end = other.end
-        self._held = pa.py_buffer(b"")
-        self._held, self._held_from = self._fetch(start, end - start), start
+        self._buffer = pa.py_buffer(b"")
+        self._buffer, self._held_from = self._fetch(start, end - start), start
 
     def _fetch(self, start: int, length: int) -> pa.Buffer:
         self._source.seek(start)

@@ -120,14 +120,14 @@ def _ranges_by_file(metadata: MetadataTable, slices: Sequence[FileSlice]) -> dic
     return {name: (low, high) for name, low, high in rows if orders_agree(low) and orders_agree(high)}
 
 
-def _base_range(one: FileSlice, known: Mapping[str, Range]) -> Range | None:
-    return known.get(one.base_file.name) if one.base_file is not None else None
+def _base_range(file_slice: FileSlice, recorded_ranges: Mapping[str, Range]) -> Range | None:
+    return recorded_ranges.get(file_slice.base_file.name) if file_slice.base_file is not None else None
 
 
-def _range_of_slice(one: FileSlice, known: Mapping[str, Range]) -> Range | None:
+def _range_of_slice(file_slice: FileSlice, recorded_ranges: Mapping[str, Range]) -> Range | None:
     """Of a slice with log files: these hold keys that the base file has not."""
-    files = [file.name for file in (one.base_file, *one.log_files) if file is not None]
-    ranges = [known[name] for name in files if name in known]
+    files = [file.name for file in (file_slice.base_file, *file_slice.log_files) if file is not None]
+    ranges = [recorded_ranges[name] for name in files if name in recorded_ranges]
     if len(ranges) < len(files):
         return None
     return min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -216,6 +216,6 @@ class Filters:
         return FOOTERS.read(self.storage, file.path, file.size).bloom
 
 
-def _useful(found: BloomFilter | None) -> BloomFilter | None:
+def _useful(bloom: BloomFilter | None) -> BloomFilter | None:
     """Not one that holds every key by design, nor one that took many more keys than it has room for."""
-    return found if found is not None and found.rate < 0.5 else None
+    return bloom if bloom is not None and bloom.rate < 0.5 else None

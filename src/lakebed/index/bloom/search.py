@@ -61,9 +61,9 @@ class Units:
     parts: Int64s
 
     @classmethod
-    def of(cls, comparisons: Mapping[int, int], most: int) -> Units:
-        """No part has more than `most` of a slice's comparisons, or hardly."""
-        counts = {number: math.ceil(keys / most) for number, keys in comparisons.items()}
+    def of(cls, comparisons: Mapping[int, int], limit: int) -> Units:
+        """No part has more than `limit` of a slice's comparisons, or hardly."""
+        counts = {number: math.ceil(keys / limit) for number, keys in comparisons.items()}
         order = sorted(counts, key=lambda number: (-comparisons[number] / counts[number], number))
         first, parts = (np.zeros(max(order, default=-1) + 1, np.int64) for _ in range(2))
         slices: list[int] = []
@@ -181,7 +181,14 @@ class _SearchUnit:
         (bloom,) = self.filters.of_slices([file_slice], self.search.reader).values()
         answer = self.search.run(file_slice, ChainedHashes(keys), np.arange(len(keys)), bloom)
         locations = locations_in(file_slice, answer)
-        summed = [len(answer.found), answer.asked, answer.absent, answer.false_positives, answer.opened, answer.bytes]
+        summed = [
+            len(answer.stored_keys),
+            answer.filter_queries,
+            answer.absent,
+            answer.false_positives,
+            answer.opened,
+            answer.bytes,
+        ]
         done = [group, *summed, int(answer.reads)]
         nothing = [pa.nulls(len(locations), field.type) for field in _DONE]
         yield from pa.Table.from_arrays([*locations.columns, *nothing], schema=_ANSWERS).to_batches(_BATCH_ROWS)
@@ -247,9 +254,9 @@ class LocationSearch:
     def _filters(self, files: int) -> Filters:
         return Filters.of(self.snapshot, files, self.options)
 
-    def _found_here(self, slices: Sequence[FileSlice], asked: Sequence[Asked]) -> SearchedLocations:
+    def _found_here(self, slices: Sequence[FileSlice], candidates: Sequence[Asked]) -> SearchedLocations:
         jobs: list[Job] = []
-        for numbers, texts, spans in asked:
+        for numbers, texts, spans in candidates:
             hashes = ChainedHashes(texts)
             jobs += [(slices[int(numbers[n])], hashes, spans.of(n)) for n in np.flatnonzero(spans.counts).tolist()]
         filters = self._filters(len(jobs))
@@ -259,7 +266,7 @@ class LocationSearch:
         locations = pa.concat_tables(
             [LOCATIONS.empty_table(), *(locations_in(file_slice, answer) for file_slice, answer in answers)]
         )
-        keys = sum(len(texts) for _, texts, _ in asked)
+        keys = sum(len(texts) for _, texts, _ in candidates)
         lookup = counted_lookup([answer for _, answer in answers], keys=keys, files=len(slices), asked_files=len(jobs))
         return SearchedLocations(self.engine.from_arrow(locations.combine_chunks()), lookup, small=True)
 
@@ -278,9 +285,9 @@ class LocationSearch:
         return [(file_slice, answer) for (file_slice, _, _), answer in zip(jobs, done, strict=True)]
 
 
-def _is_little(asked: Sequence[Asked]) -> bool:
+def _is_little(candidates: Sequence[Asked]) -> bool:
     """Whether a process does by itself what tasks could do."""
-    counts = [spans.counts for _, _, spans in asked]
+    counts = [spans.counts for _, _, spans in candidates]
     return (
         sum(int(np.count_nonzero(each)) for each in counts) <= _FILES_HERE
         and sum(int(each.sum()) for each in counts) <= _COMPARISONS_HERE

@@ -36,14 +36,14 @@ _KEY = pa.schema([(RECORD_KEY, pa.string())])
 @dataclass(frozen=True, slots=True)
 class SearchedSlice:
     """The keys that a slice holds (one of them as often as it is stored there), and the number of each in the base file
-    (null for one of a log file). So many `keys` were looked for; the filter was `asked` about so many, and `passed`
-    those that it did not rule out. `reads` is whether stored keys were read; so many files were `opened` for them,
-    and so many `bytes` of key columns and log files read."""
+    (null for one of a log file). So many `keys` were looked for. The filter was asked about
+    `filter_queries` of them and did not rule out `passed` of these. `reads` is whether stored keys were read; so many
+    files were `opened` for them, and so many `bytes` of key columns and log files read."""
 
-    found: pa.Array
+    stored_keys: pa.Array
     positions: pa.Array
     keys: int
-    asked: int = 0
+    filter_queries: int = 0
     passed: int = 0
     reads: bool = True
     opened: int = 0
@@ -52,12 +52,12 @@ class SearchedSlice:
     @property
     def absent(self) -> int:
         """Of the keys that the filter was asked about: those that are not there."""
-        return max(0, self.asked - len(self.found)) if self.asked else 0
+        return max(0, self.filter_queries - len(self.stored_keys)) if self.filter_queries else 0
 
     @property
     def false_positives(self) -> int:
         """Keys that the filter let through and that are not there."""
-        return max(0, self.passed - len(self.found)) if self.asked else 0
+        return max(0, self.passed - len(self.stored_keys)) if self.filter_queries else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,21 @@ class SliceSearch:
     reader: SliceReader
     numbered: bool = False
 
-    def run(self, one: FileSlice, hashes: ChainedHashes, rows: Int64s, bloom: BloomFilter | None) -> SearchedSlice:
+    def run(
+        self, file_slice: FileSlice, hashes: ChainedHashes, rows: Int64s, bloom: BloomFilter | None
+    ) -> SearchedSlice:
         """Those of the keys in these rows, all of them different, that the slice holds."""
         tally = ReadTally()
         counting = replace(self, reader=replace(self.reader, tally=tally))
-        answer = counting._run(one, hashes, rows, bloom)
+        answer = counting._run(file_slice, hashes, rows, bloom)
         return replace(answer, opened=tally.total("opened"), bytes=tally.total("bytes"))
 
-    def _run(self, one: FileSlice, hashes: ChainedHashes, rows: Int64s, bloom: BloomFilter | None) -> SearchedSlice:
-        if self.reader.is_merged(one):
-            return self._in_merged(one, hashes.keys.take(pa.array(rows)))
-        base = one.base_file
+    def _run(
+        self, file_slice: FileSlice, hashes: ChainedHashes, rows: Int64s, bloom: BloomFilter | None
+    ) -> SearchedSlice:
+        if self.reader.is_merged(file_slice):
+            return self._in_merged(file_slice, hashes.keys.take(pa.array(rows)))
+        base = file_slice.base_file
         if base is None:
             return SearchedSlice(pa.array([], pa.string()), pa.array([], pa.int64()), len(rows), reads=False)
         left, probes = rows, 0
@@ -107,16 +111,16 @@ class SliceSearch:
             first += len(stored)
         return pa.concat_arrays(stored_keys), pa.array(np.concatenate(positions))
 
-    def _in_merged(self, one: FileSlice, keys: pa.Array) -> SearchedSlice:
+    def _in_merged(self, file_slice: FileSlice, keys: pa.Array) -> SearchedSlice:
         """Log files add keys and take keys away: the rows of these keys are merged."""
         ordered = keys.take(pc.sort_indices(keys))
-        rows = rows_of_keys(self.reader, one, ordered, [], schema=_KEY)
+        rows = rows_of_keys(self.reader, file_slice, ordered, [], schema=_KEY)
         merged_keys = pa.concat_arrays(
             [pa.array([], pa.string()), *(plain_strings(b.column(RECORD_KEY)) for b in rows)]
         )
         positions: Any = pa.nulls(len(merged_keys), pa.int64())
-        if self.numbered and one.base_file is not None and len(merged_keys):
-            stored, numbers = self._in_base(one.base_file, pc.unique(merged_keys))
+        if self.numbered and file_slice.base_file is not None and len(merged_keys):
+            stored, numbers = self._in_base(file_slice.base_file, pc.unique(merged_keys))
             positions = numbers.take(pc.index_in(merged_keys, value_set=stored))
         return SearchedSlice(merged_keys, positions, len(keys))
 
@@ -211,26 +215,27 @@ class SearchedLocations:
     persisted: Rows | None = None
 
 
-def locations_in(one: FileSlice, held: SearchedSlice) -> pa.Table:
+def locations_in(file_slice: FileSlice, searched: SearchedSlice) -> pa.Table:
     """The rows of `LOCATIONS` that a slice gave."""
     location_columns = [
-        pa.repeat(pa.scalar(text, pa.string()), len(held.found)) for text in (one.partition, one.file_id, one.instant)
+        pa.repeat(pa.scalar(text, pa.string()), len(searched.stored_keys))
+        for text in (file_slice.partition, file_slice.file_id, file_slice.instant)
     ]
-    return pa.Table.from_arrays([held.found, *location_columns, held.positions], schema=LOCATIONS)
+    return pa.Table.from_arrays([searched.stored_keys, *location_columns, searched.positions], schema=LOCATIONS)
 
 
-def counted_lookup(held: Sequence[SearchedSlice], *, keys: int, files: int, asked_files: int) -> KeyLookup:
+def counted_lookup(answers: Sequence[SearchedSlice], *, keys: int, files: int, asked_files: int) -> KeyLookup:
     """The sum of what slices gave."""
     return KeyLookup(
         keys=keys,
-        tagged=sum(len(answer.found) for answer in held),
+        tagged=sum(len(answer.stored_keys) for answer in answers),
         files=files,
         out_of_range=files - asked_files,
-        filtered=sum(1 for answer in held if not answer.reads),
-        searched=sum(1 for answer in held if answer.reads),
-        asked=sum(answer.asked for answer in held),
-        absent=sum(answer.absent for answer in held),
-        false_positives=sum(answer.false_positives for answer in held),
-        opened=sum(answer.opened for answer in held),
-        bytes=sum(answer.bytes for answer in held),
+        filtered=sum(1 for answer in answers if not answer.reads),
+        searched=sum(1 for answer in answers if answer.reads),
+        asked=sum(answer.filter_queries for answer in answers),
+        absent=sum(answer.absent for answer in answers),
+        false_positives=sum(answer.false_positives for answer in answers),
+        opened=sum(answer.opened for answer in answers),
+        bytes=sum(answer.bytes for answer in answers),
     )

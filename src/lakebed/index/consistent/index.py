@@ -112,7 +112,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
     def stores_locations(self) -> bool:
         return False  # a ring has no single keys
 
-    def resized(self, wanted: Resizing, snapshot: Snapshot) -> ConsistentIndex:
+    def resized(self, resizing: Resizing, snapshot: Snapshot) -> ConsistentIndex:
         raise InvalidOption(
             f"the index {self.name!r} is not rescaled: clusterings split and merge its buckets",
             hint="Run t.cluster(), with hoodie.bucket.index.max.num.buckets and hoodie.bucket.index.min.num.buckets for"
@@ -135,9 +135,9 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
             if snapshot.config.populate_meta_fields and number % step == 0:
                 self._check_keys(rings[file_slice.partition], node_number, first_keys(snapshot, file_slice), file_slice)
 
-    def _check_keys(self, ring: Ring, place: int, keys: pa.Array, file_slice: FileSlice) -> None:
+    def _check_keys(self, ring: Ring, node_number: int, keys: pa.Array, file_slice: FileSlice) -> None:
         node_numbers = pa.array(ring.node_numbers(ring_hashes(keys, self.fields)))
-        wrong = keys.filter(pc.not_equal(node_numbers, place))
+        wrong = keys.filter(pc.not_equal(node_numbers, node_number))
         if len(wrong):
             raise IndexInconsistent(
                 f"record key {wrong[0].as_py()!r} in {file_slice.label} is in another bucket of the ring under the hash"
@@ -271,11 +271,11 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
 
     # -- what the table remembers
 
-    def check_commits(self, ours: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
+    def check_commits(self, commit: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
         """What replaces all of a partition path gives it a new ring: a bucket that another write began meanwhile would
         be on none."""
         for other in others:
-            for overwrite, concurrent in ((ours, other), (other, ours)):
+            for overwrite, concurrent in ((commit, other), (other, commit)):
                 if overwrite.operation == CLUSTER_OPERATION:
                     continue  # it changes the nodes of its own file groups
                 for partition, ids in sorted(overwrite.replaced.items()):

@@ -38,14 +38,14 @@ class Rings:
     are on the ring, the new nodes of each group of the clustering after them, in the order of `groups`.
     """
 
-    known: Mapping[str, Ring]
+    recorded: Mapping[str, Ring]
     buckets: int
     groups: Mapping[str, tuple[Children, ...]]
     children: Mapping[str, Mapping[int, int]]
 
     def of(self, partition: str) -> Ring:
         """The ring of a partition path."""
-        return self.known.get(partition) or default_ring(partition, self.buckets)
+        return self.recorded.get(partition) or default_ring(partition, self.buckets)
 
     def first_child(self, partition: str, group: int) -> int:
         """The number of the first of the nodes that a group of the clustering makes."""
@@ -186,8 +186,8 @@ class BucketSizes:
 
     split_above: float
     merge_below: float
-    most: int
-    least: int
+    maximum: int
+    minimum: int
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class PartitionResize:
     sizes: BucketSizes
     instant: str
     rewrites_all: bool = False
-    _taken: set[int] = field(default_factory=set[int])
+    _planned: set[int] = field(default_factory=set[int])
     _added: int = 0
     _named: int = 0
 
@@ -226,28 +226,28 @@ class PartitionResize:
         for node_number in sorted(self.slices, key=lambda at: (self.slices[at].size, at)):
             yield from self._merge(node_number)
         if self.rewrites_all:
-            for node_number in sorted(self.slices.keys() - self._taken):
+            for node_number in sorted(self.slices.keys() - self._planned):
                 yield self._group([node_number], renewed(self.ring, node_number, self._prefix()))
 
     @property
     def _count(self) -> int:
         return len(self.ring.nodes) + self._added
 
-    def _split(self, place: int) -> Iterator[ClusteringGroup]:
-        if self.slices[place].size <= self.sizes.split_above or self._count >= self.sizes.most:
+    def _split(self, node_number: int) -> Iterator[ClusteringGroup]:
+        if self.slices[node_number].size <= self.sizes.split_above or self._count >= self.sizes.maximum:
             return
-        children = split(self.ring, place, [self._prefix(), self._prefix()])
+        children = split(self.ring, node_number, [self._prefix(), self._prefix()])
         if children is not None:
             self._added += 1
-            yield self._group([place], children)
+            yield self._group([node_number], children)
 
-    def _merge(self, place: int) -> Iterator[ClusteringGroup]:
+    def _merge(self, node_number: int) -> Iterator[ClusteringGroup]:
         """A small bucket with the small ones before it, then those after it, as far as they fit together."""
-        if not self._is_small(place):
+        if not self._is_small(node_number):
             return
-        node_numbers, total = [place], self.slices[place].size
+        node_numbers, total = [node_number], self.slices[node_number].size
         for at in (0, -1):
-            while self._count - len(node_numbers) + 1 > self.sizes.least and len(node_numbers) < len(self.ring.nodes):
+            while self._count - len(node_numbers) + 1 > self.sizes.minimum and len(node_numbers) < len(self.ring.nodes):
                 following = neighbours(self.ring, node_numbers[at])[0 if at == 0 else 1]
                 if following in node_numbers or not self._is_small(following):
                     break
@@ -259,12 +259,12 @@ class PartitionResize:
             self._added -= len(node_numbers) - 1
             yield self._group(node_numbers, merge(self.ring, node_numbers, self._prefix()))
 
-    def _is_small(self, place: int) -> bool:
-        file_slice = self.slices.get(place)
-        return file_slice is not None and place not in self._taken and file_slice.size <= self.sizes.merge_below
+    def _is_small(self, node_number: int) -> bool:
+        file_slice = self.slices.get(node_number)
+        return file_slice is not None and node_number not in self._planned and file_slice.size <= self.sizes.merge_below
 
     def _group(self, node_numbers: Sequence[int], nodes: tuple[Node, ...]) -> ClusteringGroup:
-        self._taken.update(node_numbers)
+        self._planned.update(node_numbers)
         children = Children(self.ring.partition, self.ring.sequence, nodes)
         slices = tuple(self.slices[node_number] for node_number in node_numbers)
         return ClusteringGroup(slices, len(children.alive), children.to_metadata())

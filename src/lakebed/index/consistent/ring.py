@@ -212,8 +212,8 @@ def nodes_of(records: Iterable[dict[str, Any]]) -> tuple[Node, ...]:
     return tuple(Node(int(record["value"]), record["fileIdPrefix"], record["tag"]) for record in records)
 
 
-def _corrupt(path: str, what: str) -> CorruptFile:
-    return CorruptFile(f"{path} {what}", hint="Restore the file from a copy.", context={"path": path})
+def _corrupt(path: str, problem: str) -> CorruptFile:
+    return CorruptFile(f"{path} {problem}", hint="Restore the file from a copy.", context={"path": path})
 
 
 @lru_cache(maxsize=256)
@@ -241,10 +241,10 @@ def _name_uuid(data: bytes) -> str:
     return str(uuid.UUID(bytes=bytes(digest)))
 
 
-def split(ring: Ring, place: int, prefixes: Sequence[str]) -> tuple[Node, ...] | None:
+def split(ring: Ring, node_number: int, prefixes: Sequence[str]) -> tuple[Node, ...] | None:
     """The two children of a node that has become too large, each with half of its hash values; None for one that has
     too few values."""
-    end, before = ring.nodes[place].value, ring.nodes[place - 1].value
+    end, before = ring.nodes[node_number].value, ring.nodes[node_number - 1].value
     middle = ((before + end + (RING_SIZE + 1 if before >= end else 0)) >> 1) & RING_SIZE
     if middle in (before, end):
         return None
@@ -257,9 +257,9 @@ def merge(ring: Ring, node_numbers: Sequence[int], prefix: str) -> tuple[Node, .
     return (*(Node(value, None, "DELETE") for value in others), Node(last, prefix, "REPLACE"))
 
 
-def renewed(ring: Ring, place: int, prefix: str) -> tuple[Node, ...]:
+def renewed(ring: Ring, node_number: int, prefix: str) -> tuple[Node, ...]:
     """A node with the same hash values in another file group."""
-    return (Node(ring.nodes[place].value, prefix, "REPLACE"),)
+    return (Node(ring.nodes[node_number].value, prefix, "REPLACE"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +311,7 @@ class Children:
         return numbers
 
 
-def neighbours(ring: Ring, place: int) -> tuple[int, int]:
+def neighbours(ring: Ring, node_number: int) -> tuple[int, int]:
     """The numbers of the nodes before and after one."""
     count = len(ring.nodes)
-    return (place - 1) % count, (place + 1) % count
+    return (node_number - 1) % count, (node_number + 1) % count

@@ -203,12 +203,12 @@ def row_keys(keys: pa.Array, buckets: int | None) -> pa.BinaryArray:
     return joined(prefixes.take(pa.array(codes.reshape(-1))), texts)
 
 
-def visible_locations(keys: pa.Array, found: pa.Table, buckets: int | None, is_visible: IsVisible) -> pa.Table:
-    """The place of each key (`LOCATIONS`), null where it has none; `found` are rows as the client gives them."""
+def visible_locations(keys: pa.Array, stored_rows: pa.Table, buckets: int | None, is_visible: IsVisible) -> pa.Table:
+    """The place of each key (`LOCATIONS`), null where it has none; `stored_rows` are rows as the client gives them."""
     rows = row_keys(keys, buckets)
-    at = pc.index_in(rows, value_set=_array(found, "row"))
+    at = pc.index_in(rows, value_set=_array(stored_rows, "row"))
     instant, file_id, partition, note = (
-        _array(found, name).take(at).cast(pa.string()) for name in ("instant", "file_id", "partition", "note")
+        _array(stored_rows, name).take(at).cast(pa.string()) for name in ("instant", "file_id", "partition", "note")
     )
     noted, before, before_id, before_partition = split_notes(note)
     visible = _are_visible(instant, is_visible)
@@ -218,17 +218,17 @@ def visible_locations(keys: pa.Array, found: pa.Table, buckets: int | None, is_v
     deleted = pc.and_(pc.and_(visible, pc.and_(later, before.is_null())), _are_visible(noted, is_visible))
     there = pc.or_(visible, falls_back)
 
-    def place(own: pa.Array, earlier: pa.Array) -> pa.Array:
-        return pc.if_else(there, pc.if_else(falls_back, earlier, own), pa.scalar(None, pa.string()))
+    def place(current: pa.Array, earlier: pa.Array) -> pa.Array:
+        return pc.if_else(there, pc.if_else(falls_back, earlier, current), pa.scalar(None, pa.string()))
 
     columns = [place(partition, before_partition), place(file_id, before_id), place(instant, before), deleted]
     return pa.Table.from_arrays([keys.cast(pa.string()), *columns], schema=LOCATIONS)
 
 
-def notes_of(instant: str, places: pa.Table) -> pa.BinaryArray:
-    """The notes of an instant for new locations of keys that were at `places`; empty if they were in none."""
+def notes_of(instant: str, locations: pa.Table) -> pa.BinaryArray:
+    """The notes of an instant for new locations of keys that were at `locations`; empty if they were in none."""
     before = pc.binary_join_element_wise(
-        pa.scalar(instant), places[INSTANT], places[FILE_ID], places[OLD_PARTITION], _SEPARATOR
+        pa.scalar(instant), locations[INSTANT], locations[FILE_ID], locations[OLD_PARTITION], _SEPARATOR
     )
     return pc.fill_null(before, "").combine_chunks().cast(pa.binary())
 

@@ -189,15 +189,15 @@ _PASSING = frozenset(
 class Unserved(Exception):
     """A server refused, or cannot be reached; `passing` where it makes sense to ask again."""
 
-    def __init__(self, said: str, *, passing: bool) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, *, passing: bool) -> None:
+        super().__init__(message)
         self.passing = passing
 
     @classmethod
-    def of_java(cls, name: str, said: str, *, final: bool = False) -> Unserved:
+    def of_java(cls, name: str, message: str, *, final: bool = False) -> Unserved:
         """The error for an exception of the server's."""
         kind = name.rpartition(".")[2].rpartition("$")[2]
-        first = said.strip().partition("\n")[0].removeprefix(f"{name}: ")
+        first = message.strip().partition("\n")[0].removeprefix(f"{name}: ")
         passing = kind in _PASSING or not (final or "DoNotRetry" in kind)
         return cls(f"{kind}: {first}" if first else kind, passing=passing and kind not in _FINAL)
 

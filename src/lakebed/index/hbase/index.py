@@ -376,22 +376,22 @@ def locations_of(table: HBaseTable, keys: pa.Array, is_visible: IsVisible) -> pa
     return visible_locations(keys, client_of(table).get(pc.unique(rows)), table.buckets, is_visible)
 
 
-def _where_it_is_stored(found: Rows, names: Sequence[str], snapshot: Snapshot, engine: Engine) -> PlacedRows:
+def _where_it_is_stored(located_rows: Rows, names: Sequence[str], snapshot: Snapshot, engine: Engine) -> PlacedRows:
     """The rows without places in file groups that are no more, and without those of deleted keys.
 
     Such rows are rare: real Hudi leaves them when it overwrites partitions, and a writer that died between its
     commit and its last request to HBase. Whether a deleted key is stored after all, its file group shows.
     """
     names_with_location = [*names, OLD_PARTITION, FILE_ID, INSTANT]
-    pairs = engine.aggregate(found, [OLD_PARTITION, FILE_ID, DELETED]).to_pylist()
+    pairs = engine.aggregate(located_rows, [OLD_PARTITION, FILE_ID, DELETED]).to_pylist()
     pairs = [pair for pair in pairs if pair[FILE_ID] is not None]
     slices = {(s.partition, s.file_id): s for s in snapshot.file_slices({pair[OLD_PARTITION] for pair in pairs})}
     doubted = [p for p in pairs if p[DELETED] or (p[OLD_PARTITION], p[FILE_ID]) not in slices]
     if not doubted:
-        return PlacedRows(engine.derive(found, {}, keep=names_with_location))
+        return PlacedRows(engine.derive(located_rows, {}, keep=names_with_location))
     columns = {name: pa.array([p[name] for p in doubted]) for name in (OLD_PARTITION, FILE_ID, DELETED)}
     marked = engine.from_arrow(pa.table({**columns, _DOUBTED: pa.array([True] * len(doubted))}))
-    rows = engine.join(found, marked, [OLD_PARTITION, FILE_ID, DELETED], "left", small=True)
+    rows = engine.join(located_rows, marked, [OLD_PARTITION, FILE_ID, DELETED], "left", small=True)
     there = [s for p in doubted if (s := slices.get((p[OLD_PARTITION], p[FILE_ID]))) is not None]
     empty = pa.schema([(_STORED, pa.bool_()), (FILE_ID, pa.string()), (RECORD_KEY, pa.string())]).empty_table()
     stored = engine.from_arrow(empty)

@@ -64,7 +64,7 @@ class ThriftClient:
                 self._open = None
         self._open = None
 
-    def _steadily(self, ask: Callable[..., Any], *given: Any) -> Any:
+    def _steadily(self, ask: Callable[..., Any], *arguments: Any) -> Any:
         end = time.monotonic() + self._table.retry_ms / 1000
         tried = 0
         while True:
@@ -73,7 +73,7 @@ class ThriftClient:
                     self._open = self._happybase.Connection(
                         self._table.thrift_host, self._table.thrift_port, timeout=self._table.connection_ms
                     )
-                return ask(self._open.table(self._table.table), *given)
+                return ask(self._open.table(self._table.table), *arguments)
             except Exception as error:  # thriftpy2 has classes of its own, made at run time
                 pause = _PAUSES[min(tried, len(_PAUSES) - 1)]
                 message = str(getattr(error, "message", "") or error)
@@ -105,11 +105,11 @@ def _scan(table: Any) -> list[Any]:
     return list(table.scan(columns=list(_FULL.values()), include_timestamp=True))
 
 
-def _rows_of(found: list[Any]) -> pa.Table:
+def _rows_of(answers: list[Any]) -> pa.Table:
     """Rows as happybase gives them: a key, and its cells with their times by full name."""
-    columns: dict[str, list[Any]] = {"row": [key for key, _ in found]}
+    columns: dict[str, list[Any]] = {"row": [key for key, _ in answers]}
     for name, full in _FULL.items():
-        cells = [row.get(full, (None, None)) for _, row in found]
+        cells = [row.get(full, (None, None)) for _, row in answers]
         columns[name] = [value for value, _ in cells]
         columns[f"{name}.time"] = [at for _, at in cells]
     return pa.table(columns, schema=ROWS)

@@ -161,11 +161,11 @@ class NewIndex:
     write_index: str
     has_unique_keys: bool
 
-    def require_stored_keys(self, what: str) -> None:
+    def require_stored_keys(self, feature: str) -> None:
         """Raise `InvalidOption` for a table without record keys in its files."""
         if not self.config.populate_meta_fields or not self.config.key_fields:
             raise InvalidOption(
-                f"{what} needs record keys that are stored, and table {self.config.name!r} has none",
+                f"{feature} needs record keys that are stored, and table {self.config.name!r} has none",
                 hint="Make the table with key fields and with meta fields.",
             )
 

@@ -278,7 +278,7 @@ def _stats_columns(
         version=config.version,
         populate_meta=config.populate_meta_fields,
         named=settings.stats_columns,
-        most=settings.stats_most_columns,
+        limit=settings.stats_most_columns,
     )
 
 
@@ -313,37 +313,37 @@ def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expressi
     return joined(tables)
 
 
-def as_expected(found: Stats, expected: Stats) -> Stats:
+def as_expected(stored: Stats, expected: Stats) -> Stats:
     """Statistics of partition paths, those that are not tight as they are expected: they were united while writers
     crossed, and are right where they hold all that is there. The next write to the path makes them tight again."""
-    return {c: _as_expected(t, expected[c]) if c in expected else t for c, t in found.items()}
+    return {c: _as_expected(t, expected[c]) if c in expected else t for c, t in stored.items()}
 
 
-def _as_expected(found: pa.Table, expected: pa.Table) -> pa.Table:
-    at = pc.index_in(found["key"], value_set=expected["key"].combine_chunks())
+def _as_expected(stored: pa.Table, expected: pa.Table) -> pa.Table:
+    at = pc.index_in(stored["key"], value_set=expected["key"].combine_chunks())
     required = {name: expected[name].take(at) for name in ("min", "max", "null_count", "value_count")}
     holds = [
-        pc.or_kleene(required["min"].is_null(), pc.less_equal(found["min"], required["min"])),
-        pc.or_kleene(required["max"].is_null(), pc.greater_equal(found["max"], required["max"])),
-        *(pc.greater_equal(found[name], required[name]) for name in ("null_count", "value_count")),
-        pc.invert(found["is_tight"]),
+        pc.or_kleene(required["min"].is_null(), pc.less_equal(stored["min"], required["min"])),
+        pc.or_kleene(required["max"].is_null(), pc.greater_equal(stored["max"], required["max"])),
+        *(pc.greater_equal(stored[name], required[name]) for name in ("null_count", "value_count")),
+        pc.invert(stored["is_tight"]),
     ]
     right = pc.fill_null(functools.reduce(pc.and_, holds), False)
     for name, values in required.items():
-        kind = found.schema.field(name).type
-        found = found.set_column(
-            found.schema.get_field_index(name), name, pc.if_else(right, values.cast(kind), found[name])
+        kind = stored.schema.field(name).type
+        stored = stored.set_column(
+            stored.schema.get_field_index(name), name, pc.if_else(right, values.cast(kind), stored[name])
         )
-    return found
+    return stored
 
 
-def _with_those_lacking(found: pa.Table, expected: pa.Table, table: StoredTable) -> pa.Table:
+def _with_those_lacking(stored: pa.Table, expected: pa.Table, table: StoredTable) -> pa.Table:
     """On a table with a schema history also what is expected and lacking. Which columns have statistics follows from
     the columns that there were when a file was written; a file without is read."""
     if table.snapshot.history is None:
-        return found
-    lacking = pc.invert(pc.is_in(expected["key"], value_set=found["key"].combine_chunks()))
-    return joined([found, expected.filter(lacking)])
+        return stored
+    lacking = pc.invert(pc.is_in(expected["key"], value_set=stored["key"].combine_chunks()))
+    return joined([stored, expected.filter(lacking)])
 
 
 def _bound_text(values: pa.ChunkedArray) -> pa.Array:

@@ -314,19 +314,19 @@ def _column(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.Array:
     return pa.nulls(batch.num_rows, kind) if at < 0 else cast_column(batch.column(at), kind)
 
 
-def _texts(found: pa.Array) -> pa.Array:
-    return found if pt.is_string(found.type) else found.cast(pa.string())
+def _texts(values: pa.Array) -> pa.Array:
+    return values if pt.is_string(values.type) else values.cast(pa.string())
 
 
 def _scalars(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays([pa.array([], kind), *(pa.repeat(value, 1) for value in values)])
 
 
-def by_index(found: Sequence[Mapping[str, FileResults]]) -> Iterator[tuple[str, list[FileResults]]]:
+def by_index(files: Sequence[Mapping[str, FileResults]]) -> Iterator[tuple[str, list[FileResults]]]:
     """The results of several files, by index."""
-    names = dict.fromkeys(name for file_results in found for name in file_results)
+    names = dict.fromkeys(name for file_results in files for name in file_results)
     for name in names:
-        yield name, [file_results[name] for file_results in found if name in file_results]
+        yield name, [file_results[name] for file_results in files if name in file_results]
 
 
 # Bytes of base files from which on a job reads them.
@@ -388,11 +388,11 @@ def results_of_files(
 
 
 def partition_stats_of(
-    index: ExpressionIndex, known: Stats, new: Stats, live: Live, *, tight: bool = True
+    index: ExpressionIndex, existing: Stats, new: Stats, live: Live, *, tight: bool = True
 ) -> tuple[Stats, list[str]]:
     """Stats of the partition paths in `live` by an index, and the keys of those paths that have none."""
     kinds = {index.column: index.function.result}
-    return merged_partition_stats(known, new, live, kinds, of_expression=True, tight=tight)
+    return merged_partition_stats(existing, new, live, kinds, of_expression=True, tight=tight)
 
 
 ZONES_PROPERTY = "lakebed.metadata.expression.zones"

@@ -242,15 +242,15 @@ def file_records(
     *,
     partitions: Iterable[str] = (),
     removed: Mapping[str, Collection[str]] | None = None,
-    gone: Collection[str] = (),
+    deleted_partitions: Collection[str] = (),
 ) -> Records:
-    """Records of `files`: what was written, the action's other `partitions`, the names `removed` from each, and the
-    partition paths that are `gone` from the list of them. The list is always there, as in Hudi."""
+    """Records of `files`: what was written, the action's other `partitions`, the names `removed` from each, and
+    the `deleted_partitions`, which leave the list of partition paths. The list is always there, as in Hudi."""
     removed = removed or {}
-    named = sorted({*partitions, *(f.partition for f in files), *removed} - set(gone))
-    keys: list[str] = [ALL_PARTITIONS] * (len(named) + len(gone))
-    names: list[str | None] = [partition_identifier(p) for p in (*named, *gone)]
-    sizes, deleted = [0] * len(names), [False] * len(named) + [True] * len(gone)
+    named = sorted({*partitions, *(f.partition for f in files), *removed} - set(deleted_partitions))
+    keys: list[str] = [ALL_PARTITIONS] * (len(named) + len(deleted_partitions))
+    names: list[str | None] = [partition_identifier(p) for p in (*named, *deleted_partitions)]
+    sizes, deleted = [0] * len(names), [False] * len(named) + [True] * len(deleted_partitions)
     by_partition: dict[str, list[NewFile]] = {p: [] for p in named}
     for file in files:
         by_partition[file.partition].append(file)
@@ -372,7 +372,7 @@ class FilesKind(PartitionKind):
 
     def records_of_clean(self, partition: str, removal: Removal) -> Records:
         removed = {path: names for path, names in removal.files.items() if path not in removal.dropped}
-        records = file_records([], removal.form, removed=removed, gone=removal.dropped)
+        records = file_records([], removal.form, removed=removed, deleted_partitions=removal.dropped)
         identifiers = pa.array(sorted(map(partition_identifier, removal.dropped)), pa.string())
         return replace(records, deleted=identifiers)
 
@@ -433,7 +433,7 @@ class FilesKind(PartitionKind):
             else:
                 removed.setdefault(partition_of(row["key"]), []).append(row["entry"])
         return file_records(
-            [], table.form, removed={p: n for p, n in removed.items() if p not in dropped}, gone=dropped
+            [], table.form, removed={p: n for p, n in removed.items() if p not in dropped}, deleted_partitions=dropped
         )
 
     def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:

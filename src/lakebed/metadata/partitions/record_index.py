@@ -249,11 +249,11 @@ def key_records(groups: Sequence[GroupChanges], instant: str, form: RecordForm, 
     return Records(keys, values, plain_strings(removed["key"]), *paths)
 
 
-def encoded_locations(places: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
+def encoded_locations(locations: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
     """Keys and values of entries (see `record_index_records.SCHEMA`), none for none."""
-    if not places.num_rows:
+    if not locations.num_rows:
         return pa.array([], pa.string()), pa.array([], pa.binary())
-    return encode(places, form)
+    return encode(locations, form)
 
 
 def located(parts: Iterable[tuple[str, str, str, pa.Array]]) -> pa.Table:
@@ -269,23 +269,23 @@ def located(parts: Iterable[tuple[str, str, str, pa.Array]]) -> pa.Table:
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
-def latest_locations(places: pa.Table, partitioned: bool) -> pa.Table:
+def latest_locations(locations: pa.Table, partitioned: bool) -> pa.Table:
     """The last row of each key (in each partition path, where they are kept apart)."""
-    if places.num_rows < 2:
-        return places
-    codes = key_codes(places, partitioned=partitioned)
+    if locations.num_rows < 2:
+        return locations
+    codes = key_codes(locations, partitioned=partitioned)
     if int(codes.max()) + 1 == len(codes):
-        return places
+        return locations
     last = np.full(int(codes.max()) + 1, -1, np.int64)
     last[codes] = np.arange(len(codes))
-    return places.take(pa.array(np.sort(last)))
+    return locations.take(pa.array(np.sort(last)))
 
 
-def key_codes(places: pa.Table, *, partitioned: bool) -> npt.NDArray[np.int64]:
+def key_codes(locations: pa.Table, *, partitioned: bool) -> npt.NDArray[np.int64]:
     """A number for each key (in each partition path), from 0 on."""
-    codes = plain_strings(places["key"]).dictionary_encode().indices.to_numpy().astype(np.int64)
+    codes = plain_strings(locations["key"]).dictionary_encode().indices.to_numpy().astype(np.int64)
     if partitioned:
-        paths = plain_strings(places["partition"]).dictionary_encode()
+        paths = plain_strings(locations["partition"]).dictionary_encode()
         codes = codes * len(paths.dictionary) + paths.indices.to_numpy()
         codes = np.unique(codes, return_inverse=True)[1]
     return codes
@@ -459,13 +459,13 @@ def _all_locations(snapshot: Snapshot) -> pa.Table:
     return located(parallel_map(read, slices))
 
 
-def _groups(places: pa.Table, form: RecordForm, sizing: GroupSizing, *, partitioned: bool) -> list[GroupRecords]:
+def _groups(locations: pa.Table, form: RecordForm, sizing: GroupSizing, *, partitioned: bool) -> list[GroupRecords]:
     """What the file groups of a new index begin with; as many of them as Hudi would make."""
-    keys, values = encoded_locations(places, form)
+    keys, values = encoded_locations(locations, form)
     if not partitioned:
         count = sizing.file_groups(len(keys))
         return grouped(RECORD_INDEX, Records.upserts(keys, values), [(None, n) for n in range(count)])
-    paths = places["partition"].cast(pa.string()).combine_chunks()
+    paths = locations["partition"].cast(pa.string()).combine_chunks()
     counts = paths.value_counts()
     rows = dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True))
     sizes: Mapping[str, int] = {path: sizing.file_groups(n) for path, n in sorted(rows.items())}
@@ -473,15 +473,15 @@ def _groups(places: pa.Table, form: RecordForm, sizing: GroupSizing, *, partitio
     return grouped(RECORD_INDEX, Records.upserts(keys, values, paths), groups)
 
 
-def _comparable(places: pa.Table, *, partitioned: bool) -> pa.Table:
-    keys, paths, ids = (plain_strings(places[name]).cast(pa.string()) for name in ("key", "partition", "file_id"))
+def _comparable(locations: pa.Table, *, partitioned: bool) -> pa.Table:
+    keys, paths, ids = (plain_strings(locations[name]).cast(pa.string()) for name in ("key", "partition", "file_id"))
     entry = paths if partitioned else pa.repeat(pa.scalar(""), len(keys))
     text = pc.binary_join_element_wise(paths, ids, "/")
     return pa.Table.from_arrays([keys, entry, keys, text], schema=COMPARED)
 
 
-def _several_locations(snapshot: Snapshot, places: pa.Table, *, partitioned: bool) -> IndexInconsistent:
-    counts = places.group_by(["key", "partition"] if partitioned else "key").aggregate([([], "count_all")])
+def _several_locations(snapshot: Snapshot, locations: pa.Table, *, partitioned: bool) -> IndexInconsistent:
+    counts = locations.group_by(["key", "partition"] if partitioned else "key").aggregate([([], "count_all")])
     twice = counts.filter(pc.greater(counts["count_all"], 1))
     key = twice["key"][0].as_py()
     return IndexInconsistent(

@@ -264,14 +264,14 @@ def _comparable(pairs: pa.Table) -> pa.Table:
     return pa.Table.from_arrays([keys, empty, keys, empty], schema=COMPARED)
 
 
-def _shortest(pairs: pa.Table, kind: pa.DataType, known: pa.ChunkedArray) -> pa.Table:
-    """The pairs with the texts that lakebed writes, if those are `known`: Java before version 19 printed some
+def _shortest(pairs: pa.Table, kind: pa.DataType, stored_keys: pa.ChunkedArray) -> pa.Table:
+    """The pairs with the texts that lakebed writes, if those are `stored_keys`: Java before version 19 printed some
     floating numbers with more digits, which mean the same."""
     texts = to_java_text(pairs["value"].cast(kind))
     other = pc.fill_null(pc.not_equal(texts, pairs["value"]), False)
     if not pc.any(other).as_py():
         return pairs
-    is_known = pc.is_in(secondary_keys(texts, pairs["record_key"]), value_set=known.combine_chunks())
+    is_known = pc.is_in(secondary_keys(texts, pairs["record_key"]), value_set=stored_keys.combine_chunks())
     texts = pc.if_else(pc.and_(other, is_known), texts, pairs["value"])
     return pairs.set_column(pairs.column_names.index("value"), "value", texts)
 

@@ -276,15 +276,15 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if pa.types.is_decimal(one) or pa.types.is_decimal(other):
-        kinds = [k for k in (one, other) if pa.types.is_decimal(k)]
+def _wider(first: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if pa.types.is_decimal(first) or pa.types.is_decimal(other):
+        kinds = [k for k in (first, other) if pa.types.is_decimal(k)]
         scale = max(k.scale for k in kinds)
         integer_digits = max([k.precision - k.scale for k in kinds] + ([19] if len(kinds) == 1 else []))
         return pa.decimal128(min(_WIDEST_DECIMAL, integer_digits + scale), scale)
-    if pa.types.is_floating(one) or pa.types.is_floating(other):
-        return one if one == other else pa.float64()
-    return one if one.bit_width >= other.bit_width else other
+    if pa.types.is_floating(first) or pa.types.is_floating(other):
+        return first if first == other else pa.float64()
+    return first if first.bit_width >= other.bit_width else other
 
 
 def _is_number(kind: pa.DataType) -> bool:

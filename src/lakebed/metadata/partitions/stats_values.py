@@ -155,7 +155,7 @@ class _Extremes:
 
     def __init__(self, kinds: Mapping[str, pa.DataType]) -> None:
         self._kinds = kinds
-        self._found: dict[str, list[Any]] = {column: [] for column in kinds}
+        self._bounds: dict[str, list[Any]] = {column: [] for column in kinds}
         self._nan: set[str] = set()
         self._nulls = dict.fromkeys(kinds, 0)
         self._values = dict.fromkeys(kinds, 0)
@@ -176,12 +176,12 @@ class _Extremes:
                 values = values.filter(pc.invert(isnan))
         extremes = pc.min_max(values)
         if extremes["min"].is_valid:
-            self._found[path] += [extremes["min"].as_py(), extremes["max"].as_py()]
+            self._bounds[path] += [extremes["min"].as_py(), extremes["max"].as_py()]
 
     def row(self, path: str, footer_ranges: pa.RecordBatch | None = None) -> pa.StructArray:
         """The column's struct, with the footer's counts where there is one."""
         kind = self._kinds[path]
-        extremes = pc.min_max(pa.array(self._found[path], kind))
+        extremes = pc.min_max(pa.array(self._bounds[path], kind))
         low, high = extremes["min"], extremes["max"]
         if path in self._nan:
             high = pa.scalar(float("nan"), kind)
@@ -303,7 +303,7 @@ def column_stats_records(stats: Stats, form: RecordForm, index_version: int) -> 
 
 
 def partition_stats_records(
-    known: Stats,
+    existing: Stats,
     new: Stats,
     live: Mapping[str, Collection[str]],
     kinds: Types,
@@ -313,20 +313,20 @@ def partition_stats_records(
     tight: bool = True,
 ) -> Records:
     """Records of `partition_stats` for the partition paths in `live`, which names the files that each has after the
-    action; `known` and `new` are the stats of older and of new files.
+    action; `existing` and `new` are the stats of older and of new files.
 
     A partition of which some files have no range for a column gets the widest record of the column's type, one where no
     file has any gets none: an old one is deleted, and real Hudi takes it for one of nulls. Without
     `tight` the records widen what there is instead of replacing it: for an action that others which were requested
     before it may complete after.
     """
-    merged, deleted = merged_partition_stats(known, new, live, kinds, tight=tight)
+    merged, deleted = merged_partition_stats(existing, new, live, kinds, tight=tight)
     records = stats_codec.encode(merged, form, index_version=index_version, record_type=RecordType.PARTITION_STATS)
     return Records(*records, deleted=pa.array(deleted, pa.string()))
 
 
 def merged_partition_stats(
-    known: Stats,
+    existing: Stats,
     new: Stats,
     live: Mapping[str, Collection[str]],
     kinds: Types,
@@ -346,7 +346,7 @@ def merged_partition_stats(
     merged: Stats = {}
     deleted: list[str] = []
     for column, kind in kinds.items():
-        sources = [s[column] for s in (known, new) if column in s]
+        sources = [s[column] for s in (existing, new) if column in s]
         rows = [_bounded(stats, kind, of_expression=of_expression, zero_is_known=zero_is_known) for stats in sources]
         stats_keys = partition_stats_keys(column, paths, of_expression=of_expression)
         table, complete = (
@@ -543,21 +543,21 @@ def stats_columns(
     version: int,
     populate_meta: bool,
     named: Sequence[str] = (),
-    most: int = MOST_COLUMNS,
+    limit: int = MOST_COLUMNS,
 ) -> Kinds:
     """The columns (Parquet paths) that a file of this schema (without meta columns) gets stats for, with their types.
 
     `definition` is the table's for `column_stats`, where it has one; `named` is what its user asked for. Columns that
-    came to the table after the definition was made join it, up to `most`, unless the definition left some out.
+    came to the table after the definition was made join it, up to `limit`, unless the definition left some out.
     """
     kinds = dict(leaf_paths(schema))
     plain = [f.name for f in schema if f.name in kinds and has_range(f.type)]
     meta = list(META_WITH_STATS) if version >= 8 and populate_meta else []
-    columns = list(named) or plain[:most]
+    columns = list(named) or plain[:limit]
     if definition is not None and definition.source_fields:
         definition_columns = [c for c in definition.source_fields if c not in META_COLUMNS]
         meta = [c for c in definition.source_fields if c in META_COLUMNS]
-        columns = [*definition_columns, *_joining(plain, definition_columns, most)] if not named else columns
+        columns = [*definition_columns, *_joining(plain, definition_columns, limit)] if not named else columns
     meta_kinds: Kinds = dict.fromkeys(meta, pa.string())
     index_version = index_version_of(version)
     return meta_kinds | {
@@ -565,12 +565,12 @@ def stats_columns(
     }
 
 
-def _joining(plain: Sequence[str], known: Sequence[str], most: int) -> list[str]:
+def _joining(plain: Sequence[str], recorded: Sequence[str], limit: int) -> list[str]:
     """Columns after the last known one; none if an earlier one was left out on purpose."""
-    positions = [plain.index(c) for c in known if c in plain]
-    if not positions or len(known) >= most or set(plain[: max(positions) + 1]) - set(known):
+    positions = [plain.index(c) for c in recorded if c in plain]
+    if not positions or len(recorded) >= limit or set(plain[: max(positions) + 1]) - set(recorded):
         return []
-    return list(plain[max(positions) + 1 :][: most - len(known)])
+    return list(plain[max(positions) + 1 :][: limit - len(recorded)])
 
 
 def stats_definitions(columns: Sequence[str], *, version: int) -> Mapping[str, IndexDefinition]:

@@ -200,12 +200,12 @@ def has_earlier_neighbour(timeline: Timeline, instant: str) -> bool:
     return any(i.time < instant and completes_as(i.action) in COMMITS for i in timeline.pending)
 
 
-def _joining(file_slice: FileSlice, begun: str, timeline: Timeline) -> list[str]:
-    """The log files of a slice that belong to the one that a base file of the instant `begun` begins."""
+def _joining(file_slice: FileSlice, base_instant: str, timeline: Timeline) -> list[str]:
+    """The log files of a slice that belong to the one that a base file of the instant `base_instant` begins."""
     if timeline.config.version < 8:
-        return [log.name for log in file_slice.log_files if log.instant == begun]
+        return [log.name for log in file_slice.log_files if log.instant == base_instant]
     completed = ((log, timeline.completion_time(log.instant)) for log in file_slice.log_files)
-    return [log.name for log, time in completed if time is not None and time >= begun]
+    return [log.name for log, time in completed if time is not None and time >= base_instant]
 
 
 def _names(file_slice: FileSlice) -> set[str]:

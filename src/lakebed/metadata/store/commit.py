@@ -67,14 +67,14 @@ def apply_delta(
     instant: str,
     records: Mapping[str, Records],
     written: Sequence[WrittenLog] = (),
-    beside: Callable[[], object] = lambda: None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
     """Write a delta commit of the data table's instant: a log file for each file group that gets records, then the
     completed instant. Visible once the data table's instant is completed.
 
     If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks wrote
-    since `begin_delta`; they are taken into the same delta commit. `beside` is called while the instant completes (or
-    after it, where answers of storage are quick). Raises `InvalidOption` for a partition that the
+    since `begin_delta`; they are taken into the same delta commit. `meanwhile` is called while the instant completes
+    (or after it, where answers of storage are quick). Raises `InvalidOption` for a partition that the
     table does not have, `CommitConflict` where `written` do not fit any more.
     """
     _finish_rollbacks(store)
@@ -111,7 +111,7 @@ def apply_delta(
     stats = [log.stat() for log in (*written, *put)]
     if not written:  # by this process just now; whoever takes the data table's instant back takes this one back too
         store.shown_inflight.add(instant)
-    at_once(store.storage, lambda: store.complete(Action.DELTACOMMIT, instant, OPERATION, stats), beside)
+    at_once(store.storage, lambda: store.complete(Action.DELTACOMMIT, instant, OPERATION, stats), meanwhile)
 
 
 def _finish_rollbacks(store: MetadataStore) -> None:
@@ -215,7 +215,7 @@ def _later_changes(view: MetadataSlices, partition: str, instant: str, keys: pa.
     """The records of these keys by instants that were requested later, oldest first; deletes of other keys left out."""
     layers: list[Layer] = []
     for file_slice in view.file_slices(partition):
-        for layer in slice_by_keys(view, file_slice, keys, behind=instant):
+        for layer in slice_by_keys(view, file_slice, keys, after_instant=instant):
             layer_keys = layer.deleted if layer.records is None else layer.records["key"]
             matches = pc.is_in(layer_keys, value_set=keys)
             if pc.any(matches).as_py():

@@ -69,10 +69,10 @@ class ExpectedFiles:
         return base.instant not in self.instants or base.name in self.files.get(base.partition, {})
 
     def check_folder(
-        self, timeline: Timeline, partition: str, sizes: Mapping[str, int], shown: Container[str] = ()
+        self, timeline: Timeline, partition: str, sizes: Mapping[str, int], visible_commits: Container[str] = ()
     ) -> None:
         """Raise `CorruptFile` where a file that readers need is not in the partition's folder (`sizes` by name), or is
-        shorter than it was written. `shown` are the commits that the view shows of the data table."""
+        shorter than it was written. `visible_commits` are the commits that the view shows of the data table."""
         named = self.files.get(partition)
         if not named:
             return
@@ -91,7 +91,7 @@ class ExpectedFiles:
             elif size < last.end:
                 raise damaged(timeline.storage, f"{partition}/{name}", f"has {size} bytes of {last.end}", offset=size)
         if missing:
-            self._check_gone(timeline, partition, missing, shown)
+            self._check_gone(timeline, partition, missing, visible_commits)
 
     def check_log(
         self, log: LogFile, heads: Sequence[BlockHead], timeline: Timeline, bases: Container[str] = ()
@@ -134,22 +134,22 @@ class ExpectedFiles:
                 }
 
     def _check_gone(
-        self, timeline: Timeline, partition: str, gone: Sequence[tuple[str, Extent]], shown: Container[str]
+        self, timeline: Timeline, partition: str, missing: Sequence[tuple[str, Extent]], visible_commits: Container[str]
     ) -> None:
         """Files may be missing for a reason: the partition was dropped and built again since they were written, or
-        their instant was taken back since the timeline was loaded, and is none that is `shown`. Those of instants that
-        were archived since are needed all the same."""
+        their instant was taken back since the timeline was loaded, and is none of the
+        `visible_commits`. Those of instants that were archived since are needed all the same."""
         since = _logged_since(timeline, partition)
         built = since or max(self.built.get(partition, ""), _built_at(timeline, partition))
-        before = _based_before(built, [extent for _, extent in gone]) if timeline.config.version < 8 else frozenset()
+        before = _based_before(built, [extent for _, extent in missing]) if timeline.config.version < 8 else frozenset()
         left = [
             (name, extent.instant)
-            for name, extent in gone
+            for name, extent in missing
             if completed_at(extent.instant) >= built and extent.instant.time not in before
         ]
         if left:
             now = load_timeline(timeline.storage, timeline.config)
-            left = [(name, i) for name, i in left if now.is_committed(i.time) or i.time in shown]
+            left = [(name, i) for name, i in left if now.is_committed(i.time) or i.time in visible_commits]
         if left:
             name, instant = left[0]
             raise damaged(
@@ -174,12 +174,12 @@ def check_delta_commits(data: Timeline, store: Timeline) -> None:
         )
 
 
-def damaged(storage: Storage, path: str, what: str, *, offset: int | None = None) -> CorruptFile:
+def damaged(storage: Storage, path: str, problem: str, *, offset: int | None = None) -> CorruptFile:
     """A file of the metadata table that is not what it should be."""
     context: dict[str, Any] = {"path": storage.url(path)}
     if offset is not None:
         context["offset"] = offset
-    return CorruptFile(f"{path} of the metadata table {storage.url()} {what}", hint=REPAIR_HINT, context=context)
+    return CorruptFile(f"{path} of the metadata table {storage.url()} {problem}", hint=REPAIR_HINT, context=context)
 
 
 def _relevant(timeline: Timeline) -> list[Instant]:

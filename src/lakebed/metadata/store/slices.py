@@ -46,21 +46,21 @@ class SmallFiles(Generic[T]):
 
     def __init__(self, make: Callable[[ReadRange], T]) -> None:
         self._make = make
-        self._kept = BoundedCache[CacheEntry[T]](_CACHED_BYTES)
+        self._cache = BoundedCache[CacheEntry[T]](_CACHED_BYTES)
 
     def of(self, source: ReadRange, file_size: int | None = None) -> T:
         """`file_size`: of the file of which the source is a stretch."""
         if not source.key or (source.size if file_size is None else file_size) > SMALL_FILE_BYTES:
             return self._make(source)
-        cached = self._kept.get(source.key)
+        cached = self._cache.get(source.key)
         if cached is None:
             cached = CacheEntry(self._make(source), _MEMORY_OF_A_FILE + _MEMORY_OF_A_BYTE * source.size)
-            self._kept.put(source.key, cached)
+            self._cache.put(source.key, cached)
         return cached.content
 
     def clear(self) -> None:
         """Forget everything."""
-        self._kept.clear()
+        self._cache.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ def read_store(storage: Storage, config: TableConfig) -> StoreRead | None:
     `TableNotFound` where it is not there."""
     if FILES not in config.metadata_partitions:
         return None
-    return load_table(FolderStorage(storage, METADATA_FOLDER), alike=config)
+    return load_table(FolderStorage(storage, METADATA_FOLDER), likely=config)
 
 
 def try_store(storage: Storage, config: TableConfig) -> StoreRead | None:
@@ -330,7 +330,7 @@ def open_slices(
         return None
     store = FolderStorage(storage, METADATA_FOLDER)
     try:
-        store_config, store_timeline = read or load_table(store, alike=config)
+        store_config, store_timeline = read or load_table(store, likely=config)
     except TableNotFound as cause:
         raise CorruptFile(
             f"the metadata table of {storage.url()} is missing, its properties name it",

@@ -69,7 +69,7 @@ def decode_commit(data: bytes, path: str = "") -> CommitMetadata:
     """
     if not data:
         return CommitMetadata(UNKNOWN_OPERATION)
-    record = read_avro_file(data, path) if is_avro_file(data) else parse_json_object(data, path, what="commit body")
+    record = read_avro_file(data, path) if is_avro_file(data) else parse_json_object(data, path, label="commit body")
     return commit_from_record(record, path)
 
 

@@ -171,9 +171,11 @@ def clean_files(plan: Mapping[str, Any]) -> dict[str, list[str]]:
     return names_by_partition or {part: [name.rpartition("/")[2] for name in names] for part, names in old.items()}
 
 
-def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int, *, gone: Collection[str] = ()) -> bytes:
-    """The completed body of a clean that has carried this decoded plan out; `gone` are the partition paths that it
-    deleted."""
+def encode_clean_metadata(
+    instant: str, plan: Mapping[str, Any], millis: int, *, deleted_partitions: Collection[str] = ()
+) -> bytes:
+    """The completed body of a clean that has carried this decoded plan out; `deleted_partitions` are the partition
+    paths that it deleted."""
     files = clean_files(plan)
     partitions = {
         partition: {
@@ -182,7 +184,7 @@ def encode_clean_metadata(instant: str, plan: Mapping[str, Any], millis: int, *,
             "deletePathPatterns": names,
             "successDeleteFiles": names,
             "failedDeleteFiles": [],
-            "isPartitionDeleted": partition in gone,
+            "isPartitionDeleted": partition in deleted_partitions,
         }
         for partition, names in files.items()
     }
@@ -418,18 +420,18 @@ def _group(root: str, group: ClusteringGroup) -> dict[str, Any]:
     }
 
 
-def _slice_info(root: str, one: FileSlice) -> dict[str, Any]:
+def _slice_info(root: str, file_slice: FileSlice) -> dict[str, Any]:
     folder = root.removeprefix("file://").rstrip("/")
 
     def absolute(name: str) -> str:
-        return f"{folder}/{path_in(one.partition, name)}"
+        return f"{folder}/{path_in(file_slice.partition, name)}"
 
     return {
-        "dataFilePath": absolute(one.base_file.name) if one.base_file else "",
+        "dataFilePath": absolute(file_slice.base_file.name) if file_slice.base_file else "",
         # newest first
-        "deltaFilePaths": [absolute(log.name) for log in reversed(one.log_files)],
-        "fileId": one.file_id,
-        "partitionPath": one.partition,
+        "deltaFilePaths": [absolute(log.name) for log in reversed(file_slice.log_files)],
+        "fileId": file_slice.file_id,
+        "partitionPath": file_slice.partition,
         "bootstrapFilePath": "",
         "version": _CLUSTERING_PLAN_VERSION,
     }

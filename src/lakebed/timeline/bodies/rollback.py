@@ -37,7 +37,7 @@ def decode_action(data: bytes, path: str = "") -> dict[str, Any]:
     """
     if not data:
         return {}
-    record = read_avro_file(data, path) if is_avro_file(data) else parse_json_object(data, path, what="instant body")
+    record = read_avro_file(data, path) if is_avro_file(data) else parse_json_object(data, path, label="instant body")
     check_shape(record, ACTION, path)
     return record
 
