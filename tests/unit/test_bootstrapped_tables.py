@@ -111,7 +111,7 @@ def test_writes_and_services_leave_full_files_and_the_source_as_it_was(table: Go
     assert digests(table.source_of(path)) == source
 
 
-def test_a_row_that_is_written_again_is_whole_also_in_its_partition_column(tmp_path: Path) -> None:
+def test_a_row_that_is_written_again_is_complete_also_in_its_partition_column(tmp_path: Path) -> None:
     path = NAMES["v9_cow_boot_flat"].unpack(tmp_path)
     opened = lakebed.open(str(path))
     opened.indexes.adopt("simple")

@@ -178,7 +178,7 @@ def test_moments_of_old_parquet_files_are_moments(tmp_path: Path) -> None:
     assert stored(lakebed.convert(str(tmp_path), "memory://loading/micros", key="id")) == rows.to_pylist()
 
 
-def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
+def test_values_that_cannot_be_converted_are_refused(tmp_path: Path) -> None:
     pq.write_table(ROWS, tmp_path / "a.parquet")
     with pytest.raises(InvalidOption, match="there is no uri"):
         lakebed.convert(str(tmp_path), key="id")

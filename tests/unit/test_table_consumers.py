@@ -240,7 +240,7 @@ def test_a_start_after_the_newest_commit_is_refused(make: Callable[..., Table]) 
     assert table.consumers.list() == []
 
 
-def test_of_two_processes_with_one_consumer_the_second_gets_an_error_that_names_it(make: Callable[..., Table]) -> None:
+def test_the_second_process_of_one_consumer_gets_an_error_that_names_it(make: Callable[..., Table]) -> None:
     table = make()
     table.upsert(rows((1, "a", "1", 1)))
     other = lakebed.open(table.uri)
@@ -327,7 +327,7 @@ def test_positions_outlive_the_process_on_a_local_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_what_is_archived_before_a_consumer_reads_it_is_an_error_with_the_first_start(
+def test_commits_archived_before_a_consumer_reads_them_are_an_error_with_the_first_start(
     make: Callable[..., Table], kind: str
 ) -> None:
     table = make(kind)

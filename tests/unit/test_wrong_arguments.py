@@ -255,7 +255,7 @@ LOOKED_AT = {
 }
 
 
-def test_what_an_argument_takes_is_said_of_every_name() -> None:
+def test_every_argument_names_the_values_that_it_accepts() -> None:
     owners = [Table, type(new_table().indexes), Scan, Changes, ChangeLog]
     public = [(name, getattr(owner, name)) for owner in owners for name in methods(owner)]
     public += inspect.getmembers(lakebed, inspect.isfunction)

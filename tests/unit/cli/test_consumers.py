@@ -56,7 +56,7 @@ def test_cdc_without_a_consumer_is_that_of_the_command_cdc(table: Table, capsys:
     assert both[0] == both[1] != [[]]
 
 
-def test_a_batch_is_printed_whole_or_refused(table: Table) -> None:
+def test_a_batch_is_printed_in_full_or_refused(table: Table) -> None:
     for words in (["--limit", "1"], ["--end", "20990101000000000"]):
         assert invoke(["changes", table.uri, "--consumer", "daily", *words]) == 2
     assert invoke(["changes", table.uri, "--follow"]) == 2

@@ -147,7 +147,7 @@ def test_three_writers_in_every_order(uri: str) -> None:
 
 
 @pytest.mark.parametrize("compact_after", [1, 10])
-def test_what_the_metadata_table_compacts_in_between_stays_right(uri: str, compact_after: int) -> None:
+def test_records_that_the_metadata_table_compacts_between_writes_stay_right(uri: str, compact_after: int) -> None:
     table = created(uri)
     model = Model(False)
     options = NEW_FILES | {"hoodie.metadata.compact.max.delta.commits": compact_after}
@@ -216,7 +216,7 @@ def test_a_partition_that_was_cleaned_away_meanwhile_is_a_conflict(uri: str) -> 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
 @pytest.mark.parametrize("change", ["add", "widen"])
-def test_a_change_of_the_schema_behind_a_later_commit_is_a_conflict(uri: str, version: int, change: str) -> None:
+def test_a_change_of_the_schema_after_a_later_commit_is_a_conflict(uri: str, version: int, change: str) -> None:
     table = created(uri, version)
     more = {"x": pa.array(["x"])} if change == "add" else {"v": pa.array([1 << 40], pa.int64())}
     errors = crossed(uri, writes(rows((10, "a", 1, 1.0), **more), rows((11, "b", 1, 1.0))))

@@ -73,7 +73,7 @@ def test_the_lock_file_has_hudis_fields(storage: Storage) -> None:
     assert is_free(storage)
 
 
-def test_one_object_is_used_again_but_not_twice_at_once(storage: Storage) -> None:
+def test_a_lock_object_is_reusable_but_not_twice_at_once(storage: Storage) -> None:
     lock = default_lock(storage)
     with lock:
         with pytest.raises(RuntimeError):
@@ -84,7 +84,7 @@ def test_one_object_is_used_again_but_not_twice_at_once(storage: Storage) -> Non
     lock.release()
 
 
-def test_it_is_released_when_the_block_raises(storage: Storage) -> None:
+def test_the_lock_is_released_when_the_block_raises(storage: Storage) -> None:
     with pytest.raises(KeyError), default_lock(storage):
         raise KeyError
     assert is_free(storage)
@@ -458,16 +458,14 @@ class TestReadingBeside:
         seen.append(inner.read("state"))
         return seen[-1]
 
-    def test_a_lock_that_is_still_as_it_was_seen_takes_what_was_read_beside_it(
-        self, inner: Storage, remote: Storage
-    ) -> None:
+    def test_acquiring_an_unchanged_lock_gives_the_early_read(self, inner: Storage, remote: Storage) -> None:
         lock, seen = FileLock(remote), list[bytes]()
         result = lock.acquire_reading(0, lambda: self.reads(inner, seen))
         assert result() == b"1"
         assert seen == [b"1"]
         lock.release()
 
-    def test_what_was_read_before_another_writer_was_done_is_read_again(
+    def test_an_early_read_is_repeated_where_another_writer_had_the_lock(
         self, inner: Storage, remote: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with FileLock(inner, wait_seconds=0):  # the file has another version after that

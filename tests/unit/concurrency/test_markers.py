@@ -49,7 +49,7 @@ def test_other_files_in_the_folder_are_no_markers(storage: Storage) -> None:
     assert list_markers(storage, T) == [Marker("MARKERS0/a", "CREATE")]
 
 
-def test_no_folder_no_markers(storage: Storage) -> None:
+def test_a_missing_folder_has_no_markers(storage: Storage) -> None:
     assert list_markers(storage, T) == []
     delete_markers(storage, T)
     write_marker(storage, T, "p", "a", "CREATE")

@@ -87,7 +87,7 @@ def test_a_delete_that_readers_would_merge_before_a_stored_partial_row_is_run_ag
     assert shown(table) == AFTER[1:]
 
 
-def test_a_delete_of_a_later_instant_commits_behind_a_partial_upsert() -> None:
+def test_a_delete_of_a_later_instant_commits_after_a_partial_upsert() -> None:
     table = made("memory://crossing/behind")
     assert crossed(table.uri, [partial((1, 5, 7), (2, 5, 8)), delete(1)], [0, 1]) == [None, None]
     assert shown(table) == AFTER[1:]

@@ -47,11 +47,11 @@ def test_stopped_ones_leave_no_thread() -> None:
     assert threading.active_count() == before
 
 
-def test_one_that_was_not_started_can_be_stopped() -> None:
+def test_a_task_that_was_not_started_can_be_stopped() -> None:
     PeriodicTask(60, lambda: True, "never").stop()
 
 
-def test_without_a_thread_to_be_had_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_called_where_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -79,9 +79,7 @@ def test_a_plan_made_during_the_write_is_a_conflict(
 
 
 @pytest.mark.parametrize("service", list(SERVICES))
-def test_on_version_6_nothing_is_planned_beside_a_write(
-    make: Make, monkeypatch: pytest.MonkeyPatch, service: str
-) -> None:
+def test_version_6_plans_nothing_during_a_write(make: Make, monkeypatch: pytest.MonkeyPatch, service: str) -> None:
     table = made(make, 6)
     with_service(monkeypatch, table, service)
     table.upsert(rows(RETURNS))

@@ -89,7 +89,7 @@ def test_a_table_without_meta_fields_takes_inserts(operation: str):
     check_write(PLAIN | {"hoodie.populate.meta.fields": "false"}, NONE, operation)
 
 
-def test_version_6_goes_by_its_payload():
+def test_version_6_is_judged_by_its_payload():
     old = PLAIN | {"hoodie.table.version": "6"}
     del old["hoodie.record.merge.mode"]
     check_write(

@@ -13,7 +13,7 @@ from lakebed.config.options import WriteSettings, check_options, conflicts_with_
 from lakebed.errors import InvalidOption, UnsupportedFeature
 
 
-def test_table_holds_every_option_of_hudi_and_each_row_is_whole():
+def test_table_holds_every_option_of_hudi_and_each_row_is_complete():
     rows = options()
     modules = 26 + 12 + 13 + 16  # AWS, GCP, DataHub, callbacks of Kafka and Pulsar
     older = 3 + 1  # options that Hudi's documentation shows and its classes have no more, and Spark's own
@@ -52,7 +52,7 @@ def test_no_options_give_the_defaults():
     assert resolved.table.key_fields is None
 
 
-def test_a_hudi_job_is_read_whole():
+def test_all_options_of_a_hudi_job_are_read():
     resolved = resolve_options(
         {
             "hoodie.table.name": "trips",
@@ -134,7 +134,7 @@ def test_wrong_options_are_named(given: dict[str, str], said: str):
         {"hoodie.meta.sync.client.tool.class": "org.apache.hudi.sync.datahub.DataHubSyncTool"},
     ],
 )
-def test_what_lakebed_does_not_do_is_refused_by_name(given: dict[str, str]):
+def test_unsupported_options_are_refused_by_name(given: dict[str, str]):
     with pytest.raises(UnsupportedFeature) as error:
         resolve_options(given)
     key = canonical(next(iter(given)))
@@ -295,7 +295,7 @@ def test_an_option_equal_to_the_tables_is_no_conflict():
     conflicts_with_table(resolve_options(said), STORED)
 
 
-def test_an_old_table_goes_by_its_class_names():
+def test_an_old_table_is_read_by_its_class_names():
     stored = {
         "hoodie.table.name": "t",
         "hoodie.table.version": "6",

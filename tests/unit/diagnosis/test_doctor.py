@@ -312,7 +312,7 @@ def test_an_unfinished_restore_is_finished_by_the_command_of_its_finding(trips: 
 
 
 @pytest.mark.rest
-def test_broken_properties_are_mended_by_the_command_where_there_is_a_backup(trips: Callable[..., Table]) -> None:
+def test_the_command_repairs_broken_properties_from_a_backup(trips: Callable[..., Table]) -> None:
     table = trips()
     file = Path(table.uri) / PROPERTIES_PATH
     right = file.read_bytes()

@@ -39,7 +39,7 @@ def test_every_slice_is_read_by_the_reader() -> None:
     assert sorted(table.read_ids) == ["a", "b"]
 
 
-def test_without_rows_the_newest_slice_says_the_types() -> None:
+def test_without_rows_types_come_from_the_newest_slice() -> None:
     slices = [FileSlice("p", "empty", instant, None) for instant in ("2", "1")]
     assert LocalEngine().read_columns(Table(), slices, ["v"]).table.schema == pa.schema([("v", pa.int64())])
     assert LocalEngine().read_columns(Table(), [], ["v"]).table.schema == pa.schema([("v", pa.string())])

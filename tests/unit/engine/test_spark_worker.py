@@ -26,7 +26,7 @@ def _times(factor: int, numbers: Iterator[int]) -> Iterator[int]:
     yield from (factor * number for number in numbers)
 
 
-def test_a_function_arrives_whole() -> None:
+def test_a_function_arrives_complete() -> None:
     sent = for_workers(partial(_times, 3))
     assert list(pickle.loads(cloudpickle.dumps(sent))(iter([1, 2]))) == [3, 6]
 

@@ -71,7 +71,7 @@ pieces = st.sampled_from(["a", ",", ":", "id:", ",id:", "ts:", ",ts:", "__null__
 
 @settings(deadline=None)
 @given(st.lists(pieces, max_size=10).map("".join), st.sampled_from([("id",), ("id", "ts"), ("ts",), ("",)]))
-def test_a_field_begins_behind_each_comma_with_no_comma_or_colon_up_to_the_next_colon(
+def test_a_field_begins_after_each_comma_with_no_comma_or_colon_up_to_the_next_colon(
     key: str, fields: tuple[str, ...]
 ) -> None:
     if fields != ("",):

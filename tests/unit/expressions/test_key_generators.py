@@ -156,7 +156,7 @@ class TestPartitionValues:
         assert dates.partition_values("2024/02/03") == {"day": "2024-02-03"}
         assert key_generator(KeyGeneratorSpec("NON_PARTITION", ("id",))).partition_values("") == {}
 
-    def test_what_was_made_is_read_back(self) -> None:
+    def test_generated_keys_are_read_back(self) -> None:
         odd = ["a/b", "%2F", "x=y", "é'\\", "a%", "{^}", "\x01\x7f"]
         spec = KeyGeneratorSpec("COMPLEX", ("id",), ("p", "q"), hive_style=True, url_encode=True)
         keys = key_generator(spec)

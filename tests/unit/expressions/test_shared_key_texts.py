@@ -64,7 +64,9 @@ def test_a_batch_with_both_is_refused(make: Make, index: str, kind: str, one: An
 @EVERY_PAIR
 @EVERY_TYPE
 @EVERY_INDEX
-def test_one_does_not_replace_the_other_in_the_table(make: Make, index: str, kind: str, one: Any, other: Any) -> None:
+def test_a_row_does_not_replace_one_with_the_same_key_text(
+    make: Make, index: str, kind: str, one: Any, other: Any
+) -> None:
     table = made(make, kind, index)
     table.upsert(rows((*one, "p", 1), ("q", "r", "p", 3)))
     with refused_rows(one, other):
@@ -208,7 +210,7 @@ def test_log_files_of_another_writer_do_not_replace_one_by_the_other(
 @EVERY_PAIR
 @EVERY_TYPE
 @pytest.mark.parametrize("fills", [False, True])
-def test_one_that_was_deleted_makes_room_for_the_other(
+def test_a_deleted_row_lets_another_with_its_key_text_in(
     make: Make, one: Any, other: Any, kind: str, fills: bool
 ) -> None:
     more = {"properties": {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}} if fills else {}

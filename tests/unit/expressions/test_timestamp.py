@@ -42,7 +42,7 @@ class TestZones:
         assert (zone.name, zone.offset) == (name, int(hours * 3_600_000))
 
     @pytest.mark.parametrize("text", ["+08:00", "UTC+8", "GMT+25", "Nowhere/Land", "../etc"])
-    def test_what_java_would_take_for_gmt_is_refused(self, text: str) -> None:
+    def test_zone_names_that_java_reads_as_gmt_are_refused(self, text: str) -> None:
         with pytest.raises(InvalidOption, match="unknown time zone"):
             java_zone(text)
 
@@ -139,7 +139,7 @@ class TestReading:
         hour = 3_600_000
         assert offset.to_pylist() == [0, 0, 5 * hour, -5.5 * hour, 5.5 * hour + 10_000, None, None]
 
-    def test_two_digit_years_lie_around_now(self) -> None:
+    def test_two_digit_years_are_within_a_century_around_now(self) -> None:
         _, local, _ = read_pattern("yy", 2024).arrow(pa.array(["43", "44", "2024", "5"]))
         years = [moment.year for moment in local.cast(pa.timestamp("ms")).to_pylist()[:3]]
         assert years == [2043, 1944, 2024]

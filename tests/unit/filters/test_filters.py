@@ -129,7 +129,7 @@ def test_summer_time_of_late_years(year: int) -> None:
 
 
 @pytest.mark.parametrize("letter", ["ẞ", "ı", "\u212a", "ΑΣ"])
-def test_of_two_changes_of_case_the_outer_one_counts(letter: str) -> None:
+def test_the_outer_of_two_changes_of_case_counts(letter: str) -> None:
     """As Spark's optimizer has it."""
     table = pa.table({"s": [letter]})
     for outer, inner in (("upper", "lower"), ("lower", "upper"), ("upper", "upper")):

@@ -35,7 +35,7 @@ def test_far_times_are_printed_as_spark_prints_them() -> None:
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_they_do_not_stop_a_scan(indexed: bool) -> None:
+def test_times_out_of_range_do_not_stop_a_scan(indexed: bool) -> None:
     table = lakebed.create(f"memory://far-times/{indexed}", SCHEMA, key="id", index="simple")
     if indexed:
         table.upsert(NUMBERS.slice(0, 1))

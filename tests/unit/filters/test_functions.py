@@ -154,7 +154,7 @@ def test_partitions_are_skipped_by_the_current_date(tmp_path: Path) -> None:
         "greatest(s, id) = 1",
     ],
 )
-def test_what_arrow_computes_otherwise_is_left_to_spark(table: lakebed.Table, text: str) -> None:
+def test_functions_that_arrow_computes_otherwise_are_left_to_spark(table: lakebed.Table, text: str) -> None:
     assert isinstance(parse_filter(text, ROWS.schema).root, Opaque)
     with pytest.raises(InvalidOption, match="runs on Spark only"):
         table.scan(filter=text).to_arrow()

@@ -35,7 +35,7 @@ def test_a_join_condition_is_taken_apart_at_each_and_outside_of_parentheses(text
         ("NOT t.open = s.open", None),
     ],
 )
-def test_an_equality_is_one_with_all_of_the_rest_as_its_value(text: str, column: str | None) -> None:
+def test_an_equality_has_the_full_other_side_as_its_value(text: str, column: str | None) -> None:
     schema = pa.schema([("open", pa.bool_()), ("n", pa.int64())])
     source = pa.schema([("open", pa.bool_()), ("late", pa.bool_())])
     on = PairReader(Side.target(schema), Side.source(source)).on(text)

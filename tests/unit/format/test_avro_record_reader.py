@@ -188,7 +188,7 @@ def test_texts_of_one_length_are_read_and_skipped(kind: Any, length: int) -> Non
         assert read(data, 4, schema, ["after"]).equals(batch_of(rows, schema).select(["after"]))
 
 
-def test_short_texts_that_lie_are_refused() -> None:
+def test_short_texts_with_wrong_lengths_are_refused() -> None:
     schema = record(("v", "string"))
     for text in (b"\x06ab\xff", b"\x06\xe9ab", b"\x08abc", b"\x04abc", b"\x05abc"):
         with pytest.raises((Damage, IndexError)):
@@ -248,7 +248,7 @@ def test_no_block_of_a_real_table_is_left_to_fastavro(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.rest
-def test_broken_records_raise_or_give_whole_rows() -> None:
+def test_broken_records_raise_or_give_complete_rows() -> None:
     chance = random.Random(5)
     kinds = {name: kind for name, (kind, _) in MAKERS.items()}
     schema = record(*((name, [NULL, kind]) for name, kind in kinds.items()))
@@ -283,7 +283,7 @@ def test_a_time_beyond_its_day_is_refused(kind: str, day: int) -> None:
             read(with_lengths([encode_long(0), encode_long(beyond)]), 2, schema)
 
 
-def test_counts_that_lie_take_no_memory() -> None:
+def test_wrong_counts_take_no_memory() -> None:
     schema = record(("v", {"type": "array", "items": "double"}), ("m", {"type": "map", "values": "boolean"}))
     for count in (1 << 20, 1 << 40, (1 << 63) - 1, -(1 << 63)):
         for one in (encode_long(count) + b"\x00" * 40, b"\x00" + encode_long(count) + b"\x00" * 40):

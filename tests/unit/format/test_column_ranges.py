@@ -112,14 +112,14 @@ def footer_of(groups: list[list[Any]], kind: pa.DataType, **options: Any) -> Any
     return pq.read_metadata(sink)
 
 
-def test_of_a_file_that_was_not_seen_a_row_group_without_a_range_makes_the_range_unknown() -> None:
+def test_a_row_group_without_a_footer_range_makes_the_range_unknown() -> None:
     metadata = footer_of([["b", "c"], ["a", "z" * 5000], ["d"]], pa.string())
     (found,) = ColumnRanges(pa.schema([("c", pa.string())]), ["c"]).row(metadata).column("c").to_pylist()
     assert (found["min"], found["max"]) == (None, None)
     assert (found["null_count"], found["value_count"]) == (0, 5)
 
 
-def test_of_a_file_that_was_not_seen_a_row_group_of_nulls_hides_nothing() -> None:
+def test_a_row_group_of_nulls_leaves_the_footer_range_complete() -> None:
     metadata = footer_of([["b", "c"], [None, None]], pa.string())
     (found,) = ColumnRanges(pa.schema([("c", pa.string())]), ["c"]).row(metadata).column("c").to_pylist()
     assert (found["min"], found["max"], found["null_count"]) == ("b", "c", 2)

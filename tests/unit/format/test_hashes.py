@@ -78,7 +78,7 @@ def test_java_hash_of_slices_long_rows_and_string_views():
     assert java_hash(column.cast(pa.string_view())).tolist() == expected
 
 
-def test_a_null_with_bytes_behind_it_hashes_to_zero():
+def test_a_null_over_stored_bytes_hashes_to_zero():
     whole = pa.array(["ab", "cd"])
     masked = pa.Array.from_buffers(pa.string(), 2, [pa.py_buffer(b"\x01"), *whole.buffers()[1:]], null_count=1)
     assert java_hash(masked).tolist() == [java_string_hash("ab"), 0]

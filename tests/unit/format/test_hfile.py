@@ -177,7 +177,7 @@ def test_keys_in_the_order_of_java_strings(per_block: int) -> None:
         assert_answers(file, entries, [*(key for key, _ in entries), b"a", b"\xf0\x9f", b"\xef", b"\xee\x80\x80", b"x"])
 
 
-def test_keys_in_no_order_at_all() -> None:
+def test_keys_in_no_order_are_found() -> None:
     rng = random.Random(3)
     entries = [(b"%03d" % n, b"v") for n in rng.sample(range(100), 60)]
     file = open_hfile(build([entries[n : n + 7] for n in range(0, 60, 7)]))

@@ -33,7 +33,7 @@ def test_keys_are_put_in_the_order_of_their_bytes(keys: list[str]) -> None:
 
 @settings(deadline=None)
 @given(texts, texts)
-def test_places_are_behind_the_keys_that_are_not_greater(keys: list[str], wanted: list[str]) -> None:
+def test_positions_are_after_the_keys_that_are_not_greater(keys: list[str], wanted: list[str]) -> None:
     stored = sorted(as_bytes(keys))
     found = insertion_points(pa.array(stored, pa.binary()).cast(pa.string()), pa.array(wanted, pa.string()))
     assert found.tolist() == [sum(key <= one for key in stored) for one in as_bytes(wanted)]

@@ -49,7 +49,7 @@ def test_a_slice_of_an_array_is_swept_as_itself() -> None:
 
 
 @pytest.mark.parametrize(("text", "same"), [("", True), ("\ud7ff", True), ("a\ue000", False), ("\U00010000", False)])
-def test_which_texts_both_orders_put_at_one_place(text: str, same: bool) -> None:
+def test_orders_agree_on_texts_with_the_same_position_in_both(text: str, same: bool) -> None:
     assert orders_agree(text) is same
 
 

@@ -90,7 +90,7 @@ def test_an_old_block_format_is_refused_by_name() -> None:
         read_blocks(bytes(data), "x.log")
 
 
-def test_no_blocks_in_an_empty_file() -> None:
+def test_an_empty_file_has_no_blocks() -> None:
     assert read_blocks(b"") == []
 
 

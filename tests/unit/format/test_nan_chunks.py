@@ -207,7 +207,7 @@ def written(*groups: pa.Table, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("codec", ["zstd", "none"])
-def test_rows_and_key_values_stay_where_bounds_are_taken_off(codec: str) -> None:
+def test_rows_and_key_values_stay_where_bounds_are_removed(codec: str) -> None:
     values = [[NAN] * 4, [1.0, None, NAN, 2.0], [None] * 4, [5.0, -0.0, math.inf, -math.inf], [NAN]]
     table = pa.table({"c": pa.array([v for group in values for v in group], pa.float64()), "t": ["x"] * 17})
     upload = written(table, compression=codec)

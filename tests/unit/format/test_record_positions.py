@@ -94,7 +94,7 @@ def containers(*bodies: tuple[int, bytes]) -> bytes:
         "64 bits",
     ],
 )
-def test_headers_that_lie_are_refused(hostile: bytes) -> None:
+def test_headers_with_wrong_positions_are_refused(hostile: bytes) -> None:
     with pytest.raises(CorruptFile, match=r"a\.log.*offset 12"):
         decode_positions(base64.b64encode(hostile).decode(), 1 << 40, "a.log", 12)
 

@@ -114,7 +114,7 @@ def records(head: BlockHead) -> list[dict[str, Any]]:
     return block.read(block.schema.names).to_pylist()
 
 
-def test_updates_go_to_a_data_block_and_deletes_to_a_delete_block_behind_it(storage: MemoryStorage) -> None:
+def test_updates_go_to_a_data_block_and_deletes_to_a_delete_block_after_it(storage: MemoryStorage) -> None:
     batch = rows(("a", 7, None), ("b", 8, True), ("c", 9, False))
     (status,) = run(writer(storage, Target("f-0", SLICE, False)), batch)
     assert status.path == f"p/.f-0_{INSTANT}.log.1_3-2-1"

@@ -379,9 +379,7 @@ def test_a_partial_update_reads_and_encodes_its_columns_only(storages: tuple[Mem
 
 @pytest.mark.rest
 @pytest.mark.parametrize("sort", [False, True])
-def test_few_rows_at_a_time_leave_no_small_row_groups_behind(
-    storages: tuple[MemoryStorage, MemoryStorage], sort: bool
-) -> None:
+def test_few_rows_at_a_time_make_no_small_row_groups(storages: tuple[MemoryStorage, MemoryStorage], sort: bool) -> None:
     dice = random.Random(3)
     side, _ = sides(storages, MergeRules(), sort=sort)
     keys = [f"key-{n:05}" for n in range(0, 6 * FULL * 10, 10)]

@@ -280,7 +280,7 @@ def test_a_refused_row_is_named_with_its_partition_path(storage: MemoryStorage) 
         ({}, 80_000),
     ],
 )
-def test_what_needs_more_than_the_rows_is_left_to_each_group(
+def test_batches_that_need_more_than_the_rows_are_left_to_each_group(
     storage: MemoryStorage, case: dict[str, Any], count: int
 ) -> None:
     to = writer(storage, **case)

@@ -257,7 +257,7 @@ def test_row_groups_are_small_and_their_dictionaries_too(make: Make) -> None:
     assert sum(page.total_uncompressed_size for page in pages) < 200_000
 
 
-def test_what_cannot_be_sorted_is_refused(uri: str) -> None:
+def test_columns_that_cannot_be_sorted_are_refused(uri: str) -> None:
     with pytest.raises(InvalidOption, match="record key"):
         lakebed.create(uri, SCHEMA, sort="key")
     with pytest.raises(InvalidOption, match="meta fields"):

@@ -100,7 +100,7 @@ def test_overwritten_partitions_have_the_new_rows(make: Made, version: int, meta
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_writes_go_on_beside_a_pending_split(make: Made, version: int) -> None:
+def test_writes_continue_during_a_pending_split(make: Made, version: int) -> None:
     table, model = made(make, version)
     plan = table.cluster(plan_only=True, options=SPLITS)
     assert plan.planned is not None
@@ -132,7 +132,7 @@ RESIZES = {"split": (2, SPLITS), "merge": (4, MERGES)}
 
 @pytest.mark.parametrize("resize", list(RESIZES))
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_known_keys_are_left_out_of_what_a_pending_resize_makes(make: Made, version: int, resize: str) -> None:
+def test_stored_keys_are_left_out_of_files_of_a_pending_resize(make: Made, version: int, resize: str) -> None:
     buckets, sizes = RESIZES[resize]
     table, model = made(make, version, buckets=buckets)
     assert table.cluster(plan_only=True, options=sizes).planned is not None
@@ -149,7 +149,7 @@ def test_known_keys_are_left_out_of_what_a_pending_resize_makes(make: Made, vers
 
 @pytest.mark.parametrize("resize", list(RESIZES))
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_partial_rows_are_whole_in_what_a_pending_resize_makes(make: Made, version: int, resize: str) -> None:
+def test_partial_rows_are_complete_in_files_of_a_pending_resize(make: Made, version: int, resize: str) -> None:
     buckets, sizes = RESIZES[resize]
     table, model = made(make, version, buckets=buckets)
     assert table.cluster(plan_only=True, options=sizes).planned is not None
@@ -229,7 +229,7 @@ def test_a_restore_takes_a_pending_resize_and_its_copies_back(make: Made) -> Non
     check(table, model)
 
 
-def test_a_table_with_an_index_of_keys_writes_beside_no_plan(make: Made, uri: str) -> None:
+def test_a_table_with_an_index_of_keys_is_not_written_during_a_plan(make: Made, uri: str) -> None:
     table, model = made(make, partition_by=None, indexes=["record_index"])
     assert table.cluster(plan_only=True, options=SPLITS).planned is not None
     with refused(uri, CommitConflict, "pending clustering"):
@@ -350,9 +350,7 @@ def test_a_split_may_complete_while_a_write_is_under_way(
     check(table, model)
 
 
-def test_a_compaction_of_the_new_buckets_does_not_leave_a_write_behind(
-    make: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compaction_of_the_new_buckets_loses_no_write(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     table, model = made(make)
     table.cluster(plan_only=True, options=SPLITS)
     write(table, model, range(30, 45), 1)

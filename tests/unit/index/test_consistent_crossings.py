@@ -137,7 +137,7 @@ def test_an_overwrite_takes_the_plan_of_a_resize_off_with_the_copies_of_other_wr
 
 @pytest.mark.parametrize("last", ["overwrite", "upsert"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_bucket_that_begins_beside_an_overwrite_is_a_conflict(
+def test_a_bucket_that_begins_during_an_overwrite_is_a_conflict(
     make: Made, version: int, last: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is on no node of the ring that the overwrite leaves: its keys would be stored again in another bucket."""
@@ -156,7 +156,7 @@ def test_a_bucket_that_begins_beside_an_overwrite_is_a_conflict(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_of_two_overwrites_of_an_empty_partition_path_one_loses(
+def test_one_of_two_overwrites_of_an_empty_partition_path_loses(
     make: Made, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, model = made(make, version)
@@ -172,7 +172,7 @@ def test_of_two_overwrites_of_an_empty_partition_path_one_loses(
 
 @pytest.mark.parametrize("before", [True, False], ids=["before-its-files", "after-its-files"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_write_beside_a_resize_that_is_taken_off_meanwhile_leaves_nothing(
+def test_a_write_during_a_resize_that_is_removed_leaves_nothing(
     make: Made, version: int, before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The overwrite of another partition path took the plan off; what was written beside it would be of no slice."""

@@ -151,7 +151,7 @@ def test_adopt_checks_every_stored_key(new_table: NewTable) -> None:
     assert adopt(table, "global_simple", update_partition_path=False).settings()["update_partition"] == "false"
 
 
-def test_adopt_finds_one_misplaced_key_behind_the_sample(new_table: NewTable) -> None:
+def test_adopt_finds_one_misplaced_key_after_the_sample(new_table: NewTable) -> None:
     table = new_table()
     stray, right = _keys_of_bucket(1, 2)[-1], _keys_of_bucket(0, 2)
     table.add("eu", pa.table({"key": [*right, stray]}), file_id=new_file_id(INSTANT, "eu", 0, bucket=0))

@@ -56,7 +56,7 @@ def test_files_that_rows_leave_are_counted_where_their_values_are_read(uri: str,
 
 
 @pytest.mark.parametrize("index", ["simple", "bloom"])
-def test_log_files_are_opened_and_counted_whole(uri: str, index: str) -> None:
+def test_log_files_are_opened_and_counted_completely(uri: str, index: str) -> None:
     t = lookup_table(uri, index, "mor")
     t.upsert(NEXT.slice(0, 2))
     logs = sum(log.size for one in t.files for log in one.log_files)

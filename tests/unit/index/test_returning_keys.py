@@ -86,7 +86,7 @@ def test_deleted_keys_return_on_a_table_without_partitions(make: Make, index: st
 
 
 @LOOKED_UP
-def test_they_are_new_keys_to_an_insert_that_drops_known_ones(make: Make, index: str) -> None:
+def test_deleted_keys_are_new_to_an_insert_that_drops_stored_ones(make: Make, index: str) -> None:
     table = made(make, index, "commit_time")
     known = {"hoodie.datasource.write.insert.drop.duplicates": True}
     table.insert(rows((3, "a", "new", 1), (4, "a", "known", 1)), options=APART | known)
@@ -96,7 +96,7 @@ def test_they_are_new_keys_to_an_insert_that_drops_known_ones(make: Make, index:
 
 
 @LOOKED_UP
-def test_they_are_appended_while_their_file_group_is_compacted(make: Make, index: str) -> None:
+def test_returning_keys_are_appended_while_their_file_group_is_compacted(make: Make, index: str) -> None:
     table = made(make, index, "commit_time")
     (before,) = holding(table)
     table.compact(plan_only=True)

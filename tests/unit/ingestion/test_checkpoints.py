@@ -60,7 +60,7 @@ def test_commits_without_a_checkpoint_are_passed_by_also_where_the_checkpoint_is
     assert stored(t).value == "a,0:7"
 
 
-def test_of_a_merge_on_read_table_delta_commits_count_alone() -> None:
+def test_only_delta_commits_of_a_merge_on_read_table_count() -> None:
     t = table(9, type="mor", index="bucket", buckets=1)
     t.upsert(ROWS, options={V2: "1"})
     t.upsert(ROWS, options={V2: "2"})

@@ -92,7 +92,9 @@ def test_an_envelope_with_its_schema_is_the_same_row() -> None:
     ],
 )
 @pytest.mark.parametrize("types", [{}, TYPES])
-def test_what_is_no_change_of_a_row_is_bad(message: bytes, reason: str, types: dict[str, pa.DataType]) -> None:
+def test_messages_that_are_no_change_of_a_row_are_bad(
+    message: bytes, reason: str, types: dict[str, pa.DataType]
+) -> None:
     decoded = decode_debezium_json(pa.array([CHANGES[0], message, CHANGES[2]], pa.binary()), types, hudi=True)
     assert [row["city"] for row in decoded.rows.to_pylist()] == ["rome", "Rome"]
     assert decoded.numbers.tolist() == [0, 2]

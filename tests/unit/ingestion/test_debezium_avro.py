@@ -121,7 +121,7 @@ def test_as_rows_alone_a_delete_in_avro_has_the_state_before_it() -> None:
         (b'{"op": "c"}', "frame of a schema registry"),
     ],
 )
-def test_what_is_no_change_in_avro_is_bad_and_the_others_are_rows(message: bytes, reason: str) -> None:
+def test_avro_messages_that_are_no_change_are_bad_and_the_others_are_rows(message: bytes, reason: str) -> None:
     found = decoded(CHANGES[0], message, CHANGES[2])
     assert ([one["city"] for one in found.rows.to_pylist()], found.numbers.tolist()) == (["rome", "Rome"], [0, 2])
     assert [bad.number for bad in found.bad] == [1]

@@ -78,7 +78,7 @@ def test_a_file_has_several_jobs_by_name(tmp_path: Path) -> None:
         ({"target": {"uri": "${NOT_SET_HERE}/x"}}, "NOT_SET_HERE is not set"),
     ],
 )
-def test_what_a_description_does_not_have_is_named_with_its_place(change: dict[str, Any], message: str) -> None:
+def test_unknown_keys_of_a_description_are_named_with_their_section(change: dict[str, Any], message: str) -> None:
     assert message.strip(" .") in refused({**ONE, **change})
 
 

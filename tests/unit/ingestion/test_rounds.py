@@ -312,7 +312,7 @@ def test_an_error_that_may_pass_is_tried_again_and_other_errors_end_the_job(uri:
     assert ids(uri) == [0, 1]
 
 
-def test_without_once_it_goes_on_until_it_is_stopped_and_completes_the_round(uri: str) -> None:
+def test_a_continuous_job_runs_until_it_is_stopped_and_completes_the_round(uri: str) -> None:
     source, stop = Numbers(2), threading.Event()
     kinds: list[str] = []
 
@@ -395,7 +395,7 @@ def test_a_result_prints_and_has_plain_values(uri: str) -> None:
 
 @pytest.mark.parametrize("operation", ["upsert", "insert"])
 @pytest.mark.parametrize("exists", [True, False])
-def test_of_two_jobs_that_read_the_same_rows_one_writes_them(uri: str, operation: str, exists: bool) -> None:
+def test_one_of_two_jobs_that_read_the_same_rows_writes_them(uri: str, operation: str, exists: bool) -> None:
     target = {"uri": uri, "operation": operation, "create": {"key": "id", "type": "mor"}}
     if exists:
         lakebed.ingest(job_of(Numbers(2), uri, target=target), once=True)

@@ -98,7 +98,7 @@ def test_properties_come_from_a_file_and_run(tmp_path: Path) -> None:
     assert (t.to_arrow().to_pylist(), t.properties["hoodie.table.ordering.fields"]) == ([{"id": 1, "at": 2}], "at")
 
 
-def test_what_a_description_names_itself_has_to_be_the_same() -> None:
+def test_settings_that_a_description_repeats_have_to_be_equal() -> None:
     job = job_of(KAFKA, source={"format": "debezium-avro", "options": {"group.instance.id": "x"}}, max_rows=1000)
     assert (job.source["format"], job.source["options"]) == (
         "debezium-avro",
@@ -137,7 +137,7 @@ def test_the_check_of_options_has_a_verdict_on_each_property_of_a_job() -> None:
     assert [one.verdict for one in check_options({"hoodie.errortable.enable": "true"})] == ["refused"]
 
 
-def test_each_property_that_is_implemented_has_a_place_and_each_other_a_reason() -> None:
+def test_each_implemented_property_has_a_key_and_each_other_a_reason() -> None:
     for known in (*PROPERTIES.values(), *OTHERS.values()):
         assert bool(known.key) == (known.verdict == "implemented")
         assert known.key or known.note

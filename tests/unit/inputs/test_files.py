@@ -206,7 +206,7 @@ def test_a_partial_write_of_a_json_file_leaves_the_columns_that_an_object_lacks(
         ({"metadata/v1.metadata.json": b"{}", "data/a.parquet": ROWS}, "", InvalidOption, "is an Iceberg table"),
     ],
 )
-def test_what_is_no_set_of_rows_is_refused_and_nothing_is_written(
+def test_data_that_is_no_set_of_rows_is_refused_and_nothing_is_written(
     tmp_path: Path, files: dict[str, Any], path: str, kind: type[LakebedError], message: str
 ) -> None:
     for name, content in files.items():

@@ -279,7 +279,7 @@ def test_zero_orders_whole_numbers() -> None:
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_a_delete_beside_a_pending_compaction(version: int) -> None:
+def test_late_rows_stay_deleted_during_a_pending_compaction(version: int) -> None:
     t = table(rows((1, 10, "old"), (2, 10, "other")), version=version)
     t.upsert(rows((1, 20, "newer")))
     t.compact(plan_only=True)

@@ -39,7 +39,7 @@ def test_keys_are_found_where_they_are(shape: str, known: int) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_of_a_key_that_comes_again_the_first_is_found(shape: str) -> None:
+def test_the_first_of_repeated_keys_is_found(shape: str) -> None:
     rng = np.random.default_rng(3)
     numbers = rng.permutation(30_000)[:9000]
     numbers[rng.integers(4500, 9000, 400)] = numbers[:400]

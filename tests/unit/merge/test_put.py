@@ -59,7 +59,7 @@ def test_texts_that_stay_are_not_copied() -> None:
     assert put(old, at, locations_of(100, at), old.take(pa.array(at))) is old
 
 
-def test_one_text_behind_the_first_that_are_compared_is_enough() -> None:
+def test_one_text_after_the_first_compared_ones_is_enough() -> None:
     old = pa.array([f"key-{n}" for n in range(100)])
     at = np.arange(100)
     new = pa.array([*old.to_pylist()[:-1], "other"])

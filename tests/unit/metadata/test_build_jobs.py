@@ -122,7 +122,7 @@ def test_each_runs_a_function_over_things_in_order() -> None:
         ("record", "v", {"groups": 2}),
     ],
 )
-def test_indexes_are_built_by_jobs_beside_writers(
+def test_indexes_are_built_by_jobs_while_others_write(
     make: Make, by_jobs: list[int], monkeypatch: pytest.MonkeyPatch, index: str, name: str, how: dict[str, Any]
 ) -> None:
     table = make(index=index)

@@ -110,7 +110,7 @@ def test_a_small_file_is_read_once_for_all_views() -> None:
     assert storage.counts["read_ranges"] == 0
 
 
-def test_what_is_kept_of_a_large_file_is_no_reader_of_its_storage() -> None:
+def test_the_cache_of_a_large_file_holds_no_reader_of_its_storage() -> None:
     large, small = 300 << 10, 1 << 10
     for size, held in ((large, False), (small, True)):
         opened = SmallFiles[object](lambda _: object())

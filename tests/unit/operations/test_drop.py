@@ -24,7 +24,7 @@ def made(uri: str) -> lakebed.Table:
     return table
 
 
-def test_a_dropped_table_is_gone_with_its_files_and_can_be_made_again(uri: str) -> None:
+def test_a_dropped_table_has_no_files_and_can_be_created_again(uri: str) -> None:
     assert not lakebed.exists(uri)
     made(uri)
     assert lakebed.exists(uri)

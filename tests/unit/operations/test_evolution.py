@@ -98,7 +98,7 @@ def test_a_hudi_job_widens_as_real_hudi_does(make: Make, uri: str) -> None:
     assert done.schema_changes == ("column n is BIGINT now, it was INT",)
 
 
-def test_there_is_no_other_rule(make: Make) -> None:
+def test_an_unknown_rule_is_refused(make: Make) -> None:
     with pytest.raises(InvalidOption, match=OPTION):
         made(make, "anything")
 

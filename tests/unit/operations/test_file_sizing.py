@@ -213,7 +213,7 @@ def test_services_keep_the_maximum(make: Make, kinds: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_a_file_is_not_put_behind_one_that_it_would_make_too_large(make: Make, kind: str) -> None:
+def test_a_file_is_not_appended_to_one_that_it_would_make_too_large(make: Make, kind: str) -> None:
     """Nearly full ones and small ones; on a merge-on-read table some have log files, too."""
     table = make(WIDE, index="simple", partition_by=None, type=kind, properties={"hoodie.compact.inline": False})
     given = [stretches("r", n * 10_000).slice(0, count) for n, count in enumerate((1_350, 300, 1_200, 700, 700, 650))]

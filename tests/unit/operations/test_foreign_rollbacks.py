@@ -75,9 +75,7 @@ def files_of_last(timeline: Timeline) -> tuple[Instant, list[str]]:
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
-def test_a_planned_rollback_of_a_completed_commit_is_taken_off_and_deletes_nothing(
-    tmp_path: Path, version: int
-) -> None:
+def test_a_planned_rollback_of_a_completed_commit_is_removed_and_deletes_nothing(tmp_path: Path, version: int) -> None:
     table = table_of(tmp_path, version)
     storage, timeline = loaded(table)
     target, files = files_of_last(timeline)
@@ -92,7 +90,7 @@ def test_a_planned_rollback_of_a_completed_commit_is_taken_off_and_deletes_nothi
 
 
 @pytest.mark.parametrize("body", [b"", b"Obj\x01 cut off"])
-def test_a_rollback_without_a_plan_is_taken_off(tmp_path: Path, body: bytes) -> None:
+def test_a_rollback_without_a_plan_is_removed(tmp_path: Path, body: bytes) -> None:
     table = table_of(tmp_path)
     plan_rollback(table, Instant(AT, Action.COMMIT, State.INFLIGHT), [], body=body)
     (tmp_path / "t" / ".hoodie" / ".temp" / "20990101000000000").mkdir(parents=True)
@@ -261,7 +259,7 @@ class TestLinks:
             opened.upsert(rows((1, "oslo", "z", 9)))
         assert sorted(p.name for p in elsewhere.rglob("*")) == before
 
-    def test_the_table_itself_may_lie_behind_a_link(self, tmp_path: Path) -> None:
+    def test_the_table_path_may_be_a_link(self, tmp_path: Path) -> None:
         table = table_of(tmp_path)
         (tmp_path / "linked").symlink_to(tmp_path / "t")
         lakebed.open(str(tmp_path / "linked")).upsert(rows(AFTER[2]))

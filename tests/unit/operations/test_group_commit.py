@@ -166,7 +166,7 @@ def test_equal_keys_come_in_the_order_of_arrival() -> None:
     assert [v for n, _, _, v in stored(table) if n == 1] == [2.0]
 
 
-def test_what_shares_a_key_with_one_that_waits_comes_after_it() -> None:
+def test_an_upsert_that_shares_a_key_with_a_waiting_one_is_written_after_it() -> None:
     table = created(merge="commit_time", ordering=None)
     results = together(
         table.uri, [rows((0, 1)), rows((1, 1)), rows((1, 2), (2, 2), v=2.0), rows((2, 3), v=3.0), rows((4, 1))]
@@ -305,7 +305,7 @@ class Interrupted(BaseException):
     """As KeyboardInterrupt, in any thread."""
 
 
-def test_what_waits_is_written_where_the_first_one_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_upserts_are_written_where_the_first_one_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     table = created()
     upserts = Upserts(table.uri, [rows((n, 9)) for n in range(4)])
     calls: list[int] = []
@@ -327,7 +327,7 @@ def test_what_waits_is_written_where_the_first_one_is_interrupted(monkeypatch: p
     assert waiting() == 0
 
 
-def test_what_is_committed_is_not_written_again_where_its_writer_is_interrupted(
+def test_committed_rows_are_not_written_again_where_their_writer_is_interrupted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = created()

@@ -144,7 +144,7 @@ def test_buckets_double_until_they_fit_while_all_are_filled(sizes: list[int], co
     assert grown_count(sizes, count, 100) == expected
 
 
-def test_no_count_is_beyond_what_file_ids_have_room_for() -> None:
+def test_no_bucket_count_exceeds_the_numbers_of_file_ids() -> None:
     most = bucket_counts.MAX_BUCKETS
     assert grown_count([10 * most], most // 2, 1) == most
     assert grown_count([10 * most], most // 2 + 1, 1) == most // 2 + 1

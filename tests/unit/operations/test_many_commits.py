@@ -150,7 +150,7 @@ def test_a_small_commit_waits_five_times_for_the_disk(tmp_path: Path, monkeypatc
     assert paths == []
 
 
-def test_of_the_files_of_a_group_only_those_that_may_count_are_looked_at() -> None:
+def test_only_files_of_a_group_that_may_count_are_examined() -> None:
     with table("old-slices") as t:
         for n in range(1, 8):
             t.upsert(rows(n))

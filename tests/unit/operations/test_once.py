@@ -230,9 +230,7 @@ class _Racing:
 @pytest.mark.parametrize(
     ("kind", "version", "index"), [("cow", 9, "simple"), ("mor", 9, "bucket"), ("cow", 6, "simple")]
 )
-def test_of_two_drivers_of_one_query_the_second_finds_the_batch_under_the_lock(
-    kind: str, version: int, index: str
-) -> None:
+def test_the_second_driver_of_one_query_finds_the_batch_under_the_lock(kind: str, version: int, index: str) -> None:
     uri = "memory://once/two_drivers"
     t = created(uri, kind, version, index=index)
     t.upsert({"id": [9], "n": [9]})

@@ -272,7 +272,7 @@ def test_a_global_index_finds_a_key_in_any_partition(make: Make, moves: bool) ->
     assert table.locate([0]).column("partition_path").to_pylist() == [place]
 
 
-def test_a_whole_job_by_its_options(uri: str) -> None:
+def test_a_hudi_job_runs_by_its_options(uri: str) -> None:
     options = {
         "hoodie.table.name": "trips",
         "hoodie.datasource.write.recordkey.field": "id",

@@ -159,7 +159,7 @@ def test_ignore_and_errorifexists_leave_the_table_and_append_adds(uri: str) -> N
     assert content(lakebed.open(uri)) == [OLD[0], *TWICE[:2], *OLD[1:], TWICE[2]]
 
 
-def test_a_stream_is_read_once_and_written_whole(uri: str) -> None:
+def test_a_stream_is_read_once_and_written_completely(uri: str) -> None:
     for mode in ("append", "overwrite"):
         reader = rows(*OLD).to_reader()
         lakebed.write(reader, uri, KEYED, mode=mode)  # pyright: ignore

@@ -138,7 +138,7 @@ def test_real_hudi_wants_the_column_that_marks_deletes_in_every_block() -> None:
     assert shown(table) == []
 
 
-def test_version_6_has_whole_rows_in_its_logs() -> None:
+def test_version_6_has_complete_rows_in_its_logs() -> None:
     table = made("memory://partial/six", type="mor", table_version=6)
     table.upsert(table_of([row(1, 5, s="a", n=1), row(2, 5, s="b", n=2)], SCHEMA.names))
     result = table.upsert(table_of([row(1, 6, n=7), row(2, 4, n=8)], ["n", "id", "city", "ts"]), partial=True)

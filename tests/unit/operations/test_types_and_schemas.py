@@ -312,7 +312,7 @@ def with_x(kind: pa.DataType | None, *cells: tuple[int, str, Any]) -> pa.Table:
     [(pa.int32(), 9, 7), (pa.int64(), 2**40, 7), (pa.string(), "nine", "7"), (pa.date32(), dt.date(2024, 1, 1), None)],
     ids=str,
 )
-def test_a_name_that_was_taken_off_comes_back_with_its_type_and_values(
+def test_a_dropped_column_that_is_added_again_has_its_type_and_values(
     make: Make, index: str, back: pa.DataType, given: Any, stored: Any
 ) -> None:
     table = make(with_x(pa.int32()).schema, index=index, ordering=None)

@@ -79,7 +79,7 @@ def test_equal_rows_are_not_written_again(kind: str, index: str, version: int) -
 
 
 @pytest.mark.parametrize(("kind", "index"), INDEXES)
-def test_of_a_batch_the_rows_that_change_something_are_written(kind: str, index: str) -> None:
+def test_only_rows_of_a_batch_that_change_something_are_written(kind: str, index: str) -> None:
     table = made(kind, index)
     before = stored(table)
     batch = pa.concat_tables([rows(1, 2), rows(3, 4, 4, v=2.0), rows(98, deleted=True), rows(2, deleted=True)])

@@ -46,7 +46,7 @@ def test_the_oldest_commits_beyond_the_bounds_are_archived(
     ("unfinished", "limit"),
     [("", None), ("d07", "06"), ("compaction:04 d07", "03"), ("clustering:035", "03"), ("d00", "")],
 )
-def test_no_instant_behind_a_pending_one_is_archived(unfinished: str, limit: str | None) -> None:
+def test_no_instant_after_a_pending_one_is_archived(unfinished: str, limit: str | None) -> None:
     found = before_pending(COMMITS, pending(unfinished))
     assert (None if found is None else found.time) == limit
 

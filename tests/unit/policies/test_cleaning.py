@@ -58,7 +58,7 @@ def test_slices_of_the_last_hours_stay(since: str, unfinished: str, earliest: st
     assert (found and found.earliest and found.earliest.time) == earliest
 
 
-def test_no_version_at_all_is_refused() -> None:
+def test_retaining_zero_versions_gives_no_retention() -> None:
     assert retain_versions(0) is None
     assert retain_versions(2) == Retention(CleaningPolicy.KEEP_LATEST_FILE_VERSIONS, None, 2)
 
@@ -158,7 +158,7 @@ def test_replaced_file_groups_are_deleted_when_no_view_shows_them(
 
 @pytest.mark.parametrize("retention", [from_commit("06"), Retention(CleaningPolicy.KEEP_LATEST_FILE_VERSIONS, None, 1)])
 @pytest.mark.parametrize("replaced_at", ["", "05"])
-def test_savepoints_keep_slices_whole(retention: Retention, replaced_at: str) -> None:
+def test_savepoints_retain_complete_slices(retention: Retention, replaced_at: str) -> None:
     without = deleted("01 02+2 03 04", retention, replaced_at=replaced_at)
     kept = deleted("01 02+2 03 04", retention, replaced_at=replaced_at, savepointed="02")
     assert kept == [time for time in without if time != "02"]

@@ -45,7 +45,7 @@ def two(folder: Path, **given: Any) -> tuple[lakebed.Table, lakebed.Table]:
 
 
 @pytest.mark.parametrize("how", list(HOWS))
-def test_every_join_gives_the_rows_of_a_join_of_whole_tables(tmp_path: Path, how: str) -> None:
+def test_every_join_gives_the_rows_of_a_join_of_full_tables(tmp_path: Path, how: str) -> None:
     left, right = two(tmp_path, partition_by="city", type="mor")
     left.upsert(pa.table({"id": ["k1", "k30"], "x": [-1, -30], "city": ["Rome", "Oslo"]}))
     theirs = right.scan(["id", "x"]).to_arrow().rename_columns(["id", "x_right"])
@@ -122,7 +122,7 @@ def test_a_part_of_the_key_that_is_hashed_is_joined_on(tmp_path: Path) -> None:
     assert rows_of(left.join(right, columns=["sum", "who"]).to_arrow()) == [(5, "Ada"), (6, "Ada"), (7, "Bo")]
 
 
-def test_texts_beside_the_hashed_field_may_be_read_as_it(tmp_path: Path) -> None:
+def test_a_text_next_to_the_hashed_field_may_be_read_as_it(tmp_path: Path) -> None:
     """Hudi's parser finds `id:9` inside the text of a composite key, so the whole key decides."""
     rows = {"note": ["a,id:9", "b"], "id": ["7", "7"]}
     left = made(tmp_path, "notes", rows, key=["note", "id"], hash_fields="id")
@@ -132,7 +132,7 @@ def test_texts_beside_the_hashed_field_may_be_read_as_it(tmp_path: Path) -> None
     assert left.join(left).count() == 2
 
 
-def test_what_cannot_be_joined_by_buckets_is_refused(tmp_path: Path) -> None:
+def test_tables_that_cannot_be_joined_by_buckets_are_refused(tmp_path: Path) -> None:
     left, right = two(tmp_path)
     simple = made(tmp_path, "simple", {"id": ["k1"]}, index="simple", buckets=None)
     with pytest.raises(UnsupportedFeature, match="'simple' are not in buckets"):

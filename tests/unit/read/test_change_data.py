@@ -106,7 +106,7 @@ def test_a_table_without_change_log_says_what_to_do(tmp_path: Path) -> None:
         table.cdc("000").to_arrow()
 
 
-def test_there_are_two_kinds_of_images(tmp_path: Path) -> None:
+def test_unknown_kinds_of_images_are_refused(tmp_path: Path) -> None:
     table = lakebed.create(str(tmp_path / "t"), pa.schema([("id", pa.int64())]), key="id")
     with pytest.raises(InvalidOption, match="'rows'"):
         table.cdc("000", images="xml")  # pyright: ignore[reportArgumentType]

@@ -76,7 +76,7 @@ def written(index: str, version: int, *, has_base: bool = True, **properties: An
 @pytest.mark.parametrize("version", [9, 8, 6])
 @pytest.mark.parametrize("has_base", [True, False])
 @pytest.mark.parametrize("index", ["bucket", "simple", "record"])
-def test_writes_beside_a_pending_compaction_have_their_images(index: str, has_base: bool, version: int) -> None:
+def test_writes_during_a_pending_compaction_have_their_images(index: str, has_base: bool, version: int) -> None:
     table, start = written(index, version, has_base=has_base)
     assert changes(table, start) == EXPECTED
     assert table.compact().runs

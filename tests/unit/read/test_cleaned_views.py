@@ -192,7 +192,7 @@ def test_a_view_does_not_show_what_was_written_before_its_files_were_listed() ->
 
 
 @pytest.mark.parametrize(("version", "kind", "metadata"), KINDS)
-def test_a_write_behind_a_commit_that_has_a_savepoint_begins_once(version: int, kind: str, metadata: bool) -> None:
+def test_a_write_after_a_commit_with_a_savepoint_begins_once(version: int, kind: str, metadata: bool) -> None:
     table = create(version, kind, metadata=metadata)
     table.savepoint()
     table.upsert(rows((0, "c0", "mine", 9)))

@@ -111,7 +111,7 @@ def test_changes_of_a_late_commit_that_is_archived_are_read(
 
 
 @pytest.mark.parametrize(("version", "kind", "has_metadata"), SHAPES)
-def test_change_data_of_a_late_commit_that_is_archived_names_a_checkpoint_behind_it(
+def test_change_data_of_an_archived_late_commit_names_a_checkpoint_after_it(
     uri: str, version: int, kind: str, has_metadata: bool
 ) -> None:
     with late_commit(uri, version, kind, has_metadata=has_metadata) as commit:

@@ -50,7 +50,7 @@ def found(table: Table, filter_: str) -> list[str]:
 @pytest.mark.parametrize(
     ("version", "length", "long_at"), todays_of([9, 8, 6], LENGTHS, [0, 4, 8], parts=3, variable=HISTORIES)
 )
-def test_filters_find_every_value_beside_a_long_one(version: int, length: int, long_at: int) -> None:
+def test_filters_find_every_value_of_a_file_with_a_long_one(version: int, length: int, long_at: int) -> None:
     rows = values(length, long_at)
     uri = f"memory://long-values/{version}-{length}-{long_at}"
     table = table_of(uri, rows, 3, table_version=version, indexes=["column_stats"])
@@ -68,7 +68,7 @@ def test_a_delete_by_condition_takes_the_row_that_is_shorter_than_its_neighbours
 
 
 @pytest.mark.parametrize("length", [4096, 4097, 20_000])
-def test_keys_beside_long_keys_are_found(length: int) -> None:
+def test_keys_in_files_with_long_keys_are_found(length: int) -> None:
     parts = [f"p{n:02d}" for n in range(20)]  # more files than are looked at one by one
     keys = {part: [f"{part}-{n}" + ("k" * length if n == 5 else "") for n in range(6)] for part in parts}
     rows = [{"id": key, "part": part, "v": key} for part in parts for key in keys[part]]

@@ -88,7 +88,7 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_a_hash_field_beside_a_text_opens_one_file_of_eight(kind: str, version: int) -> None:
+def test_a_hash_field_next_to_a_text_opens_one_file_of_eight(kind: str, version: int) -> None:
     table = made(type=kind, table_version=version)
     table.upsert(rows(value=1))
     found = table.scan(filter="city = 'city7'")
@@ -152,7 +152,7 @@ def test_files_of_a_writer_without_notes_are_opened(kind: str, version: int, unw
     assert opened(table, "city = 'city1'") == 2
 
 
-def test_a_table_without_notes_is_read_as_a_whole(unwatched: Callable[..., Any]) -> None:
+def test_a_table_without_notes_is_read_in_full(unwatched: Callable[..., Any]) -> None:
     table = unwatched(made)
     assert opened(table, "city = 'city7'") == 8
     table.upsert(rows(value=1))  # writes every file again
@@ -185,7 +185,7 @@ def test_a_note_that_names_too_many_files_is_not_written(
     assert opened(table, "city = 'city1'") == 2
 
 
-def test_a_note_is_found_behind_ten_commits_without_one_and_not_further(unwatched: Callable[..., Any]) -> None:
+def test_a_note_is_found_before_ten_commits_without_one_and_not_further(unwatched: Callable[..., Any]) -> None:
     table = made()
     for value in range(1, plain_keys.LOOKS_BACK):
         unwatched(lambda value=value: table.upsert(rows(["k7"], ["city7"], value)))
@@ -194,7 +194,7 @@ def test_a_note_is_found_behind_ten_commits_without_one_and_not_further(unwatche
     assert opened(table, "city = 'city3'") == 8
 
 
-def test_an_older_view_goes_by_its_own_note() -> None:
+def test_an_older_view_uses_its_own_note() -> None:
     table = made()
     instant = table.upsert(rows([MISREAD], ["city1"])).instant
     table.delete(pa.table({"city": ["city1"], "id": [MISREAD]}))
@@ -213,7 +213,7 @@ def test_tables_whose_index_looks_keys_up_have_no_notes(index: str) -> None:
     assert set(footers(table).values()) == {None}
 
 
-def test_keys_hashed_as_a_whole_and_numbers_beside_the_hash_field_have_no_notes() -> None:
+def test_fully_hashed_keys_and_numbers_next_to_the_hash_field_have_no_notes() -> None:
     whole, number = made(hash_fields=None), made(rows([*range(40)]))
     assert note(whole) is None
     assert note(number) is None
@@ -221,7 +221,7 @@ def test_keys_hashed_as_a_whole_and_numbers_beside_the_hash_field_have_no_notes(
 
 
 @pytest.mark.parametrize("other", ["text", "number"])
-def test_an_empty_hash_field_is_found_beside_any_other(other: str) -> None:
+def test_an_empty_hash_field_is_found_next_to_any_other(other: str) -> None:
     ids = [f"k{n}" for n in range(10)] if other == "text" else [*range(10)]
     table = made(rows(ids, ["", "city1"] * 5))
     assert sorted(table.scan(["id"], filter="city = ''").to_arrow()["id"].to_pylist()) == ids[::2]
@@ -256,7 +256,7 @@ def test_tables_join_on_the_hash_field_alone() -> None:
     assert sorted(found) == sorted(expected)
 
 
-def test_a_join_without_columns_compares_the_whole_key_whatever_texts_are_stored() -> None:
+def test_a_join_without_columns_compares_the_full_key_whatever_texts_are_stored() -> None:
     left, right = made(), made(rows([f"r{n}" for n in range(40)]))
     assert left.join(right).count() == 0
     assert left.join(left).count() == 40
@@ -276,7 +276,7 @@ def test_a_join_on_the_hash_field_is_refused_for_texts_that_can_be_misread() -> 
         left.join(right, on="id")
 
 
-def test_a_text_and_a_number_beside_the_hash_field_join_on_it() -> None:
+def test_tables_with_a_text_or_a_number_next_to_the_hash_field_join_on_it() -> None:
     left, right = made(), made(rows([*range(40)]))
     assert left.join(right, on="city").count() == 40
     left.upsert(rows([MISREAD], ["city1"]))

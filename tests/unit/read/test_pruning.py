@@ -71,7 +71,7 @@ def test_text_partitions_are_pruned(condition: str, expected: list[str]) -> None
     assert found == expected
 
 
-def test_encoded_paths_say_the_whole_value() -> None:
+def test_encoded_paths_hold_the_full_value() -> None:
     shape = layout("city", url_encode=True, hive_style=True)
     paths = ("city=oslo", "city=a%2Fb", f"city={NULL}", "other=1")
     assert kept("city = 'a/b'", shape, *paths) == ["city=a%2Fb", "other=1"]
@@ -261,11 +261,11 @@ def test_conditions_on_all_hash_fields_name_their_buckets() -> None:
     assert numbers("city = '' and n = 1", shape) == of(["city:__empty__,n:1"], ("city", "n"))
 
 
-def test_a_number_beside_the_hash_field_cannot_confuse_the_key_parser() -> None:
+def test_a_number_next_to_the_hash_field_cannot_confuse_the_key_parser() -> None:
     assert numbers("city = 'a'", buckets(("city", "n"), ("city",))) == of(["city:a,n:5"], ("city",))
 
 
-def test_text_beside_the_hash_field_can_confuse_the_key_parser() -> None:
+def test_a_text_next_to_the_hash_field_can_confuse_the_key_parser() -> None:
     shape = buckets(("city", "code"), ("city",))
     assert numbers("city = 'a'", shape) is None
     assert of(["city:a,code:1,city:b"], ("city",)) != of(["city:a,code:1"], ("city",))

@@ -60,7 +60,7 @@ def test_answers_are_those_of_a_search_through_the_files(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", READABLE)
-def test_with_partitions_a_key_is_found_in_its_own_alone(name: str) -> None:
+def test_a_partitioned_index_finds_a_key_in_its_partition_alone(name: str) -> None:
     indexed, searched = views(name)
     whole = Scan(searched, columns=["id", "region"]).to_arrow()
     partitions = sorted(set(whole["region"].to_pylist()))

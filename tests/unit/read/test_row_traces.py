@@ -36,7 +36,7 @@ def test_a_text_at_the_end_and_one_that_is_cut_off() -> None:
     assert searched.found_in(b"..nine-999") == searched.found_in(b"") == searched.found_in(b"eight88") == set()
 
 
-def test_of_a_long_text_the_first_bytes_are_searched_and_texts_with_equal_ends_are_distinguished() -> None:
+def test_the_first_bytes_of_a_long_text_are_searched_and_texts_with_equal_ends_are_distinguished() -> None:
     long = "x" * LONGEST_TEXT + "rest"
     assert search(long).found_in(long[:-4].encode()) == {0}
     alike = [f"begin---{middle}---ends-" for middle in ("one", "two", "six")]

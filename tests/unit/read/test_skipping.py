@@ -225,7 +225,7 @@ def test_results_of_an_expression_index() -> None:
     assert kept_by(name, f"year(at) = {years[0]}")[0] > 0
 
 
-def test_whole_partitions_are_dropped_by_their_statistics() -> None:
+def test_partitions_are_dropped_by_their_statistics() -> None:
     """Tables of few slices do without: here the least number is set to none."""
     name = "v9_cow_rich_types"
     snapshot = open_snapshot(storage_of(name))
@@ -243,7 +243,7 @@ def test_whole_partitions_are_dropped_by_their_statistics() -> None:
     assert "partition statistics" not in pruned_before
 
 
-def test_one_listing_of_each_metadata_partition_that_is_asked() -> None:
+def test_each_metadata_partition_in_use_is_listed_once() -> None:
     storage = in_memory("v9_cow_mdt_all", "skipping-counted")
     scan = Scan(open_snapshot(storage), filter="qty > 100000 or ts < -1")
     assert not scan.files

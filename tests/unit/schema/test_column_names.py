@@ -49,7 +49,7 @@ def test_data_of_another_kind_is_not_compared_name_by_name(more: int, seen: bool
 
 
 @EVERY_KIND
-def test_a_typo_in_partial_rows_is_refused_with_the_name_that_is_meant(make: Make, uri: str, kind: str) -> None:
+def test_a_typo_in_partial_rows_is_refused_with_the_nearest_name(make: Make, uri: str, kind: str) -> None:
     table = make(type=kind, schema=SCHEMA.append(pa.field("fare", pa.float64())))
     table.upsert(FIRST.append_column("fare", pa.array([1.0, 2.0])))
     typo = [{"id": 1, "city": "c", "ts": 20, "fares": 5.0}]
@@ -76,7 +76,7 @@ def test_a_new_column_that_is_nearly_one_of_the_table_is_a_warning(
     assert caplog.messages == [warning]
 
 
-def test_missing_and_unknown_columns_name_the_one_that_is_meant(make: Make, uri: str) -> None:
+def test_errors_of_missing_and_unknown_columns_name_the_nearest_one(make: Make, uri: str) -> None:
     table = make()
     table.upsert(FIRST)
     renamed = FIRST.rename_columns(["id", "city", "vv", "ts"])

@@ -77,7 +77,7 @@ def test_floats_as_java_prints_them():
     assert to_java_text(values).to_pylist() == ["1.1", "1.6777216E7", "1.4E-45", "3.4028235E38", "0.1"]
 
 
-def test_decimals_are_plain_with_their_whole_scale():
+def test_decimals_are_plain_with_their_full_scale():
     values = [Decimal("1.5"), Decimal("-7"), Decimal("0"), Decimal("0.0000001"), Decimal("-0.0000012"), None]
     assert to_java_text(pa.array(values, pa.decimal128(12, 7))).to_pylist() == [
         "1.5000000",

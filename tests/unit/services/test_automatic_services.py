@@ -100,7 +100,7 @@ def _check(table: Table, first: Any, number: int) -> None:
 
 
 @pytest.mark.rest
-def test_where_nothing_is_due_nothing_more_is_asked(bucket: Make) -> None:
+def test_a_write_with_nothing_due_makes_no_further_requests(bucket: Make) -> None:
     def requests(on: bool) -> list[Counter[str]]:
         properties = {"hoodie.clean.automatic": on, "hoodie.archive.automatic": on}
         table = bucket(properties=properties)

@@ -204,7 +204,7 @@ def test_so_many_versions_of_each_file_group_stay(plain: Make) -> None:
     assert table.scan(as_of=last).count() == 3
 
 
-def test_hours_go_by_the_time_of_commits(plain: Make) -> None:
+def test_hours_are_counted_by_the_time_of_commits(plain: Make) -> None:
     table = plain()
     for n in range(4):
         put(table, n)

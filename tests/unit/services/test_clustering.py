@@ -47,9 +47,7 @@ def filled(make: Make, **given: Any) -> Table:
 
 @pytest.mark.parametrize("version", [9, 6])
 @pytest.mark.parametrize("sort", [None, ["ts"]])
-def test_what_was_updated_and_then_deleted_in_logs_stays_deleted(
-    make: Make, version: int, sort: list[str] | None
-) -> None:
+def test_rows_updated_and_then_deleted_in_logs_stay_deleted(make: Make, version: int, sort: list[str] | None) -> None:
     table = make(table_version=version, type="mor", index="simple")
     table.upsert(rows(*((n, "c0", "old", 1) for n in range(6))), options=SMALL)
     table.upsert(rows((1, "c0", "new", 2), (2, "c0", "new", 2)), options=SMALL)

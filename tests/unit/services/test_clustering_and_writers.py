@@ -75,7 +75,7 @@ def test_a_write_to_its_file_groups_is_a_conflict_where_it_does_not_give_way(
 
 @pytest.mark.parametrize(("version", "kind", "index"), KINDS)
 @pytest.mark.parametrize("write", list(WRITES))
-def test_on_a_new_table_a_clustering_gives_way_and_its_plan_goes(
+def test_a_clustering_of_a_new_table_gives_way_and_its_plan_is_removed(
     make: Make, version: int, kind: str, index: str, write: str
 ) -> None:
     table, _ = planned(make, table_version=version, type=kind, index=index)

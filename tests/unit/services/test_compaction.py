@@ -237,7 +237,7 @@ def test_rows_of_a_sorted_table_stay_in_the_order_of_their_keys(mor: Make) -> No
     assert len(keys) == 220
 
 
-def test_indexes_are_right_after_a_compaction_beside_writes(mor: Make) -> None:
+def test_indexes_are_right_after_a_compaction_during_writes(mor: Make) -> None:
     table = mor(index="record", buckets=None, indexes=["v", "bloom_filters"])
     table.upsert(rows(*((i, "ab"[i % 2], "x", 1) for i in range(20))))
     table.upsert(rows((1, "b", "y", 2), (2, "a", "y", 2)))
@@ -558,7 +558,7 @@ def _writer(uri: str, *given: tuple[Any, ...]) -> Writer:
 @pytest.mark.parametrize("index", ["bucket", "record", "simple"])
 @pytest.mark.parametrize("version", [9, 8])
 @pytest.mark.parametrize("when", ["plan", "run"])
-def test_a_write_that_began_before_a_plan_completes_behind_it(mor: Make, version: int, index: str, when: str) -> None:
+def test_a_write_that_began_before_a_plan_completes_after_it(mor: Make, version: int, index: str, when: str) -> None:
     buckets = 1 if index == "bucket" else None
     table = mor(table_version=version, index=index, buckets=buckets, indexes=["column_stats"])
     table.upsert(rows((1, "a", "x", 1), (2, "a", "x", 1), (3, "a", "x", 1)))
@@ -582,7 +582,7 @@ def test_a_write_that_began_before_a_plan_completes_behind_it(mor: Make, version
     assert table.indexes.verify().ok
 
 
-def test_version_6_plans_behind_the_write(mor: Make) -> None:
+def test_version_6_plans_after_the_write(mor: Make) -> None:
     table = mor(table_version=6)
     table.upsert(rows((1, "a", "x", 1), (2, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
@@ -596,7 +596,7 @@ def test_version_6_plans_behind_the_write(mor: Make) -> None:
 
 
 @pytest.mark.parametrize("version", [9, 6])
-def test_a_write_that_began_while_a_plan_was_pending_completes_behind_its_run(mor: Make, version: int) -> None:
+def test_a_write_that_began_while_a_plan_was_pending_completes_after_its_run(mor: Make, version: int) -> None:
     table = mor(table_version=version)
     table.upsert(rows((1, "a", "x", 1), (2, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))

@@ -30,7 +30,7 @@ def mor(make: Make) -> Table:
     return make(type="mor", index="bucket", buckets=1, properties={"hoodie.compact.inline": False})
 
 
-def test_the_next_write_goes_by_it(mor: Table) -> None:
+def test_the_next_write_uses_the_changed_setting(mor: Table) -> None:
     mor.upsert(rows((1, "a", "x", 1)))
     mor.upsert(rows((1, "a", "y", 2)))
     assert log_files(mor) == 1

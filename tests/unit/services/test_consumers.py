@@ -161,7 +161,7 @@ def read_all_later(table: Table, monkeypatch: pytest.MonkeyPatch, passed: timede
 
 
 @pytest.mark.rest
-def test_no_lag_holds_nothing_back(make: MakeTable) -> None:
+def test_a_max_lag_of_zero_retains_nothing(make: MakeTable) -> None:
     table = table_of(make, "cow", 9, {**TIGHT, "lakebed.consumers.max_lag": 0})
     table.upsert(rows((1, "a", "0", 0)))
     table.consumers.start("daily", "latest")

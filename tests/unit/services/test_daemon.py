@@ -210,7 +210,7 @@ def test_a_service_without_work_is_not_tried_again_before_the_table_changes(make
     assert [next(events).kind for _ in range(3)] == ["due", "nothing", "waiting"]
 
 
-def test_it_looks_again_and_again(make: Make) -> None:
+def test_the_daemon_checks_its_tables_repeatedly(make: Make) -> None:
     table = make(**BUCKET, type="mor", properties=PLAIN | DUE)
     events = lakebed.run_services([table.uri, table.uri], interval=0)
     assert next(events).kind == "waiting"

@@ -102,7 +102,7 @@ def test_a_row_that_formerly_fulfilled_a_condition_stays() -> None:
     assert (report.rows, report.tables[0].keys, content(table)) == (0, 0, before)
 
 
-def test_what_a_delete_a_compaction_and_a_clean_left_is_erased() -> None:
+def test_bytes_left_by_a_delete_a_compaction_and_a_clean_are_erased() -> None:
     table = made("memory://erasure/cleaned", "cow", "record")
     table.delete([KEY], options=OPTIONS)
     last = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1}

@@ -47,7 +47,7 @@ def test_the_small_files_of_a_partition_path_become_one(make: Make) -> None:
     assert table.get([2]).column("v").to_pylist() == ["v2"]
 
 
-def test_only_where_there_are_so_many(make: Make) -> None:
+def test_small_files_are_merged_only_where_there_are_enough(make: Make) -> None:
     table = created(make, 4, 2)
     assert table.merge_small_files(3).runs
     assert files_of(table) == {"p0": 1, "p1": 2}

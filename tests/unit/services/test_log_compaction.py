@@ -209,7 +209,7 @@ def test_large_logs_go_to_several_files_which_the_commit_names(mor: Make) -> Non
     assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
 
 
-def test_it_runs_by_itself_where_asked_for(make: Make) -> None:
+def test_log_compaction_runs_after_writes_where_configured(make: Make) -> None:
     settings = {"hoodie.log.compaction.inline": True, "hoodie.log.compaction.blocks.threshold": 3}
     table = make(type="mor", index="bucket", buckets=1, properties=settings | {"hoodie.compact.inline": False})
     done = [table.upsert(rows((1, "a", f"v{at}", at))).services for at in range(9)]

@@ -110,7 +110,7 @@ def test_a_compaction_renews_the_time_of_a_partition(make: Make) -> None:
     assert content(table) == [A, C]
 
 
-def test_by_creation_a_write_does_not_renew_it(make: Make) -> None:
+def test_a_write_does_not_renew_a_partition_path_under_creation_time(make: Make) -> None:
     table = aged(make)
     first = timeline(table).commits[0].time
     with day(7):
@@ -128,7 +128,7 @@ def test_by_creation_time_a_path_without_a_date_stays(make: Make) -> None:
     assert content(table) == [B, C]
 
 
-def test_only_the_selected_ones_go(make: Make) -> None:
+def test_only_selected_partition_paths_expire(make: Make) -> None:
     table = aged(make)
     with day(20):
         assert table.expire_partitions(5, partitions=["c", "nowhere"]).paths.keys() == {"c"}
@@ -182,7 +182,7 @@ def test_the_days_count_in_the_zone_of_the_table(make: Make) -> None:
         assert table.expire_partitions(5).paths.keys() == {"b"}
 
 
-def test_nothing_expires_that_one_of_two_clocks_takes_for_young(make: Make) -> None:
+def test_a_partition_path_that_one_of_two_clocks_takes_for_young_does_not_expire(make: Make) -> None:
     """Instants come after all others. Once the clock of a host was ahead they do not show how old a partition is, and
     what has expired does not come back."""
     table = aged(make)

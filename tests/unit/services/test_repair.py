@@ -75,7 +75,7 @@ def whole(table: Table) -> None:
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("version", [9, 6])
-def test_a_whole_table_is_not_touched(make: Make, kind: str, version: int) -> None:
+def test_an_intact_table_is_not_changed(make: Make, kind: str, version: int) -> None:
     table = filled(make, type=kind, table_version=version, properties=LISTED["properties"])
     table.delete_partitions(["b"])
     before = files(table.uri)
@@ -291,7 +291,7 @@ def test_log_files_of_version_6_are_not_judged(make: Make) -> None:
 # -- a metadata table that differs
 
 
-def test_a_metadata_table_behind_the_data(make: Make) -> None:
+def test_a_metadata_table_that_differs_from_the_data_is_repaired(make: Make) -> None:
     table = filled(make, properties=LISTED["properties"])
     storage = open_storage(table.uri)
     config = load_table_config(storage)

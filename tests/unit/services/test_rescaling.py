@@ -156,7 +156,7 @@ def test_rows_move_to_their_new_buckets_and_stay_as_they_are(make: Make, version
 
 
 @pytest.mark.rest
-def test_some_partition_paths_get_a_count_of_their_own(make: Make) -> None:
+def test_selected_partition_paths_get_another_bucket_count(make: Make) -> None:
     table = filled(make)
     model = content(table)
     untouched = {one.file_id for one in table.files if one.partition == "c0"}

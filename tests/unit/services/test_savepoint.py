@@ -155,7 +155,7 @@ def test_a_commit_before_the_first_that_cleaning_retained(make: Make) -> None:
     assert table.savepoint(second).instant == second
 
 
-def test_one_that_was_begun_is_made_or_deleted(make: Make) -> None:
+def test_an_interrupted_savepoint_is_completed_or_deleted(make: Make) -> None:
     table = made(make)
     to = first_commits(table)
     storage = open_storage(table.uri)

@@ -162,7 +162,7 @@ def test_indexes_that_an_older_version_cannot_have(make: Make) -> None:
     assert bool(partitioned.indexes.verify())
 
 
-def test_writes_that_go_by_an_index_of_version_9_keep_it_there(make: Make) -> None:
+def test_writes_that_need_an_index_of_version_9_prevent_the_downgrade(make: Make) -> None:
     table = make(index="record_level_index")
     first_commits(table)
     with refused(table.uri, UnsupportedFeature, "record index for each partition path", "adopt"):
@@ -244,7 +244,7 @@ def test_a_dry_run_says_all_and_writes_nothing(make: Make) -> None:
     assert json.loads(json.dumps(done.to_dict()))["to"] == 6
 
 
-def test_only_the_version_that_is_asked_for(make: Make) -> None:
+def test_an_upgrade_stops_at_the_requested_version(make: Make) -> None:
     table = made(make, 8)
     first_commits(table)
     with refused(table.uri, InvalidOption, "no table version 7"):

@@ -82,7 +82,7 @@ def test_payloads_with_ordering_columns_of_their_own(how: str) -> None:
     assert merges(back) == merges(old)
 
 
-def test_what_a_stored_strategy_says_wins_over_the_payload_of_version_8() -> None:
+def test_a_stored_strategy_wins_over_the_payload_of_version_8() -> None:
     old = made(8, ordering_fields=["ts"], merge_mode="commit_time")
     payload = {"hoodie.compaction.payload.class": PAYLOAD_PACKAGE + "DefaultHoodieRecordPayload"}
     contradicting = with_changes(old, payload)
@@ -132,7 +132,7 @@ def test_a_way_there_and_back_changes_nothing_of_note(source: int) -> None:
         }
 
 
-def test_what_releases_before_1_0_look_at_is_there_in_version_6() -> None:
+def test_version_6_has_the_properties_that_releases_before_1_0_read() -> None:
     config = moved(made(9, ordering_fields=["ts"], partition_fields=["city"]), 6)
     properties = config.properties
     assert properties["hoodie.table.precombine.field"] == "ts"

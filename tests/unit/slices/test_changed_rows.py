@@ -165,7 +165,7 @@ def test_a_null_ordering_value_of_the_base_file_loses(place: str) -> None:
     assert changed(table, start) == {0: "new", 1: "new"}
 
 
-def test_a_key_text_of_two_meanings_is_refused_as_by_a_whole_merge(place: str) -> None:
+def test_a_key_text_of_two_meanings_is_refused_as_by_a_full_merge(place: str) -> None:
     fields = pa.table({"a": ["x"], "b": ["y,b:z"], "v": [1]})
     table = lakebed.create(place, fields, key=["a", "b"], merge="commit_time", type="mor", index="bucket", buckets=1)
     start = table.bulk_insert(fields).checkpoint
@@ -173,7 +173,7 @@ def test_a_key_text_of_two_meanings_is_refused_as_by_a_whole_merge(place: str) -
     assert lakebed.open(place).changes(start).to_arrow().to_pylist() == [{"a": "x", "b": "y,b:z", "v": 2}]
 
 
-def test_of_a_base_file_only_row_groups_with_late_rows_are_read(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_row_groups_with_late_rows_of_a_base_file_are_read(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_writer, "SORTED_ROW_GROUP_ROWS", 10)
     table, start = loaded(place, range(COUNT), type="cow", sort="key")
     written(table, {3: 40, 4: 40, 90: 40})

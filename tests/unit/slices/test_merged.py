@@ -214,7 +214,7 @@ def test_rows_of_the_log_keep_their_own_meta_columns(history: History) -> None:
     assert {r["_hoodie_file_name"] for r in pa.Table.from_batches(placed).to_pylist()} == {f"f_0-0-0_{BASE}.parquet"}
 
 
-def test_of_a_key_that_a_base_file_has_twice_the_first_row_is_merged_unless_positions_name_another(
+def test_the_first_row_of_a_repeated_key_is_merged_unless_positions_name_another(
     history: History,
 ) -> None:
     base = [{"id": k, "ts": 1, "n": n, "w": "b"} for n, k in enumerate(["a", "b", "a", "c"])]
@@ -344,7 +344,7 @@ def test_blocks_that_are_read_together_are_merged_in_their_order(history: Histor
         assert block.read(["id", "n"], odd).equals(rows.take(pa.array(odd)))
 
 
-def test_of_blocks_that_are_read_together_the_broken_one_is_named(history: History) -> None:
+def test_the_broken_block_of_several_read_together_is_named(history: History) -> None:
     for number in range(1, 5):
         block = rows_block(instant(number), [{"id": f"k{number}", "ts": 1, "n": number, "w": "v" * 9}])
         if number == 3:

@@ -113,7 +113,7 @@ def test_folders_far_away_are_listed_side_by_side() -> None:
     assert found.partitions == expected.partitions
 
 
-def test_without_it_folders_are_listed_and_nothing_of_it_is_read() -> None:
+def test_without_the_metadata_table_folders_are_listed_and_nothing_of_it_is_read() -> None:
     storage = in_memory("v9_cow_mdt_all", "slices-listed")
     open_snapshot(storage, use_metadata=False).file_slices()
     assert storage.counts["list"] == 3  # the timeline, the folders, and whether the timeline is the same

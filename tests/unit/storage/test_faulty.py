@@ -107,7 +107,7 @@ def test_a_lost_answer_is_an_error_in_doubt(mode: Mode) -> None:
     assert (inner.head("x") is not None) == (mode == "doubtful")
 
 
-def test_a_torn_folder_deletion_leaves_the_rest() -> None:
+def test_a_torn_folder_deletion_leaves_the_other_files() -> None:
     inner = MemoryStorage(uuid.uuid4().hex)
     for number in range(4):
         inner.write(f"m/{number}", b"")

@@ -66,7 +66,7 @@ def test_a_writer_that_dies_leaves_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_where_it_leaves_a_file_that_goes_with_its_name(tmp_path: Path) -> None:
+def test_a_linked_file_that_is_left_is_deleted_with_its_name(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path), unlinked=False)
     upload = storage.create("p/f.parquet")
     upload.write(b"x" * 5_000_000)
@@ -90,7 +90,7 @@ def test_replacing_clears_what_a_dead_replacement_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unlinked", [True, False])
-def test_threads_that_replace_one_file_leave_it_whole(tmp_path: Path, unlinked: bool) -> None:
+def test_threads_that_replace_one_file_leave_it_intact(tmp_path: Path, unlinked: bool) -> None:
     storage = LocalStorage(str(tmp_path), unlinked=unlinked)
     bodies = [bytes([65 + i]) * 10_000 for i in range(4)]
     seen: set[bytes] = set()
@@ -154,7 +154,7 @@ def test_without_links_creation_is_exclusive_too(
     assert names(tmp_path) == ["f"]
 
 
-def test_each_verb_syncs_no_more_than_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_verb_syncs_only_what_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(str(tmp_path))
     storage.write("f/x", b"1")
     synced: list[int] = []

@@ -131,7 +131,7 @@ def test_unknown_option_names_the_nearest(uri: str) -> None:
     assert SECRET not in str(error.value)
 
 
-def test_no_credential_in_any_text() -> None:
+def test_no_text_shows_a_credential() -> None:
     options = {"aws_access_key_id": "AKIA-VERY-OWN", "aws_secret_access_key": SECRET, "endpoint": "http://127.0.0.1:9"}
     storage = open_storage("s3://b/t", {**options, "max_retries": "0"})
     texts = [repr(storage), repr(storage.spec), storage.url("x"), str(storage.spec)]

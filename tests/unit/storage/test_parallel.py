@@ -21,7 +21,7 @@ def test_results_are_in_the_items_order(count: int, threads: int) -> None:
     assert parallel_map(slow_at_first, range(count), threads) == [n * n for n in range(count)]
 
 
-def test_at_most_so_many_at_a_time() -> None:
+def test_no_more_calls_than_the_limit_run_at_a_time() -> None:
     lock, running, most = threading.Lock(), 0, 0
 
     def work(_: int) -> None:
@@ -37,7 +37,7 @@ def test_at_most_so_many_at_a_time() -> None:
     assert 2 <= most <= 4
 
 
-def test_the_first_error_is_raised_and_nothing_is_begun_after_it() -> None:
+def test_the_first_error_is_raised_and_no_call_starts_after_it() -> None:
     begun: list[int] = []
 
     def work(number: int) -> None:
@@ -76,7 +76,7 @@ def test_a_background_call_gives_its_result_or_its_error() -> None:
         in_background(fails)()
 
 
-def test_the_waiting_thread_runs_work_that_no_other_has_begun() -> None:
+def test_the_waiting_thread_runs_work_that_no_other_has_started() -> None:
     gate = threading.Event()
     waiting = [in_background(gate.wait) for _ in range(64)]
     assert in_background(lambda: 7)() == 7

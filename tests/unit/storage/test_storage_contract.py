@@ -194,7 +194,7 @@ class TestStorageContract:
             thread.join()
         assert storage.read("n") == b"20"
 
-    def test_an_upload_appears_whole_when_it_is_closed(self, storage: Storage) -> None:
+    def test_an_upload_appears_complete_when_it_is_closed(self, storage: Storage) -> None:
         upload = storage.create("p/data.parquet")
         upload.write(b"x" * 3_000_000)
         upload.write(memoryview(b"y" * 10))
@@ -278,7 +278,7 @@ class TestStorageContract:
             storage.move("b/g", "new/folder/h")
         assert storage.read("new/folder/h") == b"one"
 
-    def test_deleting_a_folder_takes_all_below_and_nothing_beside(self, storage: Storage) -> None:
+    def test_deleting_a_folder_deletes_all_below_and_nothing_next_to_it(self, storage: Storage) -> None:
         for name in ("a/1", "a/b/2", "a/b/c/3", "ab/4"):
             storage.write(name, b"1")
         storage.delete_folder("a")

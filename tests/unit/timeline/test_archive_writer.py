@@ -162,7 +162,7 @@ def test_an_archival_opens_no_history_file_of_earlier_instants() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_each_name_on_the_timeline_is_parsed_as_often_however_many_instants_go(
+def test_names_on_the_timeline_are_parsed_equally_often_for_few_and_many_archived_instants(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[str] = []

@@ -41,7 +41,7 @@ def test_the_stat_of_a_log_file_names_its_slice(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [9, 6])
-def test_changed_facts_are_written_and_the_rest_is_kept(version: int) -> None:
+def test_changed_facts_are_written_and_the_others_are_retained(version: int) -> None:
     decoded = decode_commit(encode_commit(META, version, Action.DELTACOMMIT))
     stat = {**decoded.raw["partitionToWriteStats"]["p"][0], "totalLogBlocks": 5}  # type: ignore[index]
     decoded = replace(decoded, raw={**decoded.raw, "partitionToWriteStats": {"p": [stat]}})

@@ -174,7 +174,7 @@ def test_an_unsettled_transition_is_an_error(storage: MemoryStorage, config: Tab
     assert [i.state for i in load_timeline(storage, config).instants] == [state]
 
 
-def test_of_a_rollback_the_caller_just_runs_it_again(storage: MemoryStorage, config: TableConfig) -> None:
+def test_the_caller_of_a_rollback_runs_it_again(storage: MemoryStorage, config: TableConfig) -> None:
     writer = TimelineWriter(Unreachable(storage, worked=True), config)
     writer.request(Action.ROLLBACK, T)
     writer.inflight(Action.ROLLBACK, T)
