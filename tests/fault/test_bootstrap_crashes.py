@@ -63,7 +63,7 @@ def _cases() -> Iterator[tuple[tuple[str, int, str], Mode]]:
 
 
 @pytest.mark.parametrize(("kind", "mode"), list(_cases()))
-def test_a_table_over_files_is_whole_or_absent_after_a_crash(kind: tuple[str, int, str], mode: Mode) -> None:
+def test_a_table_over_files_is_complete_or_absent_after_a_crash(kind: tuple[str, int, str], mode: Mode) -> None:
     before = digests(source())
     assert strike_each(lambda at: _crash(kind, mode, at), 37, kind, mode) > 15
     assert digests(source()) == before

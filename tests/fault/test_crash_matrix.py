@@ -160,7 +160,7 @@ def test_the_power_goes_at_every_change_of_storage(table: tuple[str, int, bool])
 
 
 @pytest.mark.skipif(not whole(CRASH), reason="LAKEBED_CRASH=all counts them")
-def test_there_are_thousands_of_them() -> None:
+def test_the_crash_matrix_has_thousands_of_cases() -> None:
     counts = [points(name, table) for table in TABLES for name, one in DEEDS.items() if table[0] in one.kinds]
     print(sum(counts), "changes of storage")
     assert sum(counts) >= 2_000

@@ -33,7 +33,7 @@ def seeds() -> list[int]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", seeds())
-def test_a_crowd_sees_what_was_written_and_leaves_a_whole_table(seed: int) -> None:
+def test_many_writers_read_written_rows_and_leave_an_intact_table(seed: int) -> None:
     shape = Shape.of(seed)
     with place("local") as uri:
         crowd = Crowd(Path(uri).parent, shape, SECONDS)

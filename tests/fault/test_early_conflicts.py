@@ -89,7 +89,7 @@ def test_a_dead_writer_makes_no_early_conflict() -> None:
         assert state(uri) == put(old, OURS)
 
 
-def test_with_retries_it_comes_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retried_write_commits_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     files, old = prepared("simple", 9)
     with copied("memory", files) as uri:
         commit, held = WriteTransaction.commit, list[Any]()

@@ -192,7 +192,7 @@ def test_a_crash_in_a_delta_commit_leaves_old_or_new_records(version: int, mode:
 
 @every_case
 @pytest.mark.parametrize("completed", [True, False])
-def test_a_crash_in_a_rollback_is_made_good_by_the_next_writer(version: int, mode: Mode, completed: bool) -> None:
+def test_the_next_writer_completes_a_rollback_that_crashed(version: int, mode: Mode, completed: bool) -> None:
     def strike(at: int) -> Crash:
         with copied(version, 2) as (table, given):
             instant = table.begin()

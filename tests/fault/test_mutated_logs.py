@@ -132,7 +132,7 @@ def wrong(case: Damaged) -> str:
 
 
 @pytest.mark.rest
-def test_damaged_logs_give_the_blocks_that_are_whole_or_an_error() -> None:
+def test_damaged_logs_give_the_intact_blocks_or_an_error() -> None:
     seen, bad = Counter[str](), list[str]()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in todays(range(20_000), 40, FUZZ):

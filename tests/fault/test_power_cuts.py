@@ -45,7 +45,7 @@ def after(files: Files) -> Model:
         ("clean", "bucket"),
     ],
 )
-def test_what_a_power_cut_leaves_of_a_write_is_the_table_before_or_after_it(action: str, index: str) -> None:
+def test_a_power_cut_during_a_write_leaves_the_table_before_or_after_it(action: str, index: str) -> None:
     files, old = prepared(index, 9)
     run, new = _SERVICES.get(action), old
     if run is None:

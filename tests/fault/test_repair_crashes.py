@@ -72,7 +72,7 @@ def shown(uri: str) -> Rows:
         if mode != "torn" or kind[2] == "local"
     ],
 )
-def test_the_next_repair_does_the_rest(kind: tuple[str, int, str], mode: Mode) -> None:
+def test_the_next_repair_completes_an_interrupted_one(kind: tuple[str, int, str], mode: Mode) -> None:
     assert strike_each(lambda at: _crash(kind, mode, at), 17, kind, mode) >= 1
 
 

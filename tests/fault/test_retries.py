@@ -90,7 +90,7 @@ def test_a_write_that_lost_too_often_is_refused_and_nothing_of_it_stays(pauses: 
     assert len(pauses) == 1
 
 
-def test_without_a_word_a_conflict_is_raised_at_once(pauses: list[float]) -> None:
+def test_without_retries_a_conflict_is_raised_at_once(pauses: list[float]) -> None:
     files, old = prepared("simple", 9)
     with copied("memory", files) as uri:
         with overtaken(uri, (2, "c0", "theirs", 9)), pytest.raises(CommitConflict):

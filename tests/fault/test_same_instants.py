@@ -45,7 +45,7 @@ OTHERS: dict[str, Callable[[Table], Any]] = {
 @pytest.mark.parametrize(("index", "version"), [("bucket", 9), ("mor-bucket", 9), ("record", 8), ("simple", 6)])
 @pytest.mark.parametrize("stands", [is_first_beat, is_request])
 @pytest.mark.parametrize("other", list(OTHERS))
-def test_what_another_process_did_at_the_same_instant_stays(
+def test_files_of_another_process_at_the_same_instant_are_not_deleted(
     other: str, stands: Callable[[Mutation], bool], index: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, old = prepared(index, version)

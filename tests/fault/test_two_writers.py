@@ -332,7 +332,7 @@ def test_a_clock_that_steps_back_does_no_harm(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [9, 6])
-def test_no_write_takes_an_instant_that_another_writer_took_and_has_not_shown_yet(version: int) -> None:
+def test_no_write_uses_an_instant_that_another_writer_reserved_and_not_yet_published(version: int) -> None:
     files, old = prepared("bucket", version)
     with copied("memory", files) as uri:
         taken = format_millis(round((time.time() + 3600) * 1000), "UTC")
