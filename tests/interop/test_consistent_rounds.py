@@ -86,9 +86,7 @@ def test_rings_and_resizes_of_both(case: Case, tmp_path: Path, oracle: HudiOracl
 
 @pytest.mark.rest
 @pytest.mark.parametrize("runs", todays(("hudi runs it", "lakebed runs it"), 2, INTEROP))
-def test_rows_written_beside_a_resize_are_as_the_last_write_left_them(
-    runs: str, tmp_path: Path, oracle: HudiOracle
-) -> None:
+def test_rows_written_during_a_resize_equal_the_last_write(runs: str, tmp_path: Path, oracle: HudiOracle) -> None:
     """Real Hudi 1.2.0 merges what was written beside a plan in the order of file names, which is that of its own writes
     by chance: it gives rows back that were written over since. lakebed does not, and once it has compacted the table
     real Hudi reads it right, too."""

@@ -80,7 +80,7 @@ def test_real_hudi_reads_what_lakebed_wrote_into_its_table(table: GoldenTable, t
 
 
 @pytest.mark.parametrize("table", todays([t for t in hudi_rs_tables() if "/cow/" in t.name], 2, INTEROP), ids=str)
-def test_the_same_of_tables_of_hudi_rs(table: HudiRsTable, tmp_path: Path, oracle: HudiOracle):
+def test_tables_of_hudi_rs_are_written_in_the_same_way(table: HudiRsTable, tmp_path: Path, oracle: HudiOracle):
     folder = table.unpack(tmp_path)
     strip_metadata_table(folder)
     t, before = lakebed.open(str(folder)), bytes_of(folder)

@@ -68,7 +68,7 @@ def data(rows: dict[str, tuple[str, int]]) -> pa.Table:
 
 @pytest.mark.full
 @pytest.mark.parametrize("buckets", todays((None, 8), 4, INTEROP), ids=str)
-def test_each_finds_and_keeps_what_the_other_put(
+def test_each_writer_reads_and_retains_locations_of_the_other(
     hudi: HudiOracle, hbase: HBase, buckets: int | None, tmp_path: Path
 ) -> None:
     """Keys move to other partition paths, are deleted and come back; in turns, each on what the other left."""

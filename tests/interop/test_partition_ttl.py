@@ -44,7 +44,7 @@ CASES = (
 
 @pytest.mark.full
 @pytest.mark.parametrize(("kind", "version", "how", "gone"), todays(CASES, 2, INTEROP), ids=str)
-def test_the_same_partitions_go(
+def test_both_expire_the_same_partitions(
     kind: Any, version: int, how: dict[str, str], gone: str, tmp_path: Path, oracle: HudiOracle
 ) -> None:
     ours, theirs = _aged(tmp_path, kind, version)

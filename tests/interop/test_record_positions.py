@@ -85,7 +85,9 @@ def test_real_hudi_reads_and_compacts_by_our_numbers(
 
 
 @pytest.mark.parametrize("version", [9, 8])
-def test_numbers_are_what_real_hudi_goes_by(tmp_path: Path, oracle: HudiOracle, version: int) -> None:
+def test_record_positions_distinguish_repeated_keys_for_real_hudi(
+    tmp_path: Path, oracle: HudiOracle, version: int
+) -> None:
     """Only they tell the rows of a key apart that stands in a base file twice."""
     table = _with_repeats(tmp_path, version)
     table.upsert(data([{"id": 1, "city": "c", "v": "new", "ts": 6}]))

@@ -27,7 +27,9 @@ def call(turns: ServiceTurns, procedure: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", todays(KINDS, 2, INTEROP))
-def test_each_mends_what_the_other_goes_on_with(kind: str, tmp_path: Path, oracle: HudiOracle) -> None:
+def test_each_writer_continues_on_a_table_that_the_other_repaired(
+    kind: str, tmp_path: Path, oracle: HudiOracle
+) -> None:
     turns = ServiceTurns(tmp_path, oracle, kind, 9, "bucket" if kind == "mor" else "simple", {})
     storage = open_storage(turns.uri)
     turns.write(by_hudi=True)

@@ -20,7 +20,7 @@ LATE = {"hoodie.metadata.compact.max.delta.commits": "100"}
 
 @pytest.mark.rest
 @pytest.mark.parametrize(("kind", "version", "index"), todays(CASES, 8, INTEROP))
-def test_each_goes_back_to_what_the_other_saved(
+def test_each_writer_restores_savepoints_of_the_other(
     kind: str, version: int, index: str, tmp_path: Path, oracle: HudiOracle
 ) -> None:
     turns = ServiceTurns(tmp_path, oracle, kind, version, index, LATE)
@@ -51,7 +51,7 @@ def test_each_goes_back_to_what_the_other_saved(
 
 @pytest.mark.rest
 @pytest.mark.parametrize(("kind", "version", "index"), todays(CASES, 8, INTEROP))
-def test_each_takes_back_what_the_other_wrote(
+def test_each_writer_rolls_back_commits_of_the_other(
     kind: str, version: int, index: str, tmp_path: Path, oracle: HudiOracle
 ) -> None:
     turns = ServiceTurns(tmp_path, oracle, kind, version, index, {})

@@ -154,7 +154,7 @@ def rounds(oracle: HudiOracle, table: Table, way: Way) -> None:
 
 @pytest.mark.rest
 @pytest.mark.parametrize("source", todays((6, 8), 2, INTEROP))
-def test_what_real_hudi_upgrades_comes_back(source: int, tmp_path: Path, oracle: HudiOracle) -> None:
+def test_a_table_upgraded_by_real_hudi_can_be_downgraded(source: int, tmp_path: Path, oracle: HudiOracle) -> None:
     way = Way(MOR, Case(source, "bucket", False), (source,))
     table = created(tmp_path, way)
     chance = random.Random(source)

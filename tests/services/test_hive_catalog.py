@@ -213,7 +213,9 @@ def test_columns_and_comments_reach_the_entry_and_its_partitions(
     assert shown(store, name)["columns"][-1:] == columns
 
 
-def test_what_others_added_to_an_entry_stays(hive: str, store: Store, name: str, tmp_path: Path) -> None:
+def test_columns_and_properties_that_others_added_to_an_entry_are_retained(
+    hive: str, store: Store, name: str, tmp_path: Path
+) -> None:
     table = made(tmp_path)
     table.register(hive, name)
     with store._asking("change the entry") as client:
