@@ -49,7 +49,7 @@ def test_the_tables_are_those_of_the_events_although_steps_were_killed(tmp_path:
 
 
 @pytest.mark.rest
-def test_the_events_have_repeats_late_ones_and_cancellations_that_are_withdrawn() -> None:
+def test_the_events_have_repeats_late_ones_and_withdrawn_cancellations() -> None:
     from flight_stream.events import events_of, flights_of
 
     events = events_of(flights_of(3))

@@ -56,7 +56,7 @@ def test_the_page_for_hudi_jobs_lists_many_refusals() -> None:
 
 
 @pytest.mark.parametrize("option", _refused_on_the_page())
-def test_what_the_page_for_hudi_jobs_calls_refused_is_refused(option: str) -> None:
+def test_options_that_the_page_for_hudi_jobs_calls_refused_are_refused(option: str) -> None:
     assert canonical(option) == option
     assert options()[option].verdict == "refused"
 

@@ -187,7 +187,7 @@ def test_the_plan_of_a_subquery_that_gives_one_value_is_followed(tmp_path: Path,
     assert rows_of(changed) == rows_of(expected)
 
 
-def test_not_in_says_that_it_goes_by_no_buckets(tmp_path: Path, plain: Any) -> None:
+def test_explain_of_not_in_states_that_it_uses_no_buckets(tmp_path: Path, plain: Any) -> None:
     both(tmp_path, plain)
     query = "SELECT id, x FROM a WHERE id NOT IN (SELECT id FROM b)"
     with pytest.warns(UserWarning, match="NOT IN compares with all buckets.*NOT EXISTS"):
@@ -253,7 +253,7 @@ def test_a_join_of_other_numbers_of_buckets_says_that_it_shuffles(tmp_path: Path
 
 
 @pytest.mark.rest
-def test_a_hash_field_beside_a_text_joins_and_groups_alone(tmp_path: Path, plain: Any) -> None:
+def test_a_hash_field_next_to_a_text_joins_and_groups_alone(tmp_path: Path, plain: Any) -> None:
     given = {"key": ["city", "id"], "hash_fields": "city"}
     a = made(tmp_path, plain, "a", trips(), **given)
     b = made(tmp_path, plain, "b", trips().slice(0, 6), **given)

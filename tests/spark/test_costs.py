@@ -74,7 +74,7 @@ def test_a_write_under_consistent_hashing_is_one_job_with_one_exchange(
 
 
 @pytest.mark.rest
-def test_rows_beside_a_pending_resize_are_written_by_the_same_one_job(
+def test_rows_during_a_pending_resize_are_written_by_the_same_one_job(
     spark: SparkSession, tmp_path: Path, plans: list[str]
 ):
     rows = spark.range(100).selectExpr("id", "concat('c', id % 2) city", "id ts")

@@ -21,7 +21,7 @@ def rows(*given: tuple[int, str, int]) -> pa.Table:
 
 
 @pytest.mark.parametrize(("index", "cities"), [("simple", "aa"), ("global_simple", "ab"), ("record", "ab")])
-def test_the_same_new_key_from_two_jobs(index: str, cities: str, tmp_path: Path, spark: Any) -> None:
+def test_two_jobs_write_the_same_new_key(index: str, cities: str, tmp_path: Path, spark: Any) -> None:
     uri = str(tmp_path / "t")
     lakebed.create(uri, SCHEMA, key="id", partition_by="city", index=index, spark=spark)
     table = lakebed.open(uri, spark=spark)

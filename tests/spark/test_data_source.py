@@ -32,7 +32,7 @@ def session(request: pytest.FixtureRequest, spark: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["v9_cow_simple", "v9_cow_rich_types"])
-def test_the_data_source_reads_a_whole_table(name: str, tmp_path: Path, session: Any) -> None:
+def test_the_data_source_reads_all_rows_of_a_table(name: str, tmp_path: Path, session: Any) -> None:
     table = golden(name)
     path = table.unpack(tmp_path)
     frame = session.read.format("lakebed").option("meta", "true").load(str(path))
@@ -118,7 +118,7 @@ def test_options_of_the_data_source_choose_instant_and_query(tmp_path: Path, spa
 
 @pytest.mark.rest
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", None])
-def test_the_filter_option_goes_by_the_zone_of_the_session(zone: str | None, tmp_path: Path, spark: Any) -> None:
+def test_the_filter_option_uses_the_zone_of_the_session(zone: str | None, tmp_path: Path, spark: Any) -> None:
     schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("at", pa.timestamp("us", "UTC"))])
     table = lakebed.create(str(tmp_path / "t"), schema, key="id", partition_by="city", index="simple")
     hours = [datetime(2024, 5, 1, tzinfo=UTC) + timedelta(hours=hour) for hour in range(-24, 48)]

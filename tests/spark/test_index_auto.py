@@ -19,7 +19,7 @@ from lakebed.engine.spark import SparkEngine
         (100_000_000, "city", "simple", "whose number is not known"),
     ],
 )
-def test_by_the_size_of_a_dataframe(
+def test_auto_chooses_by_the_size_of_a_dataframe(
     spark: SparkSession, tmp_path: Path, rows: int, partition_by: str | None, index: str, reason: str
 ):
     data = spark.range(rows).selectExpr("id", "id % 3 as city", "id as ts")

@@ -92,7 +92,7 @@ class TestSparkAlone:
         table.upsert(data([(1, "x", 10, "kitten"), (2, "x", 20, "it's"), (3, "y", 30, None)]))
         return table
 
-    def test_they_reach_spark_as_they_are_written(self, spark: SparkSession, table: Table) -> None:
+    def test_expressions_reach_spark_as_they_are_written(self, spark: SparkSession, table: Table) -> None:
         source = spark.createDataFrame([(1, "sitting"), (2, "a\\b"), (9, "new")], "id long, word string")
         merge = table.merge(source, "t.id = s.id").when_matched_update(
             {"a": "levenshtein(t.b, s.word)", "b": "regexp_replace(word, 'it+', 'IT') -- ' \"`"},
@@ -108,7 +108,7 @@ class TestSparkAlone:
         assert content(table) == [(1, "zx", 3, "kitten"), (2, "x", 20, "it's"), (3, "y", 30, None)]
         assert table.indexes.verify().ok
 
-    def test_what_they_cannot_be_is_refused(self, spark: SparkSession, table: Table) -> None:
+    def test_expressions_that_do_not_fit_are_refused(self, spark: SparkSession, table: Table) -> None:
         before = content(table)
         source = spark.createDataFrame([(1, "w"), (1, "v")], "id long, word string")
         with pytest.raises(SchemaConflict, match="'a' is BIGINT, and 'soundex"):

@@ -87,7 +87,7 @@ def test_rows_of_nan_are_found_in_files_of_older_releases(tmp_path: Path, spark:
 
 
 @pytest.mark.usefixtures("small_groups")
-def test_statistics_rule_out_row_groups_of_new_files_beside_older_ones(
+def test_statistics_rule_out_row_groups_of_new_files_next_to_older_ones(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", index="simple", partition_by="id", spark=spark)

@@ -68,7 +68,7 @@ def test_naive_datetimes_are_in_the_sessions_zone(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.rest
-def test_the_option_filter_goes_by_the_sessions_zone_as_where_does(tokyo: SparkSession, tmp_path: Path) -> None:
+def test_the_option_filter_uses_the_zone_of_the_session_as_where_does(tokyo: SparkSession, tmp_path: Path) -> None:
     at = [datetime(2026, 3, 1, hour, tzinfo=UTC) for hour in (14, 15, 16)]
     rows = pa.table({"id": [1, 2, 3], "at": pa.array(at, pa.timestamp("us", "UTC"))})
     table = lakebed.create(str(tmp_path / "t"), rows, key="id", index="bucket", buckets=1, spark=tokyo)

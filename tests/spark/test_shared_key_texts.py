@@ -20,7 +20,7 @@ SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])
 
 
 @pytest.mark.parametrize(("kind", "index"), [("cow", "simple"), ("mor", "bucket"), ("mor", "bloom")])
-def test_no_row_takes_the_place_of_another_ones(spark: Any, tmp_path: Path, kind: str, index: str) -> None:
+def test_no_row_replaces_a_row_of_another_key(spark: Any, tmp_path: Path, kind: str, index: str) -> None:
     def frame(*rows: tuple[Any, ...]) -> Any:
         return spark.createDataFrame(list(rows), "a string, b string, v long")
 

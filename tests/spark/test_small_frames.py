@@ -45,7 +45,7 @@ def created(folder: Path, name: str, data: DataFrame, type: Any) -> Table:
 
 
 @pytest.mark.parametrize("type", ["cow", "mor"])
-def test_it_makes_the_same_table_as_spark(spark: SparkSession, tmp_path: Path, type: str) -> None:
+def test_writes_in_process_make_the_same_table_as_spark(spark: SparkSession, tmp_path: Path, type: str) -> None:
     data = frame(spark)
     tables = {}
     for name, most in (("here", 20_000), ("there", 0)):
