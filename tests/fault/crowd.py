@@ -284,7 +284,7 @@ def _main(task: Task, incarnation: int) -> None:
                 role.step()
 
 
-def shown(findings: list[str]) -> str:
+def first_findings(findings: list[str]) -> str:
     """The first findings."""
     more = len(findings) - _SHOWN
     return "\n".join([*(one[:3000] for one in findings[:_SHOWN]), *([f"and {more} more"] if more > 0 else [])])

@@ -110,13 +110,13 @@ class History:
     @staticmethod
     def difference(rows: Rows, expected: Rows) -> str:
         return (
-            f"more {_shown((k, rows[k]) for k in rows.keys() - expected.keys())}, "
-            f"fewer {_shown((k, expected[k]) for k in expected.keys() - rows.keys())}, "
-            f"others {_shown((k, rows[k], expected[k]) for k in rows.keys() & expected if rows[k] != expected[k])}"
+            f"more {_text_of((k, rows[k]) for k in rows.keys() - expected.keys())}, "
+            f"fewer {_text_of((k, expected[k]) for k in expected.keys() - rows.keys())}, "
+            f"others {_text_of((k, rows[k], expected[k]) for k in rows.keys() & expected if rows[k] != expected[k])}"
         )
 
 
-def _shown(given: Iterable[Any]) -> str:
+def _text_of(given: Iterable[Any]) -> str:
     return str(sorted(given)[:8])
 
 

@@ -25,18 +25,18 @@ LATER = (0, "c0", "later", 99)
 _OF_READS, _OF_WRITES, _OF_CHANGES = 3, 8, 12
 
 
-def found(table: Any) -> dict[int, tuple[str, str, int]]:
+def rows_by_key(table: Any) -> dict[int, tuple[str, str, int]]:
     return {row["id"]: (row["city"], row["v"], row["ts"]) for row in table.to_pylist()}
 
 
 READS: dict[str, Callable[[Table, str], Any]] = {
-    "scan": lambda t, _: found(t.scan(COLUMNS).to_arrow()),
-    "scan by batches": lambda t, _: found(t.scan(COLUMNS).to_reader().read_all()),
-    "get": lambda t, _: found(t.get([0, 1, 2, 13], columns=COLUMNS)),
+    "scan": lambda t, _: rows_by_key(t.scan(COLUMNS).to_arrow()),
+    "scan by batches": lambda t, _: rows_by_key(t.scan(COLUMNS).to_reader().read_all()),
+    "get": lambda t, _: rows_by_key(t.get([0, 1, 2, 13], columns=COLUMNS)),
     "exists": lambda t, _: t.exists([0, 1, 2, 13]).to_pylist(),
     "locate": lambda t, _: t.locate([0, 1, 2, 13]).num_rows,
     "count": lambda t, _: t.count(),
-    "changes": lambda t, start: found(t.changes(start, columns=COLUMNS).to_arrow()),
+    "changes": lambda t, start: rows_by_key(t.changes(start, columns=COLUMNS).to_arrow()),
     "cdc": lambda t, start: t.cdc(start).count(),
     "files": lambda t, _: len(list(t.files)),
     "timeline": lambda t, _: t.timeline.to_arrow().column("operation").to_pylist(),
@@ -126,7 +126,7 @@ def test_a_read_finds_the_rows_of_before_or_after(other: Other, read: str, actio
             if action == "write_and_clean":  # the other cleaner does not write the metadata table
                 lakebed.open(uri).indexes.repair()
             again = lakebed.open(uri).changes(checkpoints[1], checkpoints[-1], columns=COLUMNS)
-            answers.append(found(again.to_arrow()))
+            answers.append(rows_by_key(again.to_arrow()))
     for at in todays_points(counted.calls, _OF_READS, CRASH, read, action, kind):
         with ready(files, action) as uri, interrupted(at, lambda uri=uri: other.do(action, uri)) as between:
             try:

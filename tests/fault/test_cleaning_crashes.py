@@ -24,7 +24,7 @@ from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.testing import Killed, Mode
-from support.cleaning_tables import data_files, shown, timeline
+from support.cleaning_tables import data_files, files_of_views, timeline
 from support.crash_tables import NEXT, OPTIONS, Model, copied, leftovers, put, rows, state, strike_each
 from support.sampling import CRASH, whole
 
@@ -157,7 +157,7 @@ def _check(uri: str, model: Model) -> None:
     assert state(uri) == model
     table = lakebed.open(uri)
     last = [i.time for i in timeline(table).commits][-2:]
-    assert shown(table, last) <= data_files(table)
+    assert files_of_views(table, last) <= data_files(table)
     assert table.scan(as_of=last[0]).count() > 0
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fault.crowd import Crowd, shown
+from fault.crowd import Crowd, first_findings
 from fault.crowd_tables import Shape
 from support.crash_tables import place
 from support.sampling import CRASH, today, whole
@@ -38,4 +38,4 @@ def test_many_writers_read_written_rows_and_leave_an_intact_table(seed: int) -> 
     with place("local") as uri:
         crowd = Crowd(Path(uri).parent, shape, SECONDS)
         findings = crowd.run()
-        assert not findings, f"LAKEBED_CROWD={seed} {shape} {crowd.copy}\n{crowd.counts()}\n{shown(findings)}"
+        assert not findings, f"LAKEBED_CROWD={seed} {shape} {crowd.copy}\n{crowd.counts()}\n{first_findings(findings)}"

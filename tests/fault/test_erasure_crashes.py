@@ -20,7 +20,7 @@ from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Killed, Mode
 from support.crash_tables import copied, strike_each
-from support.erased_tables import KEY, OPTIONS, VALUES, Row, content, made, others, rows
+from support.erased_tables import KEY, OPTIONS, VALUES, Row, content, new_table, others, rows
 from support.sampling import CRASH, whole
 from support.table_bytes import files_with
 
@@ -40,7 +40,7 @@ _ALL = whole(CRASH)
 def prepared(kind: str, index: str, version: int) -> tuple[dict[str, bytes], list[Row], list[Row]]:
     """The files of the table, its rows, and its rows without the erased one."""
     name = f"prepared-{uuid.uuid4().hex}"
-    table = made(f"memory://{name}/t", kind, index, version)
+    table = new_table(f"memory://{name}/t", kind, index, version)
     storage = open_storage(table.uri)
     files = {info.path: storage.read(info.path) for info in storage.list()}
     before, after = content(table), others(table)

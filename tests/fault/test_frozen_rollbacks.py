@@ -24,11 +24,11 @@ _CHANGES, _ALWAYS = 30, {5, 13}
 _OF_CHANGES = 15
 
 
-def ours(table: Table) -> Any:
+def roll_back_as_lakebed(table: Table) -> Any:
     return table.upsert(rows(*OURS), options=OPTIONS)
 
 
-def theirs(table: Table) -> Any:
+def roll_back_as_other(table: Table) -> Any:
     return table.upsert(rows(*THEIRS), options=OPTIONS)
 
 
@@ -43,10 +43,10 @@ def test_a_writer_that_is_being_rolled_back_does_not_commit(
     files, old = prepared(index, version)
     for at in sorted(_ALWAYS | {*todays_points(_CHANGES, _OF_CHANGES, CRASH, index, version)}):
         with copied("memory", files) as uri, monkeypatch.context() as patch:
-            writer = FrozenWriter(uri, ours, is_data, patch)
+            writer = FrozenWriter(uri, roll_back_as_lakebed, is_data, patch)
             assert writer.freeze()
             writer.time_is_over()
-            other = FrozenWriter(uri, theirs, at, patch)
+            other = FrozenWriter(uri, roll_back_as_other, at, patch)
             assert other.freeze() or at > max(_ALWAYS)
             try:
                 other.time_is_over()

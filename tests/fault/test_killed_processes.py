@@ -66,7 +66,7 @@ def outcomes(before: Model, writers: Sequence[Writer]) -> list[Model]:
     return found
 
 
-def whole(uri: str, expected: Model, number: int) -> None:
+def check_table(uri: str, expected: Model, number: int) -> None:
     """The next write succeeds on a table with these rows, and leaves nothing behind."""
     given = (7, "c1", f"next-{number}", 1_000 * number + 999)
     lakebed.open(uri).upsert(rows(given), options=OPTIONS)
@@ -94,7 +94,7 @@ def test_a_process_killed_at_a_call_of_storage_loses_nothing_that_it_acknowledge
             assert other.acknowledged == [0, 1]
             found = state(uri)
             assert found in outcomes(before, [victim, other])
-            whole(uri, found, 4)
+            check_table(uri, found, 4)
 
 
 @pytest.mark.rest
@@ -130,7 +130,7 @@ def test_a_killed_process_loses_nothing_that_it_acknowledged(index: str, version
                     assert other.acknowledged == [0, 1, 2, 3]
                 found = state(uri)
                 assert found in outcomes(before, writers)
-                whole(uri, found, 2 * one)
+                check_table(uri, found, 2 * one)
 
 
 def take_over(uri: str, writer: Writer, model: Model) -> Model:
@@ -160,7 +160,7 @@ def assert_frozen_writer_is_right(uri: str, writer: Writer, model: Model, number
     writer.finish()
     found = state(uri)
     assert found in outcomes(model, [writer])
-    whole(uri, found, number)
+    check_table(uri, found, number)
 
 
 def frozen(uri: str, number: int, chance: random.Random) -> list[Writer]:

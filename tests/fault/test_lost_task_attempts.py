@@ -53,7 +53,7 @@ class TwoAttempts(FaultyStorage):
 def test_files_of_a_lost_attempt_are_deleted(index: str, when: When, monkeypatch: pytest.MonkeyPatch) -> None:
     if when == "during it":
         monkeypatch.setattr(LocalEngine, "is_distributed", True)  # as on Spark: an attempt may go on then
-    table = made(f"lost-{index}-{when.replace(' ', '-')}", index)
+    table = new_table(f"lost-{index}-{when.replace(' ', '-')}", index)
     seen: list[TwoAttempts] = []
 
     def wrap(inner: Storage) -> Storage:
@@ -70,7 +70,7 @@ def test_files_of_a_lost_attempt_are_deleted(index: str, when: When, monkeypatch
 
 
 def test_an_attempt_that_ends_after_its_write_removes_its_own_file() -> None:
-    table = made("late", "bucket")
+    table = new_table("late", "bucket")
 
     class Over(FaultyStorage):
         """While the attempt writes, the write ends: its markers go."""
@@ -88,7 +88,7 @@ def test_an_attempt_that_ends_after_its_write_removes_its_own_file() -> None:
     assert open_storage(table.uri).list_folders(".hoodie/.temp") == []
 
 
-def made(name: str, index: str, **words: Any) -> lakebed.Table:
+def new_table(name: str, index: str, **words: Any) -> lakebed.Table:
     table = lakebed.create(
         f"memory://lost-attempts/{name}",
         SCHEMA,
@@ -120,7 +120,7 @@ class TwoLogs(FaultyStorage):
 
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_a_log_file_of_a_lost_attempt_is_removed_or_has_the_same_rows(version: int) -> None:
-    table = made(f"lost-log-{version}", "bucket", type="mor", table_version=version)
+    table = new_table(f"lost-log-{version}", "bucket", type="mor", table_version=version)
     seen: list[TwoLogs] = []
 
     def wrap(inner: Storage) -> Storage:
@@ -157,7 +157,7 @@ def test_an_index_is_not_built_of_what_a_lost_attempt_left(index: str, version: 
     """The file of an attempt that ended after all has the rows of the other, and other names no commit."""
     if version < {"partition_stats": 8, "by_upper": 9}.get(index, 6):
         pytest.skip("there is none of this version")
-    table = made(f"lost-built-{index}-{version}", "global_simple", table_version=version, partition_by="city")
+    table = new_table(f"lost-built-{index}-{version}", "global_simple", table_version=version, partition_by="city")
     if index == "partition_stats":
         with_column_stats(table)
     elif index == "column_stats" and version == 9:
@@ -172,7 +172,7 @@ def test_an_index_is_not_built_of_what_a_lost_attempt_left(index: str, version: 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_a_metadata_table_is_not_built_of_what_a_lost_attempt_left(version: int) -> None:
-    table = made(
+    table = new_table(
         f"lost-built-files-{version}",
         "simple",
         table_version=version,

@@ -110,7 +110,7 @@ def copied(version: int, commits: int, grow: Grow | None = None) -> Generator[tu
         MemoryStorage.drop(name)
 
 
-def seen(table: Maintained, content: Content) -> Content:
+def metadata_content(table: Maintained, content: Content) -> Content:
     return content if table.version >= 8 else Content(content.files, content.stats, {}, content.keys)
 
 
@@ -129,9 +129,9 @@ def go_on(table: Maintained, content: Content, changes: list[Change]) -> None:
     """The next writer: its commit, services, and nothing left of the dead."""
     table.commit(changes[0])
     content = changes[0].on(content)
-    assert table.content() == seen(table, content)
+    assert table.content() == metadata_content(table, content)
     run_services(table.store())
-    assert table.content() == seen(table, content)
+    assert table.content() == metadata_content(table, content)
     own = table.opened().slices
     assert own.timeline.pending == ()
     known = {i.time for i in (*own.timeline.completed, *own.timeline.archived().instants)}
@@ -174,11 +174,11 @@ def test_a_crash_in_a_delta_commit_leaves_old_or_new_records(version: int, mode:
             change, content = given.changes[0], given.content
             crash, done = struck(table, at, mode, applying(change, instant))
             with telling(crash):
-                assert table.content() == seen(table, content)
+                assert table.content() == metadata_content(table, content)
                 if at % 2:
                     if not done:  # the writer lives and tries again
                         applying(change, instant)(table)
-                        assert table.content() == seen(table, content)
+                        assert table.content() == metadata_content(table, content)
                     table.complete(instant)
                     content = change.on(content)
                     go_on(table, content, given.changes[1:])
@@ -204,7 +204,7 @@ def test_the_next_writer_completes_a_rollback_that_crashed(version: int, mode: M
             rollback = table.next_time()
             crash, _ = struck(table, at, mode, lambda t: roll_back(t.store(), instant, rollback))
             with telling(crash):
-                assert table.content() == seen(table, given.content)
+                assert table.content() == metadata_content(table, given.content)
                 table.undo(instant)
                 go_on(table, given.content, given.changes)
         return crash
@@ -220,7 +220,7 @@ def test_a_crash_in_compaction_changes_no_record(version: int, mode: Mode) -> No
             crash, _ = struck(table, at, mode, lambda t: done.extend(run_services(t.store())))
             with telling(crash):
                 assert at or any("compaction" in text for text in done)
-                assert table.content() == seen(table, given.content)
+                assert table.content() == metadata_content(table, given.content)
                 go_on(table, given.content, given.changes)
         return crash
 
@@ -241,7 +241,7 @@ def test_killed_cleaning_and_archival_lose_no_record(version: int, mode: Mode) -
             crash, _ = struck(table, at, mode, services)
             with telling(crash):
                 assert at or {text.split()[0] for text in done} == {"clean", "archival"}
-                assert table.content() == seen(table, given.content)
+                assert table.content() == metadata_content(table, given.content)
                 go_on(table, given.content, given.changes)
         return crash
 
@@ -256,7 +256,7 @@ def test_a_crash_in_resharding_changes_no_record(version: int, mode: Mode) -> No
             with telling(crash):
                 shards = len(table.opened().slices.file_slices("record_index"))
                 assert shards in ({5} if done else {3, 5})
-                assert table.content() == seen(table, given.content)
+                assert table.content() == metadata_content(table, given.content)
                 go_on(table, given.content, given.changes)
         return crash
 
@@ -276,7 +276,7 @@ def test_resharding_of_an_index_that_has_grown(version: int, mode: Mode) -> None
                 assert at or any(text.startswith("re-sharding") for text in done)
                 shards = len(table.opened().slices.file_slices("record_index"))
                 assert shards in (1, 8)
-                assert table.content() == seen(table, given.content)
+                assert table.content() == metadata_content(table, given.content)
                 table.settings = SETTINGS
                 go_on(table, given.content, given.changes)
                 assert len(table.opened().slices.file_slices("record_index")) in ({shards} if shards > 1 else {1, 8})
@@ -310,7 +310,7 @@ def test_killed_builds_and_drops_of_partitions_can_be_done_again(version: int, m
             for partition in built:
                 assert table.opened().slices.file_slices(partition)
             rebuild(table, content)
-            assert table.content() == seen(table, content)
+            assert table.content() == metadata_content(table, content)
         return crash
 
     each_point(strike, 25, version, mode)

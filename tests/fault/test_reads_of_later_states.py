@@ -51,7 +51,7 @@ def upsert(states: States, *keys: int, verb: str = "upsert") -> None:
     states.note(verb)
 
 
-def found(table: Any) -> Rows:
+def read_rows(table: Any) -> Rows:
     return {row["id"]: (row["city"], row["v"]) for row in table.select(["id", "city", "v"]).to_pylist()}
 
 
@@ -75,18 +75,18 @@ def test_a_replacement_that_was_taken_back_hides_no_rows(verb: str, version: int
     """The view shows what it replaced as replaced: without its own files their rows would be nowhere."""
     states = create("cow", version, "simple")
     upsert(states, *range(8))
-    before = found(lakebed.open(states.uri).scan().to_arrow())
+    before = read_rows(lakebed.open(states.uri).scan().to_arrow())
     table = lakebed.open(states.uri)
     if verb == "cluster":
         table.cluster(["v"], options=OPTIONS)
     else:
         table.insert_overwrite(rows(*((key, "c0", "over", 1) for key in (0, 2))), options=OPTIONS)
     states.note(verb)
-    after = found(lakebed.open(states.uri).scan().to_arrow())
+    after = read_rows(lakebed.open(states.uri).scan().to_arrow())
     replacement = max(i.time for i in lakebed.open(states.uri).timeline)
     lakebed.open(states.uri).rollback(replacement, options=OPTIONS)
     states.note("rollback")
-    for call, answer in met(states, 1, 2, lambda: found(lakebed.open(states.uri).scan().to_arrow())):
+    for call, answer in met(states, 1, 2, lambda: read_rows(lakebed.open(states.uri).scan().to_arrow())):
         assert answer in (before, after), call
 
 
@@ -110,7 +110,7 @@ def test_an_index_whose_files_were_cleaned_and_archived_is_not_taken_for_a_small
     keys = first[:3]
 
     def read() -> Rows:
-        return found(lakebed.open(states.uri).scan(filter=f"id in {tuple(keys)}").to_arrow())
+        return read_rows(lakebed.open(states.uri).scan(filter=f"id in {tuple(keys)}").to_arrow())
 
     begin = 5  # both file groups were compacted once
     states.enter(begin)

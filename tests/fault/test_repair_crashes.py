@@ -53,7 +53,7 @@ HALF: Rows = [(1, "new"), (1, "new"), (2, "x"), (3, "x")]  # copies in other fil
 NEW: Rows = [(1, "new"), (2, "x"), (3, "x")]
 
 
-def shown(uri: str) -> Rows:
+def visible_rows(uri: str) -> Rows:
     """All rows, by the metadata table and by the folders."""
     found: list[Rows] = []
     for listed in (True, False):
@@ -83,13 +83,13 @@ def _crash(kind: tuple[str, int, str], mode: Mode, at: int) -> int | None:
         if not crash.fired:
             return len(crash.mutations)
         try:
-            assert shown(uri) in (OLD, HALF, NEW)
+            assert visible_rows(uri) in (OLD, HALF, NEW)
             lakebed.repair(uri, ["properties"])
             NEXT.run(lakebed.open(uri))  # a writer that died in it is taken back
             assert lakebed.repair(uri, PARTS, options=OPTIONS).ok
             again = lakebed.repair(uri, dry_run=True)
             assert [part.found for part in again.parts] == [()] * len(PARTS)
-            assert [row for row in shown(uri) if row[1] != "next"] == NEW
+            assert [row for row in visible_rows(uri) if row[1] != "next"] == NEW
         except Exception as error:
             error.add_note(f"{kind} {mode} {at}: {crash}")
             raise

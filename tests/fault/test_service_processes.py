@@ -114,7 +114,7 @@ def create(uri: str, kind: str = "mor", **properties: Any) -> lakebed.Table:
     )
 
 
-def given(n: int) -> list[tuple[int, str, str, int]]:
+def input_rows(n: int) -> list[tuple[int, str, str, int]]:
     return [(n % 4, f"c{n % 2}", f"v{n}", n), (100 + n, f"c{n % 2}", f"w{n}", n)]
 
 
@@ -133,8 +133,8 @@ def test_two_processes_share_the_services_of_three_tables(folder: str) -> None:
             runner.until('"waiting"')
         for n in range(WRITES):
             for at, table in enumerate(tables):
-                table.upsert(rows(*given(n)), options={"lakebed.write.tasks": 1})
-                models[at] = put(models[at], *given(n))
+                table.upsert(rows(*input_rows(n)), options={"lakebed.write.tasks": 1})
+                models[at] = put(models[at], *input_rows(n))
         deadline = time.monotonic() + _SECONDS
         while list(lakebed.run_services(uris, dry_run=True)) and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -171,11 +171,11 @@ def _each_once(uri: str, events: list[dict[str, Any]]) -> None:
 
 def due(folder: str, **properties: Any) -> tuple[str, Model]:
     """A table of which a compaction is due."""
-    uri, model = f"{folder}/t", put({}, *given(0))
+    uri, model = f"{folder}/t", put({}, *input_rows(0))
     table = create(uri, **properties, **{"hoodie.metadata.enable": False})
     for n in range(EVERY):
-        table.upsert(rows(*given(n)))
-        model = put(model, *given(n))
+        table.upsert(rows(*input_rows(n)))
+        model = put(model, *input_rows(n))
     return uri, model
 
 
@@ -187,10 +187,10 @@ def test_the_lease_and_the_plan_of_a_killed_process_are_taken_over(folder: str) 
         slow.until("merging")
         (held,) = lakebed.run_services(uri, once=True)
         assert (held.kind, held.text) == ("held", f"process {slow.process.pid} on {os.uname().nodename}")
-        lakebed.open(uri).upsert(rows(*given(50)))  # a writer is not held up
+        lakebed.open(uri).upsert(rows(*input_rows(50)))  # a writer is not held up
         slow.process.kill()
         slow.process.wait()
-    model = put(model, *given(50))
+    model = put(model, *input_rows(50))
     (plan,) = pending(lakebed.open(uri))
     assert (plan.action, plan.state) == (Action.COMPACTION, State.INFLIGHT)
     done = list(lakebed.run_services(uri, once=True))

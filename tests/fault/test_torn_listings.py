@@ -60,7 +60,7 @@ def archive(uri: str) -> None:
     assert len(lakebed.open(uri).archive(options=OPTIONS).instants) == COMMITS - LEFT
 
 
-def found(uri: str) -> Rows:
+def read_rows(uri: str) -> Rows:
     return {row["id"]: row["v"] for row in lakebed.open(uri).scan(["id", "v"]).to_arrow().to_pylist()}
 
 
@@ -84,7 +84,7 @@ def test_files_that_go_before_their_size_is_known_leave_no_hole(kind: str) -> No
                     archive(uri)
 
             with before_each_size(f"{uri}/.hoodie", do):
-                answer = found(uri)
+                answer = read_rows(uri)
             assert len(commits(uri)) == LEFT
             assert answer == expected, f"before the size of {asked[at - 1]}"
 
@@ -100,6 +100,6 @@ def test_files_that_go_between_two_answers_of_a_listing_leave_no_hole(
     for at in range(4, count, 7):
         with copied("memory", files) as uri:
             with paged(folder, at, lambda uri=uri: archive(uri)):
-                answer = found(uri)
+                answer = read_rows(uri)
             assert len(commits(uri)) == LEFT
             assert answer == expected, f"after {at} files"

@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
-from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, theirs
+from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, write_by_hudi
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import DictTable
@@ -80,7 +80,7 @@ def plan_and_run(oracle: HudiOracle, table: Table, case: Case) -> None:
         # real Hudi notes a range from 0 to 0 of nothing but nulls
         rows = [row | {"v": row["v"] or 7, "price": row["price"] or "0.01"} for row in batch(chance, turn, new=False)]
         if by_hudi:
-            theirs(oracle, table, "upsert", rows, [], options | how)
+            write_by_hudi(oracle, table, "upsert", rows, [], options | how)
         else:
             table.upsert(data_of(rows), options=SMALL)
         model.upsert(rows)
@@ -107,7 +107,7 @@ def plan_and_run(oracle: HudiOracle, table: Table, case: Case) -> None:
     turn += 1
     rows = [row | {"city": "new"} for row in batch(chance, turn, new=True)[:3]]
     rows = [row | {"id": 10_000 + at} for at, row in enumerate(rows)]
-    theirs(oracle, table, "upsert", rows, [], options | RUNS)
+    write_by_hudi(oracle, table, "upsert", rows, [], options | RUNS)
     model.upsert(rows)
     assert planned not in [i.time for i in pending(table)]
     # real Hudi 1.2.0 counts the rows of replaced files in the ranges of a partition path that it clusters

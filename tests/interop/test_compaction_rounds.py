@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
-from interop.test_mor_rounds import NEVER, NOW, SCHEMA, Case, batch, check, ours, theirs
+from interop.test_mor_rounds import NEVER, NOW, SCHEMA, Case, batch, check, write_by_hudi, write_by_lakebed
 from lakebed.model import Action
 from lakebed.table import Table
 from oracle.client import HudiOracle
@@ -76,9 +76,9 @@ def plan_and_run(oracle: HudiOracle, table: Table, case: Case) -> None:
         deleted = chance.sample(sorted({key for _, key in model.rows}), 4) if gone else []
         kind = "delete" if gone else "upsert"
         if by_hudi:
-            theirs(oracle, table, kind, rows, deleted, options | how)
+            write_by_hudi(oracle, table, kind, rows, deleted, options | how)
         else:
-            ours(table, kind, rows, deleted)
+            write_by_lakebed(table, kind, rows, deleted)
         model.delete_ids(deleted) if gone else model.upsert(rows)
 
     write(False, WRITES)

@@ -14,7 +14,7 @@ import pytest
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
-from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, theirs
+from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, write_by_hudi
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from property.model import RingTable
@@ -53,7 +53,7 @@ ONLY_RUNS = {**RUNS, "hoodie.clustering.inline.max.commits": "100"}
 @pytest.mark.parametrize("case", todays(CASES, 2, INTEROP), ids=str)
 def test_rings_and_resizes_of_both(case: Case, tmp_path: Path, oracle: HudiOracle) -> None:
     """Ordering values grow with the turns: which row wins is not left to the names of log files."""
-    table = made(tmp_path, case, ordering="ts")
+    table = new_table(tmp_path, case, ordering="ts")
     turns = Turns(oracle, table, case)
     turns.write(by_hudi=False)
     turns.write(by_hudi=True)
@@ -90,7 +90,7 @@ def test_rows_written_during_a_resize_equal_the_last_write(runs: str, tmp_path: 
     """Real Hudi 1.2.0 merges what was written beside a plan in the order of file names, which is that of its own writes
     by chance: it gives rows back that were written over since. lakebed does not, and once it has compacted the table
     real Hudi reads it right, too."""
-    table = made(tmp_path, CASES[0], ordering=None)
+    table = new_table(tmp_path, CASES[0], ordering=None)
     options = {**hudi_job(table), **keeping_metadata(table)}
     everything = random.Random(0)
 
@@ -116,7 +116,7 @@ def test_rows_written_during_a_resize_equal_the_last_write(runs: str, tmp_path: 
     assert set(turns_in(oracle.read(table.uri))) == {5}
 
 
-def made(folder: Path, case: Case, *, ordering: str | None) -> Table:
+def new_table(folder: Path, case: Case, *, ordering: str | None) -> Table:
     return lakebed.create(
         str(folder / "ring"),
         SCHEMA,
@@ -162,7 +162,7 @@ class Turns:
             for row in batch(self.chance, self.turn, new=False)
         ]
         if by_hudi:
-            theirs(self.oracle, self.table, "upsert", rows, [], self.options | how)
+            write_by_hudi(self.oracle, self.table, "upsert", rows, [], self.options | how)
         else:
             self.table.upsert(data_of(rows))
         self.model.upsert(rows)
@@ -172,7 +172,7 @@ class Turns:
         self.turn += 1
         gone = self.chance.sample(sorted({key for _, key in self.model.rows}), 4)
         if by_hudi:
-            theirs(self.oracle, self.table, "delete", [], gone, self.options | QUIET)
+            write_by_hudi(self.oracle, self.table, "delete", [], gone, self.options | QUIET)
         else:
             self.table.delete(gone)
         self.model.delete_ids(gone)

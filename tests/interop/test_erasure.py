@@ -11,7 +11,7 @@ from interop.hudi_jobs import assert_both_read, hudi_job
 from interop.metadata_jobs import keeping_metadata
 from lakebed.storage import open_storage
 from oracle.client import HudiOracle
-from support.erased_tables import ERASED, KEY, OPTIONS, VALUES, made, rows
+from support.erased_tables import ERASED, KEY, OPTIONS, VALUES, new_table, rows
 from support.sampling import some
 from support.table_bytes import files_with
 
@@ -30,7 +30,7 @@ CASES: list[tuple[str, str, int, dict[str, Any]]] = [
 def test_hudi_reads_an_erased_table_and_writes_on(
     kind: str, index: str, version: int, properties: dict[str, Any], tmp_path: Path, oracle: HudiOracle
 ) -> None:
-    table = made(str(tmp_path / "t"), kind, index, version, **properties)
+    table = new_table(str(tmp_path / "t"), kind, index, version, **properties)
     report = table.erase([KEY], options=OPTIONS)
     assert report.is_clean
     read = {"option": {"hoodie.metadata.enable": "true"}}

@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
-from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, theirs
+from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, write_by_hudi
 from oracle.client import HudiOracle
 from property.model import DictTable
 from support.same_rows import assert_same_rows
@@ -52,7 +52,7 @@ def test_real_hudi_goes_on_after_a_write_that_split_buckets(
         rows = [row | {"v": row["v"] or 7, "price": row["price"] or "0.01"} for row in batch(chance, turn, new=False)]
         model.upsert(rows)
         if by_hudi:
-            theirs(oracle, table, "upsert", rows, [], {**hudi_job(table), **keeping_metadata(table), **QUIET})
+            write_by_hudi(oracle, table, "upsert", rows, [], {**hudi_job(table), **keeping_metadata(table), **QUIET})
             return ()
         options = {"hoodie.compact.inline": "false", **({} if limit is None else {ADVISED: limit})}
         return lakebed.open(table.uri).upsert(data_of(rows), options=options).bucket_changes
@@ -98,7 +98,7 @@ def test_real_hudi_and_lakebed_take_turns_with_new_keys_in_small_files(
         rows = [row | {"v": row["v"] or 7, "price": row["price"] or "0.01"} for row in batch(chance, turn, new=True)]
         rows += [{**row, "note": f"turn {turn}"} for row in list(model.rows.values())[::3]]
         if turn == 4:
-            theirs(oracle, table, "upsert", rows, [], {**hudi_job(table), **keeping_metadata(table), **QUIET})
+            write_by_hudi(oracle, table, "upsert", rows, [], {**hudi_job(table), **keeping_metadata(table), **QUIET})
         else:
             count = len(table.files)
             lakebed.open(table.uri).upsert(data_of(rows), options={"hoodie.compact.inline": "false"})

@@ -113,15 +113,15 @@ def test_both_writers_in_turn_keep_key_indexes_right(case: Case, tmp_path: Path,
         rows = batch(chance, turn, new=kind.startswith("insert"), moving=case.is_global)
         gone = chance.sample(sorted({key for _, key in model.rows}), 6) if kind == "delete" else []
         if turn % 2 == 0:
-            ours(table, kind, rows, gone)
+            write_by_lakebed(table, kind, rows, gone)
             if case.services is not None:
                 said += run_own_services(table, case.services)
         else:
-            theirs(oracle, table, kind, rows, gone, options)
+            write_by_hudi(oracle, table, kind, rows, gone, options)
         model.follow(kind, rows, gone)
         check(oracle, table, model, turn)
     found_by_index(oracle, table, model)
-    kept(oracle, table, case)
+    check_indexes(oracle, table, case)
     if case.services is MERGED_LOGS:
         assert any(text.startswith("log compaction") for text in said), said
     else:
@@ -177,14 +177,14 @@ def data_of(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def ours(table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int]) -> None:
+def write_by_lakebed(table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int]) -> None:
     if kind == "delete":
         table.delete(gone)
     else:
         getattr(table, kind)(data_of(rows), options=FEW_GROUPS)
 
 
-def theirs(
+def write_by_hudi(
     oracle: HudiOracle, table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int], options: dict[str, str]
 ) -> None:
     data = data_of(rows)
@@ -219,7 +219,7 @@ def found_by_index(oracle: HudiOracle, table: Table, model: DictTable) -> None:
         assert_same_rows(lakebed.open(table.uri).scan(filter=where).to_arrow(), expected)
 
 
-def kept(oracle: HudiOracle, table: Table, case: Case) -> None:
+def check_indexes(oracle: HudiOracle, table: Table, case: Case) -> None:
     stored = oracle.ask("properties", table=table.uri)
     assert stored["hoodie.table.version"] == str(case.version)
     names = [name if name in EVERY else f"secondary_index_{name}" for name in case.indexes]

@@ -24,7 +24,7 @@ def data(rows: list[tuple[int, str | None, int | None, str | None]]) -> pa.Table
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
 
 
-def made(uri: str, version: int, kind: str, index: str) -> Table:
+def new_table(uri: str, version: int, kind: str, index: str) -> Table:
     table = lakebed.create(
         uri,
         SCHEMA,
@@ -44,7 +44,7 @@ def made(uri: str, version: int, kind: str, index: str) -> Table:
 def test_hudi_reads_merges_and_writes_on(
     version: int, kind: str, index: str, tmp_path: Path, oracle: HudiOracle
 ) -> None:
-    table = made(str(tmp_path / "t"), version, kind, index)
+    table = new_table(str(tmp_path / "t"), version, kind, index)
     source = data([(1, "g1", 5, "s"), (2, "g0", None, None), (20, "g0", 7, "new")])
     merge = table.merge(source, ["id", "grp"]).when_matched_delete(condition="s.a IS NULL")
     merge.when_matched_update({"a": "t.a + s.a"}).when_not_matched_insert().execute()
@@ -72,7 +72,7 @@ def test_hudi_reads_merges_and_writes_on(
 
 def test_the_merge_of_hudi_gives_the_same_rows(tmp_path: Path, oracle: HudiOracle) -> None:
     """On copy-on-write: on merge-on-read that of Hudi 1.2.0 stores rows with values of other columns."""
-    ours = made(str(tmp_path / "ours"), 9, "cow", "simple")
+    ours = new_table(str(tmp_path / "ours"), 9, "cow", "simple")
     shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
     # real Hudi tries updates before deletes, whatever their order, and reads no target column on merge-on-read
     rows = [(1, "g1", 5, "s"), (2, "g0", -1, "drop"), (20, "g0", 7, "new"), (21, "g1", -1, "not")]

@@ -104,9 +104,9 @@ def test_both_writers_in_turn_keep_the_metadata_table_right(case: Case, tmp_path
         if turn % 2 == 0:
             if case.compacts == "lakebed":
                 run_services(table)
-            ours(table, kind, rows, gone)
+            write_by_lakebed(table, kind, rows, gone)
         else:
-            theirs(oracle, table, kind, rows, gone, options)
+            write_by_hudi(oracle, table, kind, rows, gone, options)
         if kind != "crash":  # nothing of it stays
             model.follow(kind, rows, gone, dropped=CITIES[0])
         if turn == PENDING:
@@ -156,7 +156,7 @@ def data_of(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def ours(table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int]) -> None:
+def write_by_lakebed(table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int]) -> None:
     match kind:
         case "delete":
             table.delete(gone)
@@ -167,7 +167,7 @@ def ours(table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int]) -
             getattr(table, kind)(data_of(rows))
 
 
-def theirs(
+def write_by_hudi(
     oracle: HudiOracle, table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int], options: dict[str, str]
 ) -> None:
     data = data_of(rows)

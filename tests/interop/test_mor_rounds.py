@@ -126,9 +126,9 @@ def take_turns(oracle: HudiOracle, table: Table, case: Case, kinds: Sequence[str
         rows = batch(chance, turn, new=kind == "insert")
         gone = chance.sample(sorted({key for _, key in model.rows}), 5) if kind == "delete" else []
         if turn % 2 == 0:
-            ours(table, kind, rows, gone)
+            write_by_lakebed(table, kind, rows, gone)
         else:
-            theirs(oracle, table, kind, rows, gone, options | (NOW if kind == "compact" else {}))
+            write_by_hudi(oracle, table, kind, rows, gone, options | (NOW if kind == "compact" else {}))
         model.delete_ids(gone) if gone else model.upsert(rows)
         check(oracle, table, case, model, turn)
 
@@ -158,7 +158,7 @@ def data_of(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def ours(table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int]) -> None:
+def write_by_lakebed(table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int]) -> None:
     if gone:
         table.delete(gone)
     else:
@@ -168,7 +168,7 @@ def ours(table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int]) -
         assert not any(lakebed.open(table.uri).files.to_arrow()["log_files"].to_pylist())
 
 
-def theirs(
+def write_by_hudi(
     hudi: HudiOracle, table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int], options: dict[str, str]
 ) -> None:
     data = data_of(rows)

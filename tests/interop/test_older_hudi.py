@@ -103,9 +103,9 @@ def test_older_releases_in_turn_keep_the_table_right(older_oracle: HudiOracle, c
         rows = far_away() if kind == "far" else batch(chance, turn, new=kind == "insert")
         gone = chance.sample(sorted({key for _, key in model.rows}), 6) if kind == "delete" else []
         if turn % 2 == 0:
-            ours(table, kind, rows, gone)
+            write_by_lakebed(table, kind, rows, gone)
         else:
-            theirs(older_oracle, table, kind, rows, gone, options)
+            write_by_hudi(older_oracle, table, kind, rows, gone, options)
         if turn == 4:
             run_own_services(table, AT_ONCE)
         if gone:
@@ -148,14 +148,14 @@ def data_of(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def ours(table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int]) -> None:
+def write_by_lakebed(table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int]) -> None:
     if gone:
         table.delete(gone)
     else:
         getattr(table, "upsert" if kind == "far" else kind)(data_of(rows))
 
 
-def theirs(
+def write_by_hudi(
     hudi: HudiOracle, table: Table, kind: str, rows: list[dict[str, Any]], gone: list[int], options: dict[str, str]
 ) -> None:
     data = data_of(rows)

@@ -35,7 +35,7 @@ def rows(ids: range, text: str, ts: int) -> pa.Table:
     return pa.table(columns, names=["id", "day", "hour", "text", "ts"])
 
 
-def shown(found: pa.Table) -> list[Row]:
+def visible_rows(found: pa.Table) -> list[Row]:
     return sorted((r["id"], r["day"], r["hour"], r["text"]) for r in found.to_pylist())
 
 
@@ -48,13 +48,13 @@ def test_all_reads_take_the_values_from_the_paths(version: str, tmp_path: Path, 
     def check() -> None:
         expected = sorted((n, f"d{n % 2}", str(n % 3), text) for n, text in model.items())
         table = lakebed.open(str(folder))
-        assert shown(oracle.read(folder)) == expected
-        assert shown(oracle.incremental(folder, "000")) == expected
-        assert shown(table.scan().to_arrow()) == expected
-        assert shown(table.changes("000").to_arrow()) == expected
-        assert shown(table.get(list(range(12)))) == expected
+        assert visible_rows(oracle.read(folder)) == expected
+        assert visible_rows(oracle.incremental(folder, "000")) == expected
+        assert visible_rows(table.scan().to_arrow()) == expected
+        assert visible_rows(table.changes("000").to_arrow()) == expected
+        assert visible_rows(table.get(list(range(12)))) == expected
         some = [row for row in expected if row[1:3] == ("d1", "2")]
-        assert shown(table.scan(filter="day = 'd1' AND hour = '2'").to_arrow()) == some
+        assert visible_rows(table.scan(filter="day = 'd1' AND hour = '2'").to_arrow()) == some
 
     oracle.write(folder, rows(range(12), "a", 1), "upsert", job, "overwrite")
     oracle.write(folder, rows(range(1, 2), "", 2), "delete", job)
@@ -65,7 +65,7 @@ def test_all_reads_take_the_values_from_the_paths(version: str, tmp_path: Path, 
     check()
     first = open_snapshot(open_storage(str(folder))).commits[0]
     before = lakebed.open(str(folder)).scan(as_of=first.time).to_arrow()
-    assert shown(before) == sorted((n, f"d{n % 2}", str(n % 3), "a") for n in range(12))
+    assert visible_rows(before) == sorted((n, f"d{n % 2}", str(n % 3), "a") for n in range(12))
     lakebed.open(str(folder)).upsert(rows(range(5, 7), "e", 4))
     model.update(dict.fromkeys(range(5, 7), "e"))
     check()

@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
-from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, theirs
+from interop.test_mor_rounds import NEVER, SCHEMA, Case, batch, check, data_of, write_by_hudi
 from oracle.client import HudiOracle
 from property.model import DictTable
 from support.same_rows import assert_same_rows
@@ -58,7 +58,7 @@ def test_real_hudi_goes_on_with_the_new_count(kind: Any, case: Case, tmp_path: P
         # real Hudi notes a range from 0 to 0 of nothing but nulls
         rows = [row | {"v": row["v"] or 7, "price": row["price"] or "0.01"} for row in batch(chance, turn, new=False)]
         if by_hudi:
-            theirs(oracle, table, "upsert", rows, [], {**hudi_job(table), **keeping_metadata(table), **QUIET})
+            write_by_hudi(oracle, table, "upsert", rows, [], {**hudi_job(table), **keeping_metadata(table), **QUIET})
         else:
             table.upsert(data_of(rows), options={"hoodie.compact.inline": "false"})
         model.upsert(rows)

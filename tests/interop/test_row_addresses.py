@@ -43,7 +43,7 @@ def rows_of(first: int, count: int, ts: int) -> pa.Table:
     )
 
 
-def made(folder: Path, **options: Any) -> tuple[Table, pa.Table]:
+def new_table(folder: Path, **options: Any) -> tuple[Table, pa.Table]:
     rows = rows_of(0, ROWS, 1)
     table = lakebed.create(
         str(folder / "t"),
@@ -77,7 +77,7 @@ def check_get(table: Table, rows: pa.Table) -> None:
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_hudi_goes_on_with_files_that_have_addresses(oracle: HudiOracle, kind: str, tmp_path: Path) -> None:
-    table, rows = made(tmp_path, type=kind)
+    table, rows = new_table(tmp_path, type=kind)
     assert with_addresses(table) == [True]
     assert_both_read(oracle, table, rows)
     for turn in range(2):
@@ -100,7 +100,7 @@ def test_hudi_goes_on_with_files_that_have_addresses(oracle: HudiOracle, kind: s
 
 def test_hudis_own_files_are_read_by_page(oracle: HudiOracle, tmp_path: Path) -> None:
     """Its Parquet writer puts an offset index."""
-    table, rows = made(tmp_path)
+    table, rows = new_table(tmp_path)
     batch = rows_of(50, 400, 3)
     oracle.write(table.uri, batch, options=hudi_job(table))
     rows = replaced(rows, batch, ["id"])
@@ -111,7 +111,7 @@ def test_hudis_own_files_are_read_by_page(oracle: HudiOracle, tmp_path: Path) ->
 
 
 def test_duckdb_and_polars_read_them(tmp_path: Path) -> None:
-    table, rows = made(tmp_path)
+    table, rows = new_table(tmp_path)
     (file,) = table.scan().files
     path = str(Path(table.uri) / file.path)
     assert_same_rows(pl.read_parquet(path).to_arrow().select(rows.column_names), rows)

@@ -17,7 +17,7 @@ import pytest
 import lakebed
 from interop.hudi_jobs import READ_CONF, hudi_job
 from interop.metadata_jobs import KEEP_METADATA, keeping_metadata
-from interop.test_mor_rounds import EVERY, NEVER, SCHEMA, Case, batch, check, data_of, ours, theirs
+from interop.test_mor_rounds import EVERY, NEVER, SCHEMA, Case, batch, check, data_of, write_by_hudi, write_by_lakebed
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -122,9 +122,9 @@ def rounds(oracle: HudiOracle, table: Table, way: Way) -> None:
         kind = "delete" if gone else "upsert"
         if by_hudi:
             options = {**hudi_job(table), **keeping_metadata(table), **NEVER, "hoodie.compact.inline": "false"}
-            theirs(oracle, table, kind, rows, deleted, options)
+            write_by_hudi(oracle, table, kind, rows, deleted, options)
         else:
-            ours(table, kind, rows, deleted)
+            write_by_lakebed(table, kind, rows, deleted)
         model.delete_ids(deleted) if gone else model.upsert(rows)
 
     def looked_at(version: int) -> None:
@@ -161,12 +161,12 @@ def test_a_table_upgraded_by_real_hudi_can_be_downgraded(source: int, tmp_path: 
     model = DictTable(event_time=False, is_global=False, moves=True)
     for turn in range(3):
         rows = batch(chance, turn, new=False)
-        ours(table, "upsert", rows, [])
+        write_by_lakebed(table, "upsert", rows, [])
         model.upsert(rows)
     rows = batch(chance, 4, new=False)
     options = {**hudi_job(table), **keeping_metadata(table), **NEVER, "hoodie.compact.inline": "false"}
     options |= {"hoodie.write.auto.upgrade": "true", "hoodie.write.table.version": "9"}
-    theirs(oracle, table, "upsert", rows, [], options)
+    write_by_hudi(oracle, table, "upsert", rows, [], options)
     model.upsert(rows)
     assert load_table_config(open_storage(table.uri)).version == 9
     check(oracle, table, way.case, model, 0)
@@ -174,7 +174,7 @@ def test_a_table_upgraded_by_real_hudi_can_be_downgraded(source: int, tmp_path: 
         change(table, to)
         check(oracle, table, way.case, model, 0)
         rows = batch(chance, 10 + to, new=False)
-        ours(table, "upsert", rows, [])
+        write_by_lakebed(table, "upsert", rows, [])
         model.upsert(rows)
         check(oracle, table, way.case, model, 1)
 
@@ -217,7 +217,7 @@ def upgraded_in_turns(oracle: HudiOracle, source: int, to: int, kind: str, tmp_p
         rows = batch(chance, turn, new=False)
         model.upsert(rows)
         if turn in (7, 9, 12, 14):
-            theirs(oracle, table, "upsert", rows, [], options)
+            write_by_hudi(oracle, table, "upsert", rows, [], options)
         else:
             table = lakebed.open(table.uri)
             table.upsert(data_of(rows), options=SHORT)

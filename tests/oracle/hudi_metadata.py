@@ -268,9 +268,9 @@ class Validation:
         for record in self.metadata.records(partition):
             if record["SecondaryIndexMetadata"] and not record["SecondaryIndexMetadata"]["isDeleted"]:
                 value, key = split_secondary_key(record["key"])
-                told.add((shown(value, kind), key))
+                told.add((text_of_value(value, kind), key))
         rows = self.rows.select(f"`{column}`", "_hoodie_record_key").collect()
-        there = {(shown(plain(value), kind), key) for value, key in rows}
+        there = {(text_of_value(plain(value), kind), key) for value, key in rows}
         if definition.get("version") in (None, "V1"):  # 1.0.2 leaves nulls out
             told, there = ({pair for pair in pairs if pair[0] is not None} for pairs in (told, there))
         if told != there:
@@ -372,7 +372,7 @@ def outside(value, told) -> bool:
     return not told[0] <= value <= told[1]
 
 
-def shown(value, kind):
+def text_of_value(value, kind):
     return float(value) if value is not None and kind in ("float", "double") else None if value is None else str(value)
 
 

@@ -155,7 +155,7 @@ def make(s3: dict[str, Any], spark: Any, name: str, index: str) -> lakebed.Table
     )
 
 
-def found(table: pa.Table) -> list[dict[str, Any]]:
+def read_rows(table: pa.Table) -> list[dict[str, Any]]:
     return sorted(table.select(SCHEMA.names).to_pylist(), key=lambda row: row["id"])
 
 
@@ -170,7 +170,7 @@ def data_files(storage: Storage, instant: str) -> list[str]:
 
 def check(table: lakebed.Table, s3: dict[str, Any], result: lakebed.WriteResult, model: Model) -> None:
     """Each row once, and nothing on storage of the write but what it names."""
-    assert found(table.scan().to_arrow()) == expected(model)
+    assert read_rows(table.scan().to_arrow()) == expected(model)
     storage = open_storage(table.uri, s3["options"])
     assert data_files(storage, result.instant) == sorted(result.files)
     assert [i.path for i in storage.list(".hoodie/.temp")] == []
@@ -190,12 +190,12 @@ def test_same_upserts_as_in_process(
         theirs = twin.upsert(arrow(start, stop, ts))
         assert (ours.rows, ours.inserted, ours.updated) == (theirs.rows, theirs.inserted, theirs.updated)
         check(table, s3, ours, model)
-    assert found(twin.scan().to_arrow()) == expected(model)
+    assert read_rows(twin.scan().to_arrow()) == expected(model)
     monkeypatch.setattr(spark_module, "_warned", set())
     with pytest.warns(UserWarning, match="no file system for s3a") as warned:
         frames = [table.scan().to_spark(), table.scan(filter="id >= 100 and city = 'c1'").to_spark()]
     assert len(warned) == 1
-    assert found(frames[0].toArrow()) == expected(model)
+    assert read_rows(frames[0].toArrow()) == expected(model)
     assert frames[1].count() == 50
     assert table.delete(spark.range(0, 40)).deleted == 40
     assert table.count() == 210

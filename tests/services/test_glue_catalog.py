@@ -13,11 +13,11 @@ from lakebed.catalog.base import CatalogError, EntryName
 from lakebed.catalog.glue import GlueCatalog
 from lakebed.config.settings import CatalogSettings
 from lakebed.services import catalog_sync
-from support.catalog_entries import cut_at_each_request, shown
+from support.catalog_entries import cut_at_each_request, entry_values
 
 from .s3_server import ACCESS_KEY, REGION, S3, SECRET_KEY
 from .service import HOST, free_ports
-from .test_hive_catalog import INPUT, REALTIME, assert_shows, changed, expected, made, parsed
+from .test_hive_catalog import INPUT, REALTIME, assert_shows, changed, expected, new_table, parsed
 from .test_lock_services import running
 
 pytest.importorskip("moto")
@@ -49,18 +49,18 @@ GLUE = f"glue://{REGION}"
 def test_entries_in_glue_have_the_columns_formats_and_properties_of_the_table(
     store: GlueCatalog, name: str, tmp_path: Path
 ) -> None:
-    cow, mor = made(tmp_path / "cow"), made(tmp_path / "mor", type="mor")
+    cow, mor = new_table(tmp_path / "cow"), new_table(tmp_path / "mor", type="mor")
     cow.register(GLUE, name)
-    assert parsed(shown(store, name)) == expected(cow, False, INPUT)
+    assert parsed(entry_values(store, name)) == expected(cow, False, INPUT)
     mor.register(GLUE, f"{name}_log")
-    assert parsed(shown(store, f"{name}_log_ro")) == expected(mor, True, INPUT)
-    assert parsed(shown(store, f"{name}_log_rt")) == expected(mor, False, REALTIME)
+    assert parsed(entry_values(store, f"{name}_log_ro")) == expected(mor, True, INPUT)
+    assert parsed(entry_values(store, f"{name}_log_rt")) == expected(mor, False, REALTIME)
     assert [one.action for one in cow.register(GLUE, name).entries] == ["unchanged"]
     assert lakebed.open(f"{GLUE}/{name.replace('.', '/')}").count() == 2
 
 
 def test_partitions_in_glue_follow_the_commits(store: GlueCatalog, name: str, tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     table.register(GLUE, name)
     table.upsert({"id": list(range(3, 153)), "City": [f"c{n}" for n in range(150)]}, partial=True)
     table.delete_partitions(["Oslo"])
@@ -71,10 +71,10 @@ def test_partitions_in_glue_follow_the_commits(store: GlueCatalog, name: str, tm
     store.move_partitions(entry, {("Rome",): "/elsewhere/Rome"})
     (change,) = table.register(GLUE, name, full=True).entries
     assert (change.added, change.moved, change.dropped) == (0, 1, 0)
-    assert shown(store, name)["partitions"] == {(path,): f"{table.uri}/{path}" for path in table.partitions}
+    assert entry_values(store, name)["partitions"] == {(path,): f"{table.uri}/{path}" for path in table.partitions}
     table.columns.add("note", "string")
     table.register(GLUE, name)
-    assert shown(store, name)["columns"][-1] == ("note", "string", "")
+    assert entry_values(store, name)["columns"][-1] == ("note", "string", "")
     answer = store._glue.get_partitions(DatabaseName=name.split(".")[0], TableName="trips")
     assert {one["StorageDescriptor"]["Columns"][-1]["Name"] for one in answer["Partitions"]} == {"note"}
 
@@ -101,7 +101,7 @@ def test_a_registration_in_glue_that_is_cut_off_is_finished_by_the_next_one(
 def test_a_glue_that_does_not_answer_or_has_another_table_is_refused(
     store: GlueCatalog, name: str, tmp_path: Path
 ) -> None:
-    table, other = made(tmp_path / "one"), made(tmp_path / "two")
+    table, other = new_table(tmp_path / "one"), new_table(tmp_path / "two")
     table.register(GLUE, name)
     with pytest.raises(CatalogError, match=r"is the table at .*one/trips, not the one at .*two/trips"):
         other.register(GLUE, name)
@@ -115,5 +115,5 @@ def test_a_glue_that_does_not_answer_or_has_another_table_is_refused(
     job |= {"hoodie.datasource.meta.sync.glue.database_name": "jobs", "hoodie.datasource.hive_sync.table": "t"}
     done = table.upsert({"id": [3], "City": ["Lima"]}, partial=True, options=job)
     assert done.services == (f"{GLUE} shows {done.instant}", "  created jobs.t: 3 partitions added")
-    assert shown(store, "jobs.t")["properties"]["last_commit_time_sync"] == done.instant
+    assert entry_values(store, "jobs.t")["properties"]["last_commit_time_sync"] == done.instant
     assert catalog_sync.entries_of(CatalogSettings(), "t") == ()

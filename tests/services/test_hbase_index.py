@@ -54,7 +54,7 @@ def data(*rows: tuple[str, str, int]) -> pa.Table:
     return pa.Table.from_pylist([{"id": i, "city": c, "v": v, "ts": v} for i, c, v in rows], schema=SCHEMA)
 
 
-class CacheEntry:
+class IndexedTable:
     """A table under the index, and the rows that it should hold."""
 
     def __init__(
@@ -104,97 +104,97 @@ WAYS = {"native": {}, "thrift": {"transport": "thrift"}, "rebalanced": {"buckets
 
 
 @pytest.fixture(params=list(WAYS))
-def kept(request: pytest.FixtureRequest, hbase: HBase, admin: Admin, tmp_path: Path) -> CacheEntry:
+def indexed_table(request: pytest.FixtureRequest, hbase: HBase, admin: Admin, tmp_path: Path) -> IndexedTable:
     settings: dict[str, Any] = dict(WAYS[request.param])
     if settings.get("transport"):
         settings |= {"thrift_host": hbase.info["quorum"], "thrift_port": hbase.info["thrift_port"]}
-    kept = CacheEntry(admin, tmp_path, **settings)
-    kept.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3), ("d", "rome", 4))
-    return kept
+    indexed_table = IndexedTable(admin, tmp_path, **settings)
+    indexed_table.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3), ("d", "rome", 4))
+    return indexed_table
 
 
-def test_verbs_keep_rows_and_places(kept: CacheEntry) -> None:
-    kept.check()
-    result = kept.upsert(("a", "oslo", 10), ("b", "rome", 11), ("e", "bonn", 5))
+def test_verbs_keep_rows_and_places(indexed_table: IndexedTable) -> None:
+    indexed_table.check()
+    result = indexed_table.upsert(("a", "oslo", 10), ("b", "rome", 11), ("e", "bonn", 5))
     assert (result.updated, result.inserted, result.deleted) == (2, 1, 0)  # b moves
-    kept.check()
-    assert kept.table.get(["b"])["city"].to_pylist() == ["rome"]
-    assert kept.table.delete(["a", "nobody"]).deleted == 1
-    del kept.rows["a"]
-    kept.check()
-    assert kept.table.locate(["a"]).num_rows == 0
-    assert len(kept.in_hbase()) == len(kept.rows)  # the row of a deleted key is gone
-    kept.upsert(("a", "rome", 20))
-    kept.check()
-    kept.table.insert_overwrite(data(("z", "rome", 7)))
-    kept.rows = {i: at for i, at in kept.rows.items() if at[0] != "rome"} | {"z": ("rome", 7)}
-    kept.check()
-    assert len(kept.in_hbase()) == len(kept.rows)
-    kept.upsert(("c", "oslo", 8))
-    kept.check()
+    indexed_table.check()
+    assert indexed_table.table.get(["b"])["city"].to_pylist() == ["rome"]
+    assert indexed_table.table.delete(["a", "nobody"]).deleted == 1
+    del indexed_table.rows["a"]
+    indexed_table.check()
+    assert indexed_table.table.locate(["a"]).num_rows == 0
+    assert len(indexed_table.in_hbase()) == len(indexed_table.rows)  # the row of a deleted key is gone
+    indexed_table.upsert(("a", "rome", 20))
+    indexed_table.check()
+    indexed_table.table.insert_overwrite(data(("z", "rome", 7)))
+    indexed_table.rows = {i: at for i, at in indexed_table.rows.items() if at[0] != "rome"} | {"z": ("rome", 7)}
+    indexed_table.check()
+    assert len(indexed_table.in_hbase()) == len(indexed_table.rows)
+    indexed_table.upsert(("c", "oslo", 8))
+    indexed_table.check()
 
 
 def test_dataframes_are_upserted_and_deleted_by_tasks_that_ask_hbase(admin: Admin, tmp_path: Path, spark: Any) -> None:
-    kept = CacheEntry(admin, tmp_path)
+    indexed_table = IndexedTable(admin, tmp_path)
     frame = "id string, city string, v long, ts long"
 
     def write(rows: Rows) -> Any:
-        kept.rows |= rows
+        indexed_table.rows |= rows
         given = spark.createDataFrame([(i, city, v, v) for i, (city, v) in rows.items()], frame).repartition(3)
-        return lakebed.open(kept.uri, spark=spark).upsert(given)
+        return lakebed.open(indexed_table.uri, spark=spark).upsert(given)
 
     assert write({f"k{n:03}": (("oslo", "rome")[n % 2], n) for n in range(200)}).inserted == 200
-    kept.check()
+    indexed_table.check()
     # every third key moves, fifty are new
     done = write({f"k{n:03}": (("rome", "bonn")[n % 3 == 0], 1000 + n) for n in range(100, 250)})
     assert (done.updated + done.deleted, done.inserted - done.deleted) == (100, 50)
-    kept.check()
+    indexed_table.check()
     gone = spark.createDataFrame([(f"k{n:03}",) for n in range(0, 250, 10)], "id string")
-    assert lakebed.open(kept.uri, spark=spark).delete(gone).deleted == 25
+    assert lakebed.open(indexed_table.uri, spark=spark).delete(gone).deleted == 25
     for n in range(0, 250, 10):
-        del kept.rows[f"k{n:03}"]
-    kept.check()
-    assert len(kept.in_hbase()) == len(kept.rows)
-    kept.upsert(("k001", "bonn", 9999))
-    kept.check()
+        del indexed_table.rows[f"k{n:03}"]
+    indexed_table.check()
+    assert len(indexed_table.in_hbase()) == len(indexed_table.rows)
+    indexed_table.upsert(("k001", "bonn", 9999))
+    indexed_table.check()
 
 
-def test_the_table_remembers_where_hbase_is(kept: CacheEntry) -> None:
-    settings = kept.table.indexes.index.settings()
-    assert settings["hbase.table"] == kept.hbase.table
-    assert settings["hbase.zkport"] == str(kept.hbase.port)
+def test_the_table_remembers_where_hbase_is(indexed_table: IndexedTable) -> None:
+    settings = indexed_table.table.indexes.index.settings()
+    assert settings["hbase.table"] == indexed_table.hbase.table
+    assert settings["hbase.zkport"] == str(indexed_table.hbase.port)
     options = {
         "hoodie.index.type": "HBASE",
-        "hoodie.index.hbase.table": kept.hbase.table,
+        "hoodie.index.hbase.table": indexed_table.hbase.table,
         "hoodie.index.hbase.get.batch.size": "2",
         "hoodie.hbase.index.update.partition.path": "true",
     }
-    kept.table.upsert(data(("a", "bonn", 9)), options=options)
-    kept.rows["a"] = ("bonn", 9)
-    kept.check()
+    indexed_table.table.upsert(data(("a", "bonn", 9)), options=options)
+    indexed_table.rows["a"] = ("bonn", 9)
+    indexed_table.check()
 
 
 def test_a_write_that_dies_anywhere_leaves_the_old_places(admin: Admin, tmp_path: Path) -> None:
     """The moved and the deleted keys are where they were, for the next writer and (once it has taken the dead one back)
     for real Hudi, which does not know the notes."""
-    kept = CacheEntry(admin, tmp_path)
-    kept.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3))
+    indexed_table = IndexedTable(admin, tmp_path)
+    indexed_table.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3))
     told = 0
     for at in range(4, 400, 3):
         with crash_at(at, "kill"):
             try:
-                kept.table.upsert(data(("a", "rome", 100 + at), ("n", "bonn", at)))
+                indexed_table.table.upsert(data(("a", "rome", 100 + at), ("n", "bonn", at)))
             except Killed:
                 pass
             else:
                 break
-        told += kept.in_hbase()["a"][0] == "rome"
-        reader = lakebed.open(kept.uri)
+        told += indexed_table.in_hbase()["a"][0] == "rome"
+        reader = lakebed.open(indexed_table.uri)
         if reader.get(["n"]).num_rows:
             break  # dead behind its completion
-        kept.upsert(("b", "oslo", 100 + at))
-        kept.check()
-        assert kept.in_hbase()["a"] == ("oslo", "")
+        indexed_table.upsert(("b", "oslo", 100 + at))
+        indexed_table.check()
+        assert indexed_table.in_hbase()["a"] == ("oslo", "")
     else:
         pytest.fail("the write never ended")
     assert told, "no write died with something told to HBase"
@@ -203,39 +203,39 @@ def test_a_write_that_dies_anywhere_leaves_the_old_places(admin: Admin, tmp_path
 def test_a_key_whose_deletion_was_not_finished_is_judged_by_its_file(
     admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = CacheEntry(admin, tmp_path)
-    kept.upsert(("a", "oslo", 1), ("b", "oslo", 2))
+    indexed_table = IndexedTable(admin, tmp_path)
+    indexed_table.upsert(("a", "oslo", 1), ("b", "oslo", 2))
     with monkeypatch.context() as patch:
         patch.setattr(HBaseIndex, "committed", lambda *_: None)
-        kept.table.delete(["a"])
-    del kept.rows["a"]
-    assert kept.in_hbase()["a"][0] == "oslo"
-    kept.check()
-    assert kept.table.locate(["a"]).num_rows == 0
-    assert kept.upsert(("a", "rome", 5)).inserted == 1
-    kept.check()
+        indexed_table.table.delete(["a"])
+    del indexed_table.rows["a"]
+    assert indexed_table.in_hbase()["a"][0] == "oslo"
+    indexed_table.check()
+    assert indexed_table.table.locate(["a"]).num_rows == 0
+    assert indexed_table.upsert(("a", "rome", 5)).inserted == 1
+    indexed_table.check()
 
 
 def test_restore_puts_places_back(admin: Admin, tmp_path: Path) -> None:
-    kept = CacheEntry(admin, tmp_path)
-    first = kept.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3)).instant
-    before = dict(kept.rows)
-    kept.table.savepoint(first)
-    kept.upsert(("a", "rome", 10), ("d", "rome", 4))
-    kept.upsert(("a", "bonn", 11))
-    kept.table.delete(["b"])
-    kept.table.restore(first)
-    kept.rows = before
-    kept.check()
-    assert kept.upsert(("a", "oslo", 20), ("b", "oslo", 21), ("d", "rome", 22)).updated == 2
-    kept.check()
+    indexed_table = IndexedTable(admin, tmp_path)
+    first = indexed_table.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3)).instant
+    before = dict(indexed_table.rows)
+    indexed_table.table.savepoint(first)
+    indexed_table.upsert(("a", "rome", 10), ("d", "rome", 4))
+    indexed_table.upsert(("a", "bonn", 11))
+    indexed_table.table.delete(["b"])
+    indexed_table.table.restore(first)
+    indexed_table.rows = before
+    indexed_table.check()
+    assert indexed_table.upsert(("a", "oslo", 20), ("b", "oslo", 21), ("d", "rome", 22)).updated == 2
+    indexed_table.check()
 
 
 def test_rollback_sync_deletes_what_the_write_made(
     admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = CacheEntry(admin, tmp_path, rollback_sync=True)
-    kept.upsert(("a", "oslo", 1))
+    indexed_table = IndexedTable(admin, tmp_path, rollback_sync=True)
+    indexed_table.upsert(("a", "oslo", 1))
     tell = HBaseIndex.update
 
     def update(self: HBaseIndex, *given: Any) -> None:
@@ -245,42 +245,42 @@ def test_rollback_sync_deletes_what_the_write_made(
     with monkeypatch.context() as patch:
         patch.setattr(HBaseIndex, "update", update)
         with pytest.raises(StorageError, match="no more"):
-            kept.table.upsert(data(("a", "rome", 2), ("new", "rome", 2)))
-    assert kept.in_hbase() == {"a": ("oslo", "")}
-    kept.check()
+            indexed_table.table.upsert(data(("a", "rome", 2), ("new", "rome", 2)))
+    assert indexed_table.in_hbase() == {"a": ("oslo", "")}
+    indexed_table.check()
 
 
 def test_regions_split_move_and_lose_their_server(admin: Admin, tmp_path: Path) -> None:
     """Clients that know the old regions find the new ones."""
-    kept = CacheEntry(admin, tmp_path, splits=[b"k5"], get_batch=7, put_batch=7)
+    indexed_table = IndexedTable(admin, tmp_path, splits=[b"k5"], get_batch=7, put_batch=7)
     rows = [(f"k{n}", "oslo", n) for n in range(100)]
-    kept.upsert(*rows)
-    low, high = admin.regions(kept.hbase.table, 2)
-    admin.split(low, kept.hbase.table, b"k3")
-    assert kept.upsert(*[(i, c, v + 1) for i, c, v in rows]).updated == 100
-    assert len(admin.regions(kept.hbase.table, 3)) == 3
+    indexed_table.upsert(*rows)
+    low, high = admin.regions(indexed_table.hbase.table, 2)
+    admin.split(low, indexed_table.hbase.table, b"k3")
+    assert indexed_table.upsert(*[(i, c, v + 1) for i, c, v in rows]).updated == 100
+    assert len(admin.regions(indexed_table.hbase.table, 3)) == 3
     other = next(s for s in admin.servers if int(s.split(",")[1]) != high.server[1])
     admin.move(high, other)
-    assert kept.upsert(*[(i, c, v + 2) for i, c, v in rows]).updated == 100
+    assert indexed_table.upsert(*[(i, c, v + 2) for i, c, v in rows]).updated == 100
     admin.stop(other)
-    assert kept.upsert(*[(i, "rome", v + 3) for i, c, v in rows]).updated == 100
-    kept.check()
+    assert indexed_table.upsert(*[(i, "rome", v + 3) for i, c, v in rows]).updated == 100
+    indexed_table.check()
 
 
 def test_keys_that_log_files_delete_leave_hbase_and_can_be_inserted_again(admin: Admin, tmp_path: Path) -> None:
-    kept = CacheEntry(admin, tmp_path, type="mor")
-    kept.upsert(("a", "oslo", 1), ("b", "oslo", 80), ("c", "rome", 3))
-    kept.upsert(("a", "oslo", 2))
-    kept.table.delete(["c"])
-    kept.table.delete(where="v >= 70")
-    kept.rows = {"a": ("oslo", 2)}
-    kept.check()
-    assert set(kept.in_hbase()) == {"a"}
+    indexed_table = IndexedTable(admin, tmp_path, type="mor")
+    indexed_table.upsert(("a", "oslo", 1), ("b", "oslo", 80), ("c", "rome", 3))
+    indexed_table.upsert(("a", "oslo", 2))
+    indexed_table.table.delete(["c"])
+    indexed_table.table.delete(where="v >= 70")
+    indexed_table.rows = {"a": ("oslo", 2)}
+    indexed_table.check()
+    assert set(indexed_table.in_hbase()) == {"a"}
     new = data(("b", "rome", 5), ("c", "rome", 6), ("a", "rome", 9))
-    done = kept.table.insert(new, options={"hoodie.datasource.write.insert.drop.duplicates": True})
+    done = indexed_table.table.insert(new, options={"hoodie.datasource.write.insert.drop.duplicates": True})
     assert done.inserted == 2
-    kept.rows |= {"b": ("rome", 5), "c": ("rome", 6)}
-    kept.check()
+    indexed_table.rows |= {"b": ("rome", 5), "c": ("rome", 6)}
+    indexed_table.check()
 
 
 @pytest.mark.rest
@@ -288,17 +288,19 @@ def test_keys_that_log_files_delete_leave_hbase_and_can_be_inserted_again(admin:
 def test_erased_keys_leave_hbase_and_the_files_of_the_table(
     admin: Admin, tmp_path: Path, kind: Literal["cow", "mor"]
 ) -> None:
-    kept = CacheEntry(admin, tmp_path, type=kind)
-    kept.upsert(("secret-key", "oslo", 1), ("b", "oslo", 80), ("c", "rome", 3))
-    kept.upsert(("secret-key", "oslo", 2))
-    report = kept.table.erase(["secret-key"])
-    del kept.rows["secret-key"]
-    kept.check()
+    indexed_table = IndexedTable(admin, tmp_path, type=kind)
+    indexed_table.upsert(("secret-key", "oslo", 1), ("b", "oslo", 80), ("c", "rome", 3))
+    indexed_table.upsert(("secret-key", "oslo", 2))
+    report = indexed_table.table.erase(["secret-key"])
+    del indexed_table.rows["secret-key"]
+    indexed_table.check()
     assert report.is_clean
     assert any("HBase" in note for note in report.tables[0].notes)
-    assert set(kept.in_hbase()) == {"b", "c"}
-    assert [path for path in Path(kept.uri).rglob("*") if path.is_file() and b"secret-key" in path.read_bytes()] == []
-    assert kept.upsert(("secret-key", "rome", 9)).inserted == 1
+    assert set(indexed_table.in_hbase()) == {"b", "c"}
+    assert [
+        path for path in Path(indexed_table.uri).rglob("*") if path.is_file() and b"secret-key" in path.read_bytes()
+    ] == []
+    assert indexed_table.upsert(("secret-key", "rome", 9)).inserted == 1
 
 
 @pytest.mark.rest
@@ -308,7 +310,7 @@ def test_a_random_history_gives_the_rows_of_the_model(
 ) -> None:
     """As the histories over the other indexes: keys move between cities, rows that are older lose."""
     chance = random.Random(today())
-    kept = CacheEntry(admin, tmp_path, type=kind, buckets=chance.choice((None, 4)))
+    indexed_table = IndexedTable(admin, tmp_path, type=kind, buckets=chance.choice((None, 4)))
     model = DictTable(event_time=True, is_global=True, moves=True)
     cities = ("oslo", "rome", "bonn")
     for step in range(25):
@@ -320,36 +322,36 @@ def test_a_random_history_gives_the_rows_of_the_model(
         match chance.choice(("upsert", "upsert", "insert", "ids", "where", "city", "compact")):
             case "insert":
                 model.insert_new(some)
-                kept.table.insert(given, options={"hoodie.datasource.write.insert.drop.duplicates": True})
+                indexed_table.table.insert(given, options={"hoodie.datasource.write.insert.drop.duplicates": True})
             case "ids":
                 gone: list[Any] = [row["id"] for row in some[:4]]
                 model.delete_ids(gone)
-                kept.table.delete(gone)
+                indexed_table.table.delete(gone)
             case "where":
                 model.delete_where(70)
-                kept.table.delete(where="v >= 70")
+                indexed_table.table.delete(where="v >= 70")
             case "city" if any(city == "rome" for city, _ in model.rows):
                 model.drop_partition("rome")
-                kept.table.delete_partitions(["rome"])
+                indexed_table.table.delete_partitions(["rome"])
             case "compact" if kind == "mor":
-                kept.table.compact()
+                indexed_table.table.compact()
             case _:
                 model.upsert(some)
-                kept.table.upsert(given)
-        found = kept.table.scan().to_arrow().to_pylist()
+                indexed_table.table.upsert(given)
+        found = indexed_table.table.scan().to_arrow().to_pylist()
         assert sorted(map(as_tuple, found)) == model.state(), step
-        kept.rows = {row["id"]: (row["city"], row["v"]) for row in model.rows.values()}
-        kept.check()
+        indexed_table.rows = {row["id"]: (row["city"], row["v"]) for row in model.rows.values()}
+        indexed_table.check()
 
 
-def test_another_table_is_found_out(kept: CacheEntry, admin: Admin) -> None:
+def test_another_table_is_found_out(indexed_table: IndexedTable, admin: Admin) -> None:
     empty = f"keys{uuid.uuid4().hex[:8]}"
     admin.create(empty)
     with pytest.raises(IndexInconsistent, match="has no place for key"):
-        kept.table.indexes.adopt(HBaseIndex(admin.table(empty)))
+        indexed_table.table.indexes.adopt(HBaseIndex(admin.table(empty)))
     with pytest.raises(StorageError, match="there is no table 'nobodys'"):
-        kept.table.indexes.adopt(HBaseIndex(admin.table("nobodys")))
-    kept.check()
+        indexed_table.table.indexes.adopt(HBaseIndex(admin.table("nobodys")))
+    indexed_table.check()
 
 
 @pytest.mark.full
@@ -357,8 +359,8 @@ def test_a_server_that_dies_in_the_middle_of_a_write(tmp_path: Path, monkeypatch
     """HBase goes down between tagging and the commit, and comes back with its data."""
     with HBase(folder=tmp_path / "hbase") as server:
         admin = Admin(server.info)
-        kept = CacheEntry(admin, tmp_path, retry_ms=1000, connection_ms=1000)
-        kept.upsert(("a", "oslo", 1), ("b", "oslo", 2))
+        indexed_table = IndexedTable(admin, tmp_path, retry_ms=1000, connection_ms=1000)
+        indexed_table.upsert(("a", "oslo", 1), ("b", "oslo", 2))
         tell = HBaseIndex.update
 
         def update(self: HBaseIndex, *given: Any) -> None:
@@ -369,14 +371,14 @@ def test_a_server_that_dies_in_the_middle_of_a_write(tmp_path: Path, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(HBaseIndex, "update", update)
             with pytest.raises(StorageError, match="the HBase index does not answer"):
-                kept.table.upsert(data(("a", "rome", 10), ("c", "bonn", 3)))
-        stored = kept.table.scan().to_arrow()
+                indexed_table.table.upsert(data(("a", "rome", 10), ("c", "bonn", 3)))
+        stored = indexed_table.table.scan().to_arrow()
         assert sorted(stored["id"].to_pylist()) == ["a", "b"]
         with pytest.raises(StorageError, match="the HBase index does not answer"):
-            kept.table.upsert(data(("b", "oslo", 3)))
+            indexed_table.table.upsert(data(("b", "oslo", 3)))
         server.restart()
-        client_of(replace(kept.hbase, retry_ms=60_000)).get(pa.array([b"a"], pa.binary()))  # served again
-        moved = kept.upsert(("a", "rome", 10), ("c", "bonn", 3))
+        client_of(replace(indexed_table.hbase, retry_ms=60_000)).get(pa.array([b"a"], pa.binary()))  # served again
+        moved = indexed_table.upsert(("a", "rome", 10), ("c", "bonn", 3))
         assert (moved.updated, moved.inserted, moved.deleted) == (1, 1, 0)
-        kept.check()
+        indexed_table.check()
         admin.close()

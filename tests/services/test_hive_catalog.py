@@ -23,7 +23,7 @@ from lakebed.catalog.metastore import Metastore
 from lakebed.cli.main import invoke
 from lakebed.errors import TableNotFound, UnsupportedFeature
 from lakebed.services import catalog_sync
-from support.catalog_entries import RecordedStore, cut_at_each_request, forwarder, registered, shown, silent
+from support.catalog_entries import RecordedStore, cut_at_each_request, entry_values, forwarder, registered, silent
 
 from .hive_metastore import HiveMetastore
 from .service import HOST, free_ports
@@ -69,7 +69,7 @@ def name() -> str:
     return f"shop_{uuid.uuid4().hex[:8]}.trips"
 
 
-def made(folder: Path, **given: Any) -> lakebed.Table:
+def new_table(folder: Path, **given: Any) -> lakebed.Table:
     table = lakebed.create(str(folder / "trips"), ROWS, key="id", partition_by="City", **given)
     table.upsert(ROWS)
     return table
@@ -133,14 +133,14 @@ def parsed(entry: dict[str, Any]) -> dict[str, Any]:
 def test_entries_have_the_columns_formats_and_properties_of_the_table(
     hive: str, store: Store, name: str, tmp_path: Path
 ) -> None:
-    cow, mor = made(tmp_path / "cow"), made(tmp_path / "mor", type="mor")
+    cow, mor = new_table(tmp_path / "cow"), new_table(tmp_path / "mor", type="mor")
     assert [str(one) for one in cow.register(hive, name).entries] == [f"created {name}: 2 partitions added"]
-    assert parsed(shown(store, name)) == expected(cow, False, INPUT)
+    assert parsed(entry_values(store, name)) == expected(cow, False, INPUT)
     done = mor.register(f"{hive}/{name.replace('.', '/')}_log")
     assert [entry.name for entry in done.entries] == [f"{name}_log_ro", f"{name}_log_rt", f"{name}_log"]
-    assert parsed(shown(store, f"{name}_log_ro")) == expected(mor, True, INPUT)
-    assert parsed(shown(store, f"{name}_log_rt")) == expected(mor, False, REALTIME)
-    assert parsed(shown(store, f"{name}_log")) == expected(mor, False, REALTIME)
+    assert parsed(entry_values(store, f"{name}_log_ro")) == expected(mor, True, INPUT)
+    assert parsed(entry_values(store, f"{name}_log_rt")) == expected(mor, False, REALTIME)
+    assert parsed(entry_values(store, f"{name}_log")) == expected(mor, False, REALTIME)
     # the second time nothing is written, and nothing but the entry is read
     assert [one.action for one in cow.register(hive, name).entries] == ["unchanged"]
     assert lakebed.open(f"{hive}/{name.replace('.', '/')}").count() == 2
@@ -150,7 +150,7 @@ def test_entries_have_the_columns_formats_and_properties_of_the_table(
 def test_partitions_that_later_commits_touched_are_added_dropped_and_moved(
     hive: str, store: Store, name: str, tmp_path: Path
 ) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     table.register(hive, name)
     entry = store.find(EntryName.parse(name))
     assert entry is not None
@@ -164,7 +164,7 @@ def test_partitions_that_later_commits_touched_are_added_dropped_and_moved(
     assert [str(one) for one in done] == [f"updated {name}: 2 partitions added, 1 partition dropped"]
     assert done[0].compared == "touched"
     assert recorded.requests == ["find", "partitions", "add_partitions", "drop_partitions", "update"]
-    found = shown(store, name)["partitions"]
+    found = entry_values(store, name)["partitions"]
     assert found[("a b",)] == f"{table.uri}/a b"
     assert found[("x=1 #%",)] == f"{table.uri}/x=1 #%"
     assert ("Oslo",) not in found
@@ -172,7 +172,7 @@ def test_partitions_that_later_commits_touched_are_added_dropped_and_moved(
     assert {("Ghost",), ("Nowhere",)} <= found.keys()
     (change,) = table.register(hive, name, full=True).entries
     assert (change.added, change.moved, change.dropped) == (0, 1, 1)
-    after = shown(store, name)["partitions"]
+    after = entry_values(store, name)["partitions"]
     assert after == {values: where for values, where in found.items() if values != ("Ghost",)} | {
         ("Rome",): f"{table.uri}/Rome"
     }
@@ -181,7 +181,7 @@ def test_partitions_that_later_commits_touched_are_added_dropped_and_moved(
 def test_all_partitions_are_compared_where_the_commit_of_the_entry_was_taken_back(
     hive: str, store: Store, name: str, tmp_path: Path
 ) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     first = table.timeline.last
     assert first is not None
     table.savepoint(first.time)
@@ -190,33 +190,33 @@ def test_all_partitions_are_compared_where_the_commit_of_the_entry_was_taken_bac
     table.restore(first.time)
     (change,) = table.register(hive, name).entries
     assert (change.compared, change.dropped) == ("all", 1)
-    assert shown(store, name)["partitions"].keys() == {("Oslo",), ("Rome",)}
+    assert entry_values(store, name)["partitions"].keys() == {("Oslo",), ("Rome",)}
 
 
 def test_columns_and_comments_reach_the_entry_and_its_partitions(
     hive: str, store: Store, name: str, tmp_path: Path
 ) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     with_comments = {"hoodie.datasource.hive_sync.sync_comment": True}
     table.register(hive, name, options=with_comments)
     table.columns.add("note", "string", comment="what the driver says")
     (change,) = table.register(hive, name, options=with_comments).entries
     assert change.columns
     columns = [("note", "string", "what the driver says")]
-    assert shown(store, name)["columns"][-1:] == columns
+    assert entry_values(store, name)["columns"][-1:] == columns
     with store._asking("look at partitions") as client:
         for one in client.get_partitions(*name.split("."), -1):
             assert [(c.name, c.type) for c in one.sd.cols][-1] == ("note", "string")
     # without the option comments that are there stay
     table.upsert({"id": [5], "City": ["Oslo"]}, partial=True)
     table.register(hive, name)
-    assert shown(store, name)["columns"][-1:] == columns
+    assert entry_values(store, name)["columns"][-1:] == columns
 
 
 def test_columns_and_properties_that_others_added_to_an_entry_are_retained(
     hive: str, store: Store, name: str, tmp_path: Path
 ) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     table.register(hive, name)
     with store._asking("change the entry") as client:
         stored = table_of(store, client, name)
@@ -225,7 +225,7 @@ def test_columns_and_properties_that_others_added_to_an_entry_are_retained(
         client.alter_table_with_environment_context(*name.split("."), stored, None)
     table.upsert({"id": [3], "City": ["Lima"]}, partial=True)
     table.register(hive, name)
-    entry = shown(store, name)
+    entry = entry_values(store, name)
     assert (entry["properties"]["owner.team"], entry["serde"]["custom"]) == ("rides", "1")
 
 
@@ -246,7 +246,7 @@ def test_a_registration_that_is_cut_off_is_finished_by_the_next_one(
 ) -> None:
     kind = {"type": "mor"} if scenario == "pair" else {}
     suffixes = ["_ro", "_rt", ""] if kind else [""]
-    same = made(tmp_path, **kind)
+    same = new_table(tmp_path, **kind)
 
     def prepared() -> tuple[lakebed.Table, str]:
         name = f"cut_{uuid.uuid4().hex[:8]}.trips"
@@ -265,7 +265,7 @@ def test_a_registration_that_is_cut_off_is_finished_by_the_next_one(
 
 def changed(folder: Path, catalog: str, name: str, **kind: str) -> lakebed.Table:
     """A table that is registered and has changed since: a column more, a partition more and one less."""
-    table = made(folder, **kind)
+    table = new_table(folder, **kind)
     table.register(catalog, name)
     table.columns.add("note", "string")
     table.upsert({"id": [3], "City": ["Lima"]}, partial=True)
@@ -274,7 +274,7 @@ def changed(folder: Path, catalog: str, name: str, **kind: str) -> lakebed.Table
 
 
 def assert_shows(store: Metastore, name: str, table: lakebed.Table) -> None:
-    entry = shown(store, name)
+    entry = entry_values(store, name)
     last = table.timeline.last
     assert last is not None
     assert entry["partitions"] == {(path,): f"{table.uri}/{path}" for path in table.partitions}
@@ -283,7 +283,7 @@ def assert_shows(store: Metastore, name: str, table: lakebed.Table) -> None:
 
 
 def test_entries_of_others_are_refused_by_name(hive: str, store: Store, name: str, tmp_path: Path) -> None:
-    table, other = made(tmp_path / "one"), made(tmp_path / "two")
+    table, other = new_table(tmp_path / "one"), new_table(tmp_path / "two")
     table.register(hive, name)
     with pytest.raises(CatalogError, match=f"{name} in {hive} is the table at .*one/trips, not the one at .*two") as at:
         other.register(hive, name)
@@ -307,7 +307,7 @@ def test_entries_of_others_are_refused_by_name(hive: str, store: Store, name: st
 
 
 def test_a_database_is_created_only_where_that_is_allowed(hive: str, name: str, tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     with pytest.raises(CatalogError, match=f"has no database {name.split('.')[0]}"):
         table.register(hive, name, options={"hoodie.datasource.hive_sync.auto_create_database": False})
     with pytest.raises(TableNotFound, match=f"has no table {name}"):
@@ -324,11 +324,11 @@ def test_a_column_without_a_type_in_hive_is_refused_before_anything_is_written(
         table.register(hive, name)
     assert not store.has_database(name.split(".")[0])
     table.register(hive, name, options={"hoodie.datasource.hive_sync.sync_as_datasource": False})
-    assert shown(store, name)["columns"][-1] == ("at", "bigint", "")
+    assert entry_values(store, name)["columns"][-1] == ("at", "bigint", "")
 
 
 def test_each_commit_is_registered_where_the_table_says_so(hive: str, store: Store, name: str, tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     entry = f"{hive}/{name.replace('.', '/')}"
     table.configure({"lakebed.catalogs": entry})
     done = table.upsert({"id": [3], "City": ["Lima"]}, partial=True)
@@ -355,7 +355,7 @@ def test_a_job_of_hudi_registers_its_commits(hive: str, store: Store, name: str,
     }
     lakebed.write(ROWS, str(tmp_path / "t"), job)
     assert_shows(store, name, lakebed.open(str(tmp_path / "t")))
-    assert dict(c[:2] for c in shown(store, name)["columns"])["at"] == "timestamp"
+    assert dict(c[:2] for c in entry_values(store, name)["columns"])["at"] == "timestamp"
 
 
 def test_a_catalog_that_is_down_or_silent_fails_no_commit_and_is_caught_up_with(
@@ -363,7 +363,7 @@ def test_a_catalog_that_is_down_or_silent_fails_no_commit_and_is_caught_up_with(
 ) -> None:
     (port,) = free_ports(1)
     entry = f"hive://{HOST}:{port}/{name.replace('.', '/')}"
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     table.configure({"lakebed.catalogs": entry, "lakebed.catalog.timeout": 1})
     with caplog.at_level(logging.INFO, "lakebed"):
         table.upsert({"id": [3], "City": ["Lima"]}, partial=True)
@@ -383,7 +383,7 @@ def test_a_catalog_that_is_down_or_silent_fails_no_commit_and_is_caught_up_with(
 def test_the_command_line_registers_and_finds_tables(
     hive: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     capsys.readouterr()
     command = ["catalog", "sync", table.uri, "--catalog", hive, "--table", name, "--output", "json"]
     assert invoke(command) == 0

@@ -15,7 +15,7 @@ from conftest import unavailable
 from lakebed.catalog.hive import HiveMetastore as Store
 from oracle.client import HudiOracle
 from oracle.environment import Unavailable, oracle_environment
-from support.catalog_entries import shown
+from support.catalog_entries import entry_values
 
 from .hive_metastore import HiveMetastore
 from .test_hive_catalog import ROWS
@@ -68,7 +68,7 @@ def names(table: str) -> list[str]:
 
 
 def entries(store: Store, database: str, table: str) -> list[dict[str, Any]]:
-    return [shown(store, f"{database}.{name}") for name in names(table)]
+    return [entry_values(store, f"{database}.{name}") for name in names(table)]
 
 
 @pytest.mark.rest

@@ -332,7 +332,7 @@ def options_of(kind: str, request: pytest.FixtureRequest) -> dict[str, Any]:
     }
 
 
-def made(folder: Path) -> str:
+def new_table(folder: Path) -> str:
     uri = str(folder / "t")
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
     lakebed.create(uri, schema, key="id", index="bucket", buckets=1)
@@ -343,7 +343,7 @@ def test_processes_write_one_table(every_lock: dict[str, Any], tmp_path: Path) -
     """Eight with fifty commits each, where `LAKEBED_CRASH=all` says so."""
     import json
 
-    uri, firsts = made(tmp_path), [100 * (n + 1) for n in range(PROCESSES)]
+    uri, firsts = new_table(tmp_path), [100 * (n + 1) for n in range(PROCESSES)]
     command = [sys.executable, "-c", _WRITER, uri]
     writers = [
         subprocess.Popen(
@@ -367,7 +367,7 @@ def test_processes_write_one_table(every_lock: dict[str, Any], tmp_path: Path) -
 def test_a_lost_lease_is_noticed_before_the_commit(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri = made(tmp_path)
+    uri = new_table(tmp_path)
     table = lakebed.open(uri)
     table.upsert(pa.table({"id": [1], "v": [1]}), options=options)
     kinds = {"dynamodb.table": DynamoDbLock, "zookeeper.url": ZooKeeperLock, "hivemetastore.uris": HiveMetastoreLock}
@@ -380,7 +380,7 @@ def test_a_lost_lease_is_noticed_before_the_commit(
 
 
 def test_a_service_that_is_down_stops_a_write(options: dict[str, Any], tmp_path: Path) -> None:
-    uri = made(tmp_path)
+    uri = new_table(tmp_path)
     (port,) = free_ports(1)
     changed = {"hoodie.write.lock.zookeeper.port": port, "hoodie.write.lock.zookeeper.connection_timeout_ms": 300}
     if "hoodie.write.lock.dynamodb.table" in options:
@@ -397,6 +397,6 @@ def test_a_service_that_is_down_stops_a_write(options: dict[str, Any], tmp_path:
 def test_settings_that_lack_something_are_refused(tmp_path: Path) -> None:
     provider = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
     with pytest.raises(InvalidOption, match=r"needs hoodie\.write\.lock\.zookeeper\.url"):
-        lakebed.open(made(tmp_path)).upsert(
+        lakebed.open(new_table(tmp_path)).upsert(
             pa.table({"id": [1], "v": [1]}), options={"hoodie.write.lock.provider": provider}
         )

@@ -16,7 +16,7 @@ from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
 HOWS = ("inner", "left", "right", "full", "left_semi", "left_anti")
 
 
-def made(folder: Path, spark: Any, name: str, rows: pa.Table, **given: Any) -> lakebed.Table:
+def new_table(folder: Path, spark: Any, name: str, rows: pa.Table, **given: Any) -> lakebed.Table:
     uri = str(folder / name)
     lakebed.create(uri, rows, **{"key": "id", "index": "bucket", "buckets": 4} | given).upsert(rows)
     return lakebed.open(uri, spark=spark)
@@ -61,8 +61,8 @@ def views(spark: Any, **tables: tuple[Any, Any]) -> None:
 
 
 def test_sorted_tables_join_and_group_without_exchange_and_sort(tmp_path: Path, plain: Any) -> None:
-    a = made(tmp_path, plain, "a", trips(), sort="key")
-    b = made(tmp_path, plain, "b", fares(), sort="key")
+    a = new_table(tmp_path, plain, "a", trips(), sort="key")
+    b = new_table(tmp_path, plain, "b", fares(), sort="key")
     a_rows, b_rows = a.scan(), b.scan(filter="y > 10")
     left, right = a_rows.to_spark(bucketed=True), b_rows.to_spark(bucketed=True)
     assert left.columns == ["id", "x", "city", "_bucket"]
@@ -88,8 +88,8 @@ def test_sorted_tables_join_and_group_without_exchange_and_sort(tmp_path: Path, 
 @pytest.mark.rest
 def test_partitions_log_files_and_a_multiple_of_buckets(tmp_path: Path, plain: Any) -> None:
     """A bucket spans partition paths; slices with log files come through Python, in one partition with the others."""
-    a = made(tmp_path, plain, "a", trips(), partition_by="city", type="mor")
-    b = made(tmp_path, plain, "b", fares(), buckets=8, type="mor", sort="key")
+    a = new_table(tmp_path, plain, "a", trips(), partition_by="city", type="mor")
+    b = new_table(tmp_path, plain, "b", fares(), buckets=8, type="mor", sort="key")
     lakebed.open(a.uri).upsert(pa.table({"id": ["k0", "k41"], "x": [-1, -41], "city": ["Oslo", "Bern"]}))
     lakebed.open(b.uri).delete(["k50"])
     scan = b.scan(["id", "y"], filter="y >= 3")
@@ -106,7 +106,7 @@ def test_partitions_log_files_and_a_multiple_of_buckets(tmp_path: Path, plain: A
 
 @pytest.mark.rest
 def test_queries_give_the_same_rows_with_and_without_buckets(tmp_path: Path, plain: Any) -> None:
-    a, b = made(tmp_path, plain, "a", trips()), made(tmp_path, plain, "b", fares())
+    a, b = new_table(tmp_path, plain, "a", trips()), new_table(tmp_path, plain, "b", fares())
     views(
         plain,
         a=(a.scan().to_spark(bucketed=True), a.scan().to_spark()),
@@ -130,7 +130,7 @@ def test_queries_give_the_same_rows_with_and_without_buckets(tmp_path: Path, pla
 
 
 def test_ctes_keep_their_buckets(tmp_path: Path, plain: Any) -> None:
-    a, b = made(tmp_path, plain, "a", trips()), made(tmp_path, plain, "b", fares())
+    a, b = new_table(tmp_path, plain, "a", trips()), new_table(tmp_path, plain, "b", fares())
     views(
         plain,
         a=(a.scan().to_spark(bucketed=True), a.scan().to_spark()),
@@ -149,7 +149,7 @@ def test_ctes_keep_their_buckets(tmp_path: Path, plain: Any) -> None:
 def both(folder: Path, spark: Any, **counts: int) -> None:
     """The views a and b, of as many buckets as is said, and the same rows as a_plain and b_plain."""
     for name, rows in (("a", trips()), ("b", fares())):
-        table = made(folder, spark, name, rows, buckets=counts.get(name, 4))
+        table = new_table(folder, spark, name, rows, buckets=counts.get(name, 4))
         views(spark, **{name: (table.scan().to_spark(bucketed=True), table.scan().to_spark())})
 
 
@@ -239,7 +239,7 @@ def test_a_union_whose_sides_have_other_keys_or_buckets_is_grouped_right(tmp_pat
 
 
 def test_a_join_of_other_numbers_of_buckets_says_that_it_shuffles(tmp_path: Path, plain: Any) -> None:
-    a, b = made(tmp_path, plain, "a", trips(), buckets=8), made(tmp_path, plain, "b", fares())
+    a, b = new_table(tmp_path, plain, "a", trips(), buckets=8), new_table(tmp_path, plain, "b", fares())
     left, right = a.scan().to_spark(bucketed=True), b.scan().to_spark(bucketed=True)
     joined = left.join(right, left["id"] == right["id"])
     with pytest.warns(UserWarning, match=r"8 with 4 buckets shuffles both sides.*bucketed=4"):
@@ -255,8 +255,8 @@ def test_a_join_of_other_numbers_of_buckets_says_that_it_shuffles(tmp_path: Path
 @pytest.mark.rest
 def test_a_hash_field_next_to_a_text_joins_and_groups_alone(tmp_path: Path, plain: Any) -> None:
     given = {"key": ["city", "id"], "hash_fields": "city"}
-    a = made(tmp_path, plain, "a", trips(), **given)
-    b = made(tmp_path, plain, "b", trips().slice(0, 6), **given)
+    a = new_table(tmp_path, plain, "a", trips(), **given)
+    b = new_table(tmp_path, plain, "b", trips().slice(0, 6), **given)
 
     def queries(one: Any, other: Any) -> list[Any]:
         by_city, by_key = one["city"] == other["city"], (one["city"] == other["city"]) & (one["id"] == other["id"])
@@ -287,7 +287,7 @@ def test_a_hash_field_next_to_a_text_joins_and_groups_alone(tmp_path: Path, plai
 
 
 def test_any_dataframe_is_brought_to_the_buckets_by_a_shuffle_of_its_own(tmp_path: Path, plain: Any) -> None:
-    a = made(tmp_path, plain, "a", trips(), sort="key")
+    a = new_table(tmp_path, plain, "a", trips(), sort="key")
     left = a.scan().to_spark(bucketed=True)
     visits = plain.createDataFrame([(f"k{n % 70}", n) for n in range(100)], "trip string, n int")
     placed = a.bucketed(visits, on="trip")
@@ -306,7 +306,7 @@ def test_any_dataframe_is_brought_to_the_buckets_by_a_shuffle_of_its_own(tmp_pat
 
 def test_a_plain_dataframe_is_never_taken_for_a_bucketed_one(tmp_path: Path, plain: Any) -> None:
     """Also one that has the column: both sides are shuffled then."""
-    a = made(tmp_path, plain, "a", trips())
+    a = new_table(tmp_path, plain, "a", trips())
     left = a.scan().to_spark(bucketed=True)
     saved = plain.createDataFrame(left.collect(), left.schema)
     joined = left.join(saved, ["id", "_bucket"])
@@ -319,7 +319,10 @@ def test_a_plain_dataframe_is_never_taken_for_a_bucketed_one(tmp_path: Path, pla
 
 
 def test_a_join_by_buckets_in_python_tasks(tmp_path: Path, plain: Any) -> None:
-    a, b = made(tmp_path, plain, "a", trips(), partition_by="city"), made(tmp_path, plain, "b", fares(), buckets=2)
+    a, b = (
+        new_table(tmp_path, plain, "a", trips(), partition_by="city"),
+        new_table(tmp_path, plain, "b", fares(), buckets=2),
+    )
     joined = a.join(b, columns=["id", "x", "y"], filter="y > 5")
     frame = joined.to_spark()
     assert "Exchange" not in plan_of(frame)
@@ -330,7 +333,7 @@ def test_a_join_by_buckets_in_python_tasks(tmp_path: Path, plain: Any) -> None:
 def test_rows_are_the_same_where_the_planner_knows_no_buckets(
     tmp_path: Path, plain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b = made(tmp_path, plain, "a", trips()), made(tmp_path, plain, "b", fares(), buckets=8)
+    a, b = new_table(tmp_path, plain, "a", trips()), new_table(tmp_path, plain, "b", fares(), buckets=8)
     expected = a.scan().to_spark(bucketed=True).join(b.scan().to_spark(bucketed=4), ["id", "_bucket"])
     monkeypatch.setattr(spark_buckets, "can_lay_out", lambda _: False)
     monkeypatch.setattr(spark_buckets, "_warned", set[str]())
@@ -344,9 +347,9 @@ def test_rows_are_the_same_where_the_planner_knows_no_buckets(
 
 
 def test_bucket_counts_that_a_table_does_not_have_are_refused(tmp_path: Path, plain: Any) -> None:
-    a = made(tmp_path, plain, "a", trips())
+    a = new_table(tmp_path, plain, "a", trips())
     with pytest.raises(InvalidOption, match="4 buckets of table 'a' cannot be put together to 3"):
         a.scan().to_spark(bucketed=3)
-    simple = made(tmp_path, plain, "s", trips(), index="simple", buckets=None)
+    simple = new_table(tmp_path, plain, "s", trips(), index="simple", buckets=None)
     with pytest.raises(UnsupportedFeature, match="are not in buckets"):
         simple.scan().to_spark(bucketed=True)

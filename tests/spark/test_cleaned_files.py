@@ -25,7 +25,7 @@ QUIET = {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False, "ho
 CLEAN = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1}
 
 
-def made(uri: str, index: str, spark: SparkSession) -> Table:
+def new_table(uri: str, index: str, spark: SparkSession) -> Table:
     """A table of two commits; the second one is in log files where it is a merge-on-read one."""
     name = index.removeprefix("mor-")
     lakebed.create(
@@ -81,7 +81,7 @@ def test_a_frame_that_was_cleaned_says_to_read_again(
     spark: SparkSession, tmp_path: Path, read: str, index: str
 ) -> None:
     uri = str(tmp_path / "t")
-    table = made(uri, index, spark)
+    table = new_table(uri, index, spark)
     frame = FRAMES[read](table)
     write_and_clean(uri)
     with pytest.raises(Exception, match=r"parquet|log") as error:
@@ -103,7 +103,7 @@ def test_a_frame_that_was_cleaned_says_to_read_again(
 @pytest.mark.parametrize("read", ["scan", "join"])
 def test_a_file_that_the_table_names_is_damage(spark: SparkSession, tmp_path: Path, read: str) -> None:
     uri = str(tmp_path / "t")
-    table = made(uri, "mor-bucket", spark)
+    table = new_table(uri, "mor-bucket", spark)
     frame = FRAMES[read](table)
     (log, *_) = (path for path in (tmp_path / "t" / "oslo").iterdir() if ".log." in path.name)
     log.unlink()
@@ -118,7 +118,7 @@ def test_the_data_source_says_to_read_again(spark: SparkSession, tmp_path: Path)
     from lakebed.spark_source.source import LakebedSource
 
     uri = str(tmp_path / "t")
-    made(uri, "mor-bucket", spark)
+    new_table(uri, "mor-bucket", spark)
     frame = spark.read.format("lakebed").load(uri)
     source = LakebedSource({"path": uri})
     reader = source.reader(frame.schema)
@@ -134,7 +134,7 @@ def test_a_frame_is_made_of_the_table_as_it_is_then(
 ) -> None:
     """The scan has its plan, and the files are gone as its DataFrame is made."""
     uri = str(tmp_path / "t")
-    scan = made(uri, "bucket", spark).scan()
+    scan = new_table(uri, "bucket", spark).scan()
     assert isinstance(scan, Scan)
     assert scan.plan.files
     write_and_clean(uri)
@@ -171,7 +171,7 @@ def test_a_write_runs_again_or_has_a_conflict(
     spark: SparkSession, tmp_path: Path, index: str, at: int, retries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = str(tmp_path / "t")
-    table = made(uri, index, spark)
+    table = new_table(uri, index, spark)
     between = Between(at, lambda: write_and_clean_all(uri), monkeypatch)
     is_done = True
     try:

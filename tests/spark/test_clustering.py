@@ -19,7 +19,7 @@ from support.write_tables import SCHEMA, rows
 SMALL = {"hoodie.parquet.small.file.limit": 0, "hoodie.compact.inline": False}
 
 
-def made(folder: Path, name: str, **given: Any) -> Table:
+def new_table(folder: Path, name: str, **given: Any) -> Table:
     words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "record", **given}
     table = lakebed.create(str(folder / name), SCHEMA, **words)
     for turn in range(3):
@@ -32,7 +32,7 @@ def made(folder: Path, name: str, **given: Any) -> Table:
 def test_both_engines_write_the_same_files(tmp_path: Path, spark: Any, sort: str) -> None:
     found: list[Any] = []
     for name in ("local", "spark"):
-        table = made(tmp_path, name, type="mor")
+        table = new_table(tmp_path, name, type="mor")
         options = {"hoodie.clustering.plan.strategy.sort.columns": sort, "hoodie.layout.optimize.strategy": "HILBERT"}
         given = context(table, **options)
         given = replace(given, engine=SparkEngine(spark)) if name == "spark" else given
@@ -49,7 +49,7 @@ def test_both_engines_write_the_same_files(tmp_path: Path, spark: Any, sort: str
 
 
 def test_the_error_of_a_task_reaches_the_caller_unchanged(tmp_path: Path, spark: Any) -> None:
-    table = made(tmp_path, "broken")
+    table = new_table(tmp_path, "broken")
     first = next(iter(snapshot(table).file_slices())).base_file
     assert first is not None
     (tmp_path / "broken" / first.path).write_bytes(b"PAR1 no more PAR1")

@@ -23,7 +23,7 @@ from support.write_tables import SCHEMA, rows
 CITIES = [f"c{n}" for n in range(6)]
 
 
-def made(folder: Path, **properties: Any) -> Table:
+def new_table(folder: Path, **properties: Any) -> Table:
     return lakebed.create(
         str(folder / "t"),
         SCHEMA,
@@ -48,7 +48,7 @@ def on_spark(table: Table, spark: Any) -> WriteContext:
 
 
 def test_every_file_slice_is_a_task(tmp_path: Path, spark: Any) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     logged(table)
     before = bare(table.scan(meta=True).to_arrow())
     (run,) = compact(on_spark(table, spark)).runs
@@ -62,7 +62,7 @@ def test_every_file_slice_is_a_task(tmp_path: Path, spark: Any) -> None:
 
 
 def test_logs_are_merged_by_tasks_too(tmp_path: Path, spark: Any) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     logged(table)
     before = bare(table.scan(meta=True).to_arrow())
     (run,) = compact_logs(on_spark(table, spark)).runs
@@ -71,7 +71,7 @@ def test_logs_are_merged_by_tasks_too(tmp_path: Path, spark: Any) -> None:
 
 
 def test_the_error_of_a_task_is_raised_and_the_plan_stays(tmp_path: Path, spark: Any) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     logged(table)
     planned = table.compact(plan_only=True).planned
     log = next(log for s in snapshot(table).file_slices() for log in s.log_files)
@@ -87,7 +87,7 @@ def test_the_error_of_a_task_is_raised_and_the_plan_stays(tmp_path: Path, spark:
 
 
 def test_writes_of_dataframes_compact_by_themselves(tmp_path: Path, spark: Any) -> None:
-    table = made(tmp_path, **{"hoodie.compact.inline.max.delta.commits": 2})
+    table = new_table(tmp_path, **{"hoodie.compact.inline.max.delta.commits": 2})
     assert resolve_options({}).compaction.inline is None
     lines = 0
     for at in range(4):

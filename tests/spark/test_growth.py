@@ -20,7 +20,7 @@ FIRST = [(n, f"c{n % 2}", f"v{n}", 1) for n in range(80)]
 BATCH = [(1, "c1", "w", 2), (3, "c1", "w", 2), (201, "c1", "w", 2)]
 
 
-def made(folder: Path, name: str, **given: Any) -> Table:
+def new_table(folder: Path, name: str, **given: Any) -> Table:
     words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "bucket", "buckets": 2}
     table = lakebed.create(str(folder / name), SCHEMA, properties=GROW, **words | given)
     table.upsert(rows(*FIRST))
@@ -43,7 +43,7 @@ def buckets(table: Table) -> dict[tuple[str, int | None], list[int]]:
 def test_an_upsert_on_spark_splits_as_one_in_this_process(
     tmp_path: Path, spark: Any, kind: Any, path: str | None
 ) -> None:
-    table, local = (made(tmp_path, name, type=kind, partition_by=path) for name in ("spark", "local"))
+    table, local = (new_table(tmp_path, name, type=kind, partition_by=path) for name in ("spark", "local"))
     frame = spark.createDataFrame(rows(*BATCH).to_pandas())
     # some bucket of the table is too large, none that the rows go to
     if path is not None:
@@ -66,7 +66,7 @@ def test_an_upsert_on_spark_splits_as_one_in_this_process(
 
 
 def test_the_batches_of_a_stream_split_buckets(tmp_path: Path, spark: Any) -> None:
-    table = made(tmp_path, "stream")
+    table = new_table(tmp_path, "stream")
     source = tmp_path / "source"
     frame = spark.createDataFrame(rows(*((n, f"c{n % 2}", "s", 2) for n in range(40, 160))).to_pandas())
     frame.write.parquet(str(source))

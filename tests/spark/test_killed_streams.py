@@ -48,7 +48,7 @@ def written_since(moment: Path, files: Iterable[Path]) -> int:
     return count
 
 
-def begun(folder: Path) -> int:
+def started_writes(folder: Path) -> int:
     """How many writes this driver has begun."""
     inflight = (folder / "t/.hoodie/timeline").glob("*.inflight")
     return written_since(folder / "ready", [file for file in inflight if file.stem.isdigit()])
@@ -60,7 +60,7 @@ POINTS: dict[str, Callable[[Path, int], bool]] = {
     "staged": lambda folder, n: (
         written_since(folder / "ready", (folder / "t/.hoodie/.temp").glob("stream-*/*.arrow")) > 0
     ),
-    "before the commit": lambda folder, n: begun(folder) > completed(folder) - n,
+    "before the commit": lambda folder, n: started_writes(folder) > completed(folder) - n,
     "after the commit": lambda folder, n: completed(folder) > n,
     "before Spark's record": lambda folder, n: n < completed(folder) > recorded(folder),
 }

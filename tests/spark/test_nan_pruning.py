@@ -36,7 +36,7 @@ CONDITIONS = (
 )
 
 
-def made(folder: Path, spark: Any, **words: Any) -> Table:
+def new_table(folder: Path, spark: Any, **words: Any) -> Table:
     """A file of several row groups, of which one has a NaN."""
     rows = [{"id": n, "d": n / 8, "f": n / 8, "s": {"x": n / 8}} for n in range(40)]
     rows[17] |= {"d": NAN, "f": NAN, "s": {"x": NAN}}
@@ -68,7 +68,7 @@ def older_release(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_groups")
 @pytest.mark.parametrize("type_", ["cow", "mor"])
 def test_rows_of_nan_are_found_in_new_files(tmp_path: Path, spark: Any, type_: str) -> None:
-    table = made(tmp_path, spark, index="bucket", buckets=1, type=type_)
+    table = new_table(tmp_path, spark, index="bucket", buckets=1, type=type_)
     assert_nan_is_found(table)
     assert_nan_is_found(table, bucketed=True)
     # plain Spark, too
@@ -79,7 +79,7 @@ def test_rows_of_nan_are_found_in_new_files(tmp_path: Path, spark: Any, type_: s
 
 @pytest.mark.usefixtures("small_groups", "older_release")
 def test_rows_of_nan_are_found_in_files_of_older_releases(tmp_path: Path, spark: Any) -> None:
-    table = made(tmp_path, spark, index="bucket", buckets=1)
+    table = new_table(tmp_path, spark, index="bucket", buckets=1)
     files = [f"{table.uri}/{file.path}" for file in table.scan().files]
     assert spark.read.parquet(*files).where("d > 100").count() == 0  # what their statistics do
     assert_nan_is_found(table)

@@ -39,7 +39,7 @@ def rows(first: int, last: int, seed: int = 7, regions: tuple[str, ...] = ("eu",
     return pa.table(columns, schema=SCHEMA)
 
 
-def made(tmp_path: Path, index: str, spark: Any = None, **words: Any) -> lakebed.Table:
+def new_table(tmp_path: Path, index: str, spark: Any = None, **words: Any) -> lakebed.Table:
     where = str(tmp_path / f"t{random.random()}")
     return lakebed.create(
         where, SCHEMA, key="id", partition_by="region", ordering="ts", index=index, spark=spark, **words
@@ -51,7 +51,7 @@ def made(tmp_path: Path, index: str, spark: Any = None, **words: Any) -> lakebed
 )
 @pytest.mark.parametrize("rules", [MergeRules(), MergeRules(("ts",))], ids=["commit time", "event time"])
 def test_both_engines_tag_the_same_way(spark: Any, tmp_path: Path, index: RecordIndex, rules: MergeRules) -> None:
-    table = made(tmp_path, "record_level_index" if index.partitioned else "record")
+    table = new_table(tmp_path, "record_level_index" if index.partitioned else "record")
     table.upsert(rows(0, 300))
     incoming = rows(200, 400, 8, ("eu", "us", "asia")).rename_columns([RECORD_KEY, PARTITION_PATH, "v", "ts"])
     snapshot = open_snapshot(open_storage(table.uri))
@@ -68,7 +68,7 @@ def test_both_engines_tag_the_same_way(spark: Any, tmp_path: Path, index: Record
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_rows_of_a_key_are_made_one_where_it_is_looked_up(spark: Any, tmp_path: Path, moves: bool) -> None:
-    table = made(tmp_path, "record")
+    table = new_table(tmp_path, "record")
     table.upsert(rows(0, 300))
     several = pa.concat_tables([rows(200, 400, seed, ("eu", "us", "asia")) for seed in (8, 9, 10)])
     ordered = several.set_column(3, "ts", pa.array(range(several.num_rows)))
@@ -92,7 +92,7 @@ def test_rows_of_a_key_are_made_one_where_it_is_looked_up(spark: Any, tmp_path: 
 def test_tasks_open_only_their_shards(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task is given keys of one file group of the index; the others are taken away and nobody misses them."""
     monkeypatch.setattr(record, "IN_PROCESS_KEYS", 0)
-    table = made(tmp_path, "record")
+    table = new_table(tmp_path, "record")
     table.upsert(rows(0, 2000))
     snapshot = open_snapshot(open_storage(table.uri))
     metadata = snapshot.metadata
@@ -112,7 +112,7 @@ def test_tasks_open_only_their_shards(spark: Any, tmp_path: Path, monkeypatch: p
 
 
 def test_the_plan_reads_no_data_file(spark: Any, tmp_path: Path) -> None:
-    table = made(tmp_path, "record", spark)
+    table = new_table(tmp_path, "record", spark)
     table.upsert(rows(0, 300))
     snapshot = open_snapshot(open_storage(table.uri))
     engine = SparkEngine(spark)
@@ -127,7 +127,7 @@ def test_the_plan_reads_no_data_file(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.rest
 def test_many_keys_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintain, "LARGE_KEYS", 0)
-    table = made(tmp_path, "record", spark, indexes=["v"])
+    table = new_table(tmp_path, "record", spark, indexes=["v"])
     data = rows(0, 3000)
     table.upsert(spark.createDataFrame(data.to_pandas()))
     assert table.indexes.verify().ok
@@ -147,7 +147,7 @@ def test_keys_that_inserts_store_again_are_noted(
 ) -> None:
     """By the tasks that write the index, and by this process where there are few."""
     monkeypatch.setattr(maintain, "CHECKED_KEYS", large)
-    table = made(tmp_path, index, spark)
+    table = new_table(tmp_path, index, spark)
     insert = {"hoodie.parquet.small.file.limit": 0}
     table.insert(spark.createDataFrame(rows(0, 30).to_pandas()), options=insert)
     table.bulk_insert(spark.createDataFrame(rows(30, 60).to_pandas()), options=insert)
@@ -166,14 +166,14 @@ def test_keys_that_inserts_store_again_are_noted(
 
 def test_indexes_built_by_jobs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(create_index, "is_large", lambda *_: True)
-    table = made(tmp_path, "global_simple", spark)
+    table = new_table(tmp_path, "global_simple", spark)
     table.upsert(rows(0, 3000))
     table.indexes.create("record_index", groups=4)
     table.indexes.create("v", groups=3)
     table.indexes.create("ts", groups=3)
     found = table.indexes.verify()
     assert found.ok, found
-    table = made(tmp_path, "simple", spark)
+    table = new_table(tmp_path, "simple", spark)
     table.upsert(rows(0, 3000))
     table.indexes.create("record_index")
     assert table.indexes.verify().ok
@@ -189,7 +189,7 @@ def test_expression_indexes_built_by_jobs(spark: Any, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(expression_results, "LARGE_BYTES", 0)
     monkeypatch.setattr(expression_results, "each", counted)
-    table = made(tmp_path, "simple", spark)
+    table = new_table(tmp_path, "simple", spark)
     table.upsert(rows(0, 3000))
     table.indexes.create("shouted", column="v", function="upper")
     table.indexes.create("quiet", column="v", function="lower", kind="bloom_filters")

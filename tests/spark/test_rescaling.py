@@ -48,7 +48,7 @@ class Watched(SparkEngine):
         return sum(len(EXCHANGE.findall(plan.partition("== Initial Plan ==")[0])) for plan in self.plans)
 
 
-def made(folder: Path, name: str, **given: Any) -> Table:
+def new_table(folder: Path, name: str, **given: Any) -> Table:
     words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "bucket", "buckets": 2}
     table = lakebed.create(str(folder / name), SCHEMA, properties={"hoodie.compact.inline": False}, **words | given)
     table.upsert(rows(*((n, f"c{n % 2}", f"v{n}", 1) for n in range(80))))
@@ -71,7 +71,7 @@ def placed(table: Table) -> list[tuple[str, int | None, list[dict[str, Any]]]]:
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_multiple_needs_no_shuffle_and_any_other_count_one(tmp_path: Path, spark: Any, kind: str) -> None:
-    table, local = made(tmp_path, "spark", type=kind), made(tmp_path, "local", type=kind)
+    table, local = new_table(tmp_path, "spark", type=kind), new_table(tmp_path, "local", type=kind)
     before = bare(table.scan(meta=True).to_arrow())
     for wanted, way, shuffles in (
         (Resizing(6), "split", 0),
@@ -98,7 +98,7 @@ def test_a_multiple_needs_no_shuffle_and_any_other_count_one(tmp_path: Path, spa
 
 
 def test_rows_of_another_index_are_shuffled_to_their_buckets_once(tmp_path: Path, spark: Any) -> None:
-    table = made(tmp_path, "simple", index="simple", buckets=None)
+    table = new_table(tmp_path, "simple", index="simple", buckets=None)
     before = bare(table.scan(meta=True).to_arrow())
     engine = Watched(spark)
     done = use_index(replace(context(table), engine=engine), IndexChoice("bucket", buckets=5))

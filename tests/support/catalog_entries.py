@@ -85,7 +85,7 @@ def cut_at_each_request(
         last += 1
 
 
-def shown(store: Metastore, name: str) -> dict[str, Any]:
+def entry_values(store: Metastore, name: str) -> dict[str, Any]:
     """An entry with its partitions, as plain values."""
     entry = store.find(EntryName.parse(name))
     assert entry is not None, name

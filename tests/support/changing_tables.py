@@ -152,10 +152,10 @@ def moving(index: str, version: int) -> tuple[Mapping[str, bytes], Model, tuple[
 
 
 def _make(pipe: Connection, index: str, version: int) -> None:
-    pipe.send(_made(index, version))
+    pipe.send(_files_of_table(index, version))
 
 
-def _made(index: str, version: int) -> tuple[Mapping[str, bytes], Model, tuple[str, ...]]:
+def _files_of_table(index: str, version: int) -> tuple[Mapping[str, bytes], Model, tuple[str, ...]]:
     """The files of a table with a plan of a clustering, a write whose writer died, and commits that can be cleaned and
     archived; its rows, and the checkpoints of its commits."""
     name = f"moving-{uuid.uuid4().hex}"

@@ -32,7 +32,7 @@ def data_files(table: Table) -> set[str]:
     return found
 
 
-def shown(table: Table, times: Iterable[str]) -> set[str]:
+def files_of_views(table: Table, times: Iterable[str]) -> set[str]:
     """The files that the views of these moments are made of, by the folders."""
     whole = snapshot(table, use_metadata=False)
     found: set[str] = set()

@@ -34,7 +34,7 @@ def rows(numbers: Sequence[int], at: int = 1, mail: str = "new") -> pa.Table:
     )
 
 
-def made(uri: str, kind: str = "cow", index: str = "simple", version: int = 9, **properties: Any) -> Table:
+def new_table(uri: str, kind: str = "cow", index: str = "simple", version: int = 9, **properties: Any) -> Table:
     """A table with six rows in two commits, and three versions of the row that is erased later."""
     indexes = ["bloom_filters"] if index != "bucket" else []
     indexes += ["mail"] if index == "record" and version > 6 else []

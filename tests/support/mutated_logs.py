@@ -60,10 +60,10 @@ def logs() -> tuple[bytes, ...]:
         files = table.files()
         names = [name for name in files if ".log." in name and "/metadata/" not in name]
         found += [files[name] for name in sorted(names)[:3] if 0 < len(files[name]) <= LARGEST]
-    return (*found, *_made())
+    return (*found, *_originals())
 
 
-def _made() -> list[bytes]:
+def _originals() -> list[bytes]:
     chance = random.Random(17)
     schema = record(*((name, [NULL, kind]) for name, kind in _RICH.items()))
     rows = batch_of(

@@ -70,7 +70,7 @@ def is_engine_name(node: ast.AST) -> bool:
     return last.lstrip("_") == "engine"
 
 
-def places(tests: Iterator[tuple[str, ast.AST]]) -> list[str]:
+def fixture_locations(tests: Iterator[tuple[str, ast.AST]]) -> list[str]:
     return [
         f"{name}:{node.lineno}: {ast.unparse(node)}" for name, node in tests if isinstance(node, ast.expr | ast.pattern)
     ]
@@ -92,7 +92,7 @@ def test_nothing_outside_the_engines_and_the_faces_decides_by_the_engine() -> No
         for node in class_tests(tree)
         if names_in(node) & ENGINES or any(map(is_engine_name, ast.walk(node)))
     )
-    assert places(found) == []
+    assert fixture_locations(found) == []
 
 
 def test_the_index_classes_are_found() -> None:
@@ -102,7 +102,7 @@ def test_the_index_classes_are_found() -> None:
 def test_nothing_outside_the_indexes_decides_by_an_index_class() -> None:
     classes = index_classes()
     found = ((name, node) for name, tree in modules("index") for node in class_tests(tree) if names_in(node) & classes)
-    assert places(found) == []
+    assert fixture_locations(found) == []
 
 
 def test_no_file_and_no_function_is_longer_than_its_bound() -> None:

@@ -18,7 +18,7 @@ ROWS = {"id": [1, 2], "city": ["Oslo", "Rome"], "qty": [1, 2], "ts": [1, 1], "ev
 _numbers = count()
 
 
-def made(**more: Any) -> Table:
+def new_table(**more: Any) -> Table:
     given: dict[str, Any] = {
         "key": "id",
         "partition_by": "city",
@@ -34,7 +34,7 @@ def made(**more: Any) -> Table:
 
 @pytest.fixture(scope="module")
 def table() -> Table:
-    return made()
+    return new_table()
 
 
 def of(**columns: Any) -> dict[str, Any]:
@@ -42,11 +42,11 @@ def of(**columns: Any) -> dict[str, Any]:
 
 
 CALLS: dict[str, tuple[Callable[[Table], Any], str]] = {
-    "key": (lambda t: made(key="idd"), "id"),
-    "partition column": (lambda t: made(partition_by="ciy"), "city"),
-    "ordering": (lambda t: made(ordering="tss"), "ts"),
+    "key": (lambda t: new_table(key="idd"), "id"),
+    "partition column": (lambda t: new_table(partition_by="ciy"), "city"),
+    "ordering": (lambda t: new_table(ordering="tss"), "ts"),
     "hash field": (
-        lambda t: made(
+        lambda t: new_table(
             key=["id", "qty"], index="bucket", buckets=2, properties={"hoodie.bucket.index.hash.field": "qyt"}
         ),
         "qty",
@@ -87,11 +87,11 @@ def test_an_error_gives_the_near_name(case: str, table: Table) -> None:
 
 def test_a_column_named_for_statistics_that_is_not_there_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     option = "hoodie.metadata.index.column.stats.column.list"
-    name = made(properties={option: "qtty,id,event.at"}).name
+    name = new_table(properties={option: "qtty,id,event.at"}).name
     warned = f"{option} names 'qtty', which is no column of table {name!r}"
     assert [record.getMessage() for record in caplog.records] == [f"{warned}; did you mean 'qty'?"]
     caplog.clear()
-    table = made()
+    table = new_table()
     for _ in range(2):
         table.upsert(ROWS, options={option: "citty"})
     assert [record.getMessage().partition("; ")[2] for record in caplog.records] == ["did you mean 'city'?"]
@@ -99,7 +99,7 @@ def test_a_column_named_for_statistics_that_is_not_there_is_warned_of_once(caplo
 
 def test_a_secondary_index_on_a_column_that_is_not_there_gives_the_near_name() -> None:
     with pytest.raises(LakebedError, match="qtty") as caught:
-        made(index="bloom").indexes.create("qtty")
+        new_table(index="bloom").indexes.create("qtty")
     assert "'qty'" in caught.value.hint
 
 
@@ -112,7 +112,7 @@ def test_a_secondary_index_on_a_column_that_is_not_there_gives_the_near_name() -
     ],
 )
 def test_a_global_record_index_that_is_refused_names_what_the_version_has(version: int, way: str) -> None:
-    table = made(index="bloom", table_version=version)
+    table = new_table(index="bloom", table_version=version)
     with pytest.raises(LakebedError, match="a global record index has one place for it") as caught:
         table.indexes.create("record_index", partitioned=False)
     assert caught.value.hint == f"Make the table with the index 'record' or 'global_simple'. {way}"

@@ -109,8 +109,24 @@ ALLOWED_VARIABLES = {
 }
 # Words that make a test's name a riddle.
 RIDDLES = frozenset(
-    ["alike", "anew", "lies", "mine", "nobody", "ours", "somebody", "stands", "sweep", "theirs", "told"]
+    [
+        "alike",
+        "anew",
+        "behind",
+        "lies",
+        "mended",
+        "mine",
+        "nobody",
+        "ours",
+        "somebody",
+        "stands",
+        "sweep",
+        "theirs",
+        "told",
+    ]
 )
+# A helper of tests has the noun of what it gives, or the verb of what it does.
+ODD_HELPERS = frozenset(["alike", "begun", "kept", "made", "mine", "said", "shown", "told"])
 FEWEST_WORDS = 3
 SOURCE = Path(lakebed.__file__).parent
 TESTS = Path(__file__).parents[1]
@@ -206,6 +222,16 @@ def test_names_of_tests_are_facts_in_plain_words() -> None:
         if len(name.split("_")) <= FEWEST_WORDS or words(name) & RIDDLES
     }
     assert names == set()
+
+
+def test_helpers_of_tests_are_named_after_what_they_give() -> None:
+    helpers = {
+        f"{path.relative_to(TESTS)}: {name}"
+        for path in TESTS.rglob("*.py")
+        for name in re.findall(r"^def _?(\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if name in ODD_HELPERS
+    }
+    assert helpers == set()
 
 
 def test_every_folder_of_unit_tests_is_a_room() -> None:

@@ -31,14 +31,14 @@ def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def made(folder: Path, **given: Any) -> lakebed.Table:
+def new_table(folder: Path, **given: Any) -> lakebed.Table:
     table = lakebed.load(str(folder / "trips"), {"id": [1, 2], "city": ["Oslo", "Rome"]}, key="id", **given)
     table.publish("delta")
     return table
 
 
 def test_an_entry_is_created_once_and_opens_the_table_by_name(server: CatalogServer, kind: str, tmp_path: Path) -> None:
-    table, uri = made(tmp_path), f"{kind}://{server.address}"
+    table, uri = new_table(tmp_path), f"{kind}://{server.address}"
     done = table.register(uri, NAME)
     assert (done.catalog, [str(one) for one in done.entries]) == (uri, [f"created {NAME}"])
     server.requests.clear()
@@ -51,7 +51,7 @@ def test_an_entry_is_created_once_and_opens_the_table_by_name(server: CatalogSer
 
 
 def test_entries_of_others_are_refused_by_name(server: CatalogServer, kind: str, tmp_path: Path) -> None:
-    table, other, uri = made(tmp_path / "one"), made(tmp_path / "two"), f"{kind}://{server.address}"
+    table, other, uri = new_table(tmp_path / "one"), new_table(tmp_path / "two"), f"{kind}://{server.address}"
     table.register(uri, NAME)
     with pytest.raises(CatalogError, match=f"{NAME} in {uri} is the table at .*one/trips, not the one at .*two/trips"):
         other.register(uri, NAME)
@@ -69,7 +69,7 @@ def test_entries_of_others_are_refused_by_name(server: CatalogServer, kind: str,
 def test_a_name_or_schema_that_the_catalog_cannot_have_is_refused(
     server: CatalogServer, kind: str, tmp_path: Path
 ) -> None:
-    table, uri = made(tmp_path), f"{kind}://{server.address}"
+    table, uri = new_table(tmp_path), f"{kind}://{server.address}"
     with pytest.raises(InvalidOption, match=r"'shop\.trips' is no name of a table in"):
         table.register(uri, "shop.trips")
     with pytest.raises(CatalogError, match=r"has no schema main\.shop"):
@@ -81,7 +81,7 @@ def test_a_name_or_schema_that_the_catalog_cannot_have_is_refused(
 def test_each_commit_is_registered_and_a_catalog_that_is_down_is_caught_up_with(
     server: CatalogServer, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     host = server.address
     with silent() as port, caplog.at_level(logging.INFO, "lakebed"):
         entry = f"{kind}://127.0.0.1:{port}/main/shop/trips"
@@ -105,7 +105,7 @@ def test_each_commit_is_registered_and_a_catalog_that_is_down_is_caught_up_with(
 def test_tokens_are_sent_to_the_catalog_and_appear_in_no_error(
     server: CatalogServer, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, uri = made(tmp_path), f"{kind}://{server.address}"
+    table, uri = new_table(tmp_path), f"{kind}://{server.address}"
     server.token = TOKEN
     variable = f"LAKEBED_{kind.upper()}_TOKEN"
     monkeypatch.setenv(variable, "a-wrong-token")
@@ -123,7 +123,7 @@ def test_the_environment_names_the_server_of_a_catalog_without_a_host(
 ) -> None:
     variable = f"LAKEBED_{kind.upper()}_URL"
     monkeypatch.setenv(variable, f"http://{server.address}")
-    assert made(tmp_path).register(kind, NAME).catalog == f"{kind}://{server.address}"
+    assert new_table(tmp_path).register(kind, NAME).catalog == f"{kind}://{server.address}"
     monkeypatch.setenv(variable, "http://user:secret@host")
     with pytest.raises(InvalidOption, match=variable) as error:
         lakebed.open(catalog=kind, name=NAME)
@@ -152,7 +152,7 @@ def test_only_this_machine_and_the_environments_server_are_asked_without_tls(
 def test_a_registration_that_is_cut_off_is_finished_by_the_next_one(
     server: CatalogServer, kind: str, tmp_path: Path, scenario: str, lost: bool
 ) -> None:
-    table, uri = made(tmp_path), f"{kind}://{server.address}"
+    table, uri = new_table(tmp_path), f"{kind}://{server.address}"
     server.lost = lost
     last = cuts = 0
     while True:
@@ -180,7 +180,7 @@ def test_a_registration_that_is_cut_off_is_finished_by_the_next_one(
 
 
 def test_an_entry_that_is_not_accepted_leaves_the_former_one(server: CatalogServer, kind: str, tmp_path: Path) -> None:
-    table, uri = made(tmp_path), f"{kind}://{server.address}"
+    table, uri = new_table(tmp_path), f"{kind}://{server.address}"
     table.register(uri, NAME)
     before = server.tables[KEY] = {**server.tables[KEY], "properties": {"team": "rides"}}
     server.refused = True
@@ -199,7 +199,7 @@ def test_polaris_gives_a_token_for_the_credential_of_a_principal(
     server: CatalogServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.token = TOKEN
-    table, uri = made(tmp_path), f"polaris://{server.address}"
+    table, uri = new_table(tmp_path), f"polaris://{server.address}"
     monkeypatch.setenv("LAKEBED_POLARIS_CREDENTIAL", "root:wrong-secret")
     with pytest.raises(CatalogError, match="failed to fetch a token: Refused: 401 The client") as error:
         table.register(uri, NAME)

@@ -48,7 +48,7 @@ def server() -> Iterator[CatalogServer]:
         yield started
 
 
-def made(folder: Path) -> lakebed.Table:
+def new_table(folder: Path) -> lakebed.Table:
     table = lakebed.create(str(folder / "trips"), ROWS, key="id", partition_by="City")
     table.upsert(ROWS)
     return table
@@ -57,7 +57,7 @@ def made(folder: Path) -> lakebed.Table:
 def test_the_entry_is_an_external_delta_table_with_the_columns_of_the_list(
     server: CatalogServer, tmp_path: Path
 ) -> None:
-    table, uri = made(tmp_path), f"unity://{server.address}"
+    table, uri = new_table(tmp_path), f"unity://{server.address}"
     with pytest.raises(UnsupportedFeature, match="is not published as Delta, and Unity Catalog has no Hudi tables"):
         table.register(uri, NAME)
     assert not server.requests
@@ -81,7 +81,7 @@ def test_the_entry_is_an_external_delta_table_with_the_columns_of_the_list(
 def test_an_entry_is_written_again_for_new_columns_unless_that_would_lose_grants(
     server: CatalogServer, tmp_path: Path
 ) -> None:
-    table, uri = made(tmp_path), f"unity://{server.address}"
+    table, uri = new_table(tmp_path), f"unity://{server.address}"
     table.publish("delta")
     table.register(uri, NAME)
     table.columns.add("note", "string", comment="of the driver")
@@ -99,7 +99,7 @@ def test_an_entry_is_written_again_for_new_columns_unless_that_would_lose_grants
 
 
 def test_an_entry_whose_files_the_catalog_manages_is_never_deleted(server: CatalogServer, tmp_path: Path) -> None:
-    table, uri = made(tmp_path), f"unity://{server.address}"
+    table, uri = new_table(tmp_path), f"unity://{server.address}"
     table.publish("delta")
     table.register(uri, NAME)
     changed: dict[str, Any] = {**server.tables[KEY], "table_type": "MANAGED", "properties": {}}

@@ -41,7 +41,7 @@ def uri(tmp_path: Path) -> str:
     return place
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+def json_output(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     """What a command answers with `--output json`."""
     assert invoke([*arguments, "--output", "json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -56,7 +56,7 @@ def test_the_version_option_prints_the_version():
 
 
 def test_describe_shows_the_tables_settings(capsys: pytest.CaptureFixture[str], uri: str):
-    facts = said(capsys, "table", "describe", uri)
+    facts = json_output(capsys, "table", "describe", uri)
     assert (facts["table"], facts["version"], facts["key"], facts["partitions"]) == ("trips", 9, ["id"], ["city"])
     assert facts["index"].startswith("bucket")
     assert facts["sort"] == "none"
@@ -68,32 +68,32 @@ def test_describe_shows_the_tables_settings(capsys: pytest.CaptureFixture[str], 
 def test_describe_names_what_is_refused(capsys: pytest.CaptureFixture[str], uri: str):
     with (Path(uri) / ".hoodie" / "hoodie.properties").open("a") as properties:
         properties.write("hoodie.table.keygenerator.type=OWN\n")
-    feature = said(capsys, "table", "describe", uri)["features"][-1]
+    feature = json_output(capsys, "table", "describe", uri)["features"][-1]
     assert (feature["feature"][:13], feature["read"], feature["write"]) == ("key generator", "yes", "no")
 
 
 def test_columns_are_listed_and_changed(capsys: pytest.CaptureFixture[str], uri: str):
-    names = [column["name"] for column in said(capsys, "columns", uri)]
-    assert said(capsys, "columns", "list", uri)[0]["name"] == names[0]
-    added = said(capsys, "columns", "add", uri, "tip", "decimal(8,2)", "--first", "--comment", "in euro")
+    names = [column["name"] for column in json_output(capsys, "columns", uri)]
+    assert json_output(capsys, "columns", "list", uri)[0]["name"] == names[0]
+    added = json_output(capsys, "columns", "add", uri, "tip", "decimal(8,2)", "--first", "--comment", "in euro")
     assert added["change"] == "column tip is new (DECIMAL(8,2))"
-    assert said(capsys, "columns", "rename", uri, "tip", "extra")["change"] == "column tip is extra now"
-    assert said(capsys, "columns", "widen", uri, "extra", "string")["change"].endswith(
+    assert json_output(capsys, "columns", "rename", uri, "tip", "extra")["change"] == "column tip is extra now"
+    assert json_output(capsys, "columns", "widen", uri, "extra", "string")["change"].endswith(
         "is STRING now, it was DECIMAL(8,2)"
     )
-    said(capsys, "columns", "comment", uri, "extra", "on top")
-    said(capsys, "columns", "move", uri, "extra", "--after", names[0])
-    listed = said(capsys, "columns", uri)
+    json_output(capsys, "columns", "comment", uri, "extra", "on top")
+    json_output(capsys, "columns", "move", uri, "extra", "--after", names[0])
+    listed = json_output(capsys, "columns", uri)
     assert [column["name"] for column in listed] == [names[0], "extra", *names[1:]]
     assert listed[1] == {"name": "extra", "type": "STRING", "nullable": True, "comment": "on top"}
-    said(capsys, "columns", "drop", uri, "extra")
-    assert [column["name"] for column in said(capsys, "columns", uri)] == names
+    json_output(capsys, "columns", "drop", uri, "extra")
+    assert [column["name"] for column in json_output(capsys, "columns", uri)] == names
 
 
 def test_create_takes_the_columns_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     pq.write_table(TRIPS, tmp_path / "rows.parquet")
     place = str(tmp_path / "new")
-    facts = said(
+    facts = json_output(
         capsys,
         *("table", "create", place, "--schema-from", str(tmp_path / "rows.parquet"), "--key", "id"),
         *("--ordering", "ts", "--index", "bucket", "--buckets", "4", "--table-version", "8"),
@@ -105,34 +105,34 @@ def test_create_takes_the_columns_of_a_file(capsys: pytest.CaptureFixture[str], 
 def test_create_makes_either_kind_of_table_of_a_csv_file(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     (tmp_path / "rows.csv").write_text("id;city\n1;oslo\n")
     place, rows = str(tmp_path / "new"), ("--schema-from", str(tmp_path / "rows.csv"), "--delimiter", ";")
-    facts = said(capsys, "table", "create", place, *rows, "--key", "id", "--type", "mor")
+    facts = json_output(capsys, "table", "create", place, *rows, "--key", "id", "--type", "mor")
     assert facts["type"] == "MERGE_ON_READ"
-    assert said(capsys, "upsert", place, str(tmp_path / "rows.csv"), "--delimiter", ";")["inserted"] == 1
-    assert said(capsys, "scan", place) == [{"id": 1, "city": "oslo"}]
+    assert json_output(capsys, "upsert", place, str(tmp_path / "rows.csv"), "--delimiter", ";")["inserted"] == 1
+    assert json_output(capsys, "scan", place) == [{"id": 1, "city": "oslo"}]
 
 
 def test_reading_commands_give_rows(capsys: pytest.CaptureFixture[str], uri: str):
-    assert said(capsys, "count", uri) == {"rows": 3}
-    assert said(capsys, "get", uri, "t2") == [{"id": "t2", "city": "oslo", "fare": 12.0, "ts": 10}]
-    found = said(capsys, "scan", uri, "--filter", "city = 'rome'", "--columns", "id")
+    assert json_output(capsys, "count", uri) == {"rows": 3}
+    assert json_output(capsys, "get", uri, "t2") == [{"id": "t2", "city": "oslo", "fare": 12.0, "ts": 10}]
+    found = json_output(capsys, "scan", uri, "--filter", "city = 'rome'", "--columns", "id")
     assert sorted(row["id"] for row in found) == ["t1", "t3"]
-    assert len(said(capsys, "scan", uri, "--limit", "1")) == 1
+    assert len(json_output(capsys, "scan", uri, "--limit", "1")) == 1
 
 
 def test_writing_commands_change_rows(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path):
-    before = said(capsys, "timeline", "show", uri)[-1]
+    before = json_output(capsys, "timeline", "show", uri)[-1]
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"id": "t2", "city": "oslo", "fare": 1.5, "ts": 20}) + "\n")
-    assert "bucket" in said(capsys, "explain", uri, str(rows))["index"]
-    result = said(capsys, "upsert", uri, str(rows))
+    assert "bucket" in json_output(capsys, "explain", uri, str(rows))["index"]
+    result = json_output(capsys, "upsert", uri, str(rows))
     assert (result["updated"], result["inserted"]) == (1, 0)
-    assert said(capsys, "delete", uri, "t1")["deleted"] == 1
-    assert said(capsys, "delete", uri, "--where", "city = 'rome'")["deleted"] == 1
-    assert [row["id"] for row in said(capsys, "scan", uri)] == ["t2"]
-    changed = said(capsys, "changes", uri, "--start", before["completion_time"])
+    assert json_output(capsys, "delete", uri, "t1")["deleted"] == 1
+    assert json_output(capsys, "delete", uri, "--where", "city = 'rome'")["deleted"] == 1
+    assert [row["id"] for row in json_output(capsys, "scan", uri)] == ["t2"]
+    changed = json_output(capsys, "changes", uri, "--start", before["completion_time"])
     assert [(row["id"], row["fare"]) for row in changed] == [("t2", 1.5)]
-    assert len(said(capsys, "timeline", "show", uri)) == 4
-    assert {row["partition"] for row in said(capsys, "files", "show", uri, "--partition", "oslo")} == {"oslo"}
+    assert len(json_output(capsys, "timeline", "show", uri)) == 4
+    assert {row["partition"] for row in json_output(capsys, "files", "show", uri, "--partition", "oslo")} == {"oslo"}
 
 
 @pytest.mark.parametrize("index", ["bucket", "simple", "record"])
@@ -148,14 +148,14 @@ def test_a_json_file_changes_only_the_columns_that_it_has(
         rows.write_text(text)
         assert invoke(["upsert", place, str(rows)]) == SchemaConflict.exit_code
         assert "city" in capsys.readouterr().err
-        assert said(capsys, "upsert", place, str(rows), "--partial")["rows"] == 1
-        assert said(capsys, "get", place, "t2") == [{"id": "t2", "city": "oslo", "fare": 12.0, "ts": ts}]
+        assert json_output(capsys, "upsert", place, str(rows), "--partial")["rows"] == 1
+        assert json_output(capsys, "get", place, "t2") == [{"id": "t2", "city": "oslo", "fare": 12.0, "ts": ts}]
     rows.write_text('[{"id": "t1", "fare": 1}, {"id": "t2", "city": "bern"}]')
     assert invoke(["upsert", place, str(rows), "--partial"]) == InvalidOption.exit_code
     assert "lacks city" in capsys.readouterr().err
     rows.write_text('[{"id": "t1", "fare": null, "city": "bonn", "ts": 13}]')
-    assert said(capsys, "upsert", place, str(rows))["rows"] == 1
-    assert said(capsys, "get", place, "t1") == [{"id": "t1", "city": "bonn", "fare": None, "ts": 13}]
+    assert json_output(capsys, "upsert", place, str(rows))["rows"] == 1
+    assert json_output(capsys, "get", place, "t1") == [{"id": "t1", "city": "bonn", "fare": None, "ts": 13}]
 
 
 def test_rows_that_the_command_line_prints_can_be_written_again(
@@ -179,7 +179,7 @@ def test_rows_that_the_command_line_prints_can_be_written_again(
     for form in ("json", "ndjson"):
         assert invoke(["scan", places[0], "-o", form]) == 0
         (tmp_path / "rows.json").write_text(capsys.readouterr().out)
-        assert said(capsys, "insert-overwrite", places[1], str(tmp_path / "rows.json"), "--table")["rows"] == 2
+        assert json_output(capsys, "insert-overwrite", places[1], str(tmp_path / "rows.json"), "--table")["rows"] == 2
         first, second = (t.scan().to_arrow().sort_by("id") for t in (source, target))
         assert str(second.to_pylist()) == str(first.to_pylist())
 
@@ -195,11 +195,11 @@ def test_json_has_every_row(capsys: pytest.CaptureFixture[str], uri: str):
     for n in range(1, 24):
         ids = [f"n{n}", f"m{n}"]
         lakebed.open(uri).upsert(pa.table({"id": ids, "city": ["oslo"] * 2, "fare": [1.0] * 2, "ts": [n] * 2}))
-    assert len(said(capsys, "scan", uri)) == 49
-    assert len(said(capsys, "timeline", "show", uri)) == len(lakebed.open(uri).timeline) > 24
-    assert len(said(capsys, "changes", uri)) == 49
-    assert len(said(capsys, "get", uri, *(f"n{n}" for n in range(1, 24)))) == 23
-    assert len(said(capsys, "scan", uri, "--limit", "0")) == 49
+    assert len(json_output(capsys, "scan", uri)) == 49
+    assert len(json_output(capsys, "timeline", "show", uri)) == len(lakebed.open(uri).timeline) > 24
+    assert len(json_output(capsys, "changes", uri)) == 49
+    assert len(json_output(capsys, "get", uri, *(f"n{n}" for n in range(1, 24)))) == 23
+    assert len(json_output(capsys, "scan", uri, "--limit", "0")) == 49
     for words in (["scan", uri], ["changes", uri], ["timeline", "show", uri]):
         assert invoke([*words, "-o", "json", "--limit", "5"]) == 0
         printed = capsys.readouterr()
@@ -234,8 +234,10 @@ def test_the_next_start_skips_no_row_that_was_not_printed(
 
 
 def test_options_are_found_by_any_of_their_names(capsys: pytest.CaptureFixture[str]):
-    assert said(capsys, "options", "show", "hoodie.cleaner.policy")["option"] == "hoodie.clean.policy"
-    assert len(said(capsys, "options", "list", "--verdict", "implemented", "--contains", "hoodie.index.bloom")) == 2
+    assert json_output(capsys, "options", "show", "hoodie.cleaner.policy")["option"] == "hoodie.clean.policy"
+    assert (
+        len(json_output(capsys, "options", "list", "--verdict", "implemented", "--contains", "hoodie.index.bloom")) == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -268,23 +270,29 @@ def test_a_file_of_unknown_kind(capsys: pytest.CaptureFixture[str], uri: str, tm
 
 def test_expression_indexes_are_made_and_dropped(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["index", "create", uri, "by_city", "--column", "city", "--function", "substring"]
-    made = said(capsys, *words, "--function-option", "pos=1", "--function-option", "len=2", "--kind", "bloom_filters")
+    made = json_output(
+        capsys, *words, "--function-option", "pos=1", "--function-option", "len=2", "--kind", "bloom_filters"
+    )
     assert [row["kind"] for row in made if row["index"] == "expr_index_by_city"] == [
         "expression index: substring, bloom filters"
     ]
-    assert said(capsys, "index", "verify", uri) == []
-    left = said(capsys, "index", "drop", uri, "by_city")
+    assert json_output(capsys, "index", "verify", uri) == []
+    left = json_output(capsys, "index", "drop", uri, "by_city")
     assert "expr_index_by_city" not in {row["index"] for row in left}
     assert invoke([*words[:-1], "soundex"]) == lakebed.UnsupportedFeature.exit_code
 
 
 def test_indexes_are_made_listed_and_dropped(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert {row["index"] for row in said(capsys, "index", "list", uri)} == {"files", "column_stats", "partition_stats"}
-    made = said(capsys, "index", "create", uri, "record_index", "--groups", "2")
+    assert {row["index"] for row in json_output(capsys, "index", "list", uri)} == {
+        "files",
+        "column_stats",
+        "partition_stats",
+    }
+    made = json_output(capsys, "index", "create", uri, "record_index", "--groups", "2")
     assert {"index": "record_index", "file_groups": 4} in [
         {k: row[k] for k in ("index", "file_groups")} for row in made
     ]
-    assert said(capsys, "index", "verify", uri) == []
+    assert json_output(capsys, "index", "verify", uri) == []
     assert invoke(["index", "verify", uri]) == 0
     assert "no difference" in capsys.readouterr().out
     listed = open_snapshot(open_storage(uri)).metadata
@@ -297,19 +305,19 @@ def test_indexes_are_made_listed_and_dropped(uri: str, capsys: pytest.CaptureFix
     assert "repair" in told
     assert invoke(["index", "repair", uri]) == 0
     capsys.readouterr()
-    assert said(capsys, "index", "verify", uri) == []
-    paths = {row["partition_path"] for row in said(capsys, "index", "skew", uri)}
-    resharded = said(capsys, "index", "reshard", uri, "record_index", "--file-groups", "3")
+    assert json_output(capsys, "index", "verify", uri) == []
+    paths = {row["partition_path"] for row in json_output(capsys, "index", "skew", uri)}
+    resharded = json_output(capsys, "index", "reshard", uri, "record_index", "--file-groups", "3")
     assert {row["partition_path"]: row["shards"] for row in resharded} == dict.fromkeys(paths, 3)
     some = sorted(path for path in paths if path)[0]
-    said(capsys, "index", "reshard", uri, "record_index", "--partition", f"{some}=1")
-    shards = said(capsys, "index", "skew", uri, "record_index", "--shards")
+    json_output(capsys, "index", "reshard", uri, "record_index", "--partition", f"{some}=1")
+    shards = json_output(capsys, "index", "skew", uri, "record_index", "--shards")
     assert [row["partition_path"] for row in shards].count(some) == 1
-    assert said(capsys, "index", "verify", uri) == []
+    assert json_output(capsys, "index", "verify", uri) == []
     for wrong in ([], ["--file-groups", "2", "--partition", "a=1"], ["--partition", "a"]):
         assert invoke(["index", "reshard", uri, "record_index", *wrong]) == 2
     capsys.readouterr()
-    left = said(capsys, "index", "drop", uri, "record_index")
+    left = json_output(capsys, "index", "drop", uri, "record_index")
     assert "record_index" not in {row["index"] for row in left}
 
 
@@ -354,8 +362,8 @@ def test_advise_ranks_the_indexes_of_a_table_and_of_a_file(
 ):
     rows = tmp_path / "rows.parquet"
     pq.write_table(TRIPS, rows)
-    of_table = said(capsys, "advise", uri, "--batch", str(rows))
-    of_file = said(capsys, "advise", str(rows), "--key", "id", "--partition-by", "city", "--batch-rows", "2")
+    of_table = json_output(capsys, "advise", uri, "--batch", str(rows))
+    of_file = json_output(capsys, "advise", str(rows), "--key", "id", "--partition-by", "city", "--batch-rows", "2")
     for ranking in (of_table, of_file):
         assert {"bucket", "simple", "record", "global_simple"} <= {one["index"] for one in ranking}
         assert all(one["seconds"] > 0 and "tagging: " in one["why"] for one in ranking)
@@ -365,12 +373,12 @@ def test_advise_ranks_the_indexes_of_a_table_and_of_a_file(
 
 def test_a_dry_run_of_a_delete_counts_rows_and_deletes_none(capsys: pytest.CaptureFixture[str], uri: str) -> None:
     for arguments, deleted in ((["t1", "t9"], 1), (["--where", "city = 'rome'"], 2)):
-        assert said(capsys, "delete", uri, *arguments, "--dry-run")["deleted"] == deleted
-    assert said(capsys, "delete-partitions", uri, "ro*", "--dry-run")["replaced_rows"] == 2
+        assert json_output(capsys, "delete", uri, *arguments, "--dry-run")["deleted"] == deleted
+    assert json_output(capsys, "delete-partitions", uri, "ro*", "--dry-run")["replaced_rows"] == 2
     assert invoke(["delete", uri, "t1", "--dry-run"]) == 0
     assert capsys.readouterr().out == "delete, dry run: 1 row would be deleted\n"
-    assert said(capsys, "count", uri) == {"rows": 3}
-    assert len(said(capsys, "timeline", "show", uri)) == 1
+    assert json_output(capsys, "count", uri) == {"rows": 3}
+    assert len(json_output(capsys, "timeline", "show", uri)) == 1
 
 
 def test_a_key_of_times_that_is_not_there_is_answered_with_a_stored_one(
@@ -395,15 +403,19 @@ def test_rows_are_erased_by_keys_a_file_of_keys_or_a_condition(
     capsys.readouterr()
     assert invoke(["erase", uri, "--key", "n1"]) == 2
     assert "give --yes" in capsys.readouterr().err
-    dry = said(capsys, "erase", uri, "--key", "n1", "--dry-run")
+    dry = json_output(capsys, "erase", uri, "--key", "n1", "--dry-run")
     assert (dry["tables"][0]["rows"], dry["clean"], lakebed.open(uri).count()) == (1, False, rows)
-    done = said(capsys, "erase", uri, "--key", "n1", "--key", "n2", "--yes")
+    done = json_output(capsys, "erase", uri, "--key", "n1", "--key", "n2", "--yes")
     assert (done["tables"][0]["rows"], done["clean"]) == (2, True)
     (tmp_path / "keys.txt").write_text("n3\n\nn4\n", encoding="utf-8")
-    assert said(capsys, "erase", uri, "--keys-from", str(tmp_path / "keys.txt"), "--yes")["tables"][0]["rows"] == 2
+    assert (
+        json_output(capsys, "erase", uri, "--keys-from", str(tmp_path / "keys.txt"), "--yes")["tables"][0]["rows"] == 2
+    )
     (tmp_path / "keys.csv").write_text("id\nn5\n", encoding="utf-8")
-    assert said(capsys, "erase", uri, "--keys-from", str(tmp_path / "keys.csv"), "--yes")["tables"][0]["rows"] == 1
-    assert said(capsys, "erase", uri, "--where", "id = 'n6'", "--yes")["tables"][0]["rows"] == 1
+    assert (
+        json_output(capsys, "erase", uri, "--keys-from", str(tmp_path / "keys.csv"), "--yes")["tables"][0]["rows"] == 1
+    )
+    assert json_output(capsys, "erase", uri, "--where", "id = 'n6'", "--yes")["tables"][0]["rows"] == 1
     assert lakebed.open(uri).count() == rows - 6
 
 

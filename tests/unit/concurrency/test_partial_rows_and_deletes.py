@@ -21,7 +21,7 @@ def table_of(rows: list[tuple[Any, ...]], names: list[str] = SCHEMA.names) -> pa
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema)
 
 
-def made(uri: str, merge: str = "event_time", version: int = 9) -> Table:
+def new_table(uri: str, merge: str = "event_time", version: int = 9) -> Table:
     table = lakebed.create(
         uri, SCHEMA, key="id", ordering="ts", type="mor", index="bucket", buckets=1, merge=merge, table_version=version
     )
@@ -29,7 +29,7 @@ def made(uri: str, merge: str = "event_time", version: int = 9) -> Table:
     return table
 
 
-def shown(table: Table) -> list[tuple[Any, ...]]:
+def visible_rows(table: Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in lakebed.open(table.uri).scan().to_arrow().to_pylist())
 
 
@@ -63,40 +63,40 @@ AFTER = [(1, 5, None, 7), (2, 5, "b", 8)]
 def test_a_partial_upsert_that_completes_after_a_delete_is_run_again(
     begun: tuple[str, str], merge: str, version: int
 ) -> None:
-    table = made(f"memory://crossing/late{begun[0]}{merge}{version}", merge, version)
+    table = new_table(f"memory://crossing/late{begun[0]}{merge}{version}", merge, version)
     writes = {"partial": partial((1, 5, 7), (2, 5, 8)), "delete": delete(1)}
     found = crossed(table.uri, [writes[n] for n in begun], [begun.index("delete"), begun.index("partial")])
     errors = dict(zip(begun, found, strict=True))
     assert errors["delete"] is None
     assert isinstance(errors["partial"], CommitConflict)
     assert "lack columns" in str(errors["partial"])
-    assert shown(table) == [(2, 1, "b", 2)]
+    assert visible_rows(table) == [(2, 1, "b", 2)]
     writes["partial"].run(lakebed.open(table.uri))
-    assert shown(table) == AFTER
+    assert visible_rows(table) == AFTER
     table.compact()
-    assert shown(table) == AFTER
+    assert visible_rows(table) == AFTER
 
 
 def test_a_delete_that_readers_would_merge_before_a_stored_partial_row_is_run_again() -> None:
-    table = made("memory://crossing/early")
+    table = new_table("memory://crossing/early")
     errors = crossed(table.uri, [delete(1), partial((1, 5, 7), (2, 5, 8))], [1, 0])
     assert errors[1] is None
     assert isinstance(errors[0], CommitConflict)
-    assert shown(table) == [(1, 5, "secret", 7), (2, 5, "b", 8)]
+    assert visible_rows(table) == [(1, 5, "secret", 7), (2, 5, "b", 8)]
     delete(1).run(lakebed.open(table.uri))
-    assert shown(table) == AFTER[1:]
+    assert visible_rows(table) == AFTER[1:]
 
 
 def test_a_delete_of_a_later_instant_commits_after_a_partial_upsert() -> None:
-    table = made("memory://crossing/behind")
+    table = new_table("memory://crossing/behind")
     assert crossed(table.uri, [partial((1, 5, 7), (2, 5, 8)), delete(1)], [0, 1]) == [None, None]
-    assert shown(table) == AFTER[1:]
+    assert visible_rows(table) == AFTER[1:]
 
 
 def test_without_deletes_partial_upserts_of_one_file_group_all_commit() -> None:
-    table = made("memory://crossing/beside")
+    table = new_table("memory://crossing/beside")
     assert crossed(table.uri, [partial((1, 5, 7)), partial((1, 6, 8)), partial((2, 6, 9))], [2, 0, 1]) == [None] * 3
-    assert shown(table) == [(1, 6, "secret", 8), (2, 6, "b", 9)]
+    assert visible_rows(table) == [(1, 6, "secret", 8), (2, 6, "b", 9)]
 
 
 def test_a_deletion_in_another_file_group_is_no_conflict() -> None:
@@ -108,4 +108,4 @@ def test_a_deletion_in_another_file_group_is_no_conflict() -> None:
     names = dict(zip(groups["id"], groups["_hoodie_file_name"], strict=True))
     other = next(key for key, name in names.items() if name != names[0])
     assert crossed(table.uri, [delete(other), partial((0, 5, 7))], [0, 1]) == [None, None]
-    assert shown(table) == [(0, 5, "a", 7), *((n, 1, "a", n) for n in range(1, 16) if n != other)]
+    assert visible_rows(table) == [(0, 5, "a", 7), *((n, 1, "a", n) for n in range(1, 16) if n != other)]

@@ -28,7 +28,7 @@ FEW_BLOCKS = {"hoodie.log.compaction.blocks.threshold": 2}
 OLD = {key: (key, "a", "old", 10) for key in KEYS}
 
 
-def made(make: Make, version: int) -> Table:
+def new_table(make: Make, version: int) -> Table:
     table = make(type="mor", index="bloom", table_version=version, properties={"hoodie.compact.inline": False})
     table.upsert(rows(*OLD.values()))
     table.delete([3, 5])
@@ -68,7 +68,7 @@ def check_after_services(table: Table) -> None:
 def test_a_plan_made_during_the_write_is_a_conflict(
     make: Make, monkeypatch: pytest.MonkeyPatch, version: int, service: str
 ) -> None:
-    table = made(make, version)
+    table = new_table(make, version)
     with_service(monkeypatch, table, service)
     with pytest.raises(CommitConflict, match="was changed by"):
         table.upsert(rows(RETURNS))
@@ -80,7 +80,7 @@ def test_a_plan_made_during_the_write_is_a_conflict(
 
 @pytest.mark.parametrize("service", list(SERVICES))
 def test_version_6_plans_nothing_during_a_write(make: Make, monkeypatch: pytest.MonkeyPatch, service: str) -> None:
-    table = made(make, 6)
+    table = new_table(make, 6)
     with_service(monkeypatch, table, service)
     table.upsert(rows(RETURNS))
     check_after_services(lakebed.open(table.uri))
@@ -89,7 +89,7 @@ def test_version_6_plans_nothing_during_a_write(make: Make, monkeypatch: pytest.
 @pytest.mark.parametrize("service", ["plan of a compaction", "plan of a log compaction"])
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_a_plan_made_before_does_not_hide_them(make: Make, version: int, service: str) -> None:
-    table = made(make, version)
+    table = new_table(make, version)
     SERVICES[service](table)
     table.upsert(rows(RETURNS))
     check_after_services(table)

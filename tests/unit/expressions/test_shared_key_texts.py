@@ -33,7 +33,7 @@ def rows(*given: tuple[Any, Any, str, int]) -> pa.Table:
     return pa.table([pa.array(list(c), f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
-def made(make: Make, kind: str = "cow", index: str = "simple", **given: Any) -> Table:
+def new_table(make: Make, kind: str = "cow", index: str = "simple", **given: Any) -> Table:
     words = {"key": ["a", "b"], "partition_by": "p", "ordering": None, "type": kind, "index": index} | given
     return make(SCHEMA, **words)
 
@@ -55,7 +55,7 @@ def refused_rows(*pairs: tuple[Any, Any]) -> Generator[None]:
 @EVERY_TYPE
 @EVERY_INDEX
 def test_a_batch_with_both_is_refused(make: Make, index: str, kind: str, one: Any, other: Any) -> None:
-    table = made(make, kind, index)
+    table = new_table(make, kind, index)
     with refused_rows(one, other):
         table.upsert(rows((*one, "p", 1), (*other, "p", 2)))
     assert content(table) == set()
@@ -67,7 +67,7 @@ def test_a_batch_with_both_is_refused(make: Make, index: str, kind: str, one: An
 def test_a_row_does_not_replace_one_with_the_same_key_text(
     make: Make, index: str, kind: str, one: Any, other: Any
 ) -> None:
-    table = made(make, kind, index)
+    table = new_table(make, kind, index)
     table.upsert(rows((*one, "p", 1), ("q", "r", "p", 3)))
     with refused_rows(one, other):
         table.upsert(rows((*other, "p", 2), ("s", "t", "p", 4)))
@@ -83,7 +83,7 @@ def test_a_row_does_not_replace_one_with_the_same_key_text(
 def test_an_insert_that_looks_does_not_drop_one_for_the_other(
     make: Make, index: str, kind: str, one: Any, other: Any, policy: str
 ) -> None:
-    table = made(make, kind, index)
+    table = new_table(make, kind, index)
     table.upsert(rows((*one, "p", 1)))
     with pytest.raises(InvalidRecord):
         table.insert(rows((*other, "p", 2)), options={"hoodie.datasource.insert.dup.policy": policy})
@@ -94,7 +94,7 @@ def test_an_insert_that_looks_does_not_drop_one_for_the_other(
 @EVERY_TYPE
 @EVERY_INDEX
 def test_a_delete_of_one_leaves_the_other(make: Make, index: str, kind: str, one: Any, other: Any) -> None:
-    table = made(make, kind, index)
+    table = new_table(make, kind, index)
     table.upsert(rows((*one, "p", 1), ("q", "r", "p", 3)))
     whole = pa.table({"a": pa.array([other[0]]), "b": pa.array([other[1]]), "p": ["p"]})
     for what in ([other], whole, whole.drop_columns(["p"])):
@@ -109,7 +109,7 @@ def test_a_delete_of_one_leaves_the_other(make: Make, index: str, kind: str, one
 @EVERY_TYPE
 @EVERY_INDEX
 def test_a_lookup_of_one_does_not_find_the_other(make: Make, index: str, kind: str, one: Any, other: Any) -> None:
-    table = made(make, kind, index)
+    table = new_table(make, kind, index)
     table.upsert(rows((*one, "p", 1), ("q", "r", "p", 3)))
     assert table.get([other]).num_rows == 0
     assert sorted(table.get([one, other, ("q", "r")], columns=["v"])["v"].to_pylist()) == [1, 3]
@@ -123,7 +123,7 @@ def test_a_lookup_of_one_does_not_find_the_other(make: Make, index: str, kind: s
 
 @EVERY_PAIR
 def test_a_key_text_finds_and_deletes_whatever_has_it(make: Make, one: Any, other: Any) -> None:
-    table = made(make)
+    table = new_table(make)
     table.upsert(rows((*one, "p", 1)))
     (text,) = table.scan(meta=True).to_arrow()["_hoodie_record_key"].to_pylist()
     assert table.get(lakebed.KeyText([text])).num_rows == 1
@@ -141,7 +141,7 @@ def test_rows_that_do_not_share_a_text_are_taken_whatever_is_in_them(make: Make)
         (None, "b:__null__"),
         ("__null__", "__empty__"),
     ]
-    table = made(make, "mor", "bucket")
+    table = new_table(make, "mor", "bucket")
     for value in (1, 2):
         table.upsert(rows(*[(*key, "p", value) for key in given], *[(*key, "p", value) for key in given]))
         assert content(table) == {(*key, "p", value) for key in given}
@@ -150,7 +150,7 @@ def test_rows_that_do_not_share_a_text_are_taken_whatever_is_in_them(make: Make)
 
 def test_a_plain_insert_stores_both_and_an_upsert_touches_neither(make: Make) -> None:
     one, other = PAIRS[0]
-    table = made(make)
+    table = new_table(make)
     table.bulk_insert(rows((*one, "p", 1), (*other, "p", 2)))
     assert table.get([one], columns=["v"]).to_pydict() == {"v": [1]}
     assert table.get([other], columns=["v"]).to_pydict() == {"v": [2]}
@@ -164,7 +164,7 @@ def test_a_plain_insert_stores_both_and_an_upsert_touches_neither(make: Make) ->
 @EVERY_TYPE
 def test_a_row_that_would_move_the_other_to_its_partition_is_refused(make: Make, index: str, kind: str) -> None:
     one, other = PAIRS[0]
-    table = made(make, kind, index)
+    table = new_table(make, kind, index)
     table.upsert(rows((*one, "p", 1)))
     with refused_rows(one, other):
         table.upsert(rows((*other, "q", 2)))
@@ -175,7 +175,7 @@ def test_a_row_that_would_move_the_other_to_its_partition_is_refused(make: Make,
 @EVERY_TYPE
 def test_where_a_key_is_of_one_partition_both_are_stored_in_two(make: Make, version: int, kind: str) -> None:
     one, other = PAIRS[0]
-    table = made(make, kind, "bucket", table_version=version)
+    table = new_table(make, kind, "bucket", table_version=version)
     for value in (1, 2):
         table.upsert(rows((*one, "p", value), (*other, "q", value)))
         assert content(table) == {(*one, "p", value), (*other, "q", value)}
@@ -189,7 +189,7 @@ def test_log_files_of_another_writer_do_not_replace_one_by_the_other(
     make: Make, monkeypatch: pytest.MonkeyPatch, one: Any, other: Any, fills: bool
 ) -> None:
     more = {"properties": {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}} if fills else {}
-    table = made(make, "mor", "bucket", **more)
+    table = new_table(make, "mor", "bucket", **more)
     table.upsert(rows((*one, "p", 1)))
     table.compact()
     # a writer that does not look, as real Hudi's
@@ -214,7 +214,7 @@ def test_a_deleted_row_lets_another_with_its_key_text_in(
     make: Make, one: Any, other: Any, kind: str, fills: bool
 ) -> None:
     more = {"properties": {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}} if fills else {}
-    table = made(make, kind, "bucket", **more)
+    table = new_table(make, kind, "bucket", **more)
     table.upsert(rows((*one, "p", 1)))
     if kind == "mor":
         table.compact()

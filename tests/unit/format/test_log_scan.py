@@ -27,7 +27,7 @@ from support.outcomes import Outcomes
 with_logs = pytest.mark.parametrize("table", spread(golden_tables(lambda t: t.type == "mor")), ids=str)
 
 
-def whole(head: BlockHead) -> LogBlock:
+def complete_block(head: BlockHead) -> LogBlock:
     return LogBlock(head.type, head.headers, bytes(head.read()), head.offset)
 
 
@@ -35,7 +35,7 @@ def whole(head: BlockHead) -> LogBlock:
 def test_the_blocks_of_real_log_files(table: GoldenTable) -> None:
     for name, data in table.files().items():
         if ".log." in name:
-            assert [whole(head) for head in scan_blocks(BytesSource(data))] == read_blocks(data, name)
+            assert [complete_block(head) for head in scan_blocks(BytesSource(data))] == read_blocks(data, name)
 
 
 def blocks(count: int, size: int) -> bytes:
@@ -87,7 +87,7 @@ def test_damage_is_taken_as_reading_the_whole_file_takes_it(whole_bytes: int, mo
             continue
         # refused: a content length that reaches beyond the block, which reading the whole file cuts off
         with outcomes.counted():
-            assert [whole(head) for head in scan_blocks(BytesSource(bytes(data)))] == expected
+            assert [complete_block(head) for head in scan_blocks(BytesSource(bytes(data)))] == expected
     outcomes.assert_both()
 
 

@@ -112,7 +112,9 @@ def test_footers_of_every_golden_file_are_the_same_bytes_again() -> None:
             metadata.metadata,
             metadata.created_by,
         )
-        assert repr([told(g) for g in groups_of(made)]) == repr([told(g) for g in groups_of(metadata)]), name
+        assert repr([column_facts(g) for g in groups_of(made)]) == repr(
+            [column_facts(g) for g in groups_of(metadata)]
+        ), name
         seen += 1
     assert seen > 20
 
@@ -121,7 +123,7 @@ def groups_of(metadata: Any) -> list[Any]:
     return [metadata.row_group(n) for n in range(metadata.num_row_groups)]
 
 
-def told(group: Any) -> list[dict[str, Any]]:
+def column_facts(group: Any) -> list[dict[str, Any]]:
     return [without_index(group.column(n).to_dict()) for n in range(group.num_columns)]
 
 

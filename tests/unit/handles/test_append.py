@@ -253,7 +253,7 @@ def numbered(*numbers: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column(POSITION, pa.array(numbers, pa.int64()))
 
 
-def told(head: BlockHead) -> tuple[str | None, list[int] | None]:
+def positions_in_header(head: BlockHead) -> tuple[str | None, list[int] | None]:
     """The instant of the base file and the rows that a block names."""
     header = head.header(HeaderKey.RECORD_POSITIONS)
     found = None if header is None else decode_positions(header, 1000).tolist()
@@ -264,7 +264,7 @@ def test_known_rows_of_the_base_file_are_named_in_their_order(storage: MemorySto
     given = rows(("a", 1, None), ("b", 2, True), ("c", 3, None), ("d", 4, True), ("e", 5, None))
     (status,) = run(writer(storage, Target("f-0", SLICE, False)), numbered(9, 8, 2, 70_000, 5, batch=given))
     data, deletes = blocks(storage, status.path)
-    assert (told(data), told(deletes)) == (("1", [2, 5, 9]), ("1", [8, 70_000]))
+    assert (positions_in_header(data), positions_in_header(deletes)) == (("1", [2, 5, 9]), ("1", [8, 70_000]))
     assert [(r[RECORD_KEY], r["v"]) for r in records(data)] == [("c", 3), ("e", 5), ("a", 1)]
     assert decode_deletes(deletes.read()).keys.to_pylist() == ["b", "d"]
     assert wrapped(decode_deletes(deletes.read())) == [(LONG, 2), (LONG, 4)]
@@ -276,8 +276,8 @@ def test_a_block_with_a_row_that_is_not_known_names_none(storage: MemoryStorage,
     to = writer(storage, Target("f-0", SLICE, False), settings=settings)
     (status,) = run(to, numbered(7, 6, None, 1, batch=given))
     data, deletes = blocks(storage, status.path)
-    assert told(data) == (None, None)
-    assert told(deletes) == (("1", [1, 6]) if settings.record_positions else (None, None))
+    assert positions_in_header(data) == (None, None)
+    assert positions_in_header(deletes) == (("1", [1, 6]) if settings.record_positions else (None, None))
     assert sorted((r[RECORD_KEY], r["v"]) for r in records(data)) == [("a", 1), ("c", 3)]
 
 
@@ -286,7 +286,7 @@ def test_a_row_that_comes_twice_leaves_the_name_of_the_base_file(storage: Memory
     to = replace(to, job=replace(to.job, intake=replace(to.job.intake, combine=False)))
     (status,) = run(to, numbered(7, 3, 7, batch=rows(("a", 1, None), ("b", 2, None), ("a", 3, None))))
     (data,) = blocks(storage, status.path)
-    assert told(data) == ("1", None)
+    assert positions_in_header(data) == ("1", None)
     assert [(r[RECORD_KEY], r["v"]) for r in records(data)] == [("b", 2), ("a", 1), ("a", 3)]
 
 
@@ -294,7 +294,7 @@ def test_a_key_of_several_rows_is_written_for_each(storage: MemoryStorage) -> No
     given = rows(*[("a", 1, None), ("a", 4, None), ("b", 2, None)] * 2)
     (status,) = run(writer(storage, Target("f-0", SLICE, False)), numbered(7, 7, 9, 3, 3, 9, batch=given))
     (data,) = blocks(storage, status.path)
-    assert told(data) == ("1", [3, 7, 9])
+    assert positions_in_header(data) == ("1", [3, 7, 9])
     assert [(r[RECORD_KEY], r["v"]) for r in records(data)] == [("a", 4), ("a", 4), ("b", 2)]
 
 
@@ -305,5 +305,5 @@ def test_no_rows_are_named_where_there_are_none(storage: MemoryStorage, version:
     given = numbered(7, 7, batch=rows(("a", 1, None), ("a", 3, None)))
     (status,) = run(writer(storage, Target("f-0", file_slice, False), mor(version)), given)
     (data,) = blocks(storage, status.path)
-    assert told(data) == (None, None)
+    assert positions_in_header(data) == (None, None)
     assert [(r[RECORD_KEY], r["v"]) for r in records(data)] == [("a", 3)]

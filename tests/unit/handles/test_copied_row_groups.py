@@ -79,7 +79,7 @@ def batch(dice: random.Random, keys: Sequence[str]) -> pa.Table:
     return pa.Table.from_pylist(made, SCHEMA)
 
 
-def told(stat: WriteStat) -> tuple[Any, ...]:
+def statistics_of(stat: WriteStat) -> tuple[Any, ...]:
     return stat.partition, stat.num_writes, stat.num_inserts, stat.num_updates, stat.num_deletes
 
 
@@ -146,7 +146,7 @@ def test_random_histories_end_the_same_both_ways(names: tuple[str, str], words: 
             case _:
                 each("delete", keys)
         commits = [last_commit(table) for table in tables]
-        mine, theirs = (sorted(told(s) for part in c.stats.values() for s in part) for c in commits)
+        mine, theirs = (sorted(statistics_of(s) for part in c.stats.values() for s in part) for c in commits)
         assert mine == theirs
         assert state(tables[0]) == state(tables[1])
     for table in tables:
@@ -194,7 +194,9 @@ def test_compactions_end_the_same_both_ways(names: tuple[str, str], words: dict[
         made = len(Counted.made)
         each("compact")
         assert sum(one.traffic.copied_groups for one in Counted.made[made:]) > 3
-        mine, theirs = (sorted(told(s) for part in last_commit(table).stats.values() for s in part) for table in tables)
+        mine, theirs = (
+            sorted(statistics_of(s) for part in last_commit(table).stats.values() for s in part) for table in tables
+        )
         assert mine == theirs
         assert state(tables[0]) == state(tables[1])
     for table in tables:

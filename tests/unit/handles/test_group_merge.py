@@ -193,7 +193,7 @@ def slice_of(status: WriteStatus, instant: int) -> FileSlice:
     return FileSlice("p", status.file_id, f"{instant:03}", base)
 
 
-def told(status: WriteStatus) -> dict[str, Any]:
+def status_facts(status: WriteStatus) -> dict[str, Any]:
     """What a status says, but for times and sizes; ranges without the bytes that columns take."""
     plain = {name: getattr(status, name) for name in WriteStatus.__dataclass_fields__}
     for name in ("millis", "file_size", "ranges", "changes"):
@@ -207,7 +207,7 @@ def told(status: WriteStatus) -> dict[str, Any]:
 
 
 def same(one: Side, other: Side, first: Sequence[WriteStatus], second: Sequence[WriteStatus]) -> None:
-    assert [told(s) for s in first] == [told(s) for s in second]
+    assert [status_facts(s) for s in first] == [status_facts(s) for s in second]
     for mine, theirs in zip(first, second, strict=True):
         if mine.path is None:
             continue

@@ -144,7 +144,7 @@ def files(storage: MemoryStorage) -> dict[str, bytes]:
     return {info.path: storage.read(info.path) for info in storage.list()}
 
 
-def told(status: WriteStatus) -> str:
+def status_text(status: WriteStatus) -> str:
     """All that a status says; the bytes of its ranges may differ."""
     ranges = None if status.ranges is None else from_stream(status.ranges)
     schema = None if ranges is None else ranges.schema
@@ -178,7 +178,7 @@ def test_files_and_statuses_are_those_of_groups_one_by_one(
         MemoryStorage.drop(name)
     together, one_by_one = made
     assert [s.error for s in together[1]] == [None] * len(together[1])
-    assert [told(s) for s in together[1]] == [told(s) for s in one_by_one[1]]
+    assert [status_text(s) for s in together[1]] == [status_text(s) for s in one_by_one[1]]
     assert together[0] == one_by_one[0]
     assert sum(".log." in path for path in together[0]) > 4
 

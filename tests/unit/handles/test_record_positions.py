@@ -46,18 +46,18 @@ class Block:
     named: list[str] | None
 
 
-def shown(table: Table) -> Snapshot:
+def snapshot_of_table(table: Table) -> Snapshot:
     storage = open_storage(table.uri)
     return open_snapshot(storage, load_table_config(storage))
 
 
 def slices(table: Table) -> list[FileSlice]:
-    return list(shown(table).file_slices())
+    return list(snapshot_of_table(table).file_slices())
 
 
 def blocks(table: Table) -> list[Block]:
     """The blocks of all slices."""
-    storage = shown(table).storage
+    storage = snapshot_of_table(table).storage
     found: list[Block] = []
     for file_slice in slices(table):
         base = file_slice.base_file
@@ -79,7 +79,7 @@ def blocks(table: Table) -> list[Block]:
 
 def in_file_order(table: Table, *numbers: int) -> list[int]:
     """Keys of one base file in the order of its rows."""
-    storage = shown(table).storage
+    storage = snapshot_of_table(table).storage
     stored: list[str] = []
     for file_slice in slices(table):
         if file_slice.base_file is not None:
@@ -219,7 +219,7 @@ def test_rows_of_log_files_alone_have_no_number(mor: Make) -> None:
     table.upsert(rows(*((n, "c", "a", 5) for n in range(5))))
     table.upsert(rows((2, "c", "b", 6), (9, "c", "new", 6)))
     table.delete([3])
-    snapshot = shown(table)
+    snapshot = snapshot_of_table(table)
     (file_slice,) = snapshot.file_slices()
     names = [POSITION, RECORD_KEY, FILE_NAME]
     found = LocalEngine().read_columns(snapshot, [file_slice], names).table

@@ -19,7 +19,7 @@ def newest(folder: Path) -> pq.FileMetaData:
     return pq.read_metadata(max(folder.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns))
 
 
-def said(folder: Path) -> bool:
+def is_marked_sorted(folder: Path) -> bool:
     return SORTED_BY.encode() in newest(folder).metadata
 
 
@@ -33,7 +33,7 @@ def test_loads_merges_copied_row_groups_and_compactions_stay_sorted(tmp_path: Pa
         table.upsert(trips([5, 30_000], 1))
         if type_ == "mor":
             table.compact()
-        assert said(tmp_path / type_)
+        assert is_marked_sorted(tmp_path / type_)
         assert newest(tmp_path / type_).num_row_groups > 1
         keys = table.scan(["_hoodie_record_key"]).to_arrow().column(0).to_pylist()
         assert keys == sorted(keys)
@@ -43,4 +43,4 @@ def test_loads_merges_copied_row_groups_and_compactions_stay_sorted(tmp_path: Pa
 def test_files_of_other_tables_say_nothing(tmp_path: Path) -> None:
     table = lakebed.create(str(tmp_path / "t"), trips([1], 0), key="id", index="bucket", buckets=1)
     table.upsert(trips([3, 1, 2], 0))
-    assert not said(tmp_path / "t")
+    assert not is_marked_sorted(tmp_path / "t")

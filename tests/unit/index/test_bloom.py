@@ -57,7 +57,7 @@ def incoming(snapshot: Snapshot, keys: Mapping[str, str], ts: int = 5) -> pa.Tab
     return pa.table([list(keys), list(keys.values()), *data(keys, ts).columns], names=[*names, *SCHEMA.names])
 
 
-def made(index: str, **words: Any) -> lakebed.Table:
+def new_table(index: str, **words: Any) -> lakebed.Table:
     uri = f"memory://bloom-{uuid.uuid4().hex}/t"
     return lakebed.create(uri, SCHEMA, key="id", partition_by="region", ordering="ts", index=index, **words)
 
@@ -93,7 +93,7 @@ OPTIONS = [
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_keys_are_tagged_as_the_simple_index_tags_them(engine: LocalEngine, kind: str, options: SearchOptions) -> None:
     chance = random.Random(kind)
-    table = made("bloom", type=kind, indexes=["bloom_filters"], properties={"hoodie.compact.inline": False})
+    table = new_table("bloom", type=kind, indexes=["bloom_filters"], properties={"hoodie.compact.inline": False})
     regions = ("eu", "us", "é/x")
     keys = {f"k{i:03}\U0001f600"[: 4 + i % 2]: chance.choice(regions) for i in range(120)}
     for part in range(3):
@@ -115,7 +115,7 @@ def test_keys_are_tagged_as_the_simple_index_tags_them(engine: LocalEngine, kind
 def test_keys_that_stand_in_log_files_alone_are_found(engine: LocalEngine, before: str) -> None:
     """A bucket table's inserts go to log files, whose keys no filter knows."""
     buckets = {"buckets": 2} if before == "bucket" else {}
-    table = made(before, type="mor", properties={"hoodie.compact.inline": False}, **buckets)
+    table = new_table(before, type="mor", properties={"hoodie.compact.inline": False}, **buckets)
     table.upsert(data({"a": "eu", "b": "eu", "c": "us"}))
     table.upsert(data({"a": "eu", "n": "eu", "o": "us"}, ts=2))
     table.delete(["b"])
@@ -159,7 +159,7 @@ def test_golden_tables_are_tagged_as_by_the_simple_index(
 
 def wide(**words: Any) -> lakebed.Table:
     """Thirty files of one partition path, whose keys follow one another but for `mixed` ones."""
-    table = made("bloom", **words)
+    table = new_table("bloom", **words)
     for n in range(30):
         keys = {f"{n:02}-{i}": "eu" for i in range(4)}
         table.insert(data(keys), options={"hoodie.parquet.small.file.limit": 0})
@@ -184,7 +184,7 @@ def test_files_are_ruled_out_by_range_then_by_filter_and_counted(engine: LocalEn
 
 
 def test_a_false_positive_is_looked_up_counted_and_reported() -> None:
-    table = made("bloom")
+    table = new_table("bloom")
     loose = {"hoodie.index.bloom.fpp": 0.3, "hoodie.index.bloom.num_entries": 100}
     table.insert(data({f"k{i:03}": "eu" for i in range(0, 200, 2)}), options=loose)
     plan = table.explain(upsert=data({f"k{i:03}": "eu" for i in range(199)}))
@@ -198,7 +198,7 @@ def test_a_false_positive_is_looked_up_counted_and_reported() -> None:
 
 
 def test_keys_that_are_in_several_places_are_reported() -> None:
-    table = made("bloom")
+    table = new_table("bloom")
     table.insert(data({"a": "eu", "b": "eu"}))
     table.insert(data({"a": "eu"}), options={"hoodie.parquet.small.file.limit": 0})
     lookup = table.upsert(data({"a": "eu", "b": "eu"}, ts=2)).lookup
@@ -222,7 +222,7 @@ def test_the_metadata_table_knows_which_files_need_not_be_opened(use_metadata: b
 
 
 def test_row_groups_out_of_range_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = made("bloom", properties={"lakebed.sort": "key"})
+    table = new_table("bloom", properties={"lakebed.sort": "key"})
     keys = {f"{i:06}": "eu" for i in range(60_000)}
     table.bulk_insert(data(keys))
     snapshot = snapshot_of(table)
@@ -253,7 +253,7 @@ def filters(table: lakebed.Table) -> list[tuple[str, str]]:
 
 def test_a_merge_adds_new_keys_to_the_filter_and_a_dynamic_one_grows() -> None:
     small = {"hoodie.index.bloom.num_entries": 10, "hoodie.bloom.index.filter.dynamic.max.entries": 40}
-    one, two = (made("bloom") for _ in range(2))
+    one, two = (new_table("bloom") for _ in range(2))
     for start in range(0, 40, 5):
         one.upsert(data({f"k{i:02}": "eu" for i in range(max(0, start - 3), start + 5)}), options=small)
     two.upsert(data({f"k{i:02}": "eu" for i in range(40)}), options=small)
@@ -267,7 +267,7 @@ def test_a_merge_adds_new_keys_to_the_filter_and_a_dynamic_one_grows() -> None:
 
 
 def test_files_of_another_index_get_a_filter_when_they_are_written_again() -> None:
-    table = made("simple")
+    table = new_table("simple")
     table.upsert(data({"a": "eu", "b": "eu"}))
     assert [text for _, text in filters(table)] == [ALL_ONES_TEXT]
     table.indexes.adopt("bloom")
@@ -283,7 +283,7 @@ def test_files_of_another_index_get_a_filter_when_they_are_written_again() -> No
 @pytest.mark.parametrize("pruned", [True, False])
 def test_a_global_index_finds_keys_of_all_partition_paths_however_it_prunes(pruned: bool) -> None:
     """Real Hudi 1.2.0 looks at the rows' own partition paths alone without ranges, and makes duplicates."""
-    table = made("global_bloom")
+    table = new_table("global_bloom")
     table.upsert(data({f"k{i}": "eu" for i in range(10)}))
     result = table.upsert(
         data({f"k{i}": "us" for i in range(3)}, ts=2), options={"hoodie.bloom.index.prune.by.ranges": pruned}
@@ -332,7 +332,7 @@ def test_a_job_of_real_hudi_names_the_index_and_its_options() -> None:
 
 
 def test_lookups_of_many_keys_go_through_row_group_ranges_and_filters() -> None:
-    table = made("bloom", properties={"lakebed.sort": "key", "hoodie.compact.inline": False}, type="mor")
+    table = new_table("bloom", properties={"lakebed.sort": "key", "hoodie.compact.inline": False}, type="mor")
     stored = {f"{i:06}": "eu" for i in range(0, 60_000, 2)}
     table.bulk_insert(data(stored))
     table.upsert(data({"000002": "eu"}, ts=2))

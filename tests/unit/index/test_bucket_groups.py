@@ -34,7 +34,7 @@ def batch(numbers: range, turn: int) -> list[tuple[Any, ...]]:
     return [(n, "c0", f"{turn}-{n:040d}", turn) for n in numbers]
 
 
-def made(make: Made, kind: Literal["cow", "mor"], **given: Any) -> tuple[Table, dict[int, tuple[Any, ...]]]:
+def new_table(make: Made, kind: Literal["cow", "mor"], **given: Any) -> tuple[Table, dict[int, tuple[Any, ...]]]:
     table = make(index="bucket_groups", buckets=2, type=kind, properties={"hoodie.compact.inline": False}, **given)
     table.upsert(rows(*batch(range(300), 0)), options=SMALL)
     return table, {row[0]: row for row in batch(range(300), 0)}
@@ -46,7 +46,7 @@ def files_of(table: Table) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_bucket_grows_by_file_groups(make: Made, kind: Literal["cow", "mor"]) -> None:
-    table, model = made(make, kind)
+    table, model = new_table(make, kind)
     steps = [range(100, 400), range(380, 500), range(50, 60), range(500, 501)]
     for turn, numbers in enumerate(steps, 1):
         new = len([n for n in numbers if n not in model])
@@ -80,7 +80,7 @@ def test_a_bucket_grows_by_file_groups(make: Made, kind: Literal["cow", "mor"]) 
 
 def test_look_ups_stay_in_the_bucket(make: Made) -> None:
     """Of the files of the other bucket not one byte is read; in the bucket ranges and filters leave one file."""
-    table, _ = made(make, "cow", partition_by=None)
+    table, _ = new_table(make, "cow", partition_by=None)
     key = next(n for n in range(300) if bucket_ids(pa.array([str(n)]), ["id"], 2)[0] == 0)
     read: set[str] = set()
 
@@ -102,7 +102,7 @@ def test_look_ups_stay_in_the_bucket(make: Made) -> None:
 
 
 def test_replaced_and_added_rows(make: Made) -> None:
-    table, model = made(make, "mor")
+    table, model = new_table(make, "mor")
     added = batch(range(900, 1000), 1)
     table.bulk_insert(rows(*added), options=SMALL)
     model.update({row[0]: row for row in added})
@@ -119,7 +119,7 @@ def test_replaced_and_added_rows(make: Made) -> None:
 
 def test_two_file_groups_of_a_bucket_can_be_adopted(make: Made, uri: str) -> None:
     """What a second bulk insert of real Hudi's row writer leaves behind is a table of this index."""
-    table, model = made(make, "cow")
+    table, model = new_table(make, "cow")
     storage = open_storage(uri)
     text = storage.read(".hoodie/hoodie.properties").decode()
     assert "lakebed.index.type=bucket_groups" in text
@@ -132,7 +132,7 @@ def test_two_file_groups_of_a_bucket_can_be_adopted(make: Made, uri: str) -> Non
 
 
 def test_wrong_uses_of_bucket_groups_are_refused(make: Made, uri: str) -> None:
-    table, _ = made(make, "mor")
+    table, _ = new_table(make, "mor")
     with refused(uri, InvalidOption, "the options have bucket, the table has bucket_groups"):
         table.upsert(rows(*batch(range(3), 1)), options={"hoodie.index.type": "BUCKET"})
     with refused(uri, InvalidOption, "non-blocking writers need"):

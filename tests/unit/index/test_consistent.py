@@ -30,7 +30,7 @@ def batch(numbers: range, turn: int) -> list[Row]:
 REJECT = {"hoodie.clustering.updates.strategy": "SparkRejectUpdateStrategy"}
 
 
-def made(make: Made, version: int = 9, **given: Any) -> tuple[Table, dict[int, Row]]:
+def new_table(make: Made, version: int = 9, **given: Any) -> tuple[Table, dict[int, Row]]:
     words: dict[str, Any] = {"index": "consistent", "buckets": 2, "type": "mor", "table_version": version}
     table = make(**{"properties": {"hoodie.compact.inline": False}, **words} | given)
     table.upsert(rows(*batch(range(40), 0)))
@@ -65,7 +65,7 @@ def rings(table: Table) -> dict[str, Ring]:
 
 
 def test_every_row_goes_to_the_log_of_its_bucket(make: Made) -> None:
-    table, model = made(make)
+    table, model = new_table(make)
     result = write(table, model, range(30, 60), 1)
     assert (result.rows, result.updated, result.inserted) == (30, None, None)
     files = table.files.to_arrow().to_pylist()
@@ -80,7 +80,7 @@ def test_every_row_goes_to_the_log_of_its_bucket(make: Made) -> None:
 
 
 def test_look_ups_and_filters_read_one_bucket_of_a_partition_path(make: Made) -> None:
-    table, _ = made(make, buckets=8)
+    table, _ = new_table(make, buckets=8)
     plan = table.scan(filter="id = 7").explain()
     assert "by bucket" in str(plan)
     assert table.scan(filter="id = 7").to_arrow().column("v").to_pylist() == ["v0"]
@@ -93,7 +93,7 @@ def test_look_ups_and_filters_read_one_bucket_of_a_partition_path(make: Made) ->
 def test_overwritten_partitions_have_the_new_rows(make: Made, version: int, metadata: bool) -> None:
     """On version 6 its log files are listed before it is completed: it does not replace itself."""
     listed = {"hoodie.compact.inline": False, "hoodie.metadata.enable": metadata}
-    table, model = made(make, version, properties=listed)
+    table, model = new_table(make, version, properties=listed)
     table.insert_overwrite(rows(*batch(range(1, 90, 20), 7)))
     kept = {n: row for n, row in model.items() if n % 2 == 0}
     assert content(table) == sorted([*kept.values(), *batch(range(1, 90, 20), 7)])
@@ -101,7 +101,7 @@ def test_overwritten_partitions_have_the_new_rows(make: Made, version: int, meta
 
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_writes_continue_during_a_pending_split(make: Made, version: int) -> None:
-    table, model = made(make, version)
+    table, model = new_table(make, version)
     plan = table.cluster(plan_only=True, options=SPLITS)
     assert plan.planned is not None
     result = write(table, model, range(30, 60), 1)
@@ -134,7 +134,7 @@ RESIZES = {"split": (2, SPLITS), "merge": (4, MERGES)}
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_stored_keys_are_left_out_of_files_of_a_pending_resize(make: Made, version: int, resize: str) -> None:
     buckets, sizes = RESIZES[resize]
-    table, model = made(make, version, buckets=buckets)
+    table, model = new_table(make, version, buckets=buckets)
     assert table.cluster(plan_only=True, options=sizes).planned is not None
     model.update({row[0]: row for row in batch(range(40, 60), 1)})
     known_and_new = rows(*batch(range(30, 60), 1))
@@ -151,7 +151,7 @@ def test_stored_keys_are_left_out_of_files_of_a_pending_resize(make: Made, versi
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_partial_rows_are_complete_in_files_of_a_pending_resize(make: Made, version: int, resize: str) -> None:
     buckets, sizes = RESIZES[resize]
-    table, model = made(make, version, buckets=buckets)
+    table, model = new_table(make, version, buckets=buckets)
     assert table.cluster(plan_only=True, options=sizes).planned is not None
     some = rows(*batch(range(20), 1)).drop_columns(["v"])
     table.upsert(some, partial=True)
@@ -185,7 +185,7 @@ def test_rows_brought_along_count_in_the_order_of_their_writes_whatever_their_fi
 
 
 def test_small_neighbours_merge_into_one(make: Made) -> None:
-    table, model = made(make, buckets=4)
+    table, model = new_table(make, buckets=4)
     assert table.cluster(options=MERGES).runs
     assert {p: len(r.nodes) for p, r in rings(table).items()} == {"c0": 1, "c1": 1}
     check(table, model)
@@ -194,7 +194,7 @@ def test_small_neighbours_merge_into_one(make: Made) -> None:
 
 
 def test_a_delete_of_a_log_file_stays_a_delete_in_a_rewritten_slice(make: Made) -> None:
-    table, model = made(make)
+    table, model = new_table(make)
     table.delete(where="id = 2")
     del model[2]
     assert table.cluster(options=SPLITS).runs
@@ -202,14 +202,14 @@ def test_a_delete_of_a_log_file_stays_a_delete_in_a_rewritten_slice(make: Made) 
 
 
 def test_buckets_of_the_right_size_are_not_rewritten(make: Made) -> None:
-    table, model = made(make)
+    table, model = new_table(make)
     assert not table.cluster().runs, "without bounds of their own buckets stay as they are"
     assert table.cluster(["ts"]).runs, "sort columns are a reason of their own"
     check(table, model)
 
 
 def test_a_completed_resize_is_rolled_back(make: Made) -> None:
-    table, model = made(make)
+    table, model = new_table(make)
     table.cluster(options=SPLITS)
     table.rollback(last(table))
     assert {p: (len(r.nodes), r.sequence) for p, r in rings(table).items()} == {"c0": (2, 0), "c1": (2, 0)}
@@ -218,7 +218,7 @@ def test_a_completed_resize_is_rolled_back(make: Made) -> None:
 
 
 def test_a_restore_takes_a_pending_resize_and_its_copies_back(make: Made) -> None:
-    table, model = made(make)
+    table, model = new_table(make)
     at = last(table)
     table.cluster(plan_only=True, options=SPLITS)
     write(table, dict(model), range(30, 60), 1)
@@ -230,7 +230,7 @@ def test_a_restore_takes_a_pending_resize_and_its_copies_back(make: Made) -> Non
 
 
 def test_a_table_with_an_index_of_keys_is_not_written_during_a_plan(make: Made, uri: str) -> None:
-    table, model = made(make, partition_by=None, indexes=["record_index"])
+    table, model = new_table(make, partition_by=None, indexes=["record_index"])
     assert table.cluster(plan_only=True, options=SPLITS).planned is not None
     with refused(uri, CommitConflict, "pending clustering"):
         table.upsert(rows(*batch(range(40), 1)), options=REJECT)
@@ -242,7 +242,7 @@ def test_a_table_with_an_index_of_keys_is_not_written_during_a_plan(make: Made, 
 
 
 def test_replaced_partitions_get_buckets_of_their_own(make: Made) -> None:
-    table, model = made(make)
+    table, model = new_table(make)
     old = rings(table)["c0"]
     table.insert_overwrite(rows(*batch(range(0, 10, 2), 5)))
     model = {n: row for n, row in model.items() if n % 2} | {row[0]: row for row in batch(range(0, 10, 2), 5)}
@@ -265,7 +265,7 @@ def test_replaced_partitions_get_buckets_of_their_own(make: Made) -> None:
 def test_buckets_stay_those_of_an_action_that_is_archived(make: Made, version: int, verb: str, is_noted: bool) -> None:
     """Nobody wrote to the partition path between the action that renewed its ring and the archival."""
     by_hand = {"hoodie.compact.inline": False, "hoodie.archive.automatic": False, "hoodie.clean.automatic": False}
-    table, model = made(make, version, properties=by_hand)
+    table, model = new_table(make, version, properties=by_hand)
     if verb == "cluster":
         table.cluster(options={**SPLITS, "hoodie.clustering.plan.strategy.partition.selected": "c0"})
     elif verb == "insert_overwrite":
@@ -314,7 +314,7 @@ def test_options_of_a_job_name_it_as_hudi_does(uri: str) -> None:
 def test_a_cow_table_and_a_write_with_another_index_are_refused(make: Made, uri: str) -> None:
     with pytest.raises(InvalidOption, match="'consistent' is for mor tables, and this one is cow"):
         make(index="consistent", buckets=2)
-    table, _ = made(make)
+    table, _ = new_table(make)
     with refused(uri, InvalidOption, "the options have simple"):
         table.upsert(rows(*batch(range(3), 1)), options={"hoodie.index.type": "SIMPLE"})
 
@@ -338,7 +338,7 @@ def between(monkeypatch: pytest.MonkeyPatch, table: Table, *services: str) -> No
 def test_a_split_may_complete_while_a_write_is_under_way(
     make: Made, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, model = made(make, version)
+    table, model = new_table(make, version)
     planned = table.cluster(plan_only=True, options=SPLITS).planned
     between(monkeypatch, table, "cluster")
     write(table, model, range(30, 60), 1)
@@ -351,7 +351,7 @@ def test_a_split_may_complete_while_a_write_is_under_way(
 
 
 def test_a_compaction_of_the_new_buckets_loses_no_write(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, model = made(make)
+    table, model = new_table(make)
     table.cluster(plan_only=True, options=SPLITS)
     write(table, model, range(30, 45), 1)
     between(monkeypatch, table, "cluster", "compact")
@@ -363,7 +363,7 @@ def test_a_compaction_of_the_new_buckets_loses_no_write(make: Made, monkeypatch:
 
 
 def test_writers_that_do_not_wait_append_to_the_same_buckets(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, model = made(make)
+    table, model = new_table(make)
     beside = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
     run = NumberedRows.run
 

@@ -44,7 +44,7 @@ def put(model: Model, numbers: range | list[int], turn: int) -> pa.Table:
     return rows(*batch(numbers, turn))
 
 
-def made(make: Made, version: int, numbers: range | list[int] = range(40), **more: Any) -> tuple[Table, Model]:
+def new_table(make: Made, version: int, numbers: range | list[int] = range(40), **more: Any) -> tuple[Table, Model]:
     by_hand = {"hoodie.compact.inline": False, "hoodie.clean.automatic": False, **more}
     table = make(index="consistent", buckets=2, type="mor", table_version=version, properties=by_hand)
     model: Model = {}
@@ -107,7 +107,7 @@ def test_an_overwrite_conflicts_with_a_resize_that_completes_meanwhile(
     make: Made, version: int, verb: Callable[[Table], None], layout: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would replace the buckets of before, whose rows are in others by now."""
-    table, model = made(make, version)
+    table, model = new_table(make, version)
     planned = table.cluster(plan_only=True, options=SPLITS).planned
     other = lakebed.open(table.uri)
     meanwhile(monkeypatch, lambda: other.cluster(options=SPLITS), of=layout)
@@ -121,7 +121,7 @@ def test_an_overwrite_conflicts_with_a_resize_that_completes_meanwhile(
 def test_an_overwrite_takes_the_plan_of_a_resize_off_with_the_copies_of_other_writes(
     make: Made, version: int, verb: Callable[[Table], None]
 ) -> None:
-    table, model = made(make, version)
+    table, model = new_table(make, version)
     planned = table.cluster(plan_only=True, options=SPLITS).planned
     table.upsert(put(model, range(10), 1))
     assert named_after(table, planned)
@@ -141,7 +141,7 @@ def test_a_bucket_that_begins_during_an_overwrite_is_a_conflict(
     make: Made, version: int, last: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is on no node of the ring that the overwrite leaves: its keys would be stored again in another bucket."""
-    table, model = made(make, version, FIRST)
+    table, model = new_table(make, version, FIRST)
     other = lakebed.open(table.uri)
     if last == "overwrite":
         meanwhile(monkeypatch, lambda: other.upsert(put(model, SECOND, 2)))
@@ -159,7 +159,7 @@ def test_a_bucket_that_begins_during_an_overwrite_is_a_conflict(
 def test_one_of_two_overwrites_of_an_empty_partition_path_loses(
     make: Made, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, model = made(make, version)
+    table, model = new_table(make, version)
     delete_partition(table)
     for n in range(0, 40, 2):
         del model[n]
@@ -176,7 +176,7 @@ def test_a_write_during_a_resize_that_is_removed_leaves_nothing(
     make: Made, version: int, before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The overwrite of another partition path took the plan off; what was written beside it would be of no slice."""
-    table, model = made(make, version)
+    table, model = new_table(make, version)
     planned = table.cluster(plan_only=True, options=SPLITS).planned
     other = lakebed.open(table.uri)
     meanwhile(monkeypatch, lambda: overwrite(other), before=before)
@@ -191,7 +191,7 @@ def test_a_write_during_a_resize_that_is_removed_leaves_nothing(
 def test_a_plan_that_came_after_an_overwrite_began_goes_with_the_copies(
     make: Made, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, model = made(make, version)
+    table, model = new_table(make, version)
     other = lakebed.open(table.uri)
     plans: list[str | None] = []
 
@@ -221,7 +221,7 @@ def take_for_dead(table: Table) -> None:
 def test_copies_of_a_write_that_goes_on_after_its_rollback_are_removed(
     make: Made, version: int, resize: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, model = made(make, version)
+    table, model = new_table(make, version)
     planned = table.cluster(plan_only=True, options=SPLITS).planned
     other = lakebed.open(table.uri)
 
@@ -246,7 +246,7 @@ def test_copies_of_a_write_that_goes_on_after_its_rollback_are_removed(
 def test_copies_of_a_write_that_dies_after_its_rollback_are_swept(
     make: Made, version: int, resize: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, model = made(make, version)
+    table, model = new_table(make, version)
     planned = table.cluster(plan_only=True, options=SPLITS).planned
     other = lakebed.open(table.uri)
     meanwhile(monkeypatch, partial(take_for_dead, table), before=True)
@@ -275,7 +275,7 @@ def test_copies_of_a_write_that_dies_after_its_rollback_are_swept(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_copies_of_lost_attempts_go_or_count_once(make: Made, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, model = made(make, version)
+    table, model = new_table(make, version)
     planned = table.cluster(plan_only=True, options=SPLITS).planned
     run = NumberedRows.run
 

@@ -155,7 +155,7 @@ def stored(*rows: Row) -> pa.Table:
     return pa.Table.from_pylist(texts, schema=ROWS)
 
 
-def places(found: pa.Table, keys: Sequence[str], commits: str) -> list[tuple[str | None, str | None, bool]]:
+def visible_places(found: pa.Table, keys: Sequence[str], commits: str) -> list[tuple[str | None, str | None, bool]]:
     table = visible_locations(pa.array(keys), found, None, lambda instant: instant in commits.split())
     columns = (table[name].to_pylist() for name in (OLD_PARTITION, FILE_ID, DELETED))
     return list(zip(*columns, strict=True))
@@ -173,7 +173,7 @@ def test_only_places_of_commits_count() -> None:
         ("back again", "4", "f4", "p4", "3"),
     )
     keys = [*(row.decode() for row in found["row"].to_pylist()), "unknown"]
-    assert places(found, keys, "2 3 4") == [
+    assert visible_places(found, keys, "2 3 4") == [
         ("p2", "f2", False),
         (None, None, False),
         ("p\0q", "f2", False),

@@ -32,7 +32,7 @@ def incoming(*keys: str, region: str = "eu") -> pa.Table:
     return data(*keys, region=region).rename_columns([RECORD_KEY, PARTITION_PATH, "ts"])
 
 
-def made(index: str, **words: object) -> lakebed.Table:
+def new_table(index: str, **words: object) -> lakebed.Table:
     uri = f"memory://record-{uuid.uuid4().hex}/t"
     return lakebed.create(uri, SCHEMA, key="id", partition_by="region", ordering="ts", index=index, **words)  # type: ignore[arg-type]
 
@@ -68,7 +68,7 @@ def test_a_table_without_record_index_is_tagged_as_by_a_simple_index(
     index: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is looked through as by the simple indexes, with one line a table; the next write builds the index."""
-    table = made("simple" if index == "record_level_index" else "global_simple")
+    table = new_table("simple" if index == "record_level_index" else "global_simple")
     table.upsert(data("a", "b"))
     snapshot = open_snapshot(open_storage(table.uri))
     engine = LocalEngine()
@@ -87,7 +87,7 @@ def test_a_table_without_record_index_is_tagged_as_by_a_simple_index(
 
 
 def test_only_the_file_groups_of_the_keys_are_opened() -> None:
-    table = made("record")
+    table = new_table("record")
     table.upsert(data(*(f"k{n}" for n in range(200))))
     storage = CountingStorage(open_storage(table.uri))
     snapshot = open_snapshot(storage)
@@ -106,7 +106,7 @@ def test_only_the_file_groups_of_the_keys_are_opened() -> None:
 
 
 def test_a_key_that_moves_reads_its_old_file_group_alone() -> None:
-    table = made("record", properties={"hoodie.record.index.update.partition.path": True})
+    table = new_table("record", properties={"hoodie.record.index.update.partition.path": True})
     for region in ("eu", "us", "asia"):
         table.upsert(data(f"{region}1", f"{region}2", region=region))
     storage = CountingStorage(open_storage(table.uri))

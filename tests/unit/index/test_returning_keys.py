@@ -19,7 +19,7 @@ APART = {"hoodie.parquet.small.file.limit": 0}
 KEYS = range(20)
 
 
-def made(make: Make, index: str, merge: str, sort: str = "none") -> Table:
+def new_table(make: Make, index: str, merge: str, sort: str = "none") -> Table:
     properties = {"hoodie.compact.inline": False, "lakebed.sort": sort}
     table = make(type="mor", index=index, merge=merge, properties=properties)
     table.upsert(rows(*[(key, "a", "old", 10) for key in KEYS]), options=APART)
@@ -35,7 +35,7 @@ def holding(table: Table) -> list[FileSlice]:
 @pytest.mark.parametrize("merge", ["commit_time", "event_time"])
 @pytest.mark.parametrize("sort", ["key", "none"])
 def test_deleted_keys_return_to_the_file_group_that_has_them(make: Make, index: str, merge: str, sort: str) -> None:
-    table = made(make, index, merge, sort)
+    table = new_table(make, index, merge, sort)
     (before,) = holding(table)
     assert before.base_file is not None
     assert before.log_files
@@ -52,7 +52,7 @@ def test_deleted_keys_return_to_the_file_group_that_has_them(make: Make, index: 
 
 @LOOKED_UP
 def test_new_keys_go_to_another_file_group_than_returning_ones(make: Make, index: str) -> None:
-    table = made(make, index, "commit_time")
+    table = new_table(make, index, "commit_time")
     (before,) = holding(table)
     result = table.upsert(rows((3, "a", "new", 1), (99, "a", "new", 1), (3, "b", "other", 1)), options=APART)
     assert (result.inserted, result.updated) == (3, 0)
@@ -63,7 +63,7 @@ def test_new_keys_go_to_another_file_group_than_returning_ones(make: Make, index
 
 @LOOKED_UP
 def test_known_keys_alone_are_appended(make: Make, index: str) -> None:
-    table = made(make, index, "commit_time")
+    table = new_table(make, index, "commit_time")
     (before,) = holding(table)
     table.upsert(rows((4, "a", "changed", 11)), options=APART)
     (after,) = holding(table)
@@ -87,7 +87,7 @@ def test_deleted_keys_return_on_a_table_without_partitions(make: Make, index: st
 
 @LOOKED_UP
 def test_deleted_keys_are_new_to_an_insert_that_drops_stored_ones(make: Make, index: str) -> None:
-    table = made(make, index, "commit_time")
+    table = new_table(make, index, "commit_time")
     known = {"hoodie.datasource.write.insert.drop.duplicates": True}
     table.insert(rows((3, "a", "new", 1), (4, "a", "known", 1)), options=APART | known)
     assert len(holding(table)) == 1
@@ -97,7 +97,7 @@ def test_deleted_keys_are_new_to_an_insert_that_drops_stored_ones(make: Make, in
 
 @LOOKED_UP
 def test_returning_keys_are_appended_while_their_file_group_is_compacted(make: Make, index: str) -> None:
-    table = made(make, index, "commit_time")
+    table = new_table(make, index, "commit_time")
     (before,) = holding(table)
     table.compact(plan_only=True)
     table.upsert(rows((3, "a", "new", 1)), options=APART)

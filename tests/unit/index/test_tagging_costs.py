@@ -23,7 +23,7 @@ def place() -> Iterator[str]:
     MemoryStorage.drop(name)
 
 
-def made(place: str, index: str, **more: Any) -> Table:
+def new_table(place: str, index: str, **more: Any) -> Table:
     return lakebed.create(place, SCHEMA, key="id", partition_by="city", ordering="ts", index=index, **more)
 
 
@@ -37,7 +37,7 @@ def made(place: str, index: str, **more: Any) -> Table:
     ],
 )
 def test_both_ways_of_looking_keys_up_are_named(place: str, index: str, simple: str) -> None:
-    table = made(place, index)
+    table = new_table(place, index)
     assert table.explain(upsert=rows(*FIRST)).tagging is None
     table.upsert(rows(*FIRST))
     plan = table.explain(upsert=rows((1, "c1", "x", 20), (99, "c0", "x", 20)))
@@ -51,7 +51,7 @@ def test_both_ways_of_looking_keys_up_are_named(place: str, index: str, simple: 
 
 
 def test_explain_names_the_cheaper_index(place: str) -> None:
-    table = made(place, "global_simple")
+    table = new_table(place, "global_simple")
     table.upsert(rows(*((n, f"c{n:03d}", "v", 1) for n in range(120))))
     plan = table.explain(upsert=rows((1, "c001", "x", 20)))
     assert plan.tagging is not None
@@ -62,7 +62,7 @@ def test_explain_names_the_cheaper_index(place: str) -> None:
 
 
 def test_only_the_partition_paths_of_the_rows_count_for_indexes_that_are_not_global(place: str) -> None:
-    table = made(place, "simple")
+    table = new_table(place, "simple")
     table.upsert(rows(*((n, f"c{n:03d}", "v", 1) for n in range(120))))
     one, all_ = (
         table.explain(upsert=rows(*((n, f"c{n:03d}", "x", 20) for n in range(count)))).tagging for count in (1, 120)
@@ -73,7 +73,7 @@ def test_only_the_partition_paths_of_the_rows_count_for_indexes_that_are_not_glo
 
 
 def test_a_bucket_index_looks_nothing_up(place: str) -> None:
-    table = made(place, "bucket", buckets=2)
+    table = new_table(place, "bucket", buckets=2)
     table.upsert(rows(*FIRST))
     plan = table.explain(upsert=rows((1, "c1", "x", 20)))
     assert "tagging: nothing is looked up; otherwise record" in str(plan)

@@ -53,7 +53,7 @@ def table(first: pa.Table, index: str = "bucket", version: int = 9, blocks: str 
     return t
 
 
-def shown(t: Table, *columns: str) -> list[tuple[Any, ...]]:
+def visible_rows(t: Table, *columns: str) -> list[tuple[Any, ...]]:
     """The rows, which are the same whole, by key, and after a compaction."""
     names = columns or ("id", "ts", "text")
     found = [tuple(row[n] for n in names) for row in t.scan().to_arrow().sort_by("id").to_pylist()]
@@ -95,7 +95,7 @@ def test_a_late_row_stays_deleted_and_a_newer_one_is_inserted(index: str, versio
         delete(t)
         assert t.count() == 1
         t.upsert(rows((1, late, "new")))
-        assert shown(t) == [*expected, (2, 10, "other")]
+        assert visible_rows(t) == [*expected, (2, 10, "other")]
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
@@ -105,7 +105,7 @@ def test_indexes_that_look_keys_up_never_show_the_deleted_row_again(index: str, 
         t = table(rows((1, 10, "old"), (2, 10, "other")), index, version)
         t.delete([1])
         t.upsert(rows((1, late, "new")))
-        assert shown(t) == [(1, late, "new"), (2, 10, "other")]
+        assert visible_rows(t) == [(1, late, "new"), (2, 10, "other")]
 
 
 @pytest.mark.parametrize("blocks", ["avro", "parquet"])
@@ -116,7 +116,7 @@ def test_ordering_values_of_every_type(kind: str, blocks: str) -> None:
         t = table(rows((1, middle, "old"), (2, middle, "other"), kind=arrow), blocks=blocks)
         t.delete([1])
         t.upsert(rows((1, ts, "new"), kind=arrow))
-        assert shown(t) == [*expected, (2, middle, "other")]
+        assert visible_rows(t) == [*expected, (2, middle, "other")]
 
 
 @pytest.mark.parametrize("partial", [False, True])
@@ -128,7 +128,7 @@ def test_partial_rows_bring_nothing_of_the_deleted_row(partial: bool) -> None:
         if not partial:
             new = new.append_column("text", pa.nulls(1, pa.string()))
         t.upsert(new, partial=partial)
-        assert shown(t) == [*expected, (2, 10, "other")]
+        assert visible_rows(t) == [*expected, (2, 10, "other")]
 
 
 def written_deletes(t: Table) -> list[tuple[str, Any]]:
@@ -159,7 +159,7 @@ def test_a_delete_carries_the_greatest_value_that_its_row_had() -> None:
     assert t.delete([1, 3, 99]).deleted == 2
     assert written_deletes(t) == [("1", 25), ("3", 30)]
     t.upsert(rows((1, 20, "late"), (3, 31, "new")))
-    assert shown(t) == [(2, 10, "other"), (3, 31, "new")]
+    assert visible_rows(t) == [(2, 10, "other"), (3, 31, "new")]
 
 
 def test_keys_that_are_not_stored_are_not_deleted_again() -> None:
@@ -169,7 +169,7 @@ def test_keys_that_are_not_stored_are_not_deleted_again() -> None:
     again = t.delete([1])
     assert (again.deleted, again.unchanged, again.files) == (0, 1, ())
     t.upsert(rows((1, 5, "late")))
-    assert shown(t) == [(2, 10, "other")]
+    assert visible_rows(t) == [(2, 10, "other")]
 
 
 def test_rows_of_a_delete_keep_their_own_value_where_it_is_greater() -> None:
@@ -178,7 +178,7 @@ def test_rows_of_a_delete_keep_their_own_value_where_it_is_greater() -> None:
         t.delete({"id": [1, 2], "ts": [20, None]})
         assert written_deletes(t) == [("1", 20), ("2", 10)]
         t.upsert(rows((1, 15, "late"), (2, 15, "new"), kind=kind))
-        assert shown(t) == [(2, 15, "new")]
+        assert visible_rows(t) == [(2, 15, "new")]
 
 
 def test_rows_of_a_delete_may_have_anything_in_the_ordering_column() -> None:
@@ -198,9 +198,9 @@ def test_several_ordering_fields_and_fields_of_structs(index: str) -> None:
         assert [key for key, _ in written_deletes(t)] == ["1"]
         t.upsert(of(1, 4, "z"))
         first = [] if index == "bucket" else [(1, 4)]
-        assert shown(t, "id", "a") == [*first, (2, 5)]
+        assert visible_rows(t, "id", "a") == [*first, (2, 5)]
         t.upsert(of(1, 6, "a"))
-        assert shown(t, "id", "a") == [(1, 6), (2, 5)]
+        assert visible_rows(t, "id", "a") == [(1, 6), (2, 5)]
 
 
 @pytest.mark.parametrize("index", ["global_simple", "global_bloom", "record"])
@@ -215,10 +215,10 @@ def test_a_row_that_moved_leaves_a_delete_with_its_value(index: str, version: in
     assert written_deletes(t) == [("1", 10)]
     t.delete([1])
     t.upsert(of(1, 5, "oslo"))
-    found = shown(t, "id", "ts", "city")
+    found = visible_rows(t, "id", "ts", "city")
     assert found == [(1, 5, "oslo"), (2, 10, "oslo")]
     t.upsert(of(1, 4, "rome"))
-    assert shown(t, "id", "ts", "city") == found
+    assert visible_rows(t, "id", "ts", "city") == found
 
 
 def test_without_the_lookup_nothing_is_read_and_a_late_row_brings_the_deleted_one_back() -> None:
@@ -257,7 +257,7 @@ def test_buckets_that_are_about_to_split_get_the_value_as_well(version: int) -> 
     t.upsert(rows((1, 5, "late"), (2, 20, "new")))
     expected = [(2, 20, "new"), *((n, 10, f"old{n}") for n in ids if n > 3)]
     assert t.cluster(options=split).instants
-    assert shown(t) == expected
+    assert visible_rows(t) == expected
 
 
 def test_values_that_delete_blocks_have_no_form_for_are_left_out() -> None:
@@ -266,7 +266,7 @@ def test_values_that_delete_blocks_have_no_form_for_are_left_out() -> None:
     t = table(rows((1, Decimal("1.000000000000000001"), "old"), (2, Decimal(2), "other"), kind=kind))
     t.delete([1])
     assert written_deletes(t) == [("1", None)]
-    assert shown(t) == [(2, Decimal(2), "other")]
+    assert visible_rows(t) == [(2, Decimal(2), "other")]
 
 
 def test_zero_orders_whole_numbers() -> None:
@@ -275,7 +275,7 @@ def test_zero_orders_whole_numbers() -> None:
         t = table(rows((1, 0, "old"), (2, 0, "other"), kind=pa.int32()))
         t.delete([1])
         t.upsert(rows((1, late, "new"), kind=pa.int32()))
-        assert shown(t) == [*expected, (2, 0, "other")]
+        assert visible_rows(t) == [*expected, (2, 0, "other")]
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
@@ -286,7 +286,7 @@ def test_late_rows_stay_deleted_during_a_pending_compaction(version: int) -> Non
     t.delete([1])
     t.upsert(rows((1, 15, "late")))
     assert t.scan().to_arrow()["id"].to_pylist() == [2]
-    assert shown(t) == [(2, 10, "other")]
+    assert visible_rows(t) == [(2, 10, "other")]
 
 
 def test_deletes_of_writers_that_do_not_wait_for_one_another_take_what_they_did_not_see() -> None:
@@ -301,7 +301,7 @@ def test_ordering_values_of_a_type_that_was_widened_since() -> None:
     t.upsert(rows((2, 11, "other")), options={"lakebed.write.evolution": "widen"})
     t.delete([1])
     t.upsert(rows((1, 5, "late")))
-    assert shown(t) == [(2, 11, "other")]
+    assert visible_rows(t) == [(2, 11, "other")]
 
 
 @pytest.mark.parametrize("version", [9, 8])
@@ -315,4 +315,4 @@ def test_log_compaction_and_indexes_of_keys_know_of_late_rows(version: int) -> N
     t.compact_logs(options={"hoodie.log.compaction.blocks.threshold": 2})
     t.upsert(rows((1, 7, "late")))
     assert lakebed.open(t.uri).indexes.verify().ok
-    assert shown(t) == expected
+    assert visible_rows(t) == expected

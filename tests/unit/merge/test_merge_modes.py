@@ -55,11 +55,11 @@ def rows(chance: random.Random, *, keys: int = 12, count: int = 15) -> list[Row]
     return [one() for _ in range(count)]
 
 
-def shown(found: list[Row]) -> list[Row]:
+def visible_rows(found: list[Row]) -> list[Row]:
     return sorted(found, key=lambda row: (row["id"], row["city"], row["ts"]))
 
 
-def made(uri: str, payload: str, version: int, ordering: tuple[str, ...], **words: Any) -> Table:
+def new_table(uri: str, payload: str, version: int, ordering: tuple[str, ...], **words: Any) -> Table:
     named: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": ordering, "index": "simple", **words}
     return lakebed.create(uri, SCHEMA, merge=payload, table_version=version, **named)
 
@@ -80,13 +80,13 @@ def test_random_histories_give_the_rows_of_the_model(
     payload: str, version: int, ordering: tuple[str, ...], mode: Mode, sort: str
 ) -> None:
     chance = random.Random(f"{payload} {version}")
-    table = made(f"memory://modes/{payload}{version}{sort}", payload, version, ordering, index="bucket", sort=sort)
+    table = new_table(f"memory://modes/{payload}{version}{sort}", payload, version, ordering, index="bucket", sort=sort)
     model = StoredTable(mode, partition="city")
     for turn in range(rounds(8, 6)):
         batch = rows(chance)
         result = table.upsert(pa.Table.from_pylist(batch, SCHEMA))
         model.upsert(batch)
-        assert shown(table.scan().to_arrow().to_pylist()) == shown(list(model.rows.values())), turn
+        assert visible_rows(table.scan().to_arrow().to_pylist()) == visible_rows(list(model.rows.values())), turn
         assert result.inserted + result.updated + result.unchanged + result.deleted <= len(batch)
         if turn == 4:
             gone = chance.sample(range(12), 3)
@@ -102,13 +102,15 @@ def test_rows_that_move_take_along_what_the_merge_makes_of_them(
 ) -> None:
     chance = random.Random(f"{payload} {version}")
     moves = {"hoodie.record.index.update.partition.path": "true"} if index == "record" else {}
-    table = made(f"memory://moves/{payload}{version}{index}", payload, version, ordering, index=index, properties=moves)
+    table = new_table(
+        f"memory://moves/{payload}{version}{index}", payload, version, ordering, index=index, properties=moves
+    )
     model = StoredTable(mode, partition="city", moves=True)
     for turn in range(rounds(6, 4)):
         batch = rows(chance)
         table.upsert(pa.Table.from_pylist(batch, SCHEMA))
         model.upsert(batch)
-        assert shown(table.scan().to_arrow().to_pylist()) == shown(list(model.rows.values())), turn
+        assert visible_rows(table.scan().to_arrow().to_pylist()) == visible_rows(list(model.rows.values())), turn
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
@@ -147,7 +149,7 @@ def test_rows_that_move_may_come_in_types_that_are_stored_as_another(
 
 
 def test_a_row_whose_partition_is_filled_stays_where_it_is() -> None:
-    table = made("memory://moves/filled", "PartialUpdateAvroPayload", 9, ("ts",), index="global_simple")
+    table = new_table("memory://moves/filled", "PartialUpdateAvroPayload", 9, ("ts",), index="global_simple")
     first = rows(random.Random(1), count=1)[0] | {"city": "oslo", "ts": 1, "_hoodie_is_deleted": False, "s": "first"}
     table.upsert(pa.Table.from_pylist([first], SCHEMA))
     table.upsert(pa.Table.from_pylist([first | {"city": None, "ts": 2, "s": None, "n": 9}], SCHEMA))
@@ -156,7 +158,7 @@ def test_a_row_whose_partition_is_filled_stays_where_it_is() -> None:
 
 
 def test_a_late_row_that_fills_a_gap_is_a_change_of_its_commit() -> None:
-    table = made("memory://modes/late", "PartialUpdateAvroPayload", 9, ("ts",), index="bucket")
+    table = new_table("memory://modes/late", "PartialUpdateAvroPayload", 9, ("ts",), index="bucket")
     first = rows(random.Random(1), count=1)[0] | {"ts": 5, "_hoodie_is_deleted": False, "s": None, "list": [1]}
     table.upsert(pa.Table.from_pylist([first], SCHEMA))
     late = table.upsert(pa.Table.from_pylist([first | {"ts": 2, "s": "late", "list": [9]}], SCHEMA))
@@ -172,7 +174,7 @@ def test_a_late_row_that_fills_a_gap_is_a_change_of_its_commit() -> None:
 @pytest.mark.parametrize(("kind", "version"), [("cow", 8), ("cow", 6), ("mor", 8), ("mor", 6)])
 def test_below_version_9_a_late_row_is_a_change_of_its_commit_whatever_it_says(kind: str, version: int) -> None:
     words: dict[str, Any] = {"type": kind, "index": "simple"}
-    table = made(f"memory://modes/late{kind}{version}", "PartialUpdateAvroPayload", version, ("ts",), **words)
+    table = new_table(f"memory://modes/late{kind}{version}", "PartialUpdateAvroPayload", version, ("ts",), **words)
     first = rows(random.Random(1), count=1)[0] | {"ts": 5, "_hoodie_is_deleted": False, "s": "first"}
     table.upsert(pa.Table.from_pylist([first], SCHEMA))
     late = table.upsert(pa.Table.from_pylist([first | {"ts": 2, "s": "late"}], SCHEMA))

@@ -31,7 +31,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mergers, "_registered", {})
 
 
-def made(uri: str, **words: Any) -> Table:
+def new_table(uri: str, **words: Any) -> Table:
     named: dict[str, Any] = {"key": "id", "partition_by": "city", "index": "bucket", "merge": "ledger", **words}
     return lakebed.create(uri, SCHEMA, **named)
 
@@ -62,7 +62,7 @@ CASES = todays_of(KINDS, ["bucket", "simple", "global_simple"], parts=3, variabl
 def test_random_histories_give_the_rows_of_the_model(kind: str, version: int, index: str) -> None:
     chance = random.Random(f"{kind} {version} {index}")
     uri = f"memory://mergers/{kind}{version}{index}"
-    made(uri, type=kind, table_version=version, index=index)
+    new_table(uri, type=kind, table_version=version, index=index)
     stored: dict[Any, Row] = {}
     for turn in range(7):
         rows = [
@@ -92,7 +92,7 @@ def test_random_histories_give_the_rows_of_the_model(kind: str, version: int, in
 
 
 def test_a_delete_that_the_merger_makes_of_log_and_base_takes_the_row_away() -> None:
-    table = made("memory://mergers/closed", type="mor")
+    table = new_table("memory://mergers/closed", type="mor")
     row = {"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}
     table.upsert(pa.Table.from_pylist([row, row | {"id": 2}], SCHEMA))
     table.upsert(pa.Table.from_pylist([row | {"amount": -5}, row | {"id": 2, "amount": 1}], SCHEMA))
@@ -102,7 +102,7 @@ def test_a_delete_that_the_merger_makes_of_log_and_base_takes_the_row_away() -> 
 
 
 def test_the_table_keeps_the_strategy_id_and_a_job_may_name_it() -> None:
-    properties = made("memory://mergers/stored").properties
+    properties = new_table("memory://mergers/stored").properties
     assert properties["hoodie.record.merge.mode"] == "CUSTOM"
     assert properties["hoodie.record.merge.strategy.id"] == LEDGER
     table = lakebed.open("memory://mergers/stored")
@@ -121,7 +121,7 @@ def test_the_table_keeps_the_strategy_id_and_a_job_may_name_it() -> None:
 def test_without_the_merger_nothing_is_written_and_base_files_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     row = pa.Table.from_pylist([{"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}], SCHEMA)
     for kind in ("cow", "mor"):
-        made(f"memory://mergers/missing{kind}", type=kind).upsert(row)
+        new_table(f"memory://mergers/missing{kind}", type=kind).upsert(row)
     monkeypatch.setattr(mergers, "entry_points", lambda **_: [])
     for kind in ("cow", "mor"):
         table = lakebed.open(f"memory://mergers/missing{kind}")
@@ -130,12 +130,12 @@ def test_without_the_merger_nothing_is_written_and_base_files_are_read(monkeypat
                 write(row)
         assert table.scan().to_arrow().to_pylist() == row.to_pylist()
     with pytest.raises(InvalidOption, match=r"merge='ledger' is unknown.*entry point of 'lakebed\.mergers'"):
-        made("memory://mergers/none")
+        new_table("memory://mergers/none")
 
 
 def test_a_log_of_a_merger_that_is_missing_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     row = pa.Table.from_pylist([{"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}], SCHEMA)
-    table = made("memory://mergers/log", type="mor")
+    table = new_table("memory://mergers/log", type="mor")
     table.upsert(row)
     table.upsert(row)
     assert table.scan().to_arrow()["amount"].to_pylist() == [10]
@@ -190,7 +190,7 @@ class Broken(Merger):
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_rows_of_a_merger_are_checked(how: str, words: str, kind: str) -> None:
     row = pa.Table.from_pylist([{"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}], SCHEMA)
-    table = made(f"memory://mergers/broken{how}{kind}", merge=Broken(how), type=kind)
+    table = new_table(f"memory://mergers/broken{how}{kind}", merge=Broken(how), type=kind)
     table.upsert(row)
     if kind == "mor":
         table.upsert(row)
@@ -213,7 +213,7 @@ class Lenient(Broken):
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_merger_takes_the_path_of_either_row_and_may_say_not_null(kind: str, how: str, city: str, who: str) -> None:
     row = {"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}
-    table = made(f"memory://mergers/lenient{how}{kind}", merge=Lenient(how), type=kind, index="global_simple")
+    table = new_table(f"memory://mergers/lenient{how}{kind}", merge=Lenient(how), type=kind, index="global_simple")
     table.upsert(pa.Table.from_pylist([row], SCHEMA))
     table.upsert(pa.Table.from_pylist([row | {"city": "rome", "who": "b"}], SCHEMA))
     assert table.scan().to_arrow().to_pylist() == [row | {"city": city, "who": who}]
@@ -225,9 +225,9 @@ def test_an_object_that_is_no_merger_is_refused() -> None:
         strategy_id = "balance"
 
     with pytest.raises(InvalidOption, match="the strategy id 'balance', which is no UUID"):
-        made("memory://mergers/noid", merge=NoId)
+        new_table("memory://mergers/noid", merge=NoId)
     with pytest.raises(InvalidOption, match="Did you mean 'PartialUpdateAvroPayload'"):
-        made("memory://mergers/typo", merge="PartialUpdatePayload")
+        new_table("memory://mergers/typo", merge="PartialUpdatePayload")
 
 
 def test_a_merger_pickles() -> None:

@@ -40,16 +40,16 @@ def incoming(*given: Given, deleted: Sequence[str] = (), rules: MergeRules | Non
     return intake.split(pa.table({RECORD_KEY: keys, DELETE: flags, "v": values, "ts": pa.array(times, pa.int64())}))
 
 
-def shown(rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
+def row_tuples(rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
     return list(zip(*(rows.column(n).to_pylist() for n in (RECORD_KEY, "v", COMMIT_TIME)), strict=True))
 
 
 def test_winners_take_the_place_of_stored_rows() -> None:
     merge = RowMerge(incoming(("b", "B", 5), ("d", "D", 5), ("c", "-", 5), deleted=["c"]), MergeRules(), fresh())
     merged = merge.merge(stored(("a", "a", 1), ("b", "b", 1), ("c", "c", 1)))
-    assert shown(merged.rows) == [("a", "a", "1"), ("b", "B", "2")]
+    assert row_tuples(merged.rows) == [("a", "a", "1"), ("b", "B", "2")]
     assert (len(merged.new_keys), merged.removed, merged.before) == (0, None, None)
-    assert [shown(batch) for batch in merge.rest()] == [[("d", "D", "2")]]
+    assert [row_tuples(batch) for batch in merge.rest()] == [[("d", "D", "2")]]
     assert merge.counts == Counts(updates=1, deletes=1, inserts=1)
 
 
@@ -58,7 +58,7 @@ def test_ordering_values_decide_and_losers_are_counted() -> None:
     merge = RowMerge(incoming(("a", "A", 1), ("b", "B", 3), rules=rules), rules, fresh())
     batch = stored(("a", "a", 2), ("b", "b", 2))
     assert merge.changes_anything([batch])
-    assert shown(merge.merge(batch).rows) == [("a", "a", "1"), ("b", "B", "2")]
+    assert row_tuples(merge.merge(batch).rows) == [("a", "a", "1"), ("b", "B", "2")]
     assert merge.counts == Counts(updates=1, unchanged=1)
     losing = RowMerge(incoming(("a", "A", 1), rules=rules), rules, fresh())
     assert not losing.changes_anything([batch])
@@ -77,8 +77,8 @@ def test_known_keys_are_dropped_doubled_or_refused() -> None:
     batch = stored(("a", "a", 1))
     for on_match, rest, unchanged in (("skip", [("b", "B", "2")], 1), ("none", [("a", "A", "2"), ("b", "B", "2")], 0)):
         merge = RowMerge(incoming(("a", "A", 5), ("b", "B", 5)), MergeRules(), fresh(), on_match)  # type: ignore[arg-type]
-        assert shown(merge.merge(batch).rows) == [("a", "a", "1")]
-        assert [row for rows in merge.rest() for row in shown(rows)] == rest
+        assert row_tuples(merge.merge(batch).rows) == [("a", "a", "1")]
+        assert [row for rows in merge.rest() for row in row_tuples(rows)] == rest
         assert merge.counts.unchanged == unchanged
     with pytest.raises(InvalidRecord, match="'a' is in the table already"):
         RowMerge(incoming(("a", "A", 5)), MergeRules(), fresh(), "fail").changes_anything([batch])
@@ -113,7 +113,7 @@ def test_rows_in_key_order_go_where_their_keys_belong() -> None:
 def test_rows_without_room_are_left_for_the_next_file() -> None:
     merge = SortedRowMerge(incoming(("a", "1", 5), ("b", "2", 5), ("c", "3", 5)), MergeRules(), fresh(), room=1)
     assert shown_but_name(merge.merge(stored(("x", "x", 1)))) == [("a", "1", "2"), ("x", "x", "1")]
-    assert [row for rows in merge.rest() for row in shown(rows)] == [("b", "2", "2"), ("c", "3", "2")]
+    assert [row for rows in merge.rest() for row in row_tuples(rows)] == [("b", "2", "2"), ("c", "3", "2")]
 
 
 @pytest.mark.parametrize("kind", [RowMerge, SortedRowMerge])
@@ -145,7 +145,7 @@ def test_new_rows_get_meta_columns_or_nulls() -> None:
 def shown_but_name(merged: Merged) -> list[tuple[Any, ...]]:
     """The rows; a batch with woven rows has no file name yet."""
     assert set(FILE.names) - set(merged.rows.schema.names) <= {FILE_NAME}
-    return shown(merged.rows)
+    return row_tuples(merged.rows)
 
 
 def _plain(rows: pa.RecordBatch | None) -> list[tuple[Any, ...]]:

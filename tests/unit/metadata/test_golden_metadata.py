@@ -33,7 +33,7 @@ def dump(name: str) -> pa.Table:
     return opened(name).table.more("metadata.parquet")
 
 
-def shown(table: Opened, partition: str, form: str) -> list[tuple[str, Any]]:
+def records_of(table: Opened, partition: str, form: str) -> list[tuple[str, Any]]:
     """Keys and data of the records of a metadata partition that have data of this form."""
     rows = dump(table.table.name)
     if form not in rows.schema.names:
@@ -59,7 +59,7 @@ def bounds(wrapped: pa.StructArray) -> list[Any]:
 @every_table
 def test_files_are_as_hudi_shows_them(name: str) -> None:
     table = opened(name)
-    expected = {key: dict(entries) for key, entries in shown(table, "files", "filesystemMetadata")}
+    expected = {key: dict(entries) for key, entries in records_of(table, "files", "filesystemMetadata")}
     all_partitions = expected.pop("__all_partitions__")
     assert table.metadata.partitions() == tuple(
         sorted(partition_of(p) for p, info in all_partitions.items() if not info["isDeleted"])
@@ -76,7 +76,7 @@ def test_files_are_as_hudi_shows_them(name: str) -> None:
 @indexed_table
 def test_record_index_entries_are_as_hudi_shows_them(name: str) -> None:
     table = opened(name)
-    expected = shown(table, "record_index", "recordIndexMetadata")
+    expected = records_of(table, "record_index", "recordIndexMetadata")
     if not expected:
         return
     found = [row for part in table.metadata.entries("record_index") for row in part.to_pylist()]
@@ -169,7 +169,7 @@ def bound_shown(raw: Any, info: dict[str, Any] | None, value: Any) -> bool:
 def test_statistics_are_as_hudi_shows_them(name: str) -> None:
     table = opened(name)
     for partition in table.config.metadata_partitions:
-        expected = dict(shown(table, partition, "ColumnStatsMetadata"))
+        expected = dict(records_of(table, partition, "ColumnStatsMetadata"))
         if not expected:
             continue
         found = stats_of(table, partition)
@@ -231,7 +231,7 @@ def test_bloom_filters_are_as_hudi_shows_them(name: str) -> None:
     table = opened(name)
     files = [(row["partition"], row["name"]) for row in table.metadata.files().to_pylist()]
     for partition in table.config.metadata_partitions:
-        expected = [info for _, info in shown(table, partition, "BloomFilterMetadata") if not info["isDeleted"]]
+        expected = [info for _, info in records_of(table, partition, "BloomFilterMetadata") if not info["isDeleted"]]
         if not expected:
             continue
         if partition == "bloom_filters":

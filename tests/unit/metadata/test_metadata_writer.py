@@ -29,7 +29,9 @@ VERSIONS = [9, 8, 6]
 NO_SERVICES = MetadataSettings(compact_after=10_000)
 
 
-def made(version: int, content: Content | None = None, settings: MetadataSettings = NO_SERVICES) -> Maintained:
+def new_metadata_table(
+    version: int, content: Content | None = None, settings: MetadataSettings = NO_SERVICES
+) -> Maintained:
     storage = MemoryStorage(f"metadata-writer-{uuid.uuid4().hex}")
     new_table(storage, version)
     table = Maintained(storage, version, settings)
@@ -43,7 +45,7 @@ def expected(table: Maintained, content: Content) -> Content:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_delta_commits_add_up_to_the_model(version: int) -> None:
-    table, changes, content = made(version), Random(version), Content()
+    table, changes, content = new_metadata_table(version), Random(version), Content()
     for _ in range(8):
         change = changes.change(content)
         table.commit(change)
@@ -59,7 +61,7 @@ def test_a_partition_is_built_from_the_content_given(version: int) -> None:
     changes = Random(5)
     for _ in range(4):
         content = changes.change(content).on(content)
-    table = made(version, content)
+    table = new_metadata_table(version, content)
     assert table.content() == expected(table, content)
     change = changes.change(content)
     table.commit(change)
@@ -69,7 +71,7 @@ def test_a_partition_is_built_from_the_content_given(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_rollback_takes_a_delta_commit_back(version: int, begun: bool) -> None:
-    table, changes, content = made(version), Random(3), Content()
+    table, changes, content = new_metadata_table(version), Random(3), Content()
     for number in range(6):
         change = changes.change(content)
         instant = table.begin()
@@ -92,7 +94,7 @@ def test_a_rollback_takes_a_delta_commit_back(version: int, begun: bool) -> None
 def test_compaction_cleaning_and_archival_change_no_record(version: int) -> None:
     changes, content = Random(version), Content()
     content = changes.change(content).on(content)
-    table = made(version, content, MetadataSettings(compact_after=3, clean_commits=4))
+    table = new_metadata_table(version, content, MetadataSettings(compact_after=3, clean_commits=4))
     done: list[str] = []
     for number in range(16):
         change = changes.change(content)
@@ -116,7 +118,7 @@ def test_services_of_the_metadata_table_wait_for_a_compaction_that_is_due() -> N
     """The write that compacts cleans and archives as well; the writes between pay for nothing but their records."""
     changes, content = Random(40), Content()
     settings = MetadataSettings(compact_after=4, clean_commits=3, archive_above=6, archive_down_to=4)
-    table = made(9, content, settings)
+    table = new_metadata_table(9, content, settings)
     done: list[list[str]] = []
     for _ in range(24):
         change = changes.change(content)
@@ -133,7 +135,9 @@ def test_services_of_the_metadata_table_wait_for_a_compaction_that_is_due() -> N
 def test_log_compaction_changes_no_record(version: int) -> None:
     changes, content = Random(version + 60), Content()
     content = changes.change(content).on(content)
-    table = made(version, content, MetadataSettings(compact_after=9, log_compaction=True, log_compact_after=3))
+    table = new_metadata_table(
+        version, content, MetadataSettings(compact_after=9, log_compaction=True, log_compact_after=3)
+    )
     done: list[str] = []
     for number in range(11):
         change = changes.change(content)
@@ -154,7 +158,7 @@ def test_log_compaction_changes_no_record(version: int) -> None:
 def test_archival_keeps_the_timeline_short_and_every_record(version: int) -> None:
     changes, content = Random(version + 20), Content()
     settings = MetadataSettings(compact_after=3, clean_commits=3, archive_above=6, archive_down_to=3)
-    table = made(version, content, settings)
+    table = new_metadata_table(version, content, settings)
     done: list[str] = []
     instants: list[str] = []
     for number in range(20):
@@ -185,7 +189,7 @@ def test_archival_keeps_the_timeline_short_and_every_record(version: int) -> Non
 def test_a_partition_built_after_an_archival_leaves_file_groups_of_archived_instants_readable(version: int) -> None:
     first = Change(added={"a": {"f_0-0-0_1.parquet": 7}}, put={f"k{n}": ("a", "f") for n in range(60)})
     settings = MetadataSettings(compact_after=3, clean_commits=3, archive_above=6, archive_down_to=3)
-    table, content = made(version, settings=settings), first.on(Content())
+    table, content = new_metadata_table(version, settings=settings), first.on(Content())
     table.commit(first)
     for number in range(20):  # of one file group of the record index; the others have what the first compaction wrote
         change = Change(added={"a": {f"g{number}_0-0-0_1.parquet": number}}, put={"k0": ("a", f"g{number}")})
@@ -217,7 +221,7 @@ def test_a_partition_built_after_an_archival_leaves_file_groups_of_archived_inst
 def test_resharding_changes_no_record(version: int) -> None:
     changes, content = Random(version + 40), Content()
     content = changes.change(content).on(content)
-    table = made(version, content, MetadataSettings(compact_after=4, clean_commits=3))
+    table = new_metadata_table(version, content, MetadataSettings(compact_after=4, clean_commits=3))
     keys = [f"k{n}" for n in range(0, 210, 3)]
     counts: list[int] = []
     for number, shards in enumerate([7, 1, 1, 5]):
@@ -239,7 +243,7 @@ def test_resharding_changes_no_record(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_a_small_delta_commit_asks_of_storage(version: int) -> None:
-    table = made(version)
+    table = new_metadata_table(version)
     for _ in range(3):
         table.commit(Random(9).change(Content()))
     counted = CountingStorage(table.storage)
@@ -257,7 +261,7 @@ def test_what_a_small_delta_commit_asks_of_storage(version: int) -> None:
 
 
 def partitioned(version: int) -> tuple[Maintained, dict[tuple[str, str], str]]:
-    table = made(version)
+    table = new_metadata_table(version)
     first = {("a", "k1"): "f", ("a", "k2"): "g", ("x-1", "k1"): "h"}
     groups = [
         GroupRecords(*_located({key: v for key, v in first.items() if key[0] == path}, table), path)
@@ -321,7 +325,7 @@ def test_a_partitioned_record_index_grows_with_the_data(version: int) -> None:
 def test_an_index_that_was_resharded_dropped_and_built_again(version: int) -> None:
     changes, content = Random(version + 80), Content()
     content = changes.change(content).on(content)
-    table = made(version, content)
+    table = new_metadata_table(version, content)
     assert reshard(table.store(), "record_index", 2)
     assert "record_index" not in drop(table.store(), ["record_index"]).metadata_partitions
     assert "record_index" not in table.opened().slices.definitions
@@ -338,7 +342,7 @@ def test_an_index_that_was_resharded_dropped_and_built_again(version: int) -> No
 def test_tasks_write_log_files(version: int) -> None:
     changes, content = Random(version + 90), Content()
     content = changes.change(content).on(content)
-    table = made(version, content)
+    table = new_metadata_table(version, content)
     for what in ("all is well", "rolled back", "re-sharded"):
         change, instant = changes.change(content), table.begin()
         records = table.records(change, instant)
@@ -365,6 +369,6 @@ def test_tasks_write_log_files(version: int) -> None:
 
 
 def test_a_key_that_is_put_and_deleted_is_put() -> None:
-    table = made(9)
+    table = new_metadata_table(9)
     table.commit(Change(put={"a": ("p", Random(1).file_id())}, deleted=["a"]))
     assert list(table.content().keys) == ["a"]

@@ -19,7 +19,7 @@ KINDS = [(kind, index) for kind in ("cow", "mor") for index in ("bucket", "simpl
 _numbers = count()
 
 
-def made(type: Literal["cow", "mor"] = "cow", index: str = "simple", **more: Any) -> Table:
+def new_table(type: Literal["cow", "mor"] = "cow", index: str = "simple", **more: Any) -> Table:
     uri = f"memory://deletes/{next(_numbers)}"
     table = lakebed.create(uri, ROWS, key="id", type=type, index=index, **more)
     table.upsert(ROWS)
@@ -32,7 +32,7 @@ def ids(table: Table) -> list[str]:
 
 @pytest.mark.parametrize("text", ["true", "b", "v > 1", ""])
 def test_a_text_in_the_place_of_keys_is_refused_with_both_ways_to_say_it(text: str) -> None:
-    table = made()
+    table = new_table()
     for dry_run in (False, True):
         with pytest.raises(InvalidOption, match="may be a key or a condition") as raised:
             table.delete(text, dry_run=dry_run)
@@ -57,7 +57,7 @@ def test_a_text_in_the_place_of_keys_is_refused_with_both_ways_to_say_it(text: s
     ],
 )
 def test_other_wrong_deletes_name_what_to_give(call: Any, message: str, hint: str) -> None:
-    table = made()
+    table = new_table()
     with pytest.raises(InvalidOption) as raised:
         call(table)
     assert message in raised.value.message
@@ -66,14 +66,14 @@ def test_other_wrong_deletes_name_what_to_give(call: Any, message: str, hint: st
 
 
 def test_a_key_that_reads_as_a_condition_deletes_its_row_alone() -> None:
-    table = made()
+    table = new_table()
     assert table.delete(["true"]).deleted == 1
     assert ids(table) == ["b", "c"]
 
 
 @pytest.mark.parametrize("condition", ["v >= 2", pc.field("v") >= 2], ids=["sql", "arrow"])
 def test_conditions_have_the_name_where(condition: Any) -> None:
-    table = made(partition_by="city")
+    table = new_table(partition_by="city")
     assert table.count(where=condition) == 2
     assert table.delete(where=condition, dry_run=True).deleted == 2
     assert table.delete(where=condition).deleted == 2
@@ -85,7 +85,7 @@ def test_conditions_have_the_name_where(condition: Any) -> None:
 def test_a_dry_run_counts_the_rows_that_the_delete_then_deletes(
     type: Literal["cow", "mor"], index: str, partition_by: str | None
 ) -> None:
-    table = made(type, index, partition_by=partition_by)
+    table = new_table(type, index, partition_by=partition_by)
     # in the log files of a merge-on-read table: one is deleted, one is written again
     table.delete(["c"])
     table.upsert(ROWS.slice(1, 1))
@@ -105,7 +105,7 @@ def test_a_dry_run_counts_the_rows_that_the_delete_then_deletes(
 
 
 def test_a_dry_run_of_partitions_counts_their_rows() -> None:
-    table = made(partition_by="city")
+    table = new_table(partition_by="city")
     result = table.delete_partitions("x*", dry_run=True)
     assert (result.replaced_file_groups, result.replaced_rows, result.dry_run) == (1, 2, True)
     assert str(result) == "delete_partition, dry run: would replace 1 file group with 2 rows"
@@ -115,7 +115,7 @@ def test_a_dry_run_of_partitions_counts_their_rows() -> None:
 
 
 def test_a_dry_run_raises_what_the_delete_raises() -> None:
-    table = made()
+    table = new_table()
     for where in ("nope = 1", "v = = 1"):
         for dry_run in (True, False):
             with pytest.raises(InvalidOption):
@@ -127,7 +127,7 @@ def test_a_dry_run_raises_what_the_delete_raises() -> None:
 @pytest.mark.parametrize(("kind", "index"), KINDS)
 def test_counts_of_deletes_mean_the_same_for_every_index(kind: Literal["cow", "mor"], index: str) -> None:
     for partitions in ({}, {"partition_by": "city"}):
-        table = made(kind, index, **partitions, **({"buckets": 1} if index == "bucket" else {}))
+        table = new_table(kind, index, **partitions, **({"buckets": 1} if index == "bucket" else {}))
         keys = {"id": ["b", "gone"], "city": ["x", "x"]}
         for what in (["b", "gone", "gone"], keys, pa.table(keys)):
             given = len(what) if isinstance(what, list) else 2

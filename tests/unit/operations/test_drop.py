@@ -18,7 +18,7 @@ from support.write_tables import files, rows
 FIRST = rows((1, "a", "x", 1), (2, "b", "x", 1))
 
 
-def made(uri: str) -> lakebed.Table:
+def new_table(uri: str) -> lakebed.Table:
     table = lakebed.create(uri, FIRST, key="id", partition_by="city", ordering="ts", index="bucket", buckets=1)
     table.upsert(FIRST)
     return table
@@ -26,12 +26,12 @@ def made(uri: str) -> lakebed.Table:
 
 def test_a_dropped_table_has_no_files_and_can_be_created_again(uri: str) -> None:
     assert not lakebed.exists(uri)
-    made(uri)
+    new_table(uri)
     assert lakebed.exists(uri)
     lakebed.drop(uri)
     assert not lakebed.exists(uri)
     assert files(uri) == {}
-    assert made(uri).count() == 2
+    assert new_table(uri).count() == 2
 
 
 def test_a_table_that_is_not_there_cannot_be_dropped(uri: str) -> None:
@@ -43,7 +43,7 @@ def test_a_table_that_is_not_there_cannot_be_dropped(uri: str) -> None:
 
 def test_a_damaged_table_is_there_and_can_be_dropped(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
-    made(uri)
+    new_table(uri)
     for name in ("hoodie.properties", "hoodie.properties.backup"):
         (tmp_path / "t" / ".hoodie" / name).write_bytes(b"\x00\xff")
     assert lakebed.exists(uri)
@@ -55,7 +55,7 @@ def test_a_damaged_table_is_there_and_can_be_dropped(tmp_path: Path) -> None:
 def test_a_drop_that_is_cut_off_shows_no_half_table_and_is_finished_by_the_next(mode: Mode) -> None:
     for at in count(1):
         uri = f"memory://drop-{mode}/{at}"
-        made(uri)
+        new_table(uri)
         with crash_at(at, mode) as crash, suppress(Killed, lakebed.LakebedError):
             lakebed.drop(uri)
         if not crash.fired:
@@ -72,7 +72,7 @@ FOREIGN = ("notes.txt", "part-0000.parquet", "x/part-0001-c000.snappy.parquet", 
 
 def _with_foreign_files(tmp_path: Path) -> str:
     uri = str(tmp_path / "t")
-    made(uri)
+    new_table(uri)
     for path in FOREIGN:
         (tmp_path / "t" / path).parent.mkdir(exist_ok=True)
         (tmp_path / "t" / path).write_bytes(path.encode())

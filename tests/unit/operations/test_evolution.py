@@ -21,7 +21,7 @@ FIRST = pa.Table.from_pylist([{"id": 1, "n": 1}], SCHEMA)
 WIDER = pa.Table.from_pylist([{"id": 2, "n": 2**40}], pa.schema([ID, ("n", pa.int64())]))
 
 
-def made(make: Make, evolution: str | None = None) -> Table:
+def new_table(make: Make, evolution: str | None = None) -> Table:
     properties = {OPTION: evolution} if evolution else {}
     table = make(SCHEMA, partition_by=None, ordering=None, properties=properties)
     table.upsert(FIRST)
@@ -33,7 +33,7 @@ def values(table: Table) -> dict[int, int]:
 
 
 def test_a_wider_type_is_refused_with_the_cast_and_the_option_that_takes_it(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     with refused(table.uri, SchemaConflict, "column n is INT", "BIGINT", "CAST(n AS INT)", f"{OPTION}=widen"):
         table.upsert(WIDER)
     done = table.upsert(WIDER, options={OPTION: "widen"})
@@ -43,7 +43,7 @@ def test_a_wider_type_is_refused_with_the_cast_and_the_option_that_takes_it(make
 
 
 def test_a_table_remembers_that_it_may_be_widened(make: Make) -> None:
-    table = made(make, "widen")
+    table = new_table(make, "widen")
     assert table.explain(upsert=WIDER).schema_changes == ("column n is BIGINT now, it was INT",)
     table.upsert(WIDER)
     assert values(table) == {1: 1, 2: 2**40}
@@ -53,7 +53,7 @@ def test_a_table_remembers_that_it_may_be_widened(make: Make) -> None:
 
 
 def test_new_columns_come_in_and_are_named(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     more = pa.table({"id": [2], "n": pa.array([2], pa.int32()), "extra": ["x"]})
     assert "column extra is new (STRING)" in str(table.explain(upsert=more))
     done = table.upsert(more)
@@ -63,7 +63,7 @@ def test_new_columns_come_in_and_are_named(make: Make) -> None:
 
 
 def test_under_strict_nothing_changes_and_nulls_are_values_that_do_not_fit(make: Make) -> None:
-    table = made(make, "strict")
+    table = new_table(make, "strict")
     assert table.upsert(pa.table({"id": [2], "n": pa.array([2], pa.int32())})).schema_changes == ()
     assert not table.schema.field("id").nullable
     with pytest.raises(InvalidRecord, match="null"):
@@ -82,7 +82,7 @@ def test_narrower_values_take_the_tables_type_under_every_rule(make: Make) -> No
 
 
 def test_numbers_of_python_take_the_tables_width_where_they_fit(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     assert table.upsert([{"id": 2, "n": 7}]).schema_changes == ("column id may be null now",)
     assert table.upsert({"id": [3], "n": [8]}).schema_changes == ()
     assert values(table) == {1: 1, 2: 7, 3: 8}
@@ -91,7 +91,7 @@ def test_numbers_of_python_take_the_tables_width_where_they_fit(make: Make) -> N
 
 
 def test_a_hudi_job_widens_as_real_hudi_does(make: Make, uri: str) -> None:
-    table = made(make)
+    table = new_table(make)
     job = {"hoodie.table.name": table.name, "hoodie.datasource.write.recordkey.field": "id"}
     done = lakebed.write(WIDER, uri, job)
     assert done is not None
@@ -100,7 +100,7 @@ def test_a_hudi_job_widens_as_real_hudi_does(make: Make, uri: str) -> None:
 
 def test_an_unknown_rule_is_refused(make: Make) -> None:
     with pytest.raises(InvalidOption, match=OPTION):
-        made(make, "anything")
+        new_table(make, "anything")
 
 
 @pytest.mark.rest

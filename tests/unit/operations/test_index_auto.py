@@ -22,7 +22,7 @@ def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranking, "_BUCKET", 100)
 
 
-def made(path: Path, data: Any, **given: Any) -> Table:
+def new_table(path: Path, data: Any, **given: Any) -> Table:
     settings: dict[str, Any] = {"key": "id", "ordering": "ts", "partition_by": "city", **given}
     return lakebed.create(str(path / "t"), data, **settings)
 
@@ -33,13 +33,13 @@ def index_of(table: Table) -> tuple[str, int | None]:
 
 
 def test_a_schema_says_nothing_of_the_size(tmp_path: Path) -> None:
-    table = made(tmp_path, SCHEMA)
+    table = new_table(tmp_path, SCHEMA)
     assert index_of(table) == ("simple", None)
     assert table.indexes.reason.startswith("simple: the size of the table is not known")
 
 
 def test_auto_takes_a_simple_index_for_few_rows(tmp_path: Path) -> None:
-    table = made(tmp_path, rows(*FIRST))
+    table = new_table(tmp_path, rows(*FIRST))
     assert index_of(table) == ("simple", None)
     assert "a base file or two" in table.indexes.reason
     assert f"chosen: {table.indexes.reason}\n" in repr(table.indexes)
@@ -48,7 +48,7 @@ def test_auto_takes_a_simple_index_for_few_rows(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_is_large")
 @pytest.mark.parametrize(("partition_by", "buckets"), [("city", 2), (None, 4)])
 def test_many_rows_get_buckets_for_each_partition_path(tmp_path: Path, partition_by: str | None, buckets: int) -> None:
-    table = made(tmp_path, rows(*FIRST), partition_by=partition_by)
+    table = new_table(tmp_path, rows(*FIRST), partition_by=partition_by)
     assert index_of(table) == ("bucket", buckets)
     assert f"make {buckets} buckets" in table.indexes.reason
     table.upsert(rows(*FIRST))
@@ -59,7 +59,7 @@ def test_many_rows_get_buckets_for_each_partition_path(tmp_path: Path, partition
 
 @pytest.mark.usefixtures("small_is_large")
 def test_partition_paths_that_a_generator_makes_are_not_counted(tmp_path: Path) -> None:
-    table = made(tmp_path, rows(*FIRST), partition_by=["city:SIMPLE"])
+    table = new_table(tmp_path, rows(*FIRST), partition_by=["city:SIMPLE"])
     assert index_of(table) == ("simple", None)
     assert "whose number is not known" in table.indexes.reason
 
@@ -86,7 +86,7 @@ MANY = {"lakebed.expect.rows": 100_000_000}
 def test_auto_chooses_by_what_the_caller_expects(
     tmp_path: Path, partition_by: str | None, expected: dict[str, Any], index: str, reason: str
 ) -> None:
-    table = made(tmp_path, SCHEMA, partition_by=partition_by, properties={**MANY, **expected})
+    table = new_table(tmp_path, SCHEMA, partition_by=partition_by, properties={**MANY, **expected})
     assert index_of(table)[0] == index
     assert reason in table.indexes.reason
     table.upsert(rows(*FIRST))
@@ -94,7 +94,7 @@ def test_auto_chooses_by_what_the_caller_expects(
 
 
 def test_auto_takes_a_bucket_index_where_buckets_are_given(tmp_path: Path) -> None:
-    table = made(tmp_path, rows(*FIRST), buckets=3)
+    table = new_table(tmp_path, rows(*FIRST), buckets=3)
     assert index_of(table) == ("bucket", 3)
     assert table.indexes.reason == "bucket: 3 buckets were given"
     fields = lakebed.create(str(tmp_path / "f"), SCHEMA, key=["id", "v"], hash_fields=["id"])
@@ -109,7 +109,7 @@ def test_a_job_may_leave_it_to_auto(tmp_path: Path) -> None:
 
 def test_an_index_that_was_named_or_adopted_has_no_reason(tmp_path: Path) -> None:
     assert lakebed.create(str(tmp_path / "named"), SCHEMA, key="id", index="simple").indexes.reason == ""
-    table = made(tmp_path, rows(*FIRST))
+    table = new_table(tmp_path, rows(*FIRST))
     table.indexes.adopt("global_simple")
     assert table.indexes.reason == ""
     assert table.indexes.index.name == "global_simple"

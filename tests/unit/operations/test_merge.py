@@ -98,7 +98,7 @@ def events(*rows: tuple[Any, ...]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(EVENTS.names, row, strict=True)) for row in rows], EVENTS)
 
 
-def shown(table: Table) -> list[tuple[Any, ...]]:
+def visible_rows(table: Table) -> list[tuple[Any, ...]]:
     return in_order([tuple(row.values()) for row in table.scan().to_arrow().to_pylist()])
 
 
@@ -110,7 +110,7 @@ class TestEventTime:
         table.upsert(events((1, "a", 1, 5), (2, "a", 2, 5), (3, "a", 3, 5)))
         source = events((1, "older", 9, 4), (2, "equal", 9, 5), (3, "newer", 9, 6))
         table.merge(source).when_matched_update().execute()
-        assert shown(table) == [(1, "a", 1, 5), (2, "equal", 9, 5), (3, "newer", 9, 6)]
+        assert visible_rows(table) == [(1, "a", 1, 5), (2, "equal", 9, 5), (3, "newer", 9, 6)]
 
     def test_an_update_that_does_not_set_the_ordering_column_always_counts(
         self, make: Make, kind: str, index: str
@@ -119,26 +119,26 @@ class TestEventTime:
         table.upsert(events((1, "a", 1, 5), (2, "a", 2, 5)))
         table.merge({"id": [1]}).when_matched_update({"v": "'set'"}).execute()
         table.update({"n": "n + 10"}, where="id = 2")
-        assert shown(table) == [(1, "set", 1, 5), (2, "a", 12, 5)]
+        assert visible_rows(table) == [(1, "set", 1, 5), (2, "a", 12, 5)]
         if kind == "mor":
             table.compact()
-        assert shown(table) == [(1, "set", 1, 5), (2, "a", 12, 5)]
+        assert visible_rows(table) == [(1, "set", 1, 5), (2, "a", 12, 5)]
 
     def test_a_delete_wins_whatever_the_ordering_value_is(self, make: Make, kind: str, index: str) -> None:
         table = make(EVENTS, key="id", ordering="at", type=kind, index=index)
         table.upsert(events((1, "a", 1, 5), (2, "a", 2, 5)))
         done = table.merge(events((1, "x", 0, 1), (7, "x", 0, 1))).when_matched_delete().execute()
         assert (done.deleted, done.rows) == (1, 1)
-        assert shown(table) == [(2, "a", 2, 5)]
+        assert visible_rows(table) == [(2, "a", 2, 5)]
         table.upsert(events((1, "later", 1, 6)))
-        assert shown(table) == [(1, "later", 1, 6), (2, "a", 2, 5)]
+        assert visible_rows(table) == [(1, "later", 1, 6), (2, "a", 2, 5)]
 
     def test_a_null_ordering_value_of_a_new_row_is_refused(self, make: Make, kind: str, index: str) -> None:
         table = make(EVENTS, key="id", ordering="at", type=kind, index=index)
         table.upsert(events((1, "a", 1, 5)))
         with pytest.raises(InvalidRecord, match="ordering field 'at' is null"):
             table.merge(events((2, "b", 2, None))).when_not_matched_insert().execute()
-        assert shown(table) == [(1, "a", 1, 5)]
+        assert visible_rows(table) == [(1, "a", 1, 5)]
 
 
 RIDES = pa.schema([("id", pa.int64()), ("city", pa.string()), ("fare", pa.float64()), ("note", pa.string())])
@@ -166,7 +166,7 @@ class TestPartitions:
         assert " by key: " in merge.explain()
         done = merge.when_not_matched_insert().execute()
         assert (done.path, done.updated, done.inserted) == ("key", 1, 2)
-        assert shown(table) == [
+        assert visible_rows(table) == [
             (1, "rome", 11.0, "a"),
             (2, "oslo", 2.0, "b"),
             (2, "rome", 20.0, None),
@@ -180,7 +180,7 @@ class TestPartitions:
         table = rides(make, type=kind, index=index)
         done = table.merge({"id": [1, 2, 9], "fare": [10.0, 20.0, 90.0]}).when_matched_update().execute()
         assert (done.path, done.updated) == ("join", 2)
-        assert [row[:3] for row in shown(table)] == [
+        assert [row[:3] for row in visible_rows(table)] == [
             (1, "rome", 10.0),
             (2, "oslo", 20.0),
             (3, "rome", 3.0),
@@ -198,7 +198,7 @@ class TestPartitions:
         done = table.update({"city": "'oslo'"}, where="id < 3")
         assert (done.updated, done.rows) == (2, 2)
         expected = [(1, "oslo", 1.0, "a"), (2, "oslo", 2.0, "b"), (3, "rome", 3.0, "c"), (4, "bern", 4.0, "d")]
-        assert shown(table) == expected
+        assert visible_rows(table) == expected
         assert table.locate([1])["partition_path"].to_pylist() == ["oslo"]
         assert table.indexes.verify().ok
 
@@ -206,7 +206,7 @@ class TestPartitions:
         options = {"hoodie.record.index.update.partition.path": True}
         table = rides(make, type=kind, index="record", properties=options)
         table.update({"city": "'oslo'", "fare": 7}, where="id in (1, 4)", options=options)
-        assert [row[:3] for row in shown(table)] == [
+        assert [row[:3] for row in visible_rows(table)] == [
             (1, "oslo", 7.0),
             (2, "oslo", 2.0),
             (3, "rome", 3.0),
@@ -322,7 +322,7 @@ class TestRefusals:
         with pytest.raises(UnsupportedFeature, match="field by field"):
             table.merge(events((1, "a", 1, 1))).when_matched_update().execute()
         table.merge(events((1, "a", 1, 1))).when_not_matched_insert().execute()
-        assert shown(table) == [(1, "a", 1, 1)]
+        assert visible_rows(table) == [(1, "a", 1, 1)]
 
 
 def test_constants_are_values_and_the_time_is_known(make: Make) -> None:

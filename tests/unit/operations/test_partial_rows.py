@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
 Row = dict[str, Any]
 
 
-def made(uri: str, **words: Any) -> Table:
+def new_table(uri: str, **words: Any) -> Table:
     named: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": "bucket", **words}
     return lakebed.create(uri, SCHEMA, **named)
 
@@ -43,7 +43,7 @@ def table_of(rows: list[Row], columns: list[str]) -> pa.Table:
     return pa.Table.from_pylist([{name: row[name] for name in columns} for row in rows], schema)
 
 
-def shown(table: Table) -> list[Row]:
+def visible_rows(table: Table) -> list[Row]:
     return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: (row["id"], row["city"]))
 
 
@@ -85,7 +85,7 @@ CASES = [
 @pytest.mark.parametrize(("kind", "version", "index", "merge"), CASES)
 def test_random_histories_give_the_rows_of_the_model(kind: str, version: int, index: str, merge: str) -> None:
     chance = random.Random(f"{kind} {version} {index}")
-    table = made(
+    table = new_table(
         f"memory://partial/{kind}{version}{index}{merge}", type=kind, table_version=version, index=index, merge=merge
     )
     stored: dict[Any, Row] = {}
@@ -103,21 +103,21 @@ def test_random_histories_give_the_rows_of_the_model(kind: str, version: int, in
         data = table_of(rows, columns)
         table.upsert(data, partial=columns is not SCHEMA.names)
         upsert_model(stored, rows, columns, event_time=merge == "event_time")
-        assert shown(table) == sorted(stored.values(), key=lambda r: (r["id"], r["city"])), (turn, columns)
+        assert visible_rows(table) == sorted(stored.values(), key=lambda r: (r["id"], r["city"])), (turn, columns)
     if kind == "mor":
         table.compact()
-        assert shown(table) == sorted(stored.values(), key=lambda r: (r["id"], r["city"]))
+        assert visible_rows(table) == sorted(stored.values(), key=lambda r: (r["id"], r["city"]))
 
 
 def test_log_blocks_hold_the_given_columns() -> None:
-    table = made("memory://partial/blocks", type="mor")
+    table = new_table("memory://partial/blocks", type="mor")
     table.upsert(table_of([row(1, 1, s="a", n=1), row(2, 1, s="b", n=2)], SCHEMA.names))
     table.upsert(table_of([row(1, 2, n=7)], ["n", "id", "city", "ts"]), partial=True)
     (block,) = blocks(table)
     assert block[HeaderKey.IS_PARTIAL] == "true"
     fields = [f["name"] for f in json.loads(block[HeaderKey.SCHEMA])["fields"]]
     assert fields == [*META_COLUMNS, "id", "city", "ts", "n"]
-    assert shown(table) == [row(1, 2, s="a", n=1) | {"n": 7}, row(2, 1, s="b", n=2)]
+    assert visible_rows(table) == [row(1, 2, s="a", n=1) | {"n": 7}, row(2, 1, s="b", n=2)]
     plan = table.explain(upsert=table_of([row(1, 2, n=7)], ["n", "id", "city", "ts"]), partial=True)
     assert plan.note.startswith("partial rows without s, tags: known keys keep them, log blocks hold the given columns")
 
@@ -133,27 +133,27 @@ def test_real_hudi_wants_the_column_that_marks_deletes_in_every_block() -> None:
     table.upsert(some, partial=True)
     table.upsert(some.append_column("_hoodie_is_deleted", pa.array([None], pa.bool_())), partial=True)
     assert [HeaderKey.IS_PARTIAL in block for block in blocks(table)] == [False, True]
-    assert shown(table) == [first | {"ts": 2, "n": 7, "_hoodie_is_deleted": None}]
+    assert visible_rows(table) == [first | {"ts": 2, "n": 7, "_hoodie_is_deleted": None}]
     table.upsert(some.append_column("_hoodie_is_deleted", pa.array([True])), partial=True)
-    assert shown(table) == []
+    assert visible_rows(table) == []
 
 
 def test_version_6_has_complete_rows_in_its_logs() -> None:
-    table = made("memory://partial/six", type="mor", table_version=6)
+    table = new_table("memory://partial/six", type="mor", table_version=6)
     table.upsert(table_of([row(1, 5, s="a", n=1), row(2, 5, s="b", n=2)], SCHEMA.names))
     result = table.upsert(table_of([row(1, 6, n=7), row(2, 4, n=8)], ["n", "id", "city", "ts"]), partial=True)
     assert (result.rows, result.unchanged) == (2, 1)
     (block,) = blocks(table)
     assert HeaderKey.IS_PARTIAL not in block
-    assert shown(table) == [row(1, 6, s="a", n=1) | {"n": 7}, row(2, 5, s="b", n=2)]
+    assert visible_rows(table) == [row(1, 6, s="a", n=1) | {"n": 7}, row(2, 5, s="b", n=2)]
 
 
 def test_nulls_of_an_ignoring_table_stand_for_absent_columns() -> None:
     for kind in ("cow", "mor"):
-        table = made(f"memory://partial/ignoring{kind}", type=kind, merge="PartialUpdateAvroPayload")
+        table = new_table(f"memory://partial/ignoring{kind}", type=kind, merge="PartialUpdateAvroPayload")
         table.upsert(table_of([row(1, 5, s="a", n=1)], SCHEMA.names))
         table.upsert(table_of([row(1, 6, n=7), row(2, 6, n=8)], ["n", "id", "city", "ts"]), partial=True)
-        assert shown(table) == [row(1, 6, s="a", n=1) | {"n": 7}, row(2, 6, n=8) | {"tags": None}]
+        assert visible_rows(table) == [row(1, 6, s="a", n=1) | {"n": 7}, row(2, 6, n=8) | {"tags": None}]
 
 
 @pytest.mark.parametrize("version", [9, 6])
@@ -175,7 +175,7 @@ def test_a_new_key_needs_the_columns_that_may_not_be_null(kind: str, version: in
 
 
 def test_tables_that_take_no_partial_rows_say_so() -> None:
-    table = made("memory://partial/refused", index="global_simple")
+    table = new_table("memory://partial/refused", index="global_simple")
     whole = table_of([row(1, 1, s="a", n=1)], SCHEMA.names)
     table.upsert(whole)
     some = table_of([row(1, 2, n=1)], ["id", "city", "ts", "n"])
@@ -186,19 +186,19 @@ def test_tables_that_take_no_partial_rows_say_so() -> None:
     with pytest.raises(UnsupportedFeature, match="insert adds rows"):
         table.insert(some, options={"lakebed.write.partial": True})
     with pytest.raises(SchemaConflict, match="ordering column 'ts'"):
-        made("memory://partial/ordering").upsert(some.drop_columns(["ts"]), partial=True)
+        new_table("memory://partial/ordering").upsert(some.drop_columns(["ts"]), partial=True)
     with pytest.raises(InvalidOption):
         table.upsert(some, options={"lakebed.write.partial": "perhaps"})
-    assert shown(table) == whole.to_pylist()
+    assert visible_rows(table) == whole.to_pylist()
 
 
 def test_new_columns_may_come_with_partial_rows() -> None:
     for kind in ("cow", "mor"):
-        table = made(f"memory://partial/evolves{kind}", type=kind)
+        table = new_table(f"memory://partial/evolves{kind}", type=kind)
         table.upsert(table_of([row(1, 1, s="a", n=1), row(2, 1, s="b")], SCHEMA.names))
         some = table_of([row(1, 2)], ["id", "city", "ts"]).append_column("extra", pa.array([1.5]))
         table.upsert(some, partial=True)
-        assert shown(table) == [
+        assert visible_rows(table) == [
             row(1, 2, s="a", n=1) | {"extra": 1.5},
             row(2, 1, s="b") | {"extra": None},
         ]
@@ -207,39 +207,39 @@ def test_new_columns_may_come_with_partial_rows() -> None:
 @pytest.mark.parametrize("version", [9, 8, 6])
 @pytest.mark.parametrize("index", ["bucket", "simple", "record"])
 def test_a_deleted_key_that_comes_again_takes_nothing_of_what_was_deleted(index: str, version: int) -> None:
-    table = made(f"memory://partial/again{index}{version}", type="mor", index=index, table_version=version)
+    table = new_table(f"memory://partial/again{index}{version}", type="mor", index=index, table_version=version)
     table.upsert(table_of([row(1, 1, s="secret", n=1), row(2, 1, s="b", n=2)], SCHEMA.names))
     table.upsert(table_of([row(1, 2, n=7)], ["id", "city", "ts", "n"]), partial=True)
     table.delete([1])
     table.upsert(table_of([row(1, 3, n=8), row(2, 3, n=9)], ["id", "city", "ts", "n"]), partial=True)
     left = [row(1, 3, n=8) | {"tags": None}, row(2, 1, s="b", n=2) | {"ts": 3, "n": 9}]
-    assert shown(table) == left
+    assert visible_rows(table) == left
     table.upsert(table_of([row(1, 4, s="new")], ["id", "city", "ts", "s"]), partial=True)
     left[0] |= {"ts": 4, "s": "new"}
-    assert shown(table) == left
+    assert visible_rows(table) == left
     table.compact()
-    assert shown(table) == left
+    assert visible_rows(table) == left
 
 
 def test_blocks_stay_partial_where_all_keys_are_there() -> None:
-    table = made("memory://partial/there", type="mor")
+    table = new_table("memory://partial/there", type="mor")
     table.upsert(table_of([row(n, 1, s="a", n=n) for n in (1, 2)], SCHEMA.names))
     table.delete([1])
     table.upsert(table_of([row(2, 3, n=9)], ["id", "city", "ts", "n"]), partial=True)
     assert [HeaderKey.IS_PARTIAL in block for block in blocks(table)] == [False, True]
-    assert shown(table) == [row(2, 1, s="a", n=2) | {"ts": 3, "n": 9}]
+    assert visible_rows(table) == [row(2, 1, s="a", n=2) | {"ts": 3, "n": 9}]
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_partial_dicts_that_name_different_columns_change_nothing(kind: str) -> None:
     """A dict would store null in the columns that only others name."""
-    table = made(f"memory://partial/differing-{kind}", type=kind)
+    table = new_table(f"memory://partial/differing-{kind}", type=kind)
     stored = [row(1, 1, s="a", n=1), row(2, 1, s="b", n=2)]
     table.upsert(stored)
     new = [{"id": 1, "city": "oslo", "ts": 2, "s": "c"}, {"id": 2, "city": "oslo", "ts": 2, "n": 3}]
     with pytest.raises(InvalidOption, match=r"row 0 \(from 0\) lacks n"):
         table.upsert(new, partial=True)
-    assert shown(table) == stored
+    assert visible_rows(table) == stored
     for one in new:
         table.upsert([one], partial=True)
-    assert shown(table) == [{**old, **changed} for old, changed in zip(stored, new, strict=True)]
+    assert visible_rows(table) == [{**old, **changed} for old, changed in zip(stored, new, strict=True)]

@@ -29,7 +29,7 @@ APART = {"hoodie.parquet.small.file.limit": 0}
 NOTE = "lakebed.index.repeated"
 
 
-def found(table: Table, key: int = 1) -> list[int]:
+def matches_of_key(table: Table, key: int = 1) -> list[int]:
     """How many rows of a key each way to look for it gives."""
     table = lakebed.open(table.uri)
     filters = (f"id = {key}", f"id <= {key} AND id >= {key}", f"_hoodie_record_key = '{key}'")
@@ -44,12 +44,12 @@ def test_all_rows_of_a_key_are_found_and_changed(make: Make, kind: str, index: s
     table = make(type=kind, index=index)
     for value in ("x", "y"):
         getattr(table, verb)(rows((1, "a", value, 1), (2 if value == "x" else 3, "a", value, 1)), options=APART)
-    assert found(table) == [2] * 6
-    assert found(table, 2) == [1] * 6
+    assert matches_of_key(table) == [2] * 6
+    assert matches_of_key(table, 2) == [1] * 6
     table.upsert(rows((1, "a", "z", 2)))
     assert content(table) == [(1, "a", "z", 2), (1, "a", "z", 2), (2, "a", "x", 1), (3, "a", "y", 1)]
     table.delete([1])
-    assert found(table) == [0] * 6
+    assert matches_of_key(table) == [0] * 6
     assert table.exists([1, 2]).to_pylist() == [False, True]
 
 
@@ -58,7 +58,7 @@ def test_a_key_in_two_partitions_is_found_in_both(make: Make, kind: str) -> None
     table = make(type=kind, index="record")
     table.insert(rows((1, "a", "x", 1)))
     table.insert(rows((1, "b", "y", 1)))
-    assert found(table) == [2] * 6
+    assert matches_of_key(table) == [2] * 6
 
 
 @EVERY_TYPE
@@ -66,7 +66,7 @@ def test_a_first_insert_that_repeats_a_key_is_noted(make: Make, kind: str) -> No
     table = make(type=kind, index="record")
     table.insert(rows((1, "a", "x", 1), (1, "b", "y", 1)))
     assert table.properties[NOTE] == "true"
-    assert found(table) == [2] * 6
+    assert matches_of_key(table) == [2] * 6
 
 
 @EVERY_TYPE
@@ -88,7 +88,7 @@ def test_inserts_of_new_keys_are_found_by_the_index(make: Make, kind: str) -> No
     table.insert(rows((3, "a", "x", 1)))
     table.upsert(rows((3, "a", "y", 2)))
     assert NOTE not in lakebed.open(table.uri).properties
-    assert found(table, 3) == [1] * 6
+    assert matches_of_key(table, 3) == [1] * 6
 
 
 def test_repaired_duplicates_are_found_by_the_index_again(make: Make) -> None:
@@ -98,7 +98,7 @@ def test_repaired_duplicates_are_found_by_the_index_again(make: Make) -> None:
     assert lakebed.open(table.uri).properties[NOTE] == "true"
     table.repair(["duplicates"])
     assert NOTE not in lakebed.open(table.uri).properties
-    assert found(table) == [1] * 6
+    assert matches_of_key(table) == [1] * 6
     assert content(table) == [(1, "a", "y", 1)]
 
 
@@ -111,7 +111,7 @@ def test_an_overwrite_that_repeats_a_key_is_noted(make: Make, kind: str, index: 
     assert NOTE not in lakebed.open(table.uri).properties
     table.insert_overwrite(rows((1, "a", "y", 1), (1, "a", "z", 1)))
     assert lakebed.open(table.uri).properties[NOTE] == "true"
-    assert found(table) == [2] * 6
+    assert matches_of_key(table) == [2] * 6
     table.upsert(rows((1, "a", "w", 2)))
     assert content(table) == [(1, "a", "w", 2), (1, "a", "w", 2), (2, "b", "x", 1)]
 
@@ -121,10 +121,10 @@ def test_a_key_in_two_partitions_is_no_repeated_one_where_each_has_its_index(mak
     table.insert(rows((1, "a", "x", 1), (1, "b", "x", 1)))
     table.insert(rows((1, "c", "x", 1)))
     assert NOTE not in lakebed.open(table.uri).properties
-    assert found(table) == [3] * 6
+    assert matches_of_key(table) == [3] * 6
     table.insert(rows((1, "c", "y", 1)))
     assert lakebed.open(table.uri).properties[NOTE] == "true"
-    assert found(table) == [4] * 6
+    assert matches_of_key(table) == [4] * 6
 
 
 def test_keys_that_were_deleted_are_new_again(make: Make) -> None:
@@ -133,7 +133,7 @@ def test_keys_that_were_deleted_are_new_again(make: Make) -> None:
     table.delete([1])
     table.insert(rows((1, "b", "y", 1)))
     assert NOTE not in lakebed.open(table.uri).properties
-    assert found(table) == [1] * 6
+    assert matches_of_key(table) == [1] * 6
 
 
 @EVERY_TYPE
@@ -145,7 +145,7 @@ def test_an_index_of_keys_is_not_built_over_repeated_keys(make: Make, kind: str)
         table.indexes.create("record_index")
     with pytest.raises(lakebed.IndexInconsistent, match="1 record key"):
         table.indexes.use("record")
-    assert found(table) == [2] * 6
+    assert matches_of_key(table) == [2] * 6
 
 
 def as_if_by_another_writer(table: Table) -> None:
@@ -167,7 +167,7 @@ def test_keys_that_another_writer_inserts_again_are_found(make: Make, kind: str,
     table.insert(rows((1, "a", "x", 1), (2, "b", "x", 1)))
     table.insert(rows((1, "a", "y", 1)), options=APART)
     as_if_by_another_writer(table)
-    assert found(table) == [2] * 6
+    assert matches_of_key(table) == [2] * 6
     table.upsert(rows((3, "a", "z", 2)))  # it notes what came before it
     assert lakebed.open(table.uri).properties[NOTE] == "true"
     table.delete([1])
@@ -184,7 +184,7 @@ def test_new_keys_of_another_writer_are_found_by_the_index(make: Make, kind: str
     assert not open_snapshot(open_storage(table.uri)).repeats_keys
     table.upsert(rows((4, "a", "z", 2)))
     assert NOTE not in lakebed.open(table.uri).properties
-    assert found(table, 3) == [1] * 6
+    assert matches_of_key(table, 3) == [1] * 6
 
 
 def test_where_counting_takes_too_long_a_repair_says_that_keys_are_unique(
@@ -195,12 +195,12 @@ def test_where_counting_takes_too_long_a_repair_says_that_keys_are_unique(
     table.insert(rows((1, "a", "x", 1), (2, "b", "x", 1)))
     as_if_by_another_writer(table)
     assert open_snapshot(open_storage(table.uri)).repeats_keys
-    assert found(table) == [1] * 6
+    assert matches_of_key(table) == [1] * 6
     table.repair(["duplicates"])
     assert not open_snapshot(open_storage(table.uri)).repeats_keys
     table.insert(rows((2, "a", "y", 1)), options=APART)
     assert lakebed.open(table.uri).properties[NOTE] == "true"
-    assert found(table, 2) == [2] * 6
+    assert matches_of_key(table, 2) == [2] * 6
 
 
 def test_two_inserts_of_one_key_at_a_time_are_noted(make: Make) -> None:
@@ -212,7 +212,7 @@ def test_two_inserts_of_one_key_at_a_time_are_noted(make: Make) -> None:
     lakebed.open(table.uri).insert(rows((1, "a", "x", 1)))
     insert(ours, rows((1, "a", "y", 1)))
     assert lakebed.open(table.uri).properties[NOTE] == "true"
-    assert found(table) == [2] * 6
+    assert matches_of_key(table) == [2] * 6
 
 
 def test_a_refused_insert_notes_nothing(make: Make) -> None:

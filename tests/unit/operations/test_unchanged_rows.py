@@ -43,7 +43,7 @@ def rows(*ids: int, v: float = 1.0, ts: int = 1, deleted: bool = False) -> pa.Ta
     )
 
 
-def made(kind: Any, index: str, *, version: int = 9, **more: Any) -> Table:
+def new_table(kind: Any, index: str, *, version: int = 9, **more: Any) -> Table:
     if index.startswith("bucket"):
         more["buckets"] = 1
     uri = f"memory://{uuid.uuid4().hex}"
@@ -69,7 +69,7 @@ def stored(table: Table) -> dict[int, tuple[float, int, str]]:
 @pytest.mark.parametrize("version", [9, 8, 6])
 @pytest.mark.parametrize(("kind", "index"), INDEXES)
 def test_equal_rows_are_not_written_again(kind: str, index: str, version: int) -> None:
-    table = made(kind, index, version=version)
+    table = new_table(kind, index, version=version)
     before, start = stored(table), table.changes("000").end
     again = table.upsert(rows(1, 2), options=SKIP)
     assert (counts(again), again.files) == ([2, 0, 0, 0, 2, 0], ())
@@ -80,7 +80,7 @@ def test_equal_rows_are_not_written_again(kind: str, index: str, version: int) -
 
 @pytest.mark.parametrize(("kind", "index"), INDEXES)
 def test_only_rows_of_a_batch_that_change_something_are_written(kind: str, index: str) -> None:
-    table = made(kind, index)
+    table = new_table(kind, index)
     before = stored(table)
     batch = pa.concat_tables([rows(1, 2), rows(3, 4, 4, v=2.0), rows(98, deleted=True), rows(2, deleted=True)])
     done = table.upsert(batch, options=SKIP)
@@ -91,7 +91,7 @@ def test_only_rows_of_a_batch_that_change_something_are_written(kind: str, index
 
 @pytest.mark.parametrize(("kind", "index"), INDEXES)
 def test_rows_that_lose_are_unchanged_on_both_types_of_tables(kind: str, index: str) -> None:
-    table = made(kind, index, ordering="ts")
+    table = new_table(kind, index, ordering="ts")
     done = table.upsert(pa.concat_tables([rows(1, ts=0, v=9.0), rows(2, ts=1), rows(3, ts=2)]), options=SKIP)
     assert counts(done) == [3, 0, 1, 0, 2, 0]
     assert {key: (v, ts) for key, (v, ts, _) in stored(table).items()} == {1: (1.0, 1), 2: (1.0, 1), 3: (1.0, 2)}
@@ -99,7 +99,7 @@ def test_rows_that_lose_are_unchanged_on_both_types_of_tables(kind: str, index: 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_delete_of_an_absent_key_still_outlives_an_older_row(kind: str) -> None:
-    table = made(kind, "bucket", ordering="ts")
+    table = new_table(kind, "bucket", ordering="ts")
     done = table.upsert(rows(50, ts=9, deleted=True), options=SKIP)
     assert counts(done) == [1, 0, 0, 0, 1, 0]
     late = table.upsert(rows(50, ts=5))
@@ -108,7 +108,7 @@ def test_a_delete_of_an_absent_key_still_outlives_an_older_row(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_partial_rows_that_repeat_the_stored_values_are_unchanged(kind: str) -> None:
-    table = made(kind, "bucket")
+    table = new_table(kind, "bucket")
     part = rows(1, 2).select(["id", "city", "v"]).set_column(2, "v", pa.array([1.0, 7.0]))
     done = table.upsert(part, partial=True, options=SKIP)
     assert counts(done) == [2, 0, 1, 0, 1, 0]
@@ -117,7 +117,7 @@ def test_partial_rows_that_repeat_the_stored_values_are_unchanged(kind: str) -> 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_table_remembers_the_setting_and_its_change_log_has_no_equal_rows(kind: str) -> None:
-    table = made(kind, "simple", properties={"hoodie.table.cdc.enabled": True})
+    table = new_table(kind, "simple", properties={"hoodie.table.cdc.enabled": True})
     start = table.changes("000").end
     table.upsert(rows(1))  # as Hudi: an equal row is an update
     end = table.changes("000").end
@@ -131,7 +131,7 @@ def test_a_table_remembers_the_setting_and_its_change_log_has_no_equal_rows(kind
 
 
 def test_a_merge_payload_decides_before_the_rows_are_compared() -> None:
-    table = made("cow", "bucket", ordering="ts", merge="PartialUpdateAvroPayload")
+    table = new_table("cow", "bucket", ordering="ts", merge="PartialUpdateAvroPayload")
     nulls = rows(1, ts=1).set_column(2, "v", pa.array([None], pa.float64()))  # the stored value stays
     assert counts(table.upsert(nulls, options=SKIP)) == [1, 0, 0, 0, 1, 0]
 

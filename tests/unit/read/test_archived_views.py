@@ -49,7 +49,7 @@ def archived(version: int, type_: Any, index: str) -> tuple[Table, list[str]]:
     return t, made
 
 
-def shown(t: Table, instant: str) -> list[tuple[Any, ...]]:
+def visible_rows(t: Table, instant: str) -> list[tuple[Any, ...]]:
     found = t.scan(as_of=instant).to_arrow().sort_by("id")
     return [tuple(found.schema.names), *(tuple(row.values()) for row in found.to_pylist())]
 
@@ -60,8 +60,8 @@ def shown(t: Table, instant: str) -> list[tuple[Any, ...]]:
 def test_the_schema_is_that_of_the_archived_commit(version: int, type_: str, index: str) -> None:
     t, made = archived(version, type_, index)
     assert open_snapshot(open_storage(t.uri)).commits[0].time > made[3]
-    assert shown(t, made[0]) == [("id", "n"), (1, 2), (2, 2)]
-    assert shown(t, made[1]) == [("id", "n", "text"), (1, 3, "b"), (2, 2, None), (3, 3, "c")]
-    assert shown(t, made[3])[1:] == [(1, 5, "x"), (2, 2, None), (3, 3, "c"), (4, 4, "e"), (5, 5, "y")]
+    assert visible_rows(t, made[0]) == [("id", "n"), (1, 2), (2, 2)]
+    assert visible_rows(t, made[1]) == [("id", "n", "text"), (1, 3, "b"), (2, 2, None), (3, 3, "c")]
+    assert visible_rows(t, made[3])[1:] == [(1, 5, "x"), (2, 2, None), (3, 3, "c"), (4, 4, "e"), (5, 5, "y")]
     assert t.scan(as_of=made[1]).to_arrow().schema.field("n").type == pa.int32()
     assert t.scan(as_of=made[2]).to_arrow().schema.field("n").type == pa.int64()

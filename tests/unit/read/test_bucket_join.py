@@ -23,7 +23,7 @@ HOWS = {
 }
 
 
-def made(folder: Path, name: str, rows: dict[str, Any], **given: Any) -> lakebed.Table:
+def new_table(folder: Path, name: str, rows: dict[str, Any], **given: Any) -> lakebed.Table:
     data = pa.table(rows)
     table = lakebed.create(str(folder / name), data, **{"key": "id", "index": "bucket", "buckets": 4} | given)
     table.upsert(data)
@@ -41,7 +41,7 @@ def two(folder: Path, **given: Any) -> tuple[lakebed.Table, lakebed.Table]:
         "x": [n * 10 for n in range(20, 60)],
         "tags": [[n] for n in range(40)],
     }
-    return made(folder, "left", left, **given), made(folder, "right", right, buckets=2)
+    return new_table(folder, "left", left, **given), new_table(folder, "right", right, buckets=2)
 
 
 @pytest.mark.parametrize("how", list(HOWS))
@@ -105,8 +105,8 @@ def test_a_bucket_is_read_at_a_time_and_only_where_both_have_rows(
 
 
 def test_more_columns_and_other_names_may_be_compared(tmp_path: Path) -> None:
-    left = made(tmp_path, "a", {"id": [1, 2, 3], "x": [1, 2, 3]})
-    right = made(tmp_path, "b", {"number": [1, 2, 4], "y": [1, 5, 4]}, key="number", buckets=8)
+    left = new_table(tmp_path, "a", {"id": [1, 2, 3], "x": [1, 2, 3]})
+    right = new_table(tmp_path, "b", {"number": [1, 2, 4], "y": [1, 5, 4]}, key="number", buckets=8)
     assert rows_of(left.join(right, {"id": "number"}).to_arrow()) == [(1, 1, 1, 1), (2, 2, 2, 5)]
     assert rows_of(left.join(right, {"id": "number", "x": "y"}, "left").to_arrow()) == [
         (1, 1, 1, 1),
@@ -117,16 +117,16 @@ def test_more_columns_and_other_names_may_be_compared(tmp_path: Path) -> None:
 
 def test_a_part_of_the_key_that_is_hashed_is_joined_on(tmp_path: Path) -> None:
     lines = {"order": [1, 1, 2, 3], "line": [1, 2, 1, 1], "sum": [5, 6, 7, 8]}
-    left = made(tmp_path, "lines", lines, key=["order", "line"], hash_fields="order")
-    right = made(tmp_path, "orders", {"order": [1, 2], "who": ["Ada", "Bo"]}, key="order", buckets=2)
+    left = new_table(tmp_path, "lines", lines, key=["order", "line"], hash_fields="order")
+    right = new_table(tmp_path, "orders", {"order": [1, 2], "who": ["Ada", "Bo"]}, key="order", buckets=2)
     assert rows_of(left.join(right, columns=["sum", "who"]).to_arrow()) == [(5, "Ada"), (6, "Ada"), (7, "Bo")]
 
 
 def test_a_text_next_to_the_hashed_field_may_be_read_as_it(tmp_path: Path) -> None:
     """Hudi's parser finds `id:9` inside the text of a composite key, so the whole key decides."""
     rows = {"note": ["a,id:9", "b"], "id": ["7", "7"]}
-    left = made(tmp_path, "notes", rows, key=["note", "id"], hash_fields="id")
-    right = made(tmp_path, "ids", {"id": ["7"], "y": [1]})
+    left = new_table(tmp_path, "notes", rows, key=["note", "id"], hash_fields="id")
+    right = new_table(tmp_path, "ids", {"id": ["7"], "y": [1]})
     with pytest.raises(InvalidOption, match="not made the same way"):
         left.join(right, "id")
     assert left.join(left).count() == 2
@@ -134,14 +134,14 @@ def test_a_text_next_to_the_hashed_field_may_be_read_as_it(tmp_path: Path) -> No
 
 def test_tables_that_cannot_be_joined_by_buckets_are_refused(tmp_path: Path) -> None:
     left, right = two(tmp_path)
-    simple = made(tmp_path, "simple", {"id": ["k1"]}, index="simple", buckets=None)
+    simple = new_table(tmp_path, "simple", {"id": ["k1"]}, index="simple", buckets=None)
     with pytest.raises(UnsupportedFeature, match="'simple' are not in buckets"):
         left.join(simple)
     with pytest.raises(InvalidOption, match="does not compare 'id' with 'id'"):
         left.join(right, "x")
     with pytest.raises(InvalidOption, match="no join 'cross'"):
         left.join(right, how="cross")  # pyright: ignore[reportArgumentType]
-    numbers = made(tmp_path, "numbers", {"id": [1]})
+    numbers = new_table(tmp_path, "numbers", {"id": [1]})
     with pytest.raises(InvalidOption, match="not made the same way"):
         left.join(numbers)
     with pytest.raises(SchemaConflict, match="need one type"):

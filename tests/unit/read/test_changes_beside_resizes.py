@@ -18,7 +18,7 @@ OLD = "old" * 20
 _numbers = itertools.count()
 
 
-def told(table: Table, start: str) -> list[tuple[str, int, str | None, str | None]]:
+def change_rows(table: Table, start: str) -> list[tuple[str, int, str | None, str | None]]:
     found: list[tuple[str, int, str | None, str | None]] = []
     for row in table.cdc(start).to_arrow().to_pylist():
         before, after = row["before"] or {}, row["after"] or {}
@@ -26,7 +26,7 @@ def told(table: Table, start: str) -> list[tuple[str, int, str | None, str | Non
     return sorted(found)
 
 
-def made(count: int, version: int) -> Table:
+def new_table(count: int, version: int) -> Table:
     return lakebed.create(
         f"memory://changes-beside-resizes/t{next(_numbers)}",
         rows((0, "c0", "", 0)).schema,
@@ -44,31 +44,31 @@ def made(count: int, version: int) -> Table:
 @pytest.mark.parametrize("version", [9, 8, 6])
 @pytest.mark.parametrize(("sizes", "count"), [(SPLITS, 2), (MERGES, 4)], ids=["split", "merge"])
 def test_a_write_during_a_resize_warns_once(sizes: dict[str, Any], count: int, version: int) -> None:
-    table = made(count, version)
+    table = new_table(count, version)
     table.upsert(rows(*((n, "c0", OLD, 0) for n in range(20))))
     start = table.cdc("000").end
     assert table.cluster(plan_only=True, options=sizes).plan is not None
     table.upsert(rows((0, "c0", "new", 1), (30, "c0", "new", 1)))
     table.delete([1])
     expected = [("d", 1, OLD, None), ("i", 30, None, "new"), ("u", 0, OLD, "new")]
-    assert told(table, start) == expected
+    assert change_rows(table, start) == expected
     assert table.cluster(options=sizes).runs
-    assert told(table, start) == expected
+    assert change_rows(table, start) == expected
     table.upsert(rows((30, "c0", "newer", 2)))
-    assert told(table, start) == sorted([*expected, ("u", 30, "new", "newer")])
+    assert change_rows(table, start) == sorted([*expected, ("u", 30, "new", "newer")])
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_a_write_during_a_resize_that_is_removed_warns_once(version: int) -> None:
     """What it wrote for the buckets that were to come is gone."""
-    table = made(2, version)
+    table = new_table(2, version)
     table.upsert(rows(*((n, f"c{n % 2}", OLD, 0) for n in range(40))))
     start = table.cdc("000").end
     plan = table.cluster(plan_only=True, options=SPLITS).planned
     table.upsert(rows((0, "c0", "new", 1), (50, "c0", "new", 1)))
     expected = [("i", 50, None, "new"), ("u", 0, OLD, "new")]
     end = table.cdc(start).end
-    assert told(table, start) == expected
+    assert change_rows(table, start) == expected
     table.delete_partitions(["c1"])
     assert plan not in [i.time for i in lakebed.open(table.uri).timeline]
     found = lakebed.open(table.uri).cdc(start, end).to_arrow().to_pylist()

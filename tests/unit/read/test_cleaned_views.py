@@ -75,7 +75,7 @@ def archives(table: Table) -> None:
 CHANGES: list[Callable[[Table], None]] = [upserts, overwrites, drops, archives]
 
 
-def shown(scan: Any) -> set[tuple[int, str]]:
+def visible_rows(scan: Any) -> set[tuple[int, str]]:
     return {(row["id"], row["v"]) for row in scan.to_arrow().to_pylist()}
 
 
@@ -106,12 +106,12 @@ def test_a_scan_that_is_read_after_a_clean_shows_the_table_of_then(
     version, table_type, metadata = kind
     table = create(version, table_type, metadata=metadata)
     scan = table.scan()
-    then, files = shown(table.scan()), data_files(table)
+    then, files = visible_rows(table.scan()), data_files(table)
     change(table)
     table.clean(options=RETAINED)
-    now = shown(table.scan())
+    now = visible_rows(table.scan())
     # where no file of then was deleted the scan may go on with its own view
-    assert shown(scan) in ([now, then] if files <= data_files(table) else [now])
+    assert visible_rows(scan) in ([now, then] if files <= data_files(table) else [now])
     assert scan.count() == table.count()
 
 
@@ -187,8 +187,8 @@ def test_a_table_that_is_cleaned_all_the_time_is_not_read_for_ever() -> None:
 def test_a_view_does_not_show_what_was_written_before_its_files_were_listed() -> None:
     table = create(9, "cow", metadata=True)
     with before_files_are_listed(lambda: lakebed.open(table.uri).upsert(rows((5, "c2", "other", 1)))):
-        assert shown(table.scan()) == {(0, "a"), (1, "a")}
-    assert shown(table.scan()) == {(0, "a"), (1, "a"), (5, "other")}
+        assert visible_rows(table.scan()) == {(0, "a"), (1, "a")}
+    assert visible_rows(table.scan()) == {(0, "a"), (1, "a"), (5, "other")}
 
 
 @pytest.mark.parametrize(("version", "kind", "metadata"), KINDS)

@@ -50,7 +50,7 @@ ZONES = ("UTC", "Asia/Tokyo", "America/New_York")
 START = datetime(2019, 12, 28, tzinfo=UTC)
 
 
-def made(chance: random.Random, part: int) -> list[dict[str, Any]]:
+def rows_of_file(chance: random.Random, part: int) -> list[dict[str, Any]]:
     """Rows of one file: near each other, with nulls; one file has nulls alone."""
     near = START + timedelta(days=part * 2)
 
@@ -78,7 +78,7 @@ def table() -> Iterator[Table]:
     table = lakebed.create(
         f"memory://{name}/t", SCHEMA, key="id", partition_by="part", merge="commit_time", index="simple"
     )
-    batches = [pa.Table.from_pylist(made(chance, part), SCHEMA) for part in range(10)]
+    batches = [pa.Table.from_pylist(rows_of_file(chance, part), SCHEMA) for part in range(10)]
     table.upsert(pa.concat_tables(batches[:5]))
     for index, column, function, options, kind in INDEXES:
         table.indexes.create(index, column=column, function=function, function_options=options, kind=kind)

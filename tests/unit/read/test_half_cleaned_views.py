@@ -27,7 +27,7 @@ KINDS = list(itertools.product((9, 8, 6), ("cow", "mor"), (True, False)))
 _numbers = itertools.count()
 
 
-def made(version: int, kind: str, *, metadata: bool) -> tuple[Table, str, str]:
+def new_table(version: int, kind: str, *, metadata: bool) -> tuple[Table, str, str]:
     """A table of one file group a city that was written often; the checkpoints of its first and its third commit."""
     table = lakebed.create(
         f"memory://half-cleaned/t{next(_numbers)}",
@@ -70,7 +70,7 @@ def cut_off(table: Table, *, after: int) -> None:
     assert any(not i.is_completed for i in table.timeline)
 
 
-def shown(found: Any) -> list[tuple[int, str]]:
+def visible_rows(found: Any) -> list[tuple[int, str]]:
     return sorted((row["id"], row["v"]) for row in found.to_arrow().to_pylist())
 
 
@@ -83,15 +83,15 @@ LATEST = [(2, "w1"), (2, "x1"), (3, "w2"), (3, "x2")]
 def test_changes_of_a_range_that_is_being_cleaned_are_those_that_the_table_still_shows(
     version: int, kind: str, metadata: bool, after: int
 ) -> None:
-    table, first, third = made(version, kind, metadata=metadata)
-    assert shown(table.changes(first, third)) == WHOLE
+    table, first, third = new_table(version, kind, metadata=metadata)
+    assert visible_rows(table.changes(first, third)) == WHOLE
     early = table.changes(first, third)
     cut_off(table, after=after)
-    assert shown(lakebed.open(table.uri).changes(first, third)) == LATEST
+    assert visible_rows(lakebed.open(table.uri).changes(first, third)) == LATEST
     # by a timeline from before the clean the range is whole as long as its own files are there
-    assert shown(early) in ([LATEST] if after > 1 else [LATEST, WHOLE])
+    assert visible_rows(early) in ([LATEST] if after > 1 else [LATEST, WHOLE])
     lakebed.open(table.uri).clean(options=RETAINED)
-    assert shown(lakebed.open(table.uri).changes(first, third)) == LATEST
+    assert visible_rows(lakebed.open(table.uri).changes(first, third)) == LATEST
 
 
 @pytest.mark.parametrize("after", [1, 2, 100])
@@ -100,7 +100,7 @@ def test_change_data_of_rows_that_are_being_cleaned_is_refused(
     version: int, kind: str, metadata: bool, after: int
 ) -> None:
     """The rows that an overwrite deleted are in a base file and in log files: none of them are left out."""
-    table, _, _ = made(version, kind, metadata=metadata)
+    table, _, _ = new_table(version, kind, metadata=metadata)
     start = lakebed.open(table.uri).cdc("000").end
     table.insert_overwrite(rows((0, "c0", "new", 9)))
     end = lakebed.open(table.uri).cdc(start).end

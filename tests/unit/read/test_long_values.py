@@ -43,7 +43,7 @@ def values(length: int, long_at: int) -> list[dict[str, Any]]:
     ]
 
 
-def found(table: Table, filter_: str) -> list[str]:
+def matching_ids(table: Table, filter_: str) -> list[str]:
     return sorted(table.scan(["id"], filter=filter_).to_arrow()["id"].to_pylist())
 
 
@@ -55,16 +55,16 @@ def test_filters_find_every_value_of_a_file_with_a_long_one(version: int, length
     uri = f"memory://long-values/{version}-{length}-{long_at}"
     table = table_of(uri, rows, 3, table_version=version, indexes=["column_stats"])
     for row in rows:
-        assert found(table, f"v = '{row['v']}'") == [row["id"]]
-        assert found(table, f"raw = X'{row['v'].encode().hex()}'") == [row["id"]]
-        assert found(table, f"v >= '{row['v']}'") == sorted(r["id"] for r in rows if r["v"] >= row["v"])
-        assert found(table, f"v < '{row['v']}'") == sorted(r["id"] for r in rows if r["v"] < row["v"])
+        assert matching_ids(table, f"v = '{row['v']}'") == [row["id"]]
+        assert matching_ids(table, f"raw = X'{row['v'].encode().hex()}'") == [row["id"]]
+        assert matching_ids(table, f"v >= '{row['v']}'") == sorted(r["id"] for r in rows if r["v"] >= row["v"])
+        assert matching_ids(table, f"v < '{row['v']}'") == sorted(r["id"] for r in rows if r["v"] < row["v"])
 
 
 def test_a_delete_by_condition_takes_the_row_that_is_shorter_than_its_neighbours() -> None:
     table = table_of("memory://long-values/delete", values(5000, 8), 3)
     table.delete(where="v = 'p2'")
-    assert found(table, "part = 'p'") == [f"p{n}" for n in range(9) if n != 2]
+    assert matching_ids(table, "part = 'p'") == [f"p{n}" for n in range(9) if n != 2]
 
 
 @pytest.mark.parametrize("length", [4096, 4097, 20_000])
@@ -77,7 +77,7 @@ def test_keys_in_files_with_long_keys_are_found(length: int) -> None:
     assert table.exists(wanted).to_pylist() == [True] * len(wanted)
     for key in (keys["p03"][0], keys["p03"][3], keys["p19"][5]):
         assert get(open_snapshot(open_storage(table.uri)), [key], ["id"]).to_pylist() == [{"id": key}]
-        assert found(table, f"id = '{key}'") == [key]
+        assert matching_ids(table, f"id = '{key}'") == [key]
 
 
 def foreign(groups: list[list[str | None]], **options: Any) -> tuple[Any, int]:

@@ -42,7 +42,7 @@ def rows(ids: range, text: str) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, row(n, text), strict=True)) for n in ids], SCHEMA)
 
 
-def made(type_: Any, version: int, index: str) -> tuple[Table, list[str]]:
+def new_table(type_: Any, version: int, index: str) -> tuple[Table, list[str]]:
     """Three commits: 12 rows, an upsert of four, and a delete of two, whose commit names the partition columns."""
     t = lakebed.create(
         f"memory://left-out/{uuid.uuid4().hex}",
@@ -72,7 +72,7 @@ def name_partition_columns(t: Table) -> None:
     storage.write(path, encode_commit(named, snapshot.config.version, newest.action))
 
 
-def shown(found: pa.Table) -> list[Row]:
+def visible_rows(found: pa.Table) -> list[Row]:
     return sorted((one["id"], one["day"], one["text"], int(one["hour"])) for one in found.to_pylist())
 
 
@@ -84,20 +84,20 @@ def expected(model: dict[int, str]) -> list[Row]:
 @pytest.mark.parametrize("type_", ["cow", "mor"])
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_values_come_from_the_paths(version: int, type_: str, index: str) -> None:
-    t, (first, second, _) = made(type_, version, index)
+    t, (first, second, _) = new_table(type_, version, index)
     before = dict.fromkeys(range(12), "a")
     middle = before | dict.fromkeys(range(4), "b")
     after = {n: text for n, text in middle.items() if n not in (0, 5)}
-    assert shown(t.scan().to_arrow()) == expected(after)
-    assert shown(t.scan(as_of=first).to_arrow()) == expected(before)
-    assert shown(t.changes("000").to_arrow()) == expected(after)
-    assert shown(t.changes(first, second).to_arrow()) == expected(dict.fromkeys(range(4), "b"))
-    assert shown(t.changes(first).to_arrow()) == expected(dict.fromkeys(range(1, 4), "b"))
-    assert shown(t.get(list(range(12)))) == expected(after)
+    assert visible_rows(t.scan().to_arrow()) == expected(after)
+    assert visible_rows(t.scan(as_of=first).to_arrow()) == expected(before)
+    assert visible_rows(t.changes("000").to_arrow()) == expected(after)
+    assert visible_rows(t.changes(first, second).to_arrow()) == expected(dict.fromkeys(range(4), "b"))
+    assert visible_rows(t.changes(first).to_arrow()) == expected(dict.fromkeys(range(1, 4), "b"))
+    assert visible_rows(t.get(list(range(12)))) == expected(after)
     for condition, kept in (("day = '2024-01-02'", 1), ("hour = '2' AND id > 4", None)):
         part = {n: s for n, s in after.items() if (n % 2 == kept if kept is not None else n % 3 == 2 and n > 4)}
-        assert shown(t.scan(filter=condition).to_arrow()) == expected(part)
-        assert shown(t.changes("000", filter=condition).to_arrow()) == expected(part)
+        assert visible_rows(t.scan(filter=condition).to_arrow()) == expected(part)
+        assert visible_rows(t.changes("000", filter=condition).to_arrow()) == expected(part)
         assert t.scan(filter=condition).count() == len(part)
     assert {one["partition_path"] for one in t.locate([1, 2]).to_pylist()} == {
         f"day={day}/hour={hour}" for _, day, hour, _ in (row(1, ""), row(2, ""))
@@ -110,7 +110,7 @@ def test_values_come_from_the_paths(version: int, type_: str, index: str) -> Non
                 image = json.loads(image) if isinstance(image, str) else image
                 assert (image["day"], int(image["hour"])) == row(image["id"], "")[1:3]
     t.upsert(rows(range(4, 7), "c"))
-    assert shown(lakebed.open(t.uri).scan().to_arrow()) == expected(after | dict.fromkeys(range(4, 7), "c"))
+    assert visible_rows(lakebed.open(t.uri).scan().to_arrow()) == expected(after | dict.fromkeys(range(4, 7), "c"))
 
 
 TYPED: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -219,8 +219,8 @@ def test_times_that_only_paths_have_are_read_as_their_printed_texts(
 
 @pytest.mark.parametrize("type_", ["cow", "mor"])
 def test_updates_and_merges_are_refused_by_name_where_files_lack_the_partition_columns(type_: Any) -> None:
-    t, _ = made(type_, 9, "simple")
-    before = shown(t.scan().to_arrow())
+    t, _ = new_table(type_, 9, "simple")
+    before = visible_rows(t.scan().to_arrow())
     for run in (
         lambda: t.update({"text": "'x'"}, where="id = 1"),
         lambda: t.update({"text": "'x'"}, where="hour = 1"),
@@ -228,4 +228,4 @@ def test_updates_and_merges_are_refused_by_name_where_files_lack_the_partition_c
     ):
         with pytest.raises(UnsupportedFeature, match="leaves partition columns out of its files"):
             run()
-    assert shown(t.scan().to_arrow()) == before
+    assert visible_rows(t.scan().to_arrow()) == before

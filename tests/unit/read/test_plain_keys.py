@@ -40,7 +40,7 @@ def rows(ids: list[Any] | None = None, cities: list[str] = CITIES, value: int = 
     return pa.table({"city": cities, "id": ids, "v": [value] * len(ids)})
 
 
-def made(data: pa.Table | None = None, uri: str = "", **given: Any) -> lakebed.Table:
+def new_table(data: pa.Table | None = None, uri: str = "", **given: Any) -> lakebed.Table:
     data = rows() if data is None else data
     named: dict[str, Any] = {"key": ["city", "id"], "index": "bucket", "buckets": 8, "hash_fields": "city"}
     table = lakebed.create(uri or place(), data, **named | given)
@@ -89,7 +89,7 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], 
 @pytest.mark.parametrize("version", [9, 8, 6])
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_hash_field_next_to_a_text_opens_one_file_of_eight(kind: str, version: int) -> None:
-    table = made(type=kind, table_version=version)
+    table = new_table(type=kind, table_version=version)
     table.upsert(rows(value=1))
     found = table.scan(filter="city = 'city7'")
     assert found.to_arrow().to_pylist() == [{"city": "city7", "id": "k7", "v": 1}]
@@ -99,7 +99,7 @@ def test_a_hash_field_next_to_a_text_opens_one_file_of_eight(kind: str, version:
 
 
 def test_no_footer_is_read_of_files_that_a_filter_rules_out() -> None:
-    table = made()
+    table = new_table()
     counted = CountingStorage(open_storage(table.uri))
     assert len(plan(open_snapshot(counted), "city = 'city7'").slices) == 1
     assert not [path for path in counted.opened if path.endswith(".parquet")]
@@ -107,7 +107,7 @@ def test_no_footer_is_read_of_files_that_a_filter_rules_out() -> None:
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_file_with_a_text_that_can_be_misread_is_opened(kind: str) -> None:
-    table = made(type=kind)
+    table = new_table(type=kind)
     table.upsert(rows([MISREAD], ["city1"]))
     found = table.scan(["id"], filter="city = 'city1'").to_arrow()
     assert sorted(found["id"].to_pylist()) == ["k1", MISREAD]
@@ -117,7 +117,7 @@ def test_a_file_with_a_text_that_can_be_misread_is_opened(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_file_is_trusted_again_once_it_is_rewritten_without_such_a_text(kind: str) -> None:
-    table = made(type=kind)
+    table = new_table(type=kind)
     table.upsert(rows([MISREAD], ["city1"]))
     table.delete(pa.table({"city": ["city1"], "id": [MISREAD]}))
     if kind == "mor":
@@ -130,7 +130,7 @@ def test_a_file_is_trusted_again_once_it_is_rewritten_without_such_a_text(kind: 
 
 def test_row_groups_that_are_copied_bring_what_their_file_said(unwatched: Callable[..., Any]) -> None:
     many = rows([f"k{n}" for n in range(40_000)], ["city1"] * 20_000 + ["city2"] * 20_000)
-    plain, strange = made(many, buckets=1), made(many, buckets=1)
+    plain, strange = new_table(many, buckets=1), new_table(many, buckets=1)
     assert footers(plain) == {"00000000": "id"}
     plain.upsert(rows(["k5"], ["city1"], 1))
     assert footers(plain) == {"00000000": "id"}
@@ -142,7 +142,7 @@ def test_row_groups_that_are_copied_bring_what_their_file_said(unwatched: Callab
 @pytest.mark.parametrize("version", [9, 6])
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_files_of_a_writer_without_notes_are_opened(kind: str, version: int, unwatched: Callable[..., Any]) -> None:
-    table = made(type=kind, table_version=version)
+    table = new_table(type=kind, table_version=version)
     unwatched(lambda: table.upsert(rows([MISREAD], ["city1"])))
     ids = ["k1", MISREAD]
     assert sorted(table.scan(["id"], filter="city = 'city1'").to_arrow()["id"].to_pylist()) == ids
@@ -153,14 +153,14 @@ def test_files_of_a_writer_without_notes_are_opened(kind: str, version: int, unw
 
 
 def test_a_table_without_notes_is_read_in_full(unwatched: Callable[..., Any]) -> None:
-    table = unwatched(made)
+    table = unwatched(new_table)
     assert opened(table, "city = 'city7'") == 8
     table.upsert(rows(value=1))  # writes every file again
     assert opened(table, "city = 'city7'") == 1
 
 
 def test_footers_describe_files_that_no_commit_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = made()
+    table = new_table()
     monkeypatch.setattr(plain_keys, "MOST_NAMES", -1)  # no note is short enough
     table.upsert(rows(["k7"], ["city7"], 1))
     monkeypatch.setattr(plain_keys, "MOST_NAMES", 0)
@@ -176,7 +176,7 @@ def test_footers_describe_files_that_no_commit_names(monkeypatch: pytest.MonkeyP
 def test_a_note_that_names_too_many_files_is_not_written(
     most: int, names: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = made()
+    table = new_table()
     monkeypatch.setattr(plain_keys, "MOST_NAMES", most)
     instant = table.upsert(rows([MISREAD], ["city1"])).instant
     snapshot = view(table)
@@ -186,7 +186,7 @@ def test_a_note_that_names_too_many_files_is_not_written(
 
 
 def test_a_note_is_found_before_ten_commits_without_one_and_not_further(unwatched: Callable[..., Any]) -> None:
-    table = made()
+    table = new_table()
     for value in range(1, plain_keys.LOOKS_BACK):
         unwatched(lambda value=value: table.upsert(rows(["k7"], ["city7"], value)))
     assert opened(table, "city = 'city3'") == 2  # its own file, and the one of the writer without notes
@@ -195,7 +195,7 @@ def test_a_note_is_found_before_ten_commits_without_one_and_not_further(unwatche
 
 
 def test_an_older_view_uses_its_own_note() -> None:
-    table = made()
+    table = new_table()
     instant = table.upsert(rows([MISREAD], ["city1"])).instant
     table.delete(pa.table({"city": ["city1"], "id": [MISREAD]}))
     assert note(table).but == frozenset()  # type: ignore[union-attr]
@@ -214,7 +214,7 @@ def test_tables_whose_index_looks_keys_up_have_no_notes(index: str) -> None:
 
 
 def test_fully_hashed_keys_and_numbers_next_to_the_hash_field_have_no_notes() -> None:
-    whole, number = made(hash_fields=None), made(rows([*range(40)]))
+    whole, number = new_table(hash_fields=None), new_table(rows([*range(40)]))
     assert note(whole) is None
     assert note(number) is None
     assert opened(number, "city = 'city7'") == 1
@@ -223,13 +223,13 @@ def test_fully_hashed_keys_and_numbers_next_to_the_hash_field_have_no_notes() ->
 @pytest.mark.parametrize("other", ["text", "number"])
 def test_an_empty_hash_field_is_found_next_to_any_other(other: str) -> None:
     ids = [f"k{n}" for n in range(10)] if other == "text" else [*range(10)]
-    table = made(rows(ids, ["", "city1"] * 5))
+    table = new_table(rows(ids, ["", "city1"] * 5))
     assert sorted(table.scan(["id"], filter="city = ''").to_arrow()["id"].to_pylist()) == ids[::2]
     assert opened(table, "city = ''") == 1
 
 
 def test_a_rescale_and_a_clustering_keep_what_files_say() -> None:
-    table = made()
+    table = new_table()
     table.upsert(rows([MISREAD], ["city1"]))
     table.rescale(4)
     assert sorted(footers(table).values(), key=str) == [None, "id", "id", "id"]
@@ -248,7 +248,7 @@ def test_an_index_that_comes_later_trusts_what_its_change_wrote() -> None:
 
 
 def test_tables_join_on_the_hash_field_alone() -> None:
-    left, right = made(), made(rows([f"r{n}" for n in range(80)], CITIES * 2), buckets=4)
+    left, right = new_table(), new_table(rows([f"r{n}" for n in range(80)], CITIES * 2), buckets=4)
     joined = left.join(right, on="city")
     assert joined.buckets == 4
     expected = [(c, f"k{n}", f"r{m}") for n, c in enumerate(CITIES) for m in (n, n + 40)]
@@ -257,7 +257,7 @@ def test_tables_join_on_the_hash_field_alone() -> None:
 
 
 def test_a_join_without_columns_compares_the_full_key_whatever_texts_are_stored() -> None:
-    left, right = made(), made(rows([f"r{n}" for n in range(40)]))
+    left, right = new_table(), new_table(rows([f"r{n}" for n in range(40)]))
     assert left.join(right).count() == 0
     assert left.join(left).count() == 40
     left.upsert(rows([MISREAD], ["city1"]))
@@ -265,7 +265,7 @@ def test_a_join_without_columns_compares_the_full_key_whatever_texts_are_stored(
 
 
 def test_a_join_on_the_hash_field_is_refused_for_texts_that_can_be_misread() -> None:
-    left, right = made(), made()
+    left, right = new_table(), new_table()
     right.upsert(rows([MISREAD], ["city1"]))
     with pytest.raises(InvalidOption, match=r"does not compare 'id' with 'id': 1 file slice of table") as caught:
         left.join(right, on="city")
@@ -277,7 +277,7 @@ def test_a_join_on_the_hash_field_is_refused_for_texts_that_can_be_misread() -> 
 
 
 def test_tables_with_a_text_or_a_number_next_to_the_hash_field_join_on_it() -> None:
-    left, right = made(), made(rows([*range(40)]))
+    left, right = new_table(), new_table(rows([*range(40)]))
     assert left.join(right, on="city").count() == 40
     left.upsert(rows([MISREAD], ["city1"]))
     with pytest.raises(InvalidOption, match="not made the same way"):

@@ -39,7 +39,7 @@ def layout(*fields: str, **settings: bool) -> PartitionLayout:
     return PartitionLayout(fields, types, (True,) * len(fields), **settings)  # type: ignore[arg-type]
 
 
-def kept(condition: str, shape: PartitionLayout, *partitions: str) -> list[str]:
+def remaining_paths(condition: str, shape: PartitionLayout, *partitions: str) -> list[str]:
     return prune_partitions(parse_filter(condition, SCHEMA), shape, partitions)
 
 
@@ -67,15 +67,15 @@ def kept(condition: str, shape: PartitionLayout, *partitions: str) -> list[str]:
     ],
 )
 def test_text_partitions_are_pruned(condition: str, expected: list[str]) -> None:
-    found = kept(condition, layout("city"), "oslo", "rome", "a/b", NULL)
+    found = remaining_paths(condition, layout("city"), "oslo", "rome", "a/b", NULL)
     assert found == expected
 
 
 def test_encoded_paths_hold_the_full_value() -> None:
     shape = layout("city", url_encode=True, hive_style=True)
     paths = ("city=oslo", "city=a%2Fb", f"city={NULL}", "other=1")
-    assert kept("city = 'a/b'", shape, *paths) == ["city=a%2Fb", "other=1"]
-    assert kept("city != 'oslo'", shape, *paths) == ["city=a%2Fb", f"city={NULL}", "other=1"]
+    assert remaining_paths("city = 'a/b'", shape, *paths) == ["city=a%2Fb", "other=1"]
+    assert remaining_paths("city != 'oslo'", shape, *paths) == ["city=a%2Fb", f"city={NULL}", "other=1"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_encoded_paths_hold_the_full_value() -> None:
     ],
 )
 def test_date_partitions_are_pruned(condition: str, expected: list[str]) -> None:
-    found = kept(condition, layout("day"), "2024-02-03", "2024-02-04", NULL, "odd")
+    found = remaining_paths(condition, layout("day"), "2024-02-03", "2024-02-04", NULL, "odd")
     if condition.startswith("day ="):
         expected = [*expected, "odd"]
     assert sorted(found) == sorted(expected)
@@ -98,18 +98,18 @@ def test_date_partitions_are_pruned(condition: str, expected: list[str]) -> None
 def test_each_of_several_partition_fields_prunes() -> None:
     shape = layout("city", "n", "ok")
     paths = ("oslo/1/true", "oslo/2/false", "rome/1/true", "a/b/1/true")
-    assert kept("n = 1", shape, *paths) == ["oslo/1/true", "rome/1/true", "a/b/1/true"]
+    assert remaining_paths("n = 1", shape, *paths) == ["oslo/1/true", "rome/1/true", "a/b/1/true"]
     # one part too many is a slash in the only text
-    assert kept("ok = false", shape, *paths) == ["oslo/2/false"]
-    assert kept("city = 'rome'", shape, *paths) == ["rome/1/true"]
-    assert kept("city = 'a/b'", shape, *paths) == ["a/b/1/true"]
-    assert kept("city = 'a'", layout("city", "code"), "a/b/c", "a/b", "x/y") == ["a/b/c", "a/b"]
-    assert kept("code = 'b'", layout("city", "code"), "a/b/c", "a/b", "x/y") == ["a/b/c", "a/b"]
+    assert remaining_paths("ok = false", shape, *paths) == ["oslo/2/false"]
+    assert remaining_paths("city = 'rome'", shape, *paths) == ["rome/1/true"]
+    assert remaining_paths("city = 'a/b'", shape, *paths) == ["a/b/1/true"]
+    assert remaining_paths("city = 'a'", layout("city", "code"), "a/b/c", "a/b", "x/y") == ["a/b/c", "a/b"]
+    assert remaining_paths("code = 'b'", layout("city", "code"), "a/b/c", "a/b", "x/y") == ["a/b/c", "a/b"]
 
 
 def test_dates_with_slashes_are_pruned() -> None:
     shape = layout("day", slash_dates=True)
-    assert kept("day >= '2024-02-04'", shape, "2024/02/03", "2024/02/04") == ["2024/02/04"]
+    assert remaining_paths("day >= '2024-02-04'", shape, "2024/02/03", "2024/02/04") == ["2024/02/04"]
 
 
 def config(**properties: str) -> TableConfig:
@@ -134,23 +134,23 @@ def test_time_formats_go_forward_for_equality_when_the_zone_is_fixed() -> None:
     shape = partition_layout(fixed, SCHEMA)
     assert shape is not None
     paths = ("1970/01/01", "1970/01/02")
-    assert kept("ms = 5", shape, *paths) == ["1970/01/01"]
-    assert kept("ms in (5, 86400000)", shape, *paths) == list(paths)
-    assert kept("ms > 86400000", shape, *paths) == list(paths)
-    assert kept("not (ms = 5)", shape, *paths) == list(paths)
+    assert remaining_paths("ms = 5", shape, *paths) == ["1970/01/01"]
+    assert remaining_paths("ms in (5, 86400000)", shape, *paths) == list(paths)
+    assert remaining_paths("ms > 86400000", shape, *paths) == list(paths)
+    assert remaining_paths("not (ms = 5)", shape, *paths) == list(paths)
 
 
 def test_time_formats_of_an_unknown_zone_never_prune() -> None:
     shape = partition_layout(config(**TIMESTAMP), SCHEMA)
     assert shape is not None
-    assert kept("ms = 5", shape, "1970/01/01", "1970/01/02") == ["1970/01/01", "1970/01/02"]
+    assert remaining_paths("ms = 5", shape, "1970/01/01", "1970/01/02") == ["1970/01/01", "1970/01/02"]
 
 
 def test_decimals_go_forward_for_equality() -> None:
     shape = partition_layout(config(hoodie__table__partition__fields="amount"), SCHEMA)
     assert shape is not None
-    assert kept("amount = 1.5", shape, "1.50", "2.00") == ["1.50"]
-    assert kept("amount > 1.5", shape, "1.50", "2.00") == ["1.50", "2.00"]
+    assert remaining_paths("amount = 1.5", shape, "1.50", "2.00") == ["1.50"]
+    assert remaining_paths("amount > 1.5", shape, "1.50", "2.00") == ["1.50", "2.00"]
 
 
 def test_rows_that_stay_where_they_are_forbid_partition_pruning() -> None:

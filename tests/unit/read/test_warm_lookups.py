@@ -68,7 +68,7 @@ def rows_of(count: int) -> pa.Table:
     return pa.table({"id": [f"key-{n:06d}" for n in numbers.tolist()], "n": numbers, **columns})
 
 
-def made(place: str, sort: str, indexes: list[str]) -> tuple[Table, RemoteStorage]:
+def new_table(place: str, sort: str, indexes: list[str]) -> tuple[Table, RemoteStorage]:
     rows = rows_of(ROWS)
     table = lakebed.create(f"memory://{place}", rows.schema, key="id", index="simple", sort=sort, indexes=indexes)  # pyright: ignore[reportArgumentType]
     table.bulk_insert(rows[: ROWS // 2])
@@ -85,7 +85,7 @@ def of_data(storage: RemoteStorage) -> list[int]:
 @SORTS
 @INDEXES
 def test_a_touched_file_takes_at_most_two_requests(place: str, sort: str, indexes: list[str]) -> None:
-    _, storage = made(place, sort, indexes)
+    _, storage = new_table(place, sort, indexes)
     snapshot = open_snapshot(storage)
     for file in snapshot.base_files():
         FOOTERS.read(storage, file.path, file.size)
@@ -104,7 +104,7 @@ def test_a_touched_file_takes_at_most_two_requests(place: str, sort: str, indexe
 @SORTS
 @INDEXES
 def test_every_row_is_found_cold_and_warm(place: str, sort: str, indexes: list[str]) -> None:
-    table, _ = made(place, sort, indexes)
+    table, _ = new_table(place, sort, indexes)
     expected = {row["id"]: row for row in rows_of(ROWS).to_pylist()}
     dice = np.random.default_rng(4)
     for count in (1, 10, 500):
@@ -140,7 +140,7 @@ def test_a_rewritten_file_is_another_one(place: str) -> None:
 
 @INDEXES
 def test_a_second_lookup_reads_nothing_but_settings_of_the_tables_own_folder(place: str, indexes: list[str]) -> None:
-    made(place, "key", indexes)
+    new_table(place, "key", indexes)
     seen: list[CountingStorage] = []
 
     def counting(storage: Storage) -> Storage:

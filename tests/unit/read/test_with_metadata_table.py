@@ -61,7 +61,7 @@ def some_rows(dice: random.Random, count: int, ts: int) -> pa.Table:
 
 
 @cache
-def made(version: int, partitioned: bool) -> str:
+def new_table(version: int, partitioned: bool) -> str:
     uri = f"memory://own-tables/{version}-{partitioned}"
     table = lakebed.create(
         uri,
@@ -95,7 +95,7 @@ every_table = pytest.mark.parametrize(
 
 @every_table
 def test_filtered_scans_with_and_without_metadata_agree(version: int, partitioned: bool) -> None:
-    with_it, without = both(made(version, partitioned))
+    with_it, without = both(new_table(version, partitioned))
     partitions = with_it.properties["hoodie.table.metadata.partitions"]
     assert "record_index" in partitions
     assert "column_stats" in partitions or version < 9
@@ -117,7 +117,7 @@ def test_filtered_scans_with_and_without_metadata_agree(version: int, partitione
 
 @every_table
 def test_lookups_with_and_without_metadata_agree(version: int, partitioned: bool) -> None:
-    with_it, without = both(made(version, partitioned))
+    with_it, without = both(new_table(version, partitioned))
     keys = [f"k{n:03d}" for n in range(0, 210, 3)]
     assert rows(with_it.get(keys)) == rows(without.get(keys))
     assert with_it.exists(keys).equals(without.exists(keys))
@@ -126,7 +126,7 @@ def test_lookups_with_and_without_metadata_agree(version: int, partitioned: bool
 
 @every_table
 def test_older_views_with_and_without_metadata_agree(version: int, partitioned: bool) -> None:
-    with_it, without = both(made(version, partitioned))
+    with_it, without = both(new_table(version, partitioned))
     for instant in [i.time for i in with_it.timeline if i.action.value in ("commit", "deltacommit")]:
         old = without.scan(as_of=instant).to_arrow()
         assert rows(with_it.scan(as_of=instant).to_arrow()) == rows(old)

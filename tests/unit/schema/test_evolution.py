@@ -29,7 +29,7 @@ ALLOWED: dict[pa.DataType, set[pa.DataType]] = {
 }
 
 
-def one(kind: pa.DataType, nullable: bool = True) -> pa.Schema:
+def schema_of(kind: pa.DataType, nullable: bool = True) -> pa.Schema:
     return pa.schema([pa.field("c", kind, nullable)])
 
 
@@ -75,7 +75,7 @@ def test_promotions_reach_into_nested_types():
     ids=str,
 )
 def test_types_meet_at_the_wider_one(table: pa.DataType, incoming: pa.DataType, result: pa.DataType):
-    assert reconcile(one(table), one(incoming)).equals(one(result))
+    assert reconcile(schema_of(table), schema_of(incoming)).equals(schema_of(result))
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_types_meet_at_the_wider_one(table: pa.DataType, incoming: pa.DataType, 
 )
 def test_refusals_name_column_types_and_remedy(table: pa.DataType, incoming: pa.DataType, shown: str):
     with pytest.raises(SchemaConflict, match=f"column c is {shown}") as error:
-        reconcile(one(table), one(incoming))
+        reconcile(schema_of(table), schema_of(incoming))
     assert "Cast the data to" in error.value.hint
 
 
 def test_a_refusal_deep_inside_names_the_path():
-    table = one(list_of(pa.struct([("m", map_of(BOOL))])))
+    table = schema_of(list_of(pa.struct([("m", map_of(BOOL))])))
     with pytest.raises(SchemaConflict, match=r"column c\.element\.m\.value is BOOLEAN"):
-        reconcile(table, one(list_of(pa.struct([("m", map_of(DATE))]))))
+        reconcile(table, schema_of(list_of(pa.struct([("m", map_of(DATE))]))))
 
 
 def test_new_columns_go_to_the_end_and_are_nullable():
@@ -121,7 +121,7 @@ def test_new_columns_go_to_the_end_and_are_nullable():
 @pytest.mark.parametrize("table", [True, False])
 @pytest.mark.parametrize("incoming", [True, False])
 def test_a_column_is_nullable_as_soon_as_one_side_is(table: bool, incoming: bool):
-    assert reconcile(one(INT, table), one(INT, incoming)).field("c").nullable == (table or incoming)
+    assert reconcile(schema_of(INT, table), schema_of(INT, incoming)).field("c").nullable == (table or incoming)
 
 
 TABLE = pa.schema([pa.field("a", INT, False), ("s", pa.struct([("x", INT), ("y", INT)])), ("b", TEXT)])
@@ -152,7 +152,7 @@ def test_names_that_differ_in_case_are_no_new_columns():
 
 
 def expression(stored: pa.DataType, wanted: pa.DataType) -> Any:
-    return spark_projection(one(stored), one(wanted))[0].removesuffix(" AS `c`")
+    return spark_projection(schema_of(stored), schema_of(wanted))[0].removesuffix(" AS `c`")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_plan
 from lakebed.timeline.history import last_clean
 from lakebed.timeline.instants import format_time, parse_time
 from lakebed.timeline.transitions import TimelineWriter
-from support.cleaning_tables import data_files, savepoint, shown, snapshot, timeline
+from support.cleaning_tables import data_files, files_of_views, savepoint, snapshot, timeline
 from support.compaction_tables import bare, context
 from support.frozen import FrozenWriter
 from support.golden_tables import GoldenTable, golden_tables
@@ -126,7 +126,7 @@ class History:
             assert found.retention.earliest is not None
             first = found.retention.earliest.time
             older = [i.time for i in before.commits if i.time < first][-1:]
-            kept = shown(table, [*older, *(i.time for i in before.commits if i.time >= first)])
+            kept = files_of_views(table, [*older, *(i.time for i in before.commits if i.time >= first)])
         done = table.clean(options={"hoodie.clean.commits.retained": retained})
         # what waits in a plan may be seen by nobody else; a file group that was replaced goes as a whole
         waits = {*before.pending_compaction(), *before.replaced_files()}
@@ -176,7 +176,7 @@ def test_all_files_that_no_view_needs_go_with_one_clean(plain: Make) -> None:
     for n in range(8):
         put(table, n)
     times = [i.time for i in timeline(table).commits]
-    needed = shown(table, times[-4:])  # the last three, and what their readers may have begun with
+    needed = files_of_views(table, times[-4:])  # the last three, and what their readers may have begun with
     assert needed < data_files(table)
     done = table.clean(options={"hoodie.clean.commits.retained": 3})
     assert data_files(table) == needed

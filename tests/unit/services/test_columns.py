@@ -31,7 +31,7 @@ KINDS = [(9, "cow", "simple"), (9, "mor", "bucket"), (8, "mor", "simple"), (6, "
 NUMBERS = itertools.count()
 
 
-def made(version: int = 9, kind: str = "cow", index: str = "simple", **more: Any) -> Table:
+def new_table(version: int = 9, kind: str = "cow", index: str = "simple", **more: Any) -> Table:
     uri = f"memory://columns/{next(NUMBERS)}"
     buckets = {"buckets": 1} if index == "bucket" else {}
     words: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", **buckets, **more}
@@ -53,7 +53,7 @@ def upserted(table: Table, **changes: Any) -> None:
 
 @pytest.mark.parametrize(("version", "kind", "index"), KINDS)
 def test_rows_of_old_and_new_files_have_the_columns_of_today(version: int, kind: str, index: str):
-    table = made(version, kind, index)
+    table = new_table(version, kind, index)
     before = table.timeline.last
     table.columns.rename("fare", "price")
     table.columns.widen("stops", "bigint")
@@ -85,7 +85,7 @@ def test_rows_of_old_and_new_files_have_the_columns_of_today(version: int, kind:
 
 @pytest.mark.parametrize(("version", "kind", "index"), KINDS)
 def test_a_column_that_is_dropped_and_added_again_has_no_old_values(version: int, kind: str, index: str):
-    table = made(version, kind, index)
+    table = new_table(version, kind, index)
     table.columns.drop("fare")
     table.columns.add("fare", "double")
     table.columns.rename("stops", "halts")
@@ -109,7 +109,7 @@ def test_a_column_that_is_dropped_and_added_again_has_no_old_values(version: int
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_change_log_shows_both_images_in_the_columns_of_today(kind: str, mode: str):
     logged = {"hoodie.table.cdc.enabled": True, "hoodie.table.cdc.supplemental.logging.mode": mode}
-    table = made(9, kind, properties=logged)
+    table = new_table(9, kind, properties=logged)
     upserted(table, fare=10.0, ts=2)
     table.columns.rename("fare", "price")
     table.columns.add("fare", "string")
@@ -122,7 +122,7 @@ def test_a_change_log_shows_both_images_in_the_columns_of_today(kind: str, mode:
 
 
 def test_a_history_has_hudis_ids_and_each_commit_carries_it():
-    table = made()
+    table = new_table()
     table.columns.rename("fare", "price")
     table.columns.add("tip", "int")
     instant = table.columns.drop("stops").instant
@@ -146,7 +146,7 @@ def test_a_history_has_hudis_ids_and_each_commit_carries_it():
 
 
 def test_a_write_that_brings_columns_continues_the_history():
-    table = made()
+    table = new_table()
     table.columns.rename("fare", "price")
     (row,) = table.get([1]).to_pylist()
     new = pa.Table.from_pylist([{**row, "fare": "cheap", "ts": 2}], table.schema.append(pa.field("fare", pa.string())))
@@ -162,7 +162,7 @@ def test_a_write_that_brings_columns_continues_the_history():
 
 
 def test_comments_are_listed_and_stay_with_their_columns():
-    table = made()
+    table = new_table()
     table.columns.comment("fare", "in euro")
     table.columns.comment("home.number", "of the house")
     table.columns.rename("fare", "price")
@@ -208,7 +208,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_change_that_does_not_fit_is_refused_before_anything_is_written(what: str):
-    table = made()
+    table = new_table()
     change, why = REFUSED[what]
     instants = len(table.timeline)
     with pytest.raises(LakebedError, match=why):
@@ -219,7 +219,7 @@ def test_a_change_that_does_not_fit_is_refused_before_anything_is_written(what: 
 
 
 def test_a_field_that_was_dropped_does_not_come_again_under_its_name():
-    table = made()
+    table = new_table()
     table.columns.drop("home.street")
     with pytest.raises(SchemaConflict, match=r"home\.street"):
         table.columns.add("home.street", "string")
@@ -229,7 +229,7 @@ def test_a_field_that_was_dropped_does_not_come_again_under_its_name():
 
 
 def test_an_index_on_the_column_is_named_as_what_to_drop_first():
-    table = made(index="record")
+    table = new_table(index="record")
     table.indexes.create("fare")
     with pytest.raises(SchemaConflict, match="the index secondary_index_fare goes by it") as refused:
         table.columns.rename("fare", "price")
@@ -245,20 +245,20 @@ def test_an_index_on_the_column_is_named_as_what_to_drop_first():
 
 
 def test_a_setting_that_names_the_column_is_named():
-    table = made(properties={"hoodie.clustering.plan.strategy.sort.columns": "fare"})
+    table = new_table(properties={"hoodie.clustering.plan.strategy.sort.columns": "fare"})
     with pytest.raises(SchemaConflict, match=r"setting .*sort\.columns names it"):
         table.columns.drop("fare")
 
 
 def test_a_number_that_had_another_type_does_not_become_a_text():
-    table = made()
+    table = new_table()
     table.columns.widen("stops", "double")
     with pytest.raises(SchemaConflict, match="it was int before it was double"):
         table.columns.widen("stops", "string")
 
 
 def test_a_planned_service_is_run_first():
-    table = made(9, "mor")
+    table = new_table(9, "mor")
     upserted(table, fare=1.0, ts=2)
     table.compact(plan_only=True)
     with pytest.raises(CommitConflict, match=r"compaction \d+ is planned"):
@@ -269,7 +269,7 @@ def test_a_planned_service_is_run_first():
 
 
 def test_a_restore_takes_a_change_back():
-    table = made()
+    table = new_table()
     saved = table.savepoint()
     table.columns.rename("fare", "price")
     table.columns.add("fare", "int")
@@ -281,7 +281,7 @@ def test_a_restore_takes_a_change_back():
 
 
 def test_the_history_outlasts_its_commits_on_the_active_timeline():
-    table = made(9, "mor", "bucket")
+    table = new_table(9, "mor", "bucket")
     table.columns.rename("fare", "price")
     for ts in range(2, 9):
         upserted(table, ts=ts)
@@ -295,7 +295,7 @@ def test_the_history_outlasts_its_commits_on_the_active_timeline():
 def test_a_write_that_began_before_the_change_is_a_conflict(monkeypatch: pytest.MonkeyPatch):
     from lakebed.operations.transaction import WriteTransaction
 
-    table = made()
+    table = new_table()
     publish = WriteTransaction.commit
 
     def changed_before(self: WriteTransaction, *given: Any, **named: Any) -> Any:

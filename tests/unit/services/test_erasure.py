@@ -19,7 +19,7 @@ from lakebed.services.erasure_report import ErasureReport
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.transitions import TimelineWriter
-from support.erased_tables import ERASED, KEY, MAIL, OPTIONS, VALUES, content, made, others, rows
+from support.erased_tables import ERASED, KEY, MAIL, OPTIONS, VALUES, content, new_table, others, rows
 from support.golden_tables import golden
 from support.published import check_published, quiet
 from support.table_bytes import files_with
@@ -45,7 +45,7 @@ def stores(report: ErasureReport) -> set[str]:
     return {store.store for table in report.tables for store in table.stores if store.files}
 
 
-def held(table: Table) -> dict[str, Any]:
+def files_with_value(table: Table) -> dict[str, Any]:
     """The files that hold a value of the row, by another reading of all bytes than lakebed's."""
     return files_with(open_storage(table.uri), *VALUES)
 
@@ -58,10 +58,10 @@ def paths(table: Table) -> list[str]:
 def test_no_file_holds_a_value_of_an_erased_row_and_other_rows_are_unchanged(
     kind: str, index: str, version: int, properties: dict[str, Any]
 ) -> None:
-    table = made("memory://erasure/t", kind, index, version, **properties)
-    before, expected, first = set(held(table)), others(table), next(iter(table.timeline)).time
+    table = new_table("memory://erasure/t", kind, index, version, **properties)
+    before, expected, first = set(files_with_value(table)), others(table), next(iter(table.timeline)).time
     report = table.erase([KEY], options=OPTIONS)
-    assert held(table) == {}
+    assert files_with_value(table) == {}
     assert (report.is_clean, report.rows) == (True, 1)
     assert {path for one in report.tables[0].stores for path in one.files} >= before
     assert content(table) == expected
@@ -78,43 +78,43 @@ def test_no_file_holds_a_value_of_an_erased_row_and_other_rows_are_unchanged(
 
 
 def test_rows_that_a_condition_finds_are_erased_with_those_that_were_deleted_before() -> None:
-    table = made("memory://erasure/where")
+    table = new_table("memory://erasure/where")
     expected = others(table)
     table.delete([KEY])
     report = table.erase(where=f"mail LIKE 'new-mail-{ERASED:08d}%'")
     assert (report.rows, report.tables[0].keys, report.is_clean) == (0, 1, True)
-    assert held(table) == {}
+    assert files_with_value(table) == {}
     assert content(table) == expected
 
 
 def test_a_condition_erases_the_rows_that_fulfil_it_now() -> None:
-    table = made("memory://erasure/now", "mor", "bucket")
+    table = new_table("memory://erasure/now", "mor", "bucket")
     expected = others(table)
     report = table.erase(where=pc.field("num") > 9_000_000_000_000)
     assert (report.rows, report.is_clean) == (1, True)
-    assert (held(table), content(table)) == ({}, expected)
+    assert (files_with_value(table), content(table)) == ({}, expected)
 
 
 def test_a_row_that_formerly_fulfilled_a_condition_stays() -> None:
-    table = made("memory://erasure/former")
+    table = new_table("memory://erasure/former")
     before = content(table)
     report = table.erase(where=f"mail = 'old-mail-{ERASED:08d}'")
     assert (report.rows, report.tables[0].keys, content(table)) == (0, 0, before)
 
 
 def test_bytes_left_by_a_delete_a_compaction_and_a_clean_are_erased() -> None:
-    table = made("memory://erasure/cleaned", "cow", "record")
+    table = new_table("memory://erasure/cleaned", "cow", "record")
     table.delete([KEY], options=OPTIONS)
     last = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1}
     table.clean(options=last)
-    assert any(path.endswith(".parquet") for path in held(table)), "the range of keys in the footer"
+    assert any(path.endswith(".parquet") for path in files_with_value(table)), "the range of keys in the footer"
     report = table.erase([KEY], options=OPTIONS)
-    assert (report.rows, report.is_clean, held(table)) == (0, True, {})
+    assert (report.rows, report.is_clean, files_with_value(table)) == (0, True, {})
     assert {"data files", "metadata table: record_index"} <= stores(report)
 
 
 def test_keys_that_the_table_never_had_leave_the_rows_alone() -> None:
-    table = made("memory://erasure/none")
+    table = new_table("memory://erasure/none")
     before = content(table)
     report = table.erase(["key-never-there"])
     assert (report.rows, report.is_clean, stores(report), content(table)) == (0, True, set(), before)
@@ -122,13 +122,13 @@ def test_keys_that_the_table_never_had_leave_the_rows_alone() -> None:
 
 @pytest.mark.rest
 def test_a_key_in_another_partition_path_stays_where_the_caller_names_one() -> None:
-    table = made("memory://erasure/partitions", "cow", "simple")
+    table = new_table("memory://erasure/partitions", "cow", "simple")
     twin = rows([ERASED], 1, "twin").set_column(1, "part", pa.array(["odd"]))
     table.upsert(twin)
     report = table.erase(pa.table({"id": [KEY], "part": ["even"]}))
     assert (report.rows, report.is_clean) == (1, True)
     assert table.get([KEY])["mail"].to_pylist() == [f"twin-mail-{ERASED:08d}"]
-    assert not any(MAIL in values for values in held(table).values())
+    assert not any(MAIL in values for values in files_with_value(table).values())
 
 
 quiet_readers = pytest.fixture(quiet)
@@ -237,11 +237,11 @@ HISTORIES = [overwritten, partition_deleted, clustered, rolled_back, archived, r
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 6), ("mor", 9)])
 def test_rows_are_erased_whatever_happened_to_their_file_groups(history: Any, kind: str, version: int) -> None:
-    table = made(f"memory://erasure/{history.__name__}-{kind}-{version}", kind, "simple", version)
+    table = new_table(f"memory://erasure/{history.__name__}-{kind}-{version}", kind, "simple", version)
     history(table)
     expected = others(table)
     report = table.erase([KEY], options=OPTIONS)
-    assert (report.is_clean, held(table), content(table)) == (True, {}, expected)
+    assert (report.is_clean, files_with_value(table), content(table)) == (True, {}, expected)
     assert table.indexes.verify().ok
     lakebed.drop(table.uri)
 
@@ -262,7 +262,7 @@ def test_a_short_key_and_a_text_within_a_longer_one_are_compared_as_values() -> 
 
 
 def test_a_savepoint_that_holds_the_rows_is_named_before_anything_is_done() -> None:
-    table = made("memory://erasure/saved")
+    table = new_table("memory://erasure/saved")
     saved = table.savepoint().instant
     before = paths(table)
     with pytest.raises(InvalidOption, match=f"savepoint {saved}.*holds rows") as error:
@@ -272,12 +272,12 @@ def test_a_savepoint_that_holds_the_rows_is_named_before_anything_is_done() -> N
     assert saved in str(table.erase([KEY], dry_run=True))
     table.delete_savepoint(saved)
     assert table.erase([KEY]).is_clean
-    assert held(table) == {}
+    assert files_with_value(table) == {}
 
 
 @pytest.mark.rest
 def test_a_savepoint_of_a_commit_without_the_rows_does_not_hinder() -> None:
-    table = made("memory://erasure/saved-others")
+    table = new_table("memory://erasure/saved-others")
     assert table.erase([KEY]).is_clean
     table.savepoint()
     table.upsert(rows([ERASED + 2], 1, "late"))
@@ -285,18 +285,18 @@ def test_a_savepoint_of_a_commit_without_the_rows_does_not_hinder() -> None:
 
 
 def test_a_dry_run_changes_nothing_and_names_the_files() -> None:
-    table = made("memory://erasure/dry", "mor", "record")
+    table = new_table("memory://erasure/dry", "mor", "record")
     before = paths(table)
     report = table.erase([KEY], dry_run=True, options=OPTIONS)
     assert paths(table) == before
-    assert {path for one in report.tables[0].stores for path in one.files} == set(held(table))
+    assert {path for one in report.tables[0].stores for path in one.files} == set(files_with_value(table))
     assert (report.rows, report.tables[0].dry_run, report.is_clean) == (1, True, False)
     assert "1 row would be deleted" in str(report)
 
 
 @pytest.mark.rest
 def test_a_report_has_no_value_of_a_row() -> None:
-    table = made("memory://erasure/report", "mor", "record", **CDC)
+    table = new_table("memory://erasure/report", "mor", "record", **CDC)
     report = table.erase([KEY], options=OPTIONS)
     shown = [str(report), report._repr_html_(), json.dumps(report.to_dict())]  # pyright: ignore[reportPrivateUsage]
     assert not any(str(value) in text for value in VALUES for text in shown)
@@ -309,7 +309,7 @@ REJECTS = {"hoodie.clustering.updates.strategy": "SparkRejectUpdateStrategy"}
 
 @pytest.mark.rest
 def test_a_pending_clustering_of_the_rows_is_named_before_anything_is_done() -> None:
-    table = made("memory://erasure/clustering")
+    table = new_table("memory://erasure/clustering")
     table.cluster(["mail"], plan_only=True)
     before = paths(table)
     with pytest.raises(CommitConflict, match="pending clustering") as error:
@@ -318,27 +318,27 @@ def test_a_pending_clustering_of_the_rows_is_named_before_anything_is_done() -> 
     assert paths(table) == before
     table.cluster()
     assert table.erase([KEY], options=REJECTS).is_clean
-    assert held(table) == {}
+    assert files_with_value(table) == {}
 
 
 @pytest.mark.rest
 def test_a_pending_clustering_of_files_that_held_the_rows_is_named_and_the_next_erasure_finishes() -> None:
-    table = made("memory://erasure/clustering-later")
+    table = new_table("memory://erasure/clustering-later")
     expected = others(table)
     table.delete([KEY])
     planned = table.cluster(["mail"], plan_only=True).planned
     with pytest.raises(ErasureIncomplete, match=f"pending clustering {planned} reads it") as error:
         table.erase([KEY], options=REJECTS)
     assert "t.cluster()" in error.value.hint
-    assert {one.path for one in error.value.report.tables[0].remainders} == set(held(table))
+    assert {one.path for one in error.value.report.tables[0].remainders} == set(files_with_value(table))
     table.cluster()
     assert table.erase([KEY], options=REJECTS).is_clean
-    assert (held(table), content(table)) == ({}, expected)
+    assert (files_with_value(table), content(table)) == ({}, expected)
 
 
 @pytest.mark.rest
 def test_a_pending_writer_that_the_metadata_table_waits_for_is_named_and_the_next_erasure_finishes() -> None:
-    table = made("memory://erasure/writer", "cow", "record", 6)
+    table = new_table("memory://erasure/writer", "cow", "record", 6)
     expected = others(table)
     storage = open_storage(table.uri)
     writer, instant = TimelineWriter(storage, load_table_config(storage)), "20300101000000000"
@@ -347,17 +347,17 @@ def test_a_pending_writer_that_the_metadata_table_waits_for_is_named_and_the_nex
         with pytest.raises(ErasureIncomplete, match=f"commit {instant} is pending") as error:
             table.erase([KEY], options=OPTIONS)
         assert content(table) == expected
-    assert {one.path for one in error.value.report.tables[0].remainders} >= set(held(table)) != set()
+    assert {one.path for one in error.value.report.tables[0].remainders} >= set(files_with_value(table)) != set()
     writer.remove_pending(requested)
     assert table.erase([KEY], options=OPTIONS).is_clean
-    assert (held(table), content(table)) == ({}, expected)
+    assert (files_with_value(table), content(table)) == ({}, expected)
 
 
 @pytest.mark.rest
 def test_a_file_that_no_commit_names_is_left_and_named() -> None:
-    table = made("memory://erasure/orphan")
+    table = new_table("memory://erasure/orphan")
     storage = open_storage(table.uri)
-    source = next(path for path in held(table) if path.startswith("even/"))
+    source = next(path for path in files_with_value(table) if path.startswith("even/"))
     storage.write("even/0000aaaa-0000-4000-8000-000000000000-0_0-0-0_20200101000000000.parquet", storage.read(source))
     storage.write("even/_copy.txt", b"a copy of " + MAIL.encode())
     with pytest.raises(ErasureIncomplete) as error:
@@ -365,7 +365,7 @@ def test_a_file_that_no_commit_names_is_left_and_named() -> None:
     left = {one.path: one.hint for one in error.value.report.tables[0].remainders}
     assert (
         left.keys()
-        == set(held(table))
+        == set(files_with_value(table))
         == {
             "even/0000aaaa-0000-4000-8000-000000000000-0_0-0-0_20200101000000000.parquet",
             "even/_copy.txt",
@@ -393,7 +393,7 @@ def test_column_ranges_that_hudi_left_in_delta_commits_are_taken_out(tmp_path: A
 
 @pytest.mark.rest
 def test_tables_are_erased_one_by_one_and_a_failure_does_not_stop_the_others() -> None:
-    first, saved, last = (made(f"memory://erasure/several-{n}") for n in range(3))
+    first, saved, last = (new_table(f"memory://erasure/several-{n}") for n in range(3))
     saved.savepoint()
     with pytest.raises(ErasureIncomplete, match="several-1: savepoint") as error:
         lakebed.erase(
@@ -401,7 +401,7 @@ def test_tables_are_erased_one_by_one_and_a_failure_does_not_stop_the_others() -
         )
     report = error.value.report
     assert [table.is_clean for table in report.tables] == [True, False, False, True]
-    assert [(held(table) == {}) for table in (first, saved, last)] == [True, False, True]
+    assert [(files_with_value(table) == {}) for table in (first, saved, last)] == [True, False, True]
     assert "1 other table" in error.value.message
     assert error.value.context["report"]["tables"][1]["error"]
     assert lakebed.erase({first: [KEY]}).is_clean
@@ -409,13 +409,13 @@ def test_tables_are_erased_one_by_one_and_a_failure_does_not_stop_the_others() -
 
 @pytest.mark.parametrize(("given", "said"), [("one", "erase"), (7, "list"), (None, "neither")])
 def test_a_key_that_may_be_a_condition_is_refused(given: Any, said: str) -> None:
-    table = made(f"memory://erasure/refused-{said}")
+    table = new_table(f"memory://erasure/refused-{said}")
     with pytest.raises(InvalidOption, match=said):
         table.erase(given)
 
 
 def test_reads_of_changes_before_an_erasure_raise_and_pass_over_the_rewrite() -> None:
-    table = made("memory://erasure/changes", "cow", "bucket", **CDC)
+    table = new_table("memory://erasure/changes", "cow", "bucket", **CDC)
     before = table.changes("000").end
     report = table.erase([KEY])
     assert report.is_clean
@@ -428,6 +428,6 @@ def test_reads_of_changes_before_an_erasure_raise_and_pass_over_the_rewrite() ->
 
 
 def test_the_rewrite_of_a_copy_on_write_table_is_no_compaction_plan() -> None:
-    table = made("memory://erasure/rewrite")
+    table = new_table("memory://erasure/rewrite")
     table.erase([KEY])
     assert [i.action for i in table.timeline] == [Action.COMMIT] * 5 + [Action.CLEAN]

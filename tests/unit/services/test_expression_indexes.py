@@ -106,7 +106,7 @@ def ranges_of_rows(table: Table) -> tuple[dict[str, Any], dict[str, Any]]:
     return of_files, of_paths
 
 
-def whole(of_files: dict[str, Any]) -> Any:
+def united(of_files: dict[str, Any]) -> Any:
     """The range and the counts of all files together."""
     lows = [low for low, _, _, _ in of_files.values() if low is not None]
     highs = [high for _, high, _, _ in of_files.values() if high is not None]
@@ -135,7 +135,7 @@ def test_every_action_keeps_expression_indexes_right(make: Make, action: str, pa
     files, paths = ranges(table)
     expected_files, expected_paths = ranges_of_rows(table)
     assert files == expected_files
-    assert paths == (expected_paths if partitioned else {"": whole(expected_files)})
+    assert paths == (expected_paths if partitioned else {"": united(expected_files)})
     found = table.indexes.verify()
     assert found.ok, found
     assert {DAY, LOWER} <= set(found.checked)

@@ -26,7 +26,7 @@ quiet_readers = pytest.fixture(autouse=True)(quiet)
 ROWS = pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", None], "v": [10, 20, 30]})
 
 
-def made(folder: Path, rows: Any = ROWS, **words: Any) -> lakebed.Table:
+def new_table(folder: Path, rows: Any = ROWS, **words: Any) -> lakebed.Table:
     table = lakebed.create(str(folder / "t"), rows, **{"key": "id", "partition_by": "city", **words})
     table.upsert(rows)
     return table
@@ -38,7 +38,7 @@ def actions(table: lakebed.Table, version: int, kind: str) -> list[dict[str, Any
 
 
 def test_each_commit_has_a_version_that_other_readers_travel_to(tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     expected = [expected_rows(table)]
     for rows in ({"id": [1], "city": ["Oslo"], "v": [11]}, {"id": [4], "city": ["Oslo"], "v": [40]}):
         table.upsert(rows)
@@ -54,7 +54,7 @@ def test_each_commit_has_a_version_that_other_readers_travel_to(tmp_path: Path) 
 
 def test_a_delta_log_has_the_values_of_the_rows_in_its_statistics(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "name": ["b", None], "at": pa.array([1_001, 2_001], pa.timestamp("us", "UTC"))})
-    table = made(tmp_path, rows, partition_by=None)
+    table = new_table(tmp_path, rows, partition_by=None)
     table.publish("delta")
     (add,) = actions(table, 0, "add")
     assert add["size"] == Path(table.uri, add["path"]).stat().st_size
@@ -73,7 +73,7 @@ def test_a_delta_log_has_the_values_of_the_rows_in_its_statistics(tmp_path: Path
 @pytest.mark.parametrize(("longest", "ranges"), [(2, {}), (3, {"id": "abc"})])
 def test_long_texts_have_no_range(longest: int, ranges: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_files, "LONGEST_TEXT", longest)
-    table = made(tmp_path, pa.table({"id": ["abc"]}), partition_by=None)
+    table = new_table(tmp_path, pa.table({"id": ["abc"]}), partition_by=None)
     table.publish("delta")
     (add,) = actions(table, 0, "add")
     assert json.loads(add["stats"])["minValues"] == ranges
@@ -87,7 +87,7 @@ def test_small_bounds_give_the_same_rows(form: Form, tmp_path: Path, monkeypatch
         monkeypatch.setattr(iceberg, name, 1)
     monkeypatch.setattr(iceberg, "MOST_SMALL_MANIFESTS", 0)
     monkeypatch.setattr(iceberg, "_ORPHAN_SECONDS", -60)
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     for n in range(4):
         table.upsert({"id": [n], "city": ["Oslo"], "v": [n]})
         table.publish(form)
@@ -97,7 +97,7 @@ def test_small_bounds_give_the_same_rows(form: Form, tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_list_with_a_version_of_another_writer_is_refused_by_name(form: Form, tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     table.publish(form)
     if form == "delta":
         import deltalake
@@ -116,7 +116,7 @@ def test_a_list_with_a_version_of_another_writer_is_refused_by_name(form: Form, 
 def test_columns_that_readers_by_name_would_read_wrong_are_refused_until_files_are_rewritten(
     form: Form, tmp_path: Path
 ) -> None:
-    table = made(tmp_path, ROWS.set_column(2, "v", ROWS["v"].cast(pa.int32())), index="simple")
+    table = new_table(tmp_path, ROWS.set_column(2, "v", ROWS["v"].cast(pa.int32())), index="simple")
     table.publish(form)
     table.columns.rename("v", "value")
     with pytest.raises(lakebed.UnsupportedFeature, match="column value is column v in"):
@@ -156,7 +156,7 @@ def test_partition_columns_that_paths_change_are_published_as_plain_columns(form
 
 
 def test_the_empty_text_as_a_partition_value_is_refused_in_a_delta_log(tmp_path: Path) -> None:
-    table = made(tmp_path, pa.table({"id": [1], "city": [""]}))
+    table = new_table(tmp_path, pa.table({"id": [1], "city": [""]}))
     with pytest.raises(lakebed.UnsupportedFeature, match="the empty text in partition column city"):
         table.publish("delta")
     table.publish("iceberg")
@@ -165,7 +165,7 @@ def test_the_empty_text_as_a_partition_value_is_refused_in_a_delta_log(tmp_path:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_log_files_are_shown_after_a_compaction_and_named_before_it(form: Form, tmp_path: Path) -> None:
-    table = made(tmp_path, type="mor", index="simple")
+    table = new_table(tmp_path, type="mor", index="simple")
     table.publish(form)
     first = table.timeline.last.time
     table.upsert({"id": [1], "city": ["Oslo"], "v": [99]})
@@ -178,7 +178,7 @@ def test_log_files_are_shown_after_a_compaction_and_named_before_it(form: Form, 
 
 
 def test_the_setting_publishes_after_writes_services_and_restores(tmp_path: Path) -> None:
-    table = made(tmp_path, properties={"lakebed.publish": "delta,iceberg"}, index="simple")
+    table = new_table(tmp_path, properties={"lakebed.publish": "delta,iceberg"}, index="simple")
     for change in (
         lambda: table.upsert({"id": [1], "city": ["Oslo"], "v": [1]}),
         lambda: table.columns.add("note", "string"),
@@ -196,7 +196,7 @@ def test_the_setting_publishes_after_writes_services_and_restores(tmp_path: Path
 def test_a_failed_publication_fails_no_commit_and_the_next_one_catches_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = made(tmp_path, properties={"lakebed.publish": "delta"})
+    table = new_table(tmp_path, properties={"lakebed.publish": "delta"})
     with (
         caplog.at_level(logging.WARNING, "lakebed"),
         crash_at(lambda mutation: mutation.path.startswith("_delta_log"), "fail"),
@@ -212,7 +212,7 @@ def test_a_failed_publication_fails_no_commit_and_the_next_one_catches_up(
 @pytest.mark.rest
 @pytest.mark.parametrize("form", FORMS)
 def test_cleaning_retains_the_files_of_a_list_that_is_older_than_the_table(form: Form, tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     table.publish(form)
     published = expected_rows(table)
     for n in range(5):
@@ -227,7 +227,7 @@ def test_cleaning_retains_the_files_of_a_list_that_is_older_than_the_table(form:
 
 
 def test_snapshots_of_cleaned_commits_are_taken_off_an_iceberg_list(tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     for n in range(4):
         table.upsert({"id": [1], "city": ["Oslo"], "v": [n]})
         table.publish("iceberg")
@@ -298,7 +298,7 @@ def test_a_publisher_that_reads_versions_while_another_one_deletes_them_goes_on(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_publisher_that_comes_second_finds_the_version_written(form: Form, tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     table.publish(form)
     table.upsert({"id": [1], "city": ["Oslo"], "v": [1]})
     other = lakebed.open(table.uri)
@@ -328,4 +328,4 @@ def test_a_publisher_that_comes_second_finds_the_version_written(form: Form, tmp
 
 def test_an_unknown_format_is_refused_with_the_names_of_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(lakebed.InvalidOption, match="there is no format 'paimon' to publish a table as"):
-        made(tmp_path).publish("paimon")  # pyright: ignore[reportArgumentType]
+        new_table(tmp_path).publish("paimon")  # pyright: ignore[reportArgumentType]

@@ -62,10 +62,10 @@ def repaired(table: Table, part: Any, *found: str) -> None:
     done = lakebed.repair(table.uri)
     assert done[part].found == found
     assert done[part].mended
-    whole(table)
+    check_intact(table)
 
 
-def whole(table: Table) -> None:
+def check_intact(table: Table) -> None:
     after = lakebed.repair(table.uri)
     assert [part.found for part in after.parts] == [()] * len(PARTS)
     assert after
@@ -79,7 +79,7 @@ def test_an_intact_table_is_not_changed(make: Make, kind: str, version: int) -> 
     table = filled(make, type=kind, table_version=version, properties=LISTED["properties"])
     table.delete_partitions(["b"])
     before = files(table.uri)
-    whole(table)
+    check_intact(table)
     assert files(table.uri) == before | {k: v for k, v in files(table.uri).items() if "/.locks/" in k}
     assert str(table.repair()).splitlines()[0] == "properties: nothing found"
 
@@ -308,7 +308,7 @@ def test_a_metadata_table_that_differs_from_the_data_is_repaired(make: Make) -> 
     found = lakebed.repair(table.uri, dry_run=True)["metadata"].found
     assert {what.split(" ")[1] for what in found if what.startswith("files")} == {"missing", "extra"}
     assert table.repair()["metadata"].mended
-    whole(table)
+    check_intact(table)
     assert content(table) == ROWS
 
 
@@ -339,7 +339,7 @@ def test_the_newest_copy_of_a_key_stays(make: Make, kind: str, version: int) -> 
     assert done.note.startswith("2 rows deleted by ")
     left = [(1, "a", "third", 7), (1, "b", "elsewhere", 1), (2, "a", "alone", 1), (3, "a", "beside", 1)]
     assert content(table) == left
-    whole(table)
+    check_intact(table)
     table.upsert(rows((1, "a", "after", 20)))
     assert content(table) == [(1, "a", "after", 20), *left[1:]]
     assert table.scan(filter="v = 'second'").count() == 0
@@ -352,7 +352,7 @@ def test_a_table_of_a_global_index_has_each_key_once(make: Make) -> None:
     table.insert(rows((1, "b", "second", 2)), options=APART)
     assert table.repair(["duplicates"]).ok
     assert content(table) == [(1, "b", "second", 2), (2, "a", "alone", 1)]
-    whole(table)
+    check_intact(table)
     assert table.scan(filter="v = 'second'").to_arrow()["city"].to_pylist() == ["b"]
 
 
@@ -406,7 +406,7 @@ def test_copies_in_one_base_file_are_repaired(tmp_path: Path, kind: str, version
     assert (done.mended, done.note.split(" deleted")[0]) == (True, "3 rows")
     expected = odd((1, "a", "third \u00fc", 2), (2, "a", None, 1), (3, "b", "alone", 1), four)
     assert table.to_arrow().sort_by("id").to_pylist() == expected.to_pylist()
-    whole(table)
+    check_intact(table)
     assert table.get([1, 4], columns=["v"])["v"].to_pylist() == ["third \u00fc", four[2]]
     result = table.upsert(odd((1, "a", "after", 20), (4, "a", "after", 20)))
     assert result.updated in (2, None)
@@ -428,7 +428,7 @@ def test_copies_in_several_row_groups_of_one_file_are_repaired(make: Make, sort:
     assert pq.ParquetFile(pa.BufferReader(body)).metadata.num_row_groups == (2 if sort == "key" else 1)
     assert len(table.repair(["duplicates"])["duplicates"].found) == 6_000
     assert content(table) == sorted((n % 6_000, "a", f"v{n}", n) for n in range(14_000, 20_000))
-    whole(table)
+    check_intact(table)
 
 
 @pytest.mark.parametrize("part", [["--part", "duplicates"], []])
@@ -517,4 +517,4 @@ def test_the_command_line_repairs(make: Make, capsys: pytest.CaptureFixture[str]
         "dry_run": False,
         "ok": True,
     }
-    whole(table)
+    check_intact(table)

@@ -42,13 +42,13 @@ from support.write_tables import content, rows
 Make = Callable[..., Table]
 
 
-def made(make: Make, version: int = 9, kind: str = "cow", index: str = "record", **given: Any) -> Table:
+def new_table(make: Make, version: int = 9, kind: str = "cow", index: str = "record", **given: Any) -> Table:
     return make(type=kind, index=index, table_version=version, **({"buckets": 2} if index == "bucket" else {}), **given)
 
 
 @pytest.mark.parametrize(("version", "kind", "index"), KINDS)
 def test_a_restore_removes_every_later_commit(make: Make, version: int, kind: str, index: str) -> None:
-    table = made(make, version, kind, index)
+    table = new_table(make, version, kind, index)
     to = first_commits(table)
     before, files, instants = content(table), files_of(table), actions(table)
     saved = table.savepoint(comment="before the change")
@@ -92,7 +92,7 @@ def test_a_restore_removes_every_later_commit(make: Make, version: int, kind: st
 def test_the_metadata_table_is_put_right_where_it_was_compacted_since(
     make: Make, version: int, kind: str, index: str
 ) -> None:
-    table = made(make, version, kind, index, indexes=["v"] if version > 6 else None)
+    table = new_table(make, version, kind, index, indexes=["v"] if version > 6 else None)
     to = first_commits(table)
     before = content(table)
     for n in range(12):  # more than the metadata table takes without a compaction
@@ -117,7 +117,7 @@ def test_the_metadata_table_is_put_right_where_it_was_compacted_since(
 
 
 def test_an_index_that_was_built_since_is_put_right(make: Make) -> None:
-    table = made(make, index="global_simple")
+    table = new_table(make, index="global_simple")
     to = first_commits(table)
     before = content(table)
     table.upsert(rows((1, "c1", "z", 3), (100, "c3", "z", 3)))
@@ -129,7 +129,7 @@ def test_an_index_that_was_built_since_is_put_right(make: Make) -> None:
 
 
 def test_a_table_without_a_metadata_table(make: Make) -> None:
-    table = made(make, index="simple", properties={"hoodie.metadata.enable": False})
+    table = new_table(make, index="simple", properties={"hoodie.metadata.enable": False})
     to = first_commits(table)
     before = content(table)
     every_action(table)
@@ -138,7 +138,7 @@ def test_a_table_without_a_metadata_table(make: Make) -> None:
 
 
 def test_a_restore_to_the_newest_commit_changes_nothing(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     to = first_commits(table)
     done = table.restore(to)
     assert (done.instant, done.rolled_back) == (None, ())
@@ -149,7 +149,7 @@ def test_a_restore_to_the_newest_commit_changes_nothing(make: Make) -> None:
 
 
 def test_instants_that_cannot_be_restored_are_refused(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     to = first_commits(table)
     every_action(table)
     table.savepoint()
@@ -166,7 +166,7 @@ def test_instants_that_cannot_be_restored_are_refused(make: Make) -> None:
 
 @pytest.mark.parametrize(("kind", "index"), [("cow", "simple"), ("mor", "bucket")])
 def test_a_restore_to_cleaned_files_is_refused(make: Make, kind: str, index: str) -> None:
-    table = made(make, 9, kind, index)
+    table = new_table(make, 9, kind, index)
     to = first_commits(table)
     needed = files_of(table)
     table.upsert(rows((0, "c0", "z", 3)), options=OPTIONS)
@@ -181,7 +181,7 @@ def test_a_restore_to_cleaned_files_is_refused(make: Make, kind: str, index: str
 
 
 def test_files_of_replaced_groups_that_were_cleaned(make: Make) -> None:
-    table = made(make, index="simple")
+    table = new_table(make, index="simple")
     to = first_commits(table)
     needed = files_of(table)
     last = table.insert_overwrite(rows((0, "c0", "z", 3)))
@@ -195,7 +195,7 @@ def test_files_of_replaced_groups_that_were_cleaned(make: Make) -> None:
 @pytest.mark.rest
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_savepoint_is_restored_many_times_with_cleaning_between(make: Make, kind: str) -> None:
-    table = made(make, 9, kind)
+    table = new_table(make, 9, kind)
     table.upsert(rows(*[(i, f"c{i % 2}", "a", 1) for i in range(8)]), options=OPTIONS)
     saved, before = table.savepoint(), content(table)
     for _ in range(2):
@@ -227,7 +227,7 @@ ARCHIVING = {
 def test_commits_that_are_archived_stay_where_all_that_is_left_has_a_savepoint(
     make: Make, version: int, index: str
 ) -> None:
-    table = made(make, version, index=index)
+    table = new_table(make, version, index=index)
     first = table.upsert(rows((1, "c1", "only here", 1)), options=ARCHIVING)
     for n in range(5):
         table.upsert(rows((2, "c0", f"n{n}", n)), options=ARCHIVING)
@@ -249,7 +249,7 @@ def test_commits_that_are_archived_stay_where_all_that_is_left_has_a_savepoint(
 @pytest.mark.rest
 @pytest.mark.parametrize(("version", "kind"), [(9, "cow"), (8, "mor"), (6, "cow")])
 def test_file_groups_replaced_by_an_archived_commit_do_not_block_a_restore(make: Make, version: int, kind: str) -> None:
-    table = made(make, version, kind, "simple")
+    table = new_table(make, version, kind, "simple")
     table.upsert(rows((1, "c0", "a", 1), (2, "c1", "a", 1)), options=ARCHIVING)
     over = table.insert_overwrite(rows((3, "c1", "b", 2)), options=ARCHIVING)
     for n in range(3, 7):
@@ -274,7 +274,7 @@ def test_file_groups_replaced_by_an_archived_commit_do_not_block_a_restore(make:
 
 
 def test_a_writer_in_flight_gets_a_conflict(make: Make) -> None:
-    table = made(make, index="simple")
+    table = new_table(make, index="simple")
     to = first_commits(table)
     before = content(table)
     table.upsert(rows((0, "c0", "z", 3)))
@@ -293,12 +293,12 @@ def test_a_writer_in_flight_gets_a_conflict(make: Make) -> None:
 
 
 def test_writers_wait_for_an_unfinished_restore_and_the_next_one_finishes_it(make: Make) -> None:
-    table = made(make, index="simple")
+    table = new_table(make, index="simple")
     to = first_commits(table)
     before = content(table)
     table.upsert(rows((0, "c0", "z", 3)))
     last = table.upsert(rows((1, "c1", "z", 3))).instant
-    begun = _begun(table, to)
+    begun = _interrupted_restore(table, to)
     with refused(table.uri, UnsupportedFeature, "unfinished restore", "t.restore()"):
         table.upsert(rows((5, "c1", "late", 9)))
     with refused(table.uri, UnsupportedFeature, "unfinished restore", "t.restore()"):
@@ -315,7 +315,7 @@ def test_writers_wait_for_an_unfinished_restore_and_the_next_one_finishes_it(mak
         table.restore()
 
 
-def _begun(table: Table, to: str) -> str:
+def _interrupted_restore(table: Table, to: str) -> str:
     """A restore whose process died as soon as its plan was there."""
     storage = open_storage(table.uri)
     config = load_table_config(storage)

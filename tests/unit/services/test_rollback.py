@@ -52,7 +52,7 @@ LAST: dict[str, Callable[[Table], Any]] = {
 }
 
 
-def made(make: Make, version: int = 9, kind: str = "cow", index: str = "record", **given: Any) -> Table:
+def new_table(make: Make, version: int = 9, kind: str = "cow", index: str = "record", **given: Any) -> Table:
     return make(type=kind, index=index, table_version=version, **({"buckets": 2} if index == "bucket" else {}), **given)
 
 
@@ -71,7 +71,7 @@ def cases() -> list[tuple[int, str, str, str]]:
 def test_a_rollback_of_the_last_commit_gives_the_rows_before_it(
     make: Make, version: int, kind: str, index: str, last: str
 ) -> None:
-    table = made(make, version, kind, index)
+    table = new_table(make, version, kind, index)
     first_commits(table)
     if kind == "mor":
         table.upsert(rows((0, "c0", "c", 3), (1, "c1", "c", 3)), options=OPTIONS)
@@ -102,7 +102,7 @@ def test_a_rollback_of_the_last_commit_gives_the_rows_before_it(
 
 
 def test_commits_are_rolled_back_one_after_another(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     states = []
     for n in range(4):
         done = table.upsert(rows((n, "c0", "x", n), (100, "c1", "x", n)))
@@ -119,7 +119,7 @@ def test_commits_are_rolled_back_one_after_another(make: Make) -> None:
 
 
 def test_rollbacks_of_other_instants_are_refused(make: Make) -> None:
-    table = made(make, index="simple")
+    table = new_table(make, index="simple")
     first = first_commits(table)
     second = table.upsert(rows((0, "c0", "z", 3))).instant
     with refused(table.uri, InvalidOption, "is not the last commit", second, "t.restore("):
@@ -138,7 +138,7 @@ def test_rollbacks_of_other_instants_are_refused(make: Make) -> None:
 
 
 def test_pending_actions_that_began_after_it(make: Make) -> None:
-    table = made(make, 9, "mor", "bucket")
+    table = new_table(make, 9, "mor", "bucket")
     first_commits(table)
     last = timeline(table).commits[-1].time
     planned = table.compact(plan_only=True, options=OPTIONS).planned
@@ -156,7 +156,7 @@ def test_pending_actions_that_began_after_it(make: Make) -> None:
 
 
 def test_a_commit_that_the_metadata_table_has_taken_in(make: Make) -> None:
-    table = made(make, index="global_simple")
+    table = new_table(make, index="global_simple")
     first = first_commits(table)
     before = content(table)
     last = table.upsert(rows((1, "c1", "z", 3), (100, "c3", "z", 3))).instant
@@ -173,7 +173,7 @@ def test_a_commit_that_the_metadata_table_has_taken_in(make: Make) -> None:
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_logs_of_others_leave_the_list_with_their_slice(make: Make, version: int, index: str, is_retaken: bool) -> None:
     """On version 6 a dead writer's log file, and what hides it, have the instant of the slice that goes."""
-    table = made(make, version, "mor", index)
+    table = new_table(make, version, "mor", index)
     first_commits(table)
     before = content(table)
     last = table.upsert(rows((100, "new", "z", 3)), options=OPTIONS).instant
@@ -192,7 +192,7 @@ def test_logs_of_others_leave_the_list_with_their_slice(make: Make, version: int
 
 
 def test_a_rollback_removes_change_logs(make: Make) -> None:
-    table = made(make, index="simple", properties={"hoodie.table.cdc.enabled": True})
+    table = new_table(make, index="simple", properties={"hoodie.table.cdc.enabled": True})
     first = first_commits(table)
     last = table.upsert(rows((1, "c1", "z", 3))).instant
     there = {info.path for info in open_storage(table.uri).list() if last in info.path and ".cdc" in info.path}

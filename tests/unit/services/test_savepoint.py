@@ -29,13 +29,13 @@ from support.write_tables import content, rows
 Make = Callable[..., Table]
 
 
-def made(make: Make, version: int = 9, kind: str = "cow", index: str = "simple", **given: Any) -> Table:
+def new_table(make: Make, version: int = 9, kind: str = "cow", index: str = "simple", **given: Any) -> Table:
     return make(type=kind, index=index, table_version=version, **({"buckets": 2} if index == "bucket" else {}), **given)
 
 
 @pytest.mark.parametrize(("version", "kind", "index"), KINDS)
 def test_the_last_commit_and_its_files(make: Make, version: int, kind: str, index: str) -> None:
-    table = made(make, version, kind, index)
+    table = new_table(make, version, kind, index)
     to = first_commits(table)
     start = datetime.now(UTC)
     made_one = table.savepoint(comment="why", user="ann")
@@ -65,7 +65,7 @@ def test_the_last_commit_and_its_files(make: Make, version: int, kind: str, inde
 
 
 def test_an_older_commit_has_the_slice_of_then_and_all_its_logs(make: Make) -> None:
-    table = made(make, 9, "mor", "bucket")
+    table = new_table(make, 9, "mor", "bucket")
     to = first_commits(table)
     then = files_of(table)
     table.upsert(rows((0, "c0", "later", 3)), options=OPTIONS)
@@ -83,7 +83,7 @@ def test_cleaning_keeps_what_a_write_from_before_it_completed_after_it(
     make: Make, monkeypatch: pytest.MonkeyPatch, version: int, kind: str
 ) -> None:
     """The savepoint was made before that write completed, so it does not name its files."""
-    table = made(make, version, kind, properties={"hoodie.compact.inline": False})
+    table = new_table(make, version, kind, properties={"hoodie.compact.inline": False})
     table.upsert(rows((1, "c1", "a", 1), (2, "c2", "a", 1)))
     run = AssignedRows.run
 
@@ -114,7 +114,7 @@ def test_cleaning_keeps_what_a_write_from_before_it_completed_after_it(
 
 
 def test_newest_log_files_come_first(make: Make) -> None:
-    table = made(make, 9, "mor", "bucket", partition_by=None)
+    table = new_table(make, 9, "mor", "bucket", partition_by=None)
     for n in range(3):
         table.upsert(rows((0, "c0", "x", n), (1, "c0", "x", n)), options=OPTIONS)
     (names,) = table.savepoint().files.values()
@@ -127,7 +127,7 @@ def test_newest_log_files_come_first(make: Make) -> None:
 
 
 def test_instants_that_cannot_be_saved_are_refused(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     with refused(table.uri, InvalidOption, "no commit yet"):
         table.savepoint()
     first = table.upsert(rows((0, "c0", "a", 1))).instant
@@ -146,7 +146,7 @@ def test_instants_that_cannot_be_saved_are_refused(make: Make) -> None:
 
 
 def test_a_commit_before_the_first_that_cleaning_retained(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     first = table.upsert(rows((0, "c0", "a", 1))).instant
     second = table.upsert(rows((1, "c1", "b", 2))).instant
     cleaned(table, lambda path: False, earliest=second)
@@ -156,7 +156,7 @@ def test_a_commit_before_the_first_that_cleaning_retained(make: Make) -> None:
 
 
 def test_an_interrupted_savepoint_is_completed_or_deleted(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     to = first_commits(table)
     storage = open_storage(table.uri)
     TimelineWriter(storage, load_table_config(storage)).inflight(Action.SAVEPOINT, to)
@@ -174,7 +174,7 @@ def test_an_interrupted_savepoint_is_completed_or_deleted(make: Make) -> None:
 def test_the_next_write_takes_off_a_savepoint_whose_process_died_so_that_cleaning_goes_on(
     make: Make, version: int
 ) -> None:
-    table = made(make, version)
+    table = new_table(make, version)
     to = first_commits(table)
     begun = f"{to}.savepoint.inflight"
     with crash_at(lambda mutation: mutation.path.endswith(begun), "unacknowledged"), pytest.raises(Killed):
@@ -191,7 +191,7 @@ def test_the_next_write_takes_off_a_savepoint_whose_process_died_so_that_cleanin
 
 
 def test_a_pending_savepoint_of_a_living_process_stays(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     to = first_commits(table)
     storage = open_storage(table.uri)
     with Heartbeat(storage, to, "another"):
@@ -235,7 +235,7 @@ def test_the_body_is_that_of_real_hudi(name: str, tmp_path: Path) -> None:
 def test_a_process_that_dies_as_it_deletes_a_savepoint_leaves_it_or_deletes_it(make: Make, version: int) -> None:
     """It is complete until its last file is deleted: a pending one would hold back cleaning for as long as its
     process may be alive."""
-    table = made(make, version)
+    table = new_table(make, version)
     table.upsert(rows((0, "c0", "a", 1)), options=OPTIONS)
     is_there: list[bool] = []
     for at in range(1, 100):

@@ -33,7 +33,7 @@ CHANGES: dict[str, Callable[[Table], Any]] = {
 }
 
 
-def made(make: Make) -> Table:
+def new_table(make: Make) -> Table:
     table = make(index="bucket", buckets=2, type="mor", properties=REMEMBERED)
     table.upsert(rows((1, "c1", "a", 1), (2, "c0", "a", 1)))
     return table
@@ -41,7 +41,7 @@ def made(make: Make) -> Table:
 
 @pytest.mark.parametrize("change", list(CHANGES))
 def test_the_next_write_commits_after_a_change_of_index_or_version(make: Make, change: str) -> None:
-    table = made(make)
+    table = new_table(make)
     CHANGES[change](table)
     table.upsert(rows((1, "c1", "b", 2), (3, "c1", "b", 2)))
     table.insert(rows((4, "c0", "c", 3)))
@@ -51,7 +51,7 @@ def test_the_next_write_commits_after_a_change_of_index_or_version(make: Make, c
 
 
 def test_a_job_that_asks_for_what_the_table_cannot_do_is_refused(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     table.indexes.use("simple")
     with pytest.raises(InvalidOption, match="non-blocking"):
         table.upsert(rows((1, "c1", "b", 2)), options=NON_BLOCKING)

@@ -42,7 +42,7 @@ WAYS = ((6, 8, 9, 8, 6), (9, 6, 9), (8, 9, 6, 8))
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-def made(make: Make, version: int, kind: str = "cow", index: str = "record", **given: Any) -> Table:
+def new_table(make: Make, version: int, kind: str = "cow", index: str = "record", **given: Any) -> Table:
     words = {"indexes": ["v"]} if index == "record" and version > 6 else {}
     return make(
         type=kind, index=index, table_version=version, **({"buckets": 2} if index == "bucket" else {}), **words, **given
@@ -78,7 +78,7 @@ def _todays_ways() -> list[tuple[str, str, tuple[int, ...]]]:
 
 @pytest.mark.parametrize(("kind", "index", "way"), _todays_ways(), ids=str)
 def test_rows_and_the_past_stay_as_they_are(make: Make, kind: str, index: str, way: tuple[int, ...]) -> None:
-    table = made(make, way[0], kind, index)
+    table = new_table(make, way[0], kind, index)
     first_commits(table)
     every_action(table)
     known = {i.time: past(table, i.time) for i in timeline(table).commits}
@@ -128,7 +128,7 @@ def _values(table: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(("source", "to"), [(9, 8), (8, 9), (8, 6), (6, 9)])
 def test_indexes_are_kept_rebuilt_or_dropped(make: Make, source: int, to: int) -> None:
-    table = made(make, source, "cow", "record")
+    table = new_table(make, source, "cow", "record")
     first_commits(table)
     had = set(load_table_config(open_storage(table.uri)).metadata_partitions)
     done = change(table, to)
@@ -171,7 +171,7 @@ def test_writes_that_need_an_index_of_version_9_prevent_the_downgrade(make: Make
 
 @pytest.mark.parametrize("source", [9, 6])
 def test_every_archived_instant_is_carried_over(make: Make, source: int) -> None:
-    table = made(make, source, "cow", "simple")
+    table = new_table(make, source, "cow", "simple")
     often = {
         "hoodie.keep.min.commits": 3,
         "hoodie.keep.max.commits": 4,
@@ -208,10 +208,10 @@ def test_every_archived_instant_is_carried_over(make: Make, source: int) -> None
 def _archived(table: Table) -> dict[tuple[str, Action], tuple[Any, ...]]:
     """What the archive tells of each instant."""
     found = timeline(table).archived()
-    return {(i.time, i.action): _told(found, i) for i in found.instants if i.is_completed}
+    return {(i.time, i.action): _archived_facts(found, i) for i in found.instants if i.is_completed}
 
 
-def _told(archive: Any, instant: Instant) -> tuple[Any, ...]:
+def _archived_facts(archive: Any, instant: Instant) -> tuple[Any, ...]:
     if completes_as(instant.action) not in (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT):
         plan = archive.plan(instant.time)
         return (plan.get("policy"), str(plan.get("filePathsToBeDeletedPerPartition")))
@@ -220,7 +220,7 @@ def _told(archive: Any, instant: Instant) -> tuple[Any, ...]:
 
 
 def test_a_dry_run_says_all_and_writes_nothing(make: Make) -> None:
-    table = made(make, 9, "mor", "bucket")
+    table = new_table(make, 9, "mor", "bucket")
     first_commits(table)
     before = files(table.uri)
     planned = table.downgrade(to=6, dry_run=True)
@@ -245,7 +245,7 @@ def test_a_dry_run_says_all_and_writes_nothing(make: Make) -> None:
 
 
 def test_an_upgrade_stops_at_the_requested_version(make: Make) -> None:
-    table = made(make, 8)
+    table = new_table(make, 8)
     first_commits(table)
     with refused(table.uri, InvalidOption, "no table version 7"):
         table.upgrade(to=7)
@@ -260,7 +260,7 @@ def test_an_upgrade_stops_at_the_requested_version(make: Make) -> None:
 
 
 def test_a_change_that_was_cut_off_is_completed_by_the_same_call(make: Make) -> None:
-    table = made(make, 9, "cow", "simple")
+    table = new_table(make, 9, "cow", "simple")
     first_commits(table)
     storage = open_storage(table.uri)
     old = {path: data for path, data in files(table.uri).items() if path.startswith(".hoodie/timeline/")}
@@ -280,7 +280,7 @@ def test_a_change_that_was_cut_off_is_completed_by_the_same_call(make: Make) -> 
 
 
 def test_writers_that_opened_the_table_before_do_not_write_the_old_way(make: Make) -> None:
-    table = made(make, 8, "cow", "simple")
+    table = new_table(make, 8, "cow", "simple")
     first_commits(table)
     early = context(table, **OPTIONS)
     other = lakebed.open(table.uri)
@@ -297,7 +297,7 @@ def test_writers_that_opened_the_table_before_do_not_write_the_old_way(make: Mak
 
 
 def test_nothing_happens_while_another_process_writes(make: Make) -> None:
-    table = made(make, 9, "cow", "simple")
+    table = new_table(make, 9, "cow", "simple")
     first_commits(table)
     storage = open_storage(table.uri)
     instant = "20990101000000000"
@@ -310,7 +310,7 @@ def test_nothing_happens_while_another_process_writes(make: Make) -> None:
 
 
 def test_plans_that_wait_are_settled_first(make: Make) -> None:
-    table = made(make, 9, "mor", "bucket")
+    table = new_table(make, 9, "mor", "bucket")
     first_commits(table)
     table.compact(plan_only=True, options=OPTIONS)
     table.upsert(rows((1, "c1", "behind the plan", 9)), options=OPTIONS)
@@ -325,7 +325,7 @@ def test_plans_that_wait_are_settled_first(make: Make) -> None:
 
 
 def test_a_pending_clustering_has_to_be_settled_first(make: Make) -> None:
-    table = made(make, 9, "cow", "simple")
+    table = new_table(make, 9, "cow", "simple")
     for n in range(3):
         table.bulk_insert(rows((10 * n, "c1", "v", 1), (10 * n + 1, "c2", "v", 1)), options=OPTIONS)
     table.cluster(plan_only=True, options=OPTIONS)
@@ -338,7 +338,7 @@ def test_a_pending_clustering_has_to_be_settled_first(make: Make) -> None:
 
 
 def test_savepoints_with_log_files_stay_in_their_version(make: Make) -> None:
-    table = made(make, 9, "mor", "bucket")
+    table = new_table(make, 9, "mor", "bucket")
     first_commits(table)
     saved = table.savepoint()
     with refused(table.uri, InvalidOption, saved.instant, "t.delete_savepoint"):
@@ -374,7 +374,7 @@ def test_a_savepoint_whose_file_slices_got_log_files_later_is_named_before_anyth
 
 @pytest.mark.rest
 def test_a_log_of_changes_of_a_merge_on_read_table_does_not_stand_against_it(make: Make) -> None:
-    table = made(make, 9, "mor", "simple", properties={"hoodie.table.cdc.enabled": True})
+    table = new_table(make, 9, "mor", "simple", properties={"hoodie.table.cdc.enabled": True})
     first_commits(table)
     table.delete([0, 1], options=OPTIONS)
     table.upsert(rows(*[(n, "c0", "new", 9) for n in range(2, 12)]), options=OPTIONS)
@@ -388,7 +388,7 @@ def test_a_log_of_changes_of_a_merge_on_read_table_does_not_stand_against_it(mak
 
 
 def test_a_log_of_changes_goes_on(make: Make) -> None:
-    table = made(make, 9, "cow", "simple", properties={"hoodie.table.cdc.enabled": True})
+    table = new_table(make, 9, "cow", "simple", properties={"hoodie.table.cdc.enabled": True})
     first_commits(table)
     before = sorted(map(str, table.cdc(LONG_AGO).to_arrow().to_pylist()))
     for to in (6, 8, 9):
@@ -412,7 +412,7 @@ def test_a_table_without_rows_and_one_without_a_metadata_table(make: Make) -> No
 @pytest.mark.parametrize(("source", "to"), [(9, 8), (8, 9)])
 def test_statistics_of_columns_that_came_later_are_carried_over(make: Make, source: int, to: int) -> None:
     """Real Hudi takes a file without a range for one of nulls where another file of the table has a range."""
-    table = made(make, source, index="simple", indexes=["column_stats"])
+    table = new_table(make, source, index="simple", indexes=["column_stats"])
     table.upsert(rows((1, "c0", "a", 1), (2, "c1", "b", 1)))
     with_tip = rows((3, "c0", "c", 1)).append_column("tip", pa.array([5], pa.int32()))
     table.upsert(with_tip, options={"hoodie.parquet.small.file.limit": 0})

@@ -33,7 +33,7 @@ MERGING: dict[str, dict[str, Any]] = {
 DEBEZIUM = ("PostgresDebeziumAvroPayload", "MySqlDebeziumAvroPayload")
 
 
-def made(version: int, **given: Any) -> TableConfig:
+def new_config(version: int, **given: Any) -> TableConfig:
     return TableConfig(new_table_properties(name="t", version=version, key_fields=["id"], **given))
 
 
@@ -55,8 +55,8 @@ def merges(config: TableConfig) -> tuple[Any, ...]:
 @pytest.mark.parametrize("how", [name for name in MERGING if name not in DEBEZIUM])
 def test_rows_merge_as_in_a_new_table_of_the_version(how: str, source: int, to: int) -> None:
     given = MERGING[how]
-    before, after = made(source, **given), moved(made(source, **given), to)
-    expected = made(to, **given)
+    before, after = new_config(source, **given), moved(new_config(source, **given), to)
+    expected = new_config(to, **given)
     assert after.layout == expected.layout
     if how == "commit time" and to == 9 and source < 9:
         # an older version says it by its payload class, which version 9 remembers
@@ -71,7 +71,7 @@ def test_rows_merge_as_in_a_new_table_of_the_version(how: str, source: int, to: 
 @pytest.mark.parametrize("how", DEBEZIUM)
 def test_payloads_with_ordering_columns_of_their_own(how: str) -> None:
     rule = PAYLOAD_RULES[f"{PAYLOAD_PACKAGE}debezium.{how}"]
-    old = made(8, payload=how, ordering_fields=rule.lakebed_ordering)
+    old = new_config(8, payload=how, ordering_fields=rule.lakebed_ordering)
     new = moved(old, 9)
     assert new.ordering_fields == rule.ordering_fields
     assert (new.merge_mode, new.partial_update_mode) == (rule.mode, rule.partial_update_mode)
@@ -83,7 +83,7 @@ def test_payloads_with_ordering_columns_of_their_own(how: str) -> None:
 
 
 def test_a_stored_strategy_wins_over_the_payload_of_version_8() -> None:
-    old = made(8, ordering_fields=["ts"], merge_mode="commit_time")
+    old = new_config(8, ordering_fields=["ts"], merge_mode="commit_time")
     payload = {"hoodie.compaction.payload.class": PAYLOAD_PACKAGE + "DefaultHoodieRecordPayload"}
     contradicting = with_changes(old, payload)
     assert contradicting.merge_mode == "commit_time"
@@ -93,13 +93,13 @@ def test_a_stored_strategy_wins_over_the_payload_of_version_8() -> None:
 
 def test_an_overwriting_payload_with_an_ordering_field_stays_one() -> None:
     """Real Hudi 1.2.0 makes such a merge-on-read table one of event-time ordering."""
-    old = made(6, table_type="mor", ordering_fields=["ts"], payload="OverwriteWithLatestAvroPayload")
+    old = new_config(6, table_type="mor", ordering_fields=["ts"], payload="OverwriteWithLatestAvroPayload")
     assert moved(old, 8, 9).merge_mode == "commit_time"
     assert moved(old, 9, 6, 8).merge_mode == "commit_time"
 
 
 def test_a_partial_update_mode_alone_is_for_version_9() -> None:
-    config = made(9, ordering_fields=["ts"], partial_update_mode="IGNORE_DEFAULTS")
+    config = new_config(9, ordering_fields=["ts"], partial_update_mode="IGNORE_DEFAULTS")
     with pytest.raises(UnsupportedFeature, match="IGNORE_DEFAULTS"):
         changed_properties(config, 8)
 
@@ -107,7 +107,7 @@ def test_a_partial_update_mode_alone_is_for_version_9() -> None:
 @pytest.mark.parametrize("source", [6, 8, 9])
 def test_a_way_there_and_back_changes_nothing_of_note(source: int) -> None:
     given: dict[str, Any] = {"ordering_fields": ["ts"], "partition_fields": ["day", "city"], "key_generator": "CUSTOM"}
-    config = made(source, **given, partition_types=["timestamp", "simple"], index_settings={"type": "simple"})
+    config = new_config(source, **given, partition_types=["timestamp", "simple"], index_settings={"type": "simple"})
     config = with_changes(config, {"unknown.key": "kept", "lakebed.sort": "key"})
     for way in (w for w in WAYS if source in w):
         (other,) = {*way} - {source}
@@ -133,7 +133,7 @@ def test_a_way_there_and_back_changes_nothing_of_note(source: int) -> None:
 
 
 def test_version_6_has_the_properties_that_releases_before_1_0_read() -> None:
-    config = moved(made(9, ordering_fields=["ts"], partition_fields=["city"]), 6)
+    config = moved(new_config(9, ordering_fields=["ts"], partition_fields=["city"]), 6)
     properties = config.properties
     assert properties["hoodie.table.precombine.field"] == "ts"
     assert properties["hoodie.table.keygenerator.class"] == "org.apache.hudi.keygen.SimpleKeyGenerator"
@@ -144,5 +144,5 @@ def test_version_6_has_the_properties_that_releases_before_1_0_read() -> None:
 
 def test_the_way_and_the_layout_that_a_table_does_not_have() -> None:
     assert [versions_between(a, b) for a, b in ((6, 9), (9, 6), (8, 8))] == [(8, 9), (8, 6), ()]
-    assert other_layout(made(9)).timeline_path == ".hoodie"
-    assert other_layout(made(6)).timeline_path == ".hoodie/timeline"
+    assert other_layout(new_config(9)).timeline_path == ".hoodie"
+    assert other_layout(new_config(6)).timeline_path == ".hoodie/timeline"

@@ -46,7 +46,7 @@ def filled(make: Make, version: int, index: str = "record") -> Table:
     return table
 
 
-def told(table: Table, said: dict[str, Records]) -> None:
+def put_records(table: Table, said: dict[str, Records]) -> None:
     """Put records into the metadata table that no action has."""
     storage = open_storage(table.uri)
     config = load_table_config(storage)
@@ -71,7 +71,7 @@ def wrong_keys(version: int, *, partitioned: bool) -> Records:
 def test_wrong_extra_and_missing_keys_of_the_record_index_are_named(make: Make, version: int, index: str) -> None:
     table = filled(make, version, index)
     assert table.indexes.verify()
-    told(table, {"record_index": wrong_keys(version, partitioned=index != "record")})
+    put_records(table, {"record_index": wrong_keys(version, partitioned=index != "record")})
     found = table.indexes.verify()
     assert not found
     said = {(row["index"], row["problem"], row["what"]) for row in found.differences.to_pylist()}
@@ -102,7 +102,7 @@ def test_files_statistics_and_bloom_filters(make: Make, version: int) -> None:
         ),
         "column_stats": Records.deletes(column_stats_records(shifted, form, 2 if version >= 9 else 1).keys),
     }
-    told(table, bad)
+    put_records(table, bad)
     found = table.indexes.verify()
     problems = {(row["index"], row["problem"]) for row in found.differences.to_pylist()}
     assert problems >= {
@@ -124,7 +124,7 @@ def test_a_secondary_index_and_partition_statistics(make: Make) -> None:
     assert metadata is not None
     gone = pa.array(["v1$9", "\0$77"])
     stats = metadata.partition_stats(["ts"], {"ts": pa.int64()})["ts"]
-    told(
+    put_records(
         table,
         {"secondary_index_v": Records.deletes(gone), "partition_stats": Records.deletes(stats["key"].combine_chunks())},
     )
@@ -140,12 +140,12 @@ def test_floating_numbers_as_older_java_prints_them() -> None:
     table.upsert(pa.table({"id": [1, 2, 3], "x": [2.0**60, 1.5, None]}, FLOATS))
     pairs = pa.table({"value": ["1.15292150460684698E18"], "record_key": ["1"]})
     shortest = pa.array(["1.152921504606847E18$1"])
-    told(table, {"secondary_index_x": Records(*entries(pairs, record_form(9)), shortest)})
+    put_records(table, {"secondary_index_x": Records(*entries(pairs, record_form(9)), shortest)})
     assert table.indexes.verify().ok, table.indexes.verify()
     # the same value of a record that does not have it
     wrong = pa.table({"value": ["1.15292150460684698E18"], "record_key": ["2"]})
     table.upsert(pa.table({"id": [4], "x": [7.0]}, FLOATS))
-    told(table, {"secondary_index_x": Records(*entries(wrong, record_form(9)), pa.array([], pa.string()))})
+    put_records(table, {"secondary_index_x": Records(*entries(wrong, record_form(9)), pa.array([], pa.string()))})
     found = table.indexes.repair()
     assert found.differences["key"].to_pylist() == ["1.15292150460684698E18$2"]
     assert table.indexes.verify().ok, table.indexes.verify()
@@ -154,13 +154,13 @@ def test_floating_numbers_as_older_java_prints_them() -> None:
 def test_records_without_a_value_in_an_index_of_version_8(make: Make) -> None:
     table = filled(make, 8)
     pairs = pa.table({"value": pa.array([None], pa.string()), "record_key": ["77"]})
-    told(table, {"secondary_index_v": Records(*entries(pairs, record_form(8)), pa.array([], pa.string()))})
+    put_records(table, {"secondary_index_v": Records(*entries(pairs, record_form(8)), pa.array([], pa.string()))})
     assert table.indexes.verify().ok, table.indexes.verify()
 
 
 def test_only_file_groups_that_differ_are_written(make: Make) -> None:
     table = filled(make, 9)
-    told(table, {"record_index": wrong_keys(9, partitioned=False)})
+    put_records(table, {"record_index": wrong_keys(9, partitioned=False)})
     storage = open_storage(table.uri)
     before = {info.path for info in storage.list(".hoodie/metadata")}
     table.indexes.repair()
@@ -260,7 +260,7 @@ def test_ranges_from_before_a_column_became_text(version: int) -> None:
     stats = metadata.column_stats(["v"], None, {"v": pa.string()})["v"]
     lower = stats.set_column(stats.column_names.index("max"), "max", pa.array(["0"] * len(stats)))
     form = record_form(version)
-    told(table, {"column_stats": column_stats_records({"v": lower}, form, 2 if version >= 9 else 1)})
+    put_records(table, {"column_stats": column_stats_records({"v": lower}, form, 2 if version >= 9 else 1)})
     assert table.indexes.verify().of("column_stats").num_rows == len(stats)
     MemoryStorage.drop(f"services-widened-{version}")
 
@@ -274,7 +274,7 @@ def test_a_partition_that_a_refused_write_began(make: Make) -> None:
     assert table.indexes.verify().ok, table.indexes.verify()
     table.upsert(rows((1, "c1", "after", 20)))
     assert table.indexes.verify().ok, table.indexes.verify()
-    told(table, {"files": file_records([], record_form(9), deleted_partitions=["c1"])})
+    put_records(table, {"files": file_records([], record_form(9), deleted_partitions=["c1"])})
     assert table.indexes.verify().differences["what"].to_pylist() == ["partition c1"]
     table.indexes.repair()
     assert table.indexes.verify().ok, table.indexes.verify()

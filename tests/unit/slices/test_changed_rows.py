@@ -53,11 +53,11 @@ def changed(table: Table, start: str) -> dict[int, str]:
     """The rows of the changes, which are those that whole merges give."""
     changes = lakebed.open(table.uri).changes(start)
     rows = {row["id"]: row["v"] for row in changes.to_arrow().to_pylist()}
-    assert rows == {row["id"]: row["v"] for row in whole(changes)}
+    assert rows == {row["id"]: row["v"] for row in full_changes(changes)}
     return rows
 
 
-def whole(changes: Changes) -> list[dict[str, Any]]:
+def full_changes(changes: Changes) -> list[dict[str, Any]]:
     plan = replace(changes.plan, since="")
     return pa.Table.from_batches(list(scan_batches(plan, changes.reader)), plan.schema).to_pylist()
 

@@ -37,7 +37,7 @@ def filled(name: str) -> Iterator[lakebed.Table]:
     lakebed.drop(table.uri)
 
 
-def shown(table: lakebed.Table) -> list[tuple[Any, ...]]:
+def visible_rows(table: lakebed.Table) -> list[tuple[Any, ...]]:
     return in_order([tuple(row.values()) for row in table.scan().to_arrow().to_pylist()])
 
 
@@ -62,7 +62,11 @@ def test_parts_of_a_merge_reach_the_table_as_they_are_written(trips: lakebed.Tab
             case when `t t`.fare > 0.5 and s.fare in (10, 11) then s.fare + `t t`.fare else -1.5 end
         when not matched by target and s.id <> 8 then insert (id, fare) values (s.id, coalesce(s.fare, 0.25));"""
     lakebed.sql(text, {"trips": trips, "more": source})
-    assert shown(trips) == [(1, "a, b) THEN x = ; when", 11.0), (3, "a, b) THEN x = ; when", -1.5), (7, None, 0.25)]
+    assert visible_rows(trips) == [
+        (1, "a, b) THEN x = ; when", 11.0),
+        (3, "a, b) THEN x = ; when", -1.5),
+        (7, None, 0.25),
+    ]
 
 
 def test_rows_are_updated_deleted_and_inserted(trips: lakebed.Table) -> None:
@@ -74,11 +78,11 @@ def test_rows_are_updated_deleted_and_inserted(trips: lakebed.Table) -> None:
     lakebed.sql("INSERT INTO TABLE trips BY NAME SELECT 20 AS id, 'x' AS city", tables)
     assert lakebed.sql(f"DELETE FROM '{trips.uri}' WHERE city = 'ROME' OR fare = 5.5").deleted == 2  # type: ignore[union-attr]
     expected = [(2, "OSLO", 4.0), (3, "it's", None), (4, "bern", 4.0), (14, None, 5.0), (20, "x", None)]
-    assert shown(trips) == expected
+    assert visible_rows(trips) == expected
     lakebed.sql("INSERT OVERWRITE trips VALUES (9, 'only', 0.5)", tables)
-    assert shown(trips) == [(9, "only", 0.5)]
+    assert visible_rows(trips) == [(9, "only", 0.5)]
     lakebed.sql("DELETE FROM trips", tables)
-    assert shown(trips) == []
+    assert visible_rows(trips) == []
 
 
 def test_signs_in_texts_and_words_in_names_are_no_parts_of_a_statement(trips: lakebed.Table) -> None:
@@ -94,7 +98,7 @@ def test_signs_in_texts_and_words_in_names_are_no_parts_of_a_statement(trips: la
     )
     lakebed.sql("INSERT INTO trips (SELECT 6, ')', 1.5)", tables)
     expected = [(1, "(", 3.0), (2, ",", 2.0), (3, "it's", 4.0), (4, "=", None), (6, ")", 1.5)]
-    assert shown(trips) == expected
+    assert visible_rows(trips) == expected
 
 
 def test_common_table_expressions_come_before_merge_and_insert(trips: lakebed.Table) -> None:
@@ -128,14 +132,14 @@ def test_common_table_expressions_come_before_merge_and_insert(trips: lakebed.Ta
         (12, "INSERT (", None),
         (21, None, None),
     ]
-    assert shown(trips) == expected
+    assert visible_rows(trips) == expected
     lakebed.sql("WITH x AS (SELECT 9 AS id) INSERT OVERWRITE trips BY NAME SELECT id FROM x", tables)
-    assert shown(trips) == [(9, None, None)]
+    assert visible_rows(trips) == [(9, None, None)]
     with pytest.raises(InvalidOption, match=r"common table expressions are not possible .* in the DELETE near 'WITH x"):
         lakebed.sql("WITH x AS (SELECT 9 AS id) DELETE FROM trips WHERE id = 9", tables)
     with pytest.raises(InvalidOption, match=r"common table expressions are not possible .* in the UPDATE"):
         lakebed.sql("WITH x AS (SELECT 9 AS id) UPDATE trips SET id = 9", tables)
-    assert shown(trips) == [(9, None, None)]
+    assert visible_rows(trips) == [(9, None, None)]
 
 
 def test_values_are_given_as_arguments(trips: lakebed.Table) -> None:
@@ -144,7 +148,7 @@ def test_values_are_given_as_arguments(trips: lakebed.Table) -> None:
     lakebed.sql("DELETE FROM trips WHERE id = ? AND city <> '?'", tables, [2])
     lakebed.sql("INSERT INTO trips (id, city) SELECT ?, ? WHERE '?' <> ?", tables, [2**40, "it's :x ?", "x"])
     lakebed.sql("DELETE FROM trips WHERE city = :city AND id = :id", tables, {"city": "it's :x ?", "id": 2**40})
-    assert shown(trips) == [(1, "it's; DELETE FROM trips", 1.0), (3, "it's", None)]
+    assert visible_rows(trips) == [(1, "it's; DELETE FROM trips", 1.0), (3, "it's", None)]
     with pytest.raises(InvalidOption, match="too few values for \\? in the SQL text near"):
         lakebed.sql("DELETE FROM trips WHERE id = ?", tables, [])
 
@@ -212,10 +216,10 @@ def test_values_are_given_as_arguments(trips: lakebed.Table) -> None:
     ],
 )
 def test_a_text_that_is_no_statement_names_the_place(unchanged: lakebed.Table, text: str, match: str) -> None:
-    before = shown(unchanged)
+    before = visible_rows(unchanged)
     with pytest.raises(InvalidOption, match=match):
         lakebed.sql(text, {"trips": unchanged, "s": pa.table({"id": [1], "fare": [1.0]})})
-    assert shown(unchanged) == before
+    assert visible_rows(unchanged) == before
 
 
 def test_the_command_line_merges_and_updates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,4 +237,4 @@ def test_the_command_line_merges_and_updates(tmp_path: Path, capsys: pytest.Capt
         invoke(["update", uri, "--set", "fare=fare * 2", "--set", "city=concat(city, '!')", "--where", "id = 2"]) == 0
     )
     assert invoke(["sql", f"delete from '{uri}' where id = 1"]) == 0
-    assert shown(lakebed.open(uri)) == [(2, "m!", 41.0)]
+    assert visible_rows(lakebed.open(uri)) == [(2, "m!", 41.0)]

@@ -16,7 +16,7 @@ TRIPS = pa.schema([("id", pa.int64()), ("city", pa.string()), ("fare", pa.float6
 PLACES = pa.schema([("id", pa.int64()), ("city", pa.string()), ("fare", pa.float64()), ("day", pa.int32())])
 
 
-def shown(table: lakebed.Table) -> list[tuple[Any, ...]]:
+def visible_rows(table: lakebed.Table) -> list[tuple[Any, ...]]:
     return in_order([tuple(row.values()) for row in table.scan().to_arrow().to_pylist()])
 
 
@@ -50,21 +50,21 @@ def test_values_of_partition_are_constants_of_the_rows(places: lakebed.Table) ->
         (10, "x'", 5.0, 9),
         (11, None, None, 1),
     ]
-    assert shown(places) == expected
+    assert visible_rows(places) == expected
 
 
 def test_an_overwrite_of_a_partition_replaces_its_paths_alone_even_without_rows(places: lakebed.Table) -> None:
     tables = {"places": places}
     lakebed.sql("INSERT OVERWRITE places PARTITION (city = 'rome', day = 7) VALUES (9, 9)", tables)
-    assert shown(places) == [(2, "rome", 2.0, 8), (3, "oslo", 3.0, 7), (9, "rome", 9.0, 7)]
+    assert visible_rows(places) == [(2, "rome", 2.0, 8), (3, "oslo", 3.0, 7), (9, "rome", 9.0, 7)]
     lakebed.sql("INSERT OVERWRITE places PARTITION (city = 'new', day = 7) SELECT 5, 5.0 WHERE false", tables)
     lakebed.sql("INSERT OVERWRITE TABLE places PARTITION (city = 'oslo', day = '7') SELECT 5, 5.0 WHERE false", tables)
-    assert shown(places) == [(2, "rome", 2.0, 8), (9, "rome", 9.0, 7)]
+    assert visible_rows(places) == [(2, "rome", 2.0, 8), (9, "rome", 9.0, 7)]
     lakebed.sql("INSERT OVERWRITE places PARTITION (city = 'bern', day) SELECT 4, 4.0, 4", tables)
     lakebed.sql("INSERT OVERWRITE places PARTITION (city = 'rome', day) SELECT 5, 5.0, 8", tables)
-    assert shown(places) == [(4, "bern", 4.0, 4), (5, "rome", 5.0, 8)]
+    assert visible_rows(places) == [(4, "bern", 4.0, 4), (5, "rome", 5.0, 8)]
     lakebed.sql("INSERT OVERWRITE places PARTITION (day = 8) (id, city) SELECT 6, 'oslo' WHERE false", tables)
-    assert shown(places) == [(4, "bern", 4.0, 4)]
+    assert visible_rows(places) == [(4, "bern", 4.0, 4)]
 
 
 def test_rows_that_fulfil_a_condition_are_replaced_in_one_commit(places: lakebed.Table) -> None:
@@ -76,12 +76,12 @@ def test_rows_that_fulfil_a_condition_are_replaced_in_one_commit(places: lakebed
         " SELECT id, 'oslo', fare, 7 FROM m",
         tables,
     )
-    assert shown(places) == [(2, "oslo", 0.25, 7), (3, "oslo", 3.0, 7), (7, "oslo", 0.75, 7)]
+    assert visible_rows(places) == [(2, "oslo", 0.25, 7), (3, "oslo", 3.0, 7), (7, "oslo", 0.75, 7)]
     assert len(places.timeline.to_arrow()) == before + 1
     lakebed.sql("INSERT INTO places (id, fare, city, day) REPLACE WHERE id IN (2, 3) (SELECT 3, 1.5, 'b', 1)", tables)
-    assert shown(places) == [(3, "b", 1.5, 1), (7, "oslo", 0.75, 7)]
+    assert visible_rows(places) == [(3, "b", 1.5, 1), (7, "oslo", 0.75, 7)]
     lakebed.sql("INSERT INTO places REPLACE WHERE city = 'oslo' SELECT * FROM places WHERE id = 99", tables)
-    assert shown(places) == [(3, "b", 1.5, 1)]
+    assert visible_rows(places) == [(3, "b", 1.5, 1)]
     for key in (3, 8):  # a stored key in a row that is not replaced, and a new key
         with pytest.raises(InvalidRecord, match=r"1 row\(s\) of the query do not fulfil the condition .* `day` = 2"):
             lakebed.sql(f"INSERT INTO places REPLACE WHERE day = 2 VALUES ({key}, 'c', 1, 3)", tables)
@@ -91,7 +91,7 @@ def test_rows_that_fulfil_a_condition_are_replaced_in_one_commit(places: lakebed
         lakebed.sql("INSERT INTO places REPLACE WHERE day = 2 VALUES (3, 'c', 1, 2)", tables)
     with pytest.raises(AmbiguousMerge, match="record key 'id:9'"):
         lakebed.sql("INSERT INTO places REPLACE WHERE day = 2 VALUES (9, 'c', 1, 2), (9, 'd', 1, 2)", tables)
-    assert shown(places) == [(3, "b", 1.5, 1)]
+    assert visible_rows(places) == [(3, "b", 1.5, 1)]
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
@@ -103,9 +103,9 @@ def test_a_replaced_row_with_a_smaller_ordering_value_is_an_error(index: str, ki
     table.upsert({"id": [1, 2], "city": ["rome", "rome"], "fare": [5.0, 6.0], "day": [1, 1]})
     with pytest.raises(AmbiguousMerge, match=r"record key '1' cannot be replaced: .* the stored row is greater"):
         lakebed.sql("INSERT INTO t REPLACE WHERE day = 1 VALUES (1, 'rome', 4.5, 1)", {"t": table})
-    assert shown(table) == [(1, "rome", 5.0, 1), (2, "rome", 6.0, 1)]
+    assert visible_rows(table) == [(1, "rome", 5.0, 1), (2, "rome", 6.0, 1)]
     lakebed.sql("INSERT INTO t REPLACE WHERE day = 1 VALUES (1, 'rome', 5, 1), (3, 'oslo', 0, 1)", {"t": table})
-    assert shown(table) == [(1, "rome", 5.0, 1), (3, "oslo", 0.0, 1)]
+    assert visible_rows(table) == [(1, "rome", 5.0, 1), (3, "oslo", 0.0, 1)]
     lakebed.drop(uri)
 
 
@@ -115,7 +115,7 @@ def test_rows_are_not_replaced_in_a_table_that_generates_its_keys() -> None:
     with pytest.raises(UnsupportedFeature, match="takes a record key") as error:
         lakebed.sql("INSERT INTO t REPLACE WHERE id = 1 VALUES (1, 'x', 2)", {"t": table})
     assert "INSERT OVERWRITE t PARTITION" in (error.value.hint or "")
-    assert shown(table) == [(1, "rome", 1.0)]
+    assert visible_rows(table) == [(1, "rome", 1.0)]
     lakebed.drop(table.uri)
 
 
@@ -147,7 +147,7 @@ def test_rows_are_not_replaced_in_a_table_that_generates_its_keys() -> None:
     ],
 )
 def test_a_wrong_insert_names_the_place_and_writes_nothing(places: lakebed.Table, text: str, match: str) -> None:
-    before = shown(places)
+    before = visible_rows(places)
     with pytest.raises(InvalidOption, match=match):
         lakebed.sql(text, {"t": places})
-    assert shown(places) == before
+    assert visible_rows(places) == before

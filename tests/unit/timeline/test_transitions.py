@@ -111,7 +111,7 @@ def test_a_rolled_back_instant_cannot_complete(storage: MemoryStorage, config: T
     assert files(storage, config) == set()
 
 
-def begun(storage: Any, config: TableConfig) -> TimelineWriter:
+def pending_writer(storage: Any, config: TableConfig) -> TimelineWriter:
     writer = TimelineWriter(storage, config)
     writer.request(Action.COMMIT, T)
     writer.inflight(Action.COMMIT, T)
@@ -122,14 +122,14 @@ def begun(storage: Any, config: TableConfig) -> TimelineWriter:
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_an_answer_in_doubt_is_settled(storage: MemoryStorage, config: TableConfig, at: int, mode: Any) -> None:
     faulty = FaultyStorage(storage, FaultPlan(at, mode))
-    done = begun(faulty, config).complete(Action.COMMIT, T, C, BODY)
+    done = pending_writer(faulty, config).complete(Action.COMMIT, T, C, BODY)
     assert faulty.crash.fired
     assert load_timeline(storage, config).instants == (done,)
     assert storage.read(f"{config.timeline_path}/{done.file_name}") == BODY
 
 
 def test_a_refused_put_is_no_commit(storage: MemoryStorage, config: TableConfig) -> None:
-    writer = begun(FaultyStorage(storage, FaultPlan(3, "fail")), config)
+    writer = pending_writer(FaultyStorage(storage, FaultPlan(3, "fail")), config)
     with pytest.raises(StorageError, match="failed as planned"):
         writer.complete(Action.COMMIT, T, C, BODY)
     assert [i.state for i in load_timeline(storage, config).instants] == [State.INFLIGHT]
@@ -164,7 +164,7 @@ class Unreachable(FaultyStorage):
 @pytest.mark.parametrize("worked", [True, False])
 def test_an_unsettled_transition_is_an_error(storage: MemoryStorage, config: TableConfig, worked: bool) -> None:
     unreachable = Unreachable(storage, worked=worked)
-    writer = begun(unreachable, config)
+    writer = pending_writer(unreachable, config)
     before = len(unreachable.mutations)
     with pytest.raises(CommitStateUnknown, match=T) as caught:
         writer.complete(Action.COMMIT, T, C, BODY)
@@ -183,14 +183,14 @@ def test_the_caller_of_a_rollback_runs_it_again(storage: MemoryStorage, config: 
 
 
 def test_another_writers_completed_file_is_a_conflict(storage: MemoryStorage, config: TableConfig) -> None:
-    begun(storage, config).complete(Action.COMMIT, T, C, b"{} writer 2")
+    pending_writer(storage, config).complete(Action.COMMIT, T, C, b"{} writer 2")
     with pytest.raises(CommitConflict, match="another writer has created"):
         TimelineWriter(storage, config).complete(Action.COMMIT, T, C, BODY)
 
 
 def test_a_client_that_retried_by_itself_has_committed(storage: MemoryStorage, config: TableConfig) -> None:
     """Its second try is told that the file exists; the bytes tell that it is ours."""
-    done = begun(storage, config).complete(Action.COMMIT, T, C, BODY)
+    done = pending_writer(storage, config).complete(Action.COMMIT, T, C, BODY)
     assert TimelineWriter(storage, config).complete(Action.COMMIT, T, C, BODY) == done
 
 
@@ -202,7 +202,7 @@ def test_a_killed_writer_leaves_a_readable_timeline(
 ) -> None:
     faulty = FaultyStorage(storage, FaultPlan(at, mode))
     with pytest.raises(Killed):
-        begun(faulty, config).complete(Action.COMMIT, T, C, BODY)
+        pending_writer(faulty, config).complete(Action.COMMIT, T, C, BODY)
     shown = {i.state for i in load_timeline(storage, config).instants}
     reached = at if mode == "unacknowledged" else at - 1
     assert shown == ({State(reached - 1)} if reached else set())

@@ -30,7 +30,7 @@ Make = Callable[..., Table]
 SHOWN = ["key", "file_name", "min", "max", "value_count", "null_count"]
 
 
-def shown(stats: Stats) -> dict[str, list[dict[str, Any]]]:
+def stats_by_column(stats: Stats) -> dict[str, list[dict[str, Any]]]:
     return {c: t.select(SHOWN).sort_by("key").to_pylist() for c, t in sorted(stats.items())}
 
 
@@ -41,7 +41,7 @@ def assert_ranges_are_those_of_the_live_files(table: Table) -> dict[str, pa.Tabl
     found, of_files = metadata.partition_stats(), metadata.column_stats()
     kinds = {column: stats.schema.field("min").type for column, stats in of_files.items()}
     expected, _ = merged_partition_stats(of_files, {}, live_files(snapshot.file_slices()), kinds)
-    assert shown(found) == shown(expected)
+    assert stats_by_column(found) == stats_by_column(expected)
     return found
 
 

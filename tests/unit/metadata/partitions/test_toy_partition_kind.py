@@ -61,10 +61,10 @@ class ToyKind(PartitionKind):
         return grouped(name.partition, Records.upserts(*encoded(stored(build.snapshot), build.form))), None
 
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
-        return shown(stored(table.snapshot))
+        return counts_as_text(stored(table.snapshot))
 
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
-        return joined([shown(counts_of(entries)) for entries in metadata.entries(partition)])
+        return joined([counts_as_text(counts_of(entries)) for entries in metadata.entries(partition)])
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         missing = set(map(partition_of, rows["key"].to_pylist()))
@@ -93,7 +93,7 @@ def stored(snapshot: Snapshot) -> Counts:
     return found
 
 
-def shown(counts: Counts) -> pa.Table:
+def counts_as_text(counts: Counts) -> pa.Table:
     keys = [partition_identifier(path) for path in counts]
     return comparable(keys, [""] * len(keys), list(counts), [f"{count} by {at}" for at, count in counts.values()])
 
@@ -105,7 +105,7 @@ def registered() -> Iterator[None]:
     unregister(TOY)
 
 
-def held(table: Table) -> dict[str, tuple[str, int]]:
+def toy_records(table: Table) -> dict[str, tuple[str, int]]:
     """What the toy partition says, by partition path."""
     metadata = open_snapshot(open_storage(table.uri)).metadata
     assert metadata is not None
@@ -113,22 +113,22 @@ def held(table: Table) -> dict[str, tuple[str, int]]:
 
 
 def counted(table: Table) -> dict[str, int]:
-    return {path: count for path, (_, count) in held(table).items()}
+    return {path: count for path, (_, count) in toy_records(table).items()}
 
 
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_every_verb_updates_the_toy_partition(make: Make, version: int) -> None:
     table = make(table_version=version, indexes=[TOY])
     first = table.upsert(rows(*FIRST))
-    assert held(table) == dict.fromkeys(("c0", "c1", "c2"), (first.instant, 10))
+    assert toy_records(table) == dict.fromkeys(("c0", "c1", "c2"), (first.instant, 10))
     second = table.upsert(rows((1, "c1", "b", 11), (100, "c1", "b", 11)))
-    assert held(table) == {"c0": (first.instant, 10), "c1": (second.instant, 11), "c2": (first.instant, 10)}
+    assert toy_records(table) == {"c0": (first.instant, 10), "c1": (second.instant, 11), "c2": (first.instant, 10)}
     table.delete([2, 5])
     assert counted(table) == {"c0": 10, "c1": 11, "c2": 8}
     table.bulk_insert(rows((200, "c0", "b", 11), (201, "c3", "b", 11)))
     assert counted(table) == {"c0": 11, "c1": 11, "c2": 8, "c3": 1}
     overwritten = table.insert_overwrite(rows((300, "c1", "b", 12)))
-    assert held(table)["c1"] == (overwritten.instant, 1)
+    assert toy_records(table)["c1"] == (overwritten.instant, 1)
     table.delete_partitions(["c0"])
     assert counted(table) == {"c1": 1, "c2": 8, "c3": 1}
     found = table.indexes.verify()
@@ -141,16 +141,16 @@ def test_every_verb_updates_the_toy_partition(make: Make, version: int) -> None:
 def test_rows_of_a_dead_writer_are_not_in_the_toy_partition(make: Make, version: int) -> None:
     table = make(table_version=version, indexes=[TOY])
     table.upsert(rows(*FIRST))
-    before = held(table)
+    before = toy_records(table)
     folder = load_table_config(open_storage(table.uri)).timeline_path
     plan = FaultPlan(lambda m: m.path.rpartition("/")[0] == folder and m.path.endswith(".commit"))
     crash = Crash(plan)
     with wrapping(lambda inner: FaultyStorage(inner, crash=crash)), pytest.raises(Killed):
         lakebed.open(table.uri).upsert(rows((500, "c9", "lost", 11)))
     assert any(m.path.endswith(".deltacommit") for m in crash.mutations)
-    assert held(table) == before
+    assert toy_records(table) == before
     after = lakebed.open(table.uri).upsert(rows((501, "c2", "kept", 12)))
-    assert held(table) == {**before, "c2": (after.instant, 11)}
+    assert toy_records(table) == {**before, "c2": (after.instant, 11)}
     assert table.indexes.verify().ok
 
 
@@ -159,10 +159,10 @@ def test_it_is_built_verified_repaired_and_dropped(make: Make, version: int) -> 
     table = make(table_version=version)
     written = table.upsert(rows(*FIRST)).instant
     table.indexes.create(TOY)
-    assert held(table) == dict.fromkeys(("c0", "c1", "c2"), (written, 10))
+    assert toy_records(table) == dict.fromkeys(("c0", "c1", "c2"), (written, 10))
     latest = table.upsert(rows((31, "c1", "b", 11))).instant
     right = {"c0": (written, 10), "c1": (latest, 11), "c2": (written, 10)}
-    assert held(table) == right
+    assert toy_records(table) == right
     storage = open_storage(table.uri)
     config = load_table_config(storage)
     keys, values = encoded({"c0": (written, 7), "ghost": (written, 1)}, record_form(version))
@@ -178,7 +178,7 @@ def test_it_is_built_verified_repaired_and_dropped(make: Make, version: int) -> 
     assert problems == {("wrong", "c0"), ("extra", "ghost"), ("missing", "c2")}
     assert table.indexes.repair(TOY).differences.num_rows == 3
     assert table.indexes.verify().ok
-    assert held(table) == right
+    assert toy_records(table) == right
     table.upsert(rows((32, "c1", "b", 11)))
     assert counted(table) == {"c0": 10, "c1": 12, "c2": 10}
     table.indexes.drop(TOY)
@@ -190,14 +190,14 @@ def test_a_damaged_one_is_built_again(make: Make, lost: str) -> None:
     table = make(indexes=[TOY])
     table.upsert(rows(*FIRST))
     table.upsert(rows((31, "c1", "b", 11)))
-    right = held(table)
+    right = toy_records(table)
     storage = open_storage(table.uri)
     for info in list(storage.list(f".hoodie/metadata/{TOY}")):
         if lost == "folder" or ".log." in info.path:
             storage.delete(info.path)
     found = lakebed.open(table.uri).indexes.repair()
     assert found.of(TOY)["problem"].to_pylist() == ["damaged"]
-    assert held(table) == right
+    assert toy_records(table) == right
     assert table.indexes.verify().ok
 
 
