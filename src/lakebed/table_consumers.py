@@ -197,7 +197,7 @@ class BatchRequest:
 
 
 class ConsumedBatch:
-    """What a batch of a consumer has beside its rows or changes."""
+    """What a batch of a consumer has in addition to its rows or changes."""
 
     _consumption: Consumption
 

@@ -96,5 +96,5 @@ def comment(
 def move(
     table: lakebed.Table, options: dict[str, str], name: Name, after: After = None, first: First = False
 ) -> ColumnsChanged:
-    """Move a column behind another one, or to the front."""
+    """Move a column after another one, or to the front."""
     return table.columns.move(name, after, first=first, options=options)

@@ -164,7 +164,7 @@ def hint_as_commands(hint: str) -> str:
 
 
 def _calls(text: str) -> Iterator[tuple[str, str]]:
-    """The text in parts: each with the call behind it, the last with none."""
+    """The text in parts, each with the call that follows it; the last has none."""
     at = 0
     for start in _CALL.finditer(text):
         if start.start() < at:

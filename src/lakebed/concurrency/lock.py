@@ -159,7 +159,7 @@ _released: dict[str, float] = {}
 
 # By URL: the file as it was read ahead of the wish for it.
 _looked_at: dict[str, Versioned] = {}
-# Lock files that a thread of this process is giving back: the next one waits for it, also where it waits for nobody.
+# Lock files that a thread of this process is giving back: the next one waits for it, even with a timeout of 0.
 _returning: set[str] = set()
 
 

@@ -231,7 +231,7 @@ class LocalWrite:
 @contextmanager
 def local_write(storage: Storage, instant: str, show: Callable[[], object]) -> Generator[LocalWrite]:
     """A write whose files are written in the block, by threads of this process. What the block raises comes after all
-    that is under way: nobody undoes a write while requests of it may still come through."""
+    that is under way: no process undoes a write while requests of it may still come through."""
     key = storage.url(), instant
     write = _writes[key] = LocalWrite(show)
     try:

@@ -132,7 +132,7 @@ class DeltaFormat:
                 if names == before:
                     raise CorruptFile(
                         f"a file of the Delta log {storage.url(LOG)} is missing: {error}",
-                        hint=f"Move {storage.url(LOG)} away and publish again: the log is then written anew.",
+                        hint=f"Move {storage.url(LOG)} away and publish again: the log is then written again.",
                         context={"path": storage.url(LOG)},
                     ) from error
 
@@ -234,7 +234,7 @@ class _Replay:
         except ValueError as error:
             raise CorruptFile(
                 f"{url} is no version of a Delta log: {error}",
-                hint=f"Move {self._storage.url(LOG)} away and publish again: the log is then written anew.",
+                hint=f"Move {self._storage.url(LOG)} away and publish again: the log is then written again.",
                 context={"path": url},
             ) from error
         info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})

@@ -104,7 +104,7 @@ def foreign_change(url: str, reason: str, folder: str) -> ForeignChange:
     return ForeignChange(
         f"{url} was not written by lakebed: {reason}",
         hint=f"Nothing is published over the changes of others. Move {folder} away and publish again: the list is then"
-        " written anew. Other writers of these files damage the table.",
+        " written again. Other writers of these files damage the table.",
         context={"path": url},
     )
 

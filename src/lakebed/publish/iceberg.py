@@ -323,7 +323,7 @@ def _load(storage: Storage, number: int, text: bytes) -> _Table:
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptFile(
             f"{url} is no metadata of an Iceberg table: {error}",
-            hint=f"Move {storage.url(FOLDER)} away and publish again: the list is then written anew.",
+            hint=f"Move {storage.url(FOLDER)} away and publish again: the list is then written again.",
             context={"path": url},
         ) from error
     if properties.get(_NUMBER) != str(number) or snapshot is None or "hudi.instant" not in snapshot["summary"]:
@@ -333,7 +333,7 @@ def _load(storage: Storage, number: int, text: bytes) -> _Table:
     if metadata["location"] != storage.spec.uri:
         raise UnsupportedFeature(
             f"the Iceberg metadata of {storage.spec.uri} names files at {metadata['location']}: the table was moved",
-            hint=f"Move {storage.url(FOLDER)} away and publish again: the list is then written anew.",
+            hint=f"Move {storage.url(FOLDER)} away and publish again: the list is then written again.",
             context={"path": url},
         )
     root = _location(storage, "")

@@ -249,7 +249,7 @@ def decode_avro(data: bytes, path: str) -> list[Entry]:
     except (ValueError, EOFError, KeyError, IndexError) as error:
         raise CorruptFile(
             f"{path} is no Avro file of Iceberg: {error}",
-            hint="Move the folder `metadata` of the table away and publish again: the list is then written anew.",
+            hint="Move the folder `metadata` of the table away and publish again: the list is then written again.",
             context={"path": path},
         ) from error
 

@@ -192,7 +192,7 @@ def _publish_version(
         raise UnsupportedFeature(
             f"the table is partitioned by {', '.join(columns) or 'nothing'}, its {form.name} list by"
             f" {', '.join(listed.partition_columns) or 'nothing'}",
-            hint="Move the list's folder away and publish again: the list is then written anew.",
+            hint="Move the list's folder away and publish again: the list is then written again.",
         )
     before = set(listed.files) if listed is not None else set[str]()
     new = [base for path, base in version.files.items() if path not in before]

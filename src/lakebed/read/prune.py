@@ -44,7 +44,7 @@ class PathText:
         return "." in steps or ".." in steps or steps == [s for s in self.path.split("/") if s]
 
     def compared(self, op: str, right: str) -> tuple[bool, bool]:
-        """Whether `value op right` can be true, and whether it can be false, for the values behind the path."""
+        """Whether `value op right` can be true, and whether it can be false, for the values of the path."""
         if op in ("=", "<=>"):
             return self.may_be(right), True
         if op == "!=":

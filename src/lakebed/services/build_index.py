@@ -91,7 +91,7 @@ class IndexingResult(Printed):
 
 
 class Indexing(Service[IndexingResult]):
-    """Builds indexes that wait, beside writers, then what the settings ask for and is missing, under the lock."""
+    """Builds waiting indexes while others write, then, under the lock, missing ones that the settings ask for."""
 
     name = "indexing"
     title = "indexing"

@@ -3,7 +3,7 @@ files, repeated keys, the metadata table.
 
 A file is an orphan only where the timeline knows of its time and does not know its instant. Of a key that is stored
 several times the copy that was written last stays. The result has each part with what was found, and
-whether it is mended.
+whether it is repaired.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class ConsumerFiles:
         )
 
     def put_at(self, consumer: Consumer, position: str) -> Consumer:
-        """Record a position from which the consumer reads anew: what it reads is another stream. Raises
+        """Record a new position for the consumer: from there on it reads another stream. Raises
         `CommitConflict` as `move` does."""
         stream = uuid.uuid4().hex
         return self._replace(

@@ -155,7 +155,7 @@ def index_properties(config: TableConfig, settings: Settings) -> dict[str, str |
 
 
 def declare_index(config: TableConfig, timeline: Timeline, settings: Settings) -> dict[str, str | None]:
-    """Changes to the properties for an index that somebody tells the table it has had, without an instant of its
+    """Changes to the properties for an index that a user declares for an existing table, without an instant of its
     own."""
     changes: Sequence[IndexChange] = changes_of(timeline, config)
     properties = index_properties(config, settings)

@@ -213,7 +213,7 @@ class KafkaSource(IngestSource):
 
     def _watermarks(self) -> dict[int, tuple[int, int]]:
         """The first and the next offset of each partition that the broker has. They are asked for by a connection of
-        their own: requests behind one that waits for messages wait with it."""
+        their own: requests after one that waits for messages wait with it."""
         from confluent_kafka.admin import OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
 
         topic, admin = self._settings.topic, self._admin
