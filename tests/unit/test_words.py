@@ -101,7 +101,7 @@ ODD_VARIABLES = frozenset(
     ]
 )
 # A parameter is read by callers, too: these have a noun in it.
-ODD_PARAMETERS = ODD_VARIABLES | {"late", "least", "meant", "most", "rest", "said", "what", "who"}
+ODD_PARAMETERS = ODD_VARIABLES | {"behind", "beside", "late", "least", "meant", "most", "rest", "said", "what", "who"}
 ALLOWED_PARAMETERS = {"least": "the public argument of `merge_small_files`"}
 ALLOWED_VARIABLES = {
     ("filters/functions.py", "places"): "of a decimal",
