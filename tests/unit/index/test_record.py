@@ -152,7 +152,7 @@ def test_versions_before_9_have_no_record_index_for_each_partition_path(version:
     with pytest.raises(UnsupportedFeature, match=message):
         lakebed.create(uri, SCHEMA, properties={"hoodie.index.type": "RECORD_LEVEL_INDEX"}, **words)  # type: ignore[arg-type]
     assert not lakebed.exists(uri)
-    table = made("simple", table_version=version)
+    table = new_table("simple", table_version=version)
     table.upsert(data("a"))
     for change in (table.indexes.adopt, table.indexes.use):
         with pytest.raises(UnsupportedFeature, match=message):

@@ -221,7 +221,7 @@ def test_a_condition_that_on_has_twice_is_one(make: Make) -> None:
     for number, on in enumerate((["id", "id"], "t.id = s.id AND t.id = s.id", "t.id = s.id AND s.id = t.id")):
         done = table.merge(source, on).when_matched_update({"fare": f"s.fare + {number}"}).execute()
         assert (done.path, done.updated) == ("join", 1)
-        assert [row[2] for row in shown(table)] == [10.0 + number, 2.0, 3.0, 4.0]
+        assert [row[2] for row in visible_rows(table)] == [10.0 + number, 2.0, 3.0, 4.0]
 
 
 def test_only_needed_columns_are_read(make: Make) -> None:
@@ -447,6 +447,6 @@ def test_a_partition_column_that_on_equates_may_be_set(make: Make, kind: str, in
     moved = table.merge(source, ["id", "city"]).when_matched_update({"city": "'kyiv'"}, condition="t.id = 1").execute()
     assert (moved.path, moved.updated) == ("join", 1)
     expected = [(1, "kyiv", 10.0, "a"), (2, "oslo", 20.0, "b"), (3, "rome", 3.0, "c"), (4, "bern", 4.0, "d")]
-    assert shown(table) == expected
+    assert visible_rows(table) == expected
     assert [row["id"] for row in table.scan(filter="city = 'kyiv'").to_arrow().to_pylist()] == [1]
     assert table.locate([1])["partition_path"].to_pylist() == ["kyiv"]

@@ -138,15 +138,15 @@ FORMS: tuple[Literal["delta", "iceberg"], ...] = ("delta", "iceberg")
 @pytest.mark.usefixtures("quiet_readers")
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_published_lists_hold_no_value_of_an_erased_row_and_show_the_others(kind: str, tmp_path: Path) -> None:
-    table = made(str(tmp_path / "t"), kind, "bucket")
+    table = new_table(str(tmp_path / "t"), kind, "bucket")
     for number in (2, 4, 6):  # versions with files that come and files that leave
         table.upsert(rows([number], 4 + number))
         table.compact() if kind == "mor" else None
         versions = [table.publish(form).version for form in FORMS]
     expected = others(table)
-    assert {path.partition("/")[0] for path in held(table)} >= {"_delta_log", "metadata"}
+    assert {path.partition("/")[0] for path in files_with_value(table)} >= {"_delta_log", "metadata"}
     report = table.erase([KEY], options=OPTIONS)
-    assert (held(table), report.is_clean, content(table)) == ({}, True, expected)
+    assert (files_with_value(table), report.is_clean, content(table)) == ({}, True, expected)
     assert {"delta list", "iceberg list"} <= stores(report)
     for form, version in zip(FORMS, versions, strict=True):
         check_published(table, form)
@@ -163,7 +163,7 @@ def test_published_lists_hold_no_value_of_an_erased_row_and_show_the_others(kind
 def test_published_lists_without_values_of_an_erased_row_show_the_others_and_keep_their_versions(
     tmp_path: Path,
 ) -> None:
-    table = made(str(tmp_path / "t"))
+    table = new_table(str(tmp_path / "t"))
     table.upsert(rows([100], 4))  # neither the least nor the greatest of its file
     first = [table.publish(form).version for form in FORMS]
     report = table.erase(["key-00000004"])
@@ -176,7 +176,7 @@ def test_published_lists_without_values_of_an_erased_row_show_the_others_and_kee
 
 
 def test_a_list_that_another_engine_has_changed_is_named_as_left(tmp_path: Path) -> None:
-    table = made(str(tmp_path / "t"))
+    table = new_table(str(tmp_path / "t"))
     table.publish("delta")
     log = Path(table.uri, "_delta_log")
     last = max(log.glob("*.json"))
@@ -196,7 +196,7 @@ def test_a_partition_path_with_the_name_of_a_list_is_erased_as_others_are(tmp_pa
     data = pa.table({"id": ["key-one", KEY], "part": ["metadata", "metadata"], "num": [1, 2]})
     table = lakebed.load(str(tmp_path / "t"), data, key="id", partition_by="part")
     report = table.erase([KEY])
-    assert (report.is_clean, held(table), stores(report) & {"iceberg list"}) == (True, {}, set())
+    assert (report.is_clean, files_with_value(table), stores(report) & {"iceberg list"}) == (True, {}, set())
     assert table.scan(["id"]).to_arrow()["id"].to_pylist() == ["key-one"]
 
 

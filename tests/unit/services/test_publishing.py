@@ -249,7 +249,7 @@ def test_old_versions_of_a_delta_log_that_a_checkpoint_has_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delta, "CHECKPOINT_EVERY", 3)
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     log = Path(table.uri, "_delta_log")
 
     def publish_until(version: int) -> None:
@@ -275,7 +275,7 @@ def test_old_versions_of_a_delta_log_that_a_checkpoint_has_are_deleted(
 def test_a_publisher_that_reads_versions_while_another_one_deletes_them_goes_on(
     form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     for n in range(3):
         table.upsert({"id": [1], "city": ["Oslo"], "v": [n]})
         table.publish(form)

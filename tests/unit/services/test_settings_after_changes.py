@@ -58,7 +58,7 @@ def test_a_job_that_asks_for_what_the_table_cannot_do_is_refused(make: Make) -> 
 
 
 def test_auto_chooses_no_index_of_a_table_with_rows(make: Make) -> None:
-    table = made(make)
+    table = new_table(make)
     for change in (table.indexes.use, table.indexes.adopt):
         with pytest.raises(InvalidOption, match="auto"):
             change("auto")

@@ -355,7 +355,7 @@ def test_savepoints_with_log_files_stay_in_their_version(make: Make) -> None:
 def test_a_savepoint_whose_file_slices_got_log_files_later_is_named_before_anything_is_done(
     make: Make, compacted: bool
 ) -> None:
-    table = made(make, 9, "mor", "bucket")
+    table = new_table(make, 9, "mor", "bucket")
     first_commits(table)
     table.compact()
     saved = table.savepoint()
