@@ -111,7 +111,8 @@ class KeyRepetitions:
         return self._of_parts(parts)
 
     def _of_parts(self, parts: Sequence[AskedKeys]) -> int | None:
-        if sum(len(part.slices) for part in parts) > _MOST_SLICES:
+        has_nulls = any(part.keys.null_count for part in parts)  # such rows are refused when they are written
+        if has_nulls or sum(len(part.slices) for part in parts) > _MOST_SLICES:
             return None
         candidates = self._candidates(parts)
         costs = [candidate.cost for candidate in candidates]

@@ -191,7 +191,7 @@ def test_broken_addresses_give_the_right_rows(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("kind", ["cow", pytest.param("mor", marks=pytest.mark.rest)])
 def test_an_erased_key_has_no_fingerprint_in_any_file(tmp_path: Path, kind: str) -> None:
-    table = erased_tables.made(str(tmp_path / "t"), kind, **ADDRESSES)
+    table = erased_tables.new_table(str(tmp_path / "t"), kind, **ADDRESSES)
     wanted = fingerprints(pa.array([KEY])).astype("<u4").tobytes()
     files = [path for path in (tmp_path / "t").rglob("*.parquet") if HOODIE not in path.parts]
     assert any(wanted in path.read_bytes() for path in files)
