@@ -113,7 +113,7 @@ PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.RE
 # Special times of Hudi, all zeros and a digit or two, sort before any that a clock gives.
 _FIRST_TIME, _NO_TIMES_FROM = "1", "9999"
 _LISTED_BYTES = 64 << 20
-_BODIES_BYTES = 32 << 20
+_BODIES_BYTES = 128 << 20
 _SETTINGS_BYTES = 4 << 20
 _BYTES_A_PROPERTY = 200
 # A body that is decoded takes several times its size.
