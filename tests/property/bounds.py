@@ -191,7 +191,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata.store.expected_files._CACHED_BYTES": (0, HUGE),
     "metadata.store.services._GRACE_INSTANTS": (0, HUGE),
     "metadata.store.group_files._BASE_BLOCK_BYTES": (100, 1 << 20),
-    "metadata.store.group_files._BLOCK_BYTES": (1, HUGE),
+    "metadata.store.group_files._LOG_BLOCK_BYTES": (1, HUGE),
     "metadata.store.group_files._READY_BYTES": (0, HUGE),
     "metadata.store.resharding._PASS_BYTES": (1, HUGE),
     "metadata.store.services._FIXED_BYTES": (0, HUGE),

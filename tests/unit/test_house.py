@@ -105,6 +105,17 @@ def test_nothing_outside_the_indexes_decides_by_an_index_class() -> None:
     assert fixture_locations(found) == []
 
 
+def test_exports_and_loggers_are_above_the_first_function() -> None:
+    """A file that was made of two shows it by these in its middle."""
+    late: list[str] = []
+    for path, tree in parsed():
+        defined = [isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body]
+        for node in tree.body[defined.index(True) :] if any(defined) else []:
+            names = [target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)]
+            late += [f"{path}:{node.lineno}: {name}" for name in names if name in ("__all__", "_log")]
+    assert late == [], "move them to the top of the file"
+
+
 def test_no_file_and_no_function_is_longer_than_its_bound() -> None:
     lines = {str(p.relative_to(SOURCE)): len(p.read_text("utf-8").splitlines()) for p in SOURCE.rglob("*.py")}
     assert {name: count for name, count in lines.items() if count > LONGER.get(name, MOST_LINES)} == {}

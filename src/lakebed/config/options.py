@@ -52,6 +52,26 @@ from lakebed.config.streamer import (
 )
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 
+__all__ = [
+    "ClusteringSettings",
+    "CompactionSettings",
+    "IndexSettings",
+    "Options",
+    "ReadSettings",
+    "SparkSettings",
+    "TableSettings",
+    "WriteSettings",
+    "check_table_options",
+    "compaction_settings",
+    "conflicts_with_table",
+    "resolve_options",
+    "service_properties",
+    "service_settings",
+    "split_partition_types",
+    "with_table_settings",
+]
+_log = logging.getLogger("lakebed.options")
+
 _FLAGS = {
     "hive_style": "hoodie.datasource.write.hive_style_partitioning",
     "url_encode": "hoodie.datasource.write.partitionpath.urlencode",
@@ -208,26 +228,6 @@ def _text_of(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-__all__ = [
-    "ClusteringSettings",
-    "CompactionSettings",
-    "IndexSettings",
-    "Options",
-    "ReadSettings",
-    "SparkSettings",
-    "TableSettings",
-    "WriteSettings",
-    "check_table_options",
-    "compaction_settings",
-    "conflicts_with_table",
-    "resolve_options",
-    "service_properties",
-    "service_settings",
-    "split_partition_types",
-    "with_table_settings",
-]
-
-_log = logging.getLogger("lakebed.options")
 _logged: set[str] = set()
 
 # Names of RFC-29, which real Hudi never had.

@@ -26,6 +26,8 @@ from lakebed.format.sources import FileSource
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once
 
+__all__ = ["DICTIONARY_COLUMNS", "DataBlock", "encode_data_block", "open_data_block", "read_log_rows"]
+
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 Records = tuple[Bytes, Int64s, Int64s]
@@ -148,8 +150,6 @@ class HFileBlock(AvroBlock):
             values = (keys if rows is None else keys.take(pa.array(rows))).cast(pa.binary()).cast(pa.string())
         return batch.set_column(at, batch.schema.field(at), values)
 
-
-__all__ = ["DICTIONARY_COLUMNS", "DataBlock", "encode_data_block", "open_data_block", "read_log_rows"]
 
 _AVRO_HEAD = struct.Struct(">ii")
 _AVRO_VERSION = 3

@@ -31,6 +31,27 @@ if TYPE_CHECKING:
     from lakebed.handles.base import HandleType
     from lakebed.merge.rules import MergeRules
 
+__all__ = [
+    "GroupNames",
+    "GroupOutputs",
+    "GroupResizing",
+    "Hashed",
+    "Hashing",
+    "Index",
+    "IndexOptions",
+    "KeyHash",
+    "KeyLocations",
+    "KeyLookup",
+    "Numbered",
+    "Placement",
+    "Resizes",
+    "Resizing",
+    "StoredLocations",
+    "Tagged",
+    "key_hash_of",
+    "pending_resizes",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Hashed:
@@ -168,28 +189,6 @@ class Tagged:
 
 
 Placement = Hashed | Numbered | Tagged
-
-
-__all__ = [
-    "GroupNames",
-    "GroupOutputs",
-    "GroupResizing",
-    "Hashed",
-    "Hashing",
-    "Index",
-    "IndexOptions",
-    "KeyHash",
-    "KeyLocations",
-    "KeyLookup",
-    "Numbered",
-    "Placement",
-    "Resizes",
-    "Resizing",
-    "StoredLocations",
-    "Tagged",
-    "key_hash_of",
-    "pending_resizes",
-]
 
 
 class KeyLocations(Protocol):

@@ -46,6 +46,8 @@ from lakebed.schema.column_names import in_any_case, near_or_nothing
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 
+__all__ = ["DEFAULT_BUCKETS", "MAX_BUCKETS", "BucketIndex", "number_slices", "split_fields"]
+
 _SAMPLE_SLICES = 32
 _SAMPLE_KEYS = 4096
 # Hash fields are tried in every combination up to this many key fields, beyond it one by one and all together.
@@ -149,8 +151,6 @@ def _number(file_slice: FileSlice) -> int:
         )
     return number
 
-
-__all__ = ["DEFAULT_BUCKETS", "MAX_BUCKETS", "BucketIndex", "number_slices", "split_fields"]
 
 # For `index="bucket"` without a count.
 DEFAULT_BUCKETS = 8

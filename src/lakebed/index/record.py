@@ -37,6 +37,8 @@ from lakebed.metadata.partitions.record_index import data_partition_of
 from lakebed.model import DERIVED, FILE_ID, INSTANT, OLD_PARTITION, OPENED, PARTITION_PATH, RECORD_INDEX, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 
+_log = logging.getLogger("lakebed")
+
 # Up to so many keys are looked up in this process.
 IN_PROCESS_KEYS = 50_000
 # So many groups of rows at least, however few file groups the index has: each is a task of its own.
@@ -140,9 +142,6 @@ def _by_path(rows: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
     codes = rows.column(PARTITION_PATH).combine_chunks().dictionary_encode(null_encoding="encode")
     for number, path in enumerate(codes.dictionary.to_pylist()):
         yield path, rows.filter(pc.equal(codes.indices, number))
-
-
-_log = logging.getLogger("lakebed")
 
 
 class RecordIndex(Index, StoredLocations):

@@ -65,6 +65,8 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.timeline import Timeline
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, from_table, of_slice
 
+_log = logging.getLogger("lakebed")
+
 # Changed keys of an action from which on jobs make their records: this process makes a million in 1.5 s.
 LARGE_KEYS = 2_000_000
 # The same where they are looked for in the record index as well.
@@ -109,7 +111,7 @@ class KeyJobs:
         """Begin the delta commit and write the log files of all file groups that get records; note whether one of the
         keys `repeats`.
 
-        None where an index by partition path has no file groups yet for some of the partition paths.
+        Writes nothing where an index by partition path has no file groups yet for some of the partition paths.
         """
         paths = {s.partition for s in statuses if s.path is not None}
         by_path = [p for p in self.indexes.partitions if self.indexes.partitioned and kind_of(p).by_data_partition]
@@ -204,7 +206,6 @@ class LogWriter:
         yield pa.RecordBatch.from_arrays(columns, schema=_LOGS)
 
 
-_log = logging.getLogger("lakebed")
 # As a job's option, and as a property of a table that is to have none.
 METADATA_OPTION = "hoodie.metadata.enable"
 

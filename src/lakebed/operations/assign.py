@@ -187,8 +187,8 @@ class _Plan:
         return Assignment(groups, updates, self._insert_table())
 
     def _as_written(self, number: int, partition: str, target: Target) -> Target:
-        new_groups_only = number in self._inserted or (partition, target.file_id) in self._renewed
-        return replace(target, rewrites=new_groups_only)
+        rewrites = number in self._inserted or (partition, target.file_id) in self._renewed
+        return replace(target, rewrites=rewrites)
 
     def _insert_table(self) -> pa.Table:
         bounds: list[list[float]] = []

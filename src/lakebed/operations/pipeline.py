@@ -42,6 +42,8 @@ from lakebed.storage.parallel import parallel_map
 from lakebed.wording import size_text
 from lakebed.write_status import WriteStatus
 
+_log = logging.getLogger("lakebed")
+
 
 def admit(context: WriteContext, operation: str) -> None:
     """Raise `UnsupportedFeature` for a table whose features this operation could not keep right."""
@@ -99,7 +101,6 @@ def refuse_clustered(
             )
 
 
-_log = logging.getLogger("lakebed")
 _warned: set[tuple[str, str, str]] = set()
 
 

@@ -13,6 +13,19 @@ from lakebed.timeline.bodies.plans import CompactionCost, CompactionPlan
 from lakebed.timeline.instants import completes_as, parse_time
 from lakebed.timeline.timeline import completed_at
 
+__all__ = [
+    "CompactionStrategy",
+    "Selection",
+    "StrategyName",
+    "changed_partitions",
+    "delta_commits_since_compaction",
+    "last_compaction",
+    "most_log_bytes",
+    "plan_compaction",
+    "plan_log_compaction",
+    "unbounded",
+]
+
 TriggerName = Literal["NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_OR_TIME", "NUM_AND_TIME"]
 
 
@@ -99,19 +112,6 @@ def log_compaction_verdict(instants: Sequence[Instant], log_compactions: Sequenc
         count >= threshold, f"{count} delta commits since the last (log) compaction, due from {threshold} on"
     )
 
-
-__all__ = [
-    "CompactionStrategy",
-    "Selection",
-    "StrategyName",
-    "changed_partitions",
-    "delta_commits_since_compaction",
-    "last_compaction",
-    "most_log_bytes",
-    "plan_compaction",
-    "plan_log_compaction",
-    "unbounded",
-]
 
 CompactionStrategy = Callable[[Sequence[FileSlice]], Sequence[FileSlice]]
 """Which of the slices with log files are merged now, in which order."""

@@ -39,6 +39,8 @@ from lakebed.read.skip import skip_slices
 from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.storage.parallel import at_once, is_remote, once, parallel_map
 
+__all__ = ["LOCATION_SCHEMA", "KeyText", "LookupKeys", "exists", "get", "locate", "parse_lookup_keys"]
+
 
 class KeyText:
     """Record keys as the table stores them (`_hoodie_record_key`), for `get`, `exists`, `locate` and `delete`.
@@ -324,8 +326,6 @@ class KeySearch:
 def _in_order(keys: pa.Array) -> pa.Array:
     return keys.take(pc.sort_indices(keys))
 
-
-__all__ = ["LOCATION_SCHEMA", "KeyText", "LookupKeys", "exists", "get", "locate", "parse_lookup_keys"]
 
 LOCATION_SCHEMA = pa.schema(
     [

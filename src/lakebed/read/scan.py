@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from lakebed.storage.base import Storage
 
+__all__ = ["Scan", "ScanPlan", "plan_scan"]
+
 
 # What a notebook shows of a read.
 _PREVIEWED = 10
@@ -242,9 +244,6 @@ def require(package: str) -> Any:
         raise UnsupportedFeature(
             f"{package} is not installed", hint=f"pip install 'lakebed[{package}]', or read with to_arrow()"
         ) from error
-
-
-__all__ = ["Scan", "ScanPlan", "plan_scan"]
 
 
 class Scan(Results):

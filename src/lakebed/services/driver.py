@@ -31,6 +31,8 @@ from lakebed.timeline.instants import InstantClock, by_this_clock
 from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Printed
 
+_log = logging.getLogger("lakebed")
+
 
 @dataclass(frozen=True, slots=True)
 class NothingToDo:
@@ -93,8 +95,6 @@ class ServiceResult(Printed, Generic[Plan, Run]):
             lines.append((f"planned {self.planned}: " if self.planned else self._preview) + str(self.plan))
         return "\n".join([*lines, *self.notes]) or self._nothing
 
-
-_log = logging.getLogger("lakebed")
 
 Reads = Literal["little", "logs", "files"]
 Result = TypeVar("Result", bound=ServiceResult[Any, Any])

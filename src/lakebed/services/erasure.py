@@ -103,8 +103,9 @@ class Erasure:
             self.steps.append(f"delete {done.instant}: {count_text(deleted, 'row')}")
             report = replace(report, rows=deleted)
             if deleted != rows:  # another writer has changed rows in the meantime: they are looked for again
-                rest = Erasure(self.renew, self.selector).run()
-                return replace(rest, rows=rest.rows + deleted, steps=(*self.steps, *rest.steps))
+                again = Erasure(self.renew, self.selector).run()
+                steps = (*self.steps, *again.steps)
+                return replace(again, rows=again.rows + deleted, steps=steps, **_took(started))
         if context.index.stores_locations:
             self.notes.append("the index has deleted the keys; HBase drops deleted cells at its next major compaction")
         holding = frozenset(traced_paths)
@@ -149,9 +150,9 @@ class Erasure:
             damage = [_damage(path, why) for path, why in unreadable.items()]
             if not left:
                 break
-            others = reader.search_terms(keys, RowTraces({}, terms.values, {}), _staying(snapshot, files, ()))
-            if others.count < terms.count:
-                terms = others  # another writer has stored a value in the meantime
+            narrowed = reader.search_terms(keys, RowTraces({}, terms.values, {}), _staying(snapshot, files, ()))
+            if narrowed.count < terms.count:
+                terms = narrowed  # a value that another row has by now is no trace of an erased one
             elif before == set(left):
                 break
             holding = list(left.values())
@@ -239,14 +240,14 @@ class Erasure:
                 plan = planned[file.group]
                 run = "t.cluster()" if timeline.is_pending_clustering(plan) else "t.compact()"
                 why = f"the pending {plan.action} {plan.time} reads it", f"Run it with {run}, then erase again."
+            elif file.store in lists:
+                why = "the list could not be published again", f"Delete {lists[file.store]}/, then publish again."
             elif timeline.pending:
                 pending = timeline.pending[0]
                 way = "Wait for the process that runs it, or let t.repair() roll it back if it died"
                 if timeline.is_pending_clustering(pending):
                     way = "Run it with t.cluster()"
                 why = f"{pending.action} {pending.time} is pending", f"{way}; then erase again."
-            elif file.store in lists:
-                why = "the list could not be published again", f"Delete {lists[file.store]}/, then publish again."
             elif file.data is None and file.store == OTHER:
                 why = "it is no file of a commit", "Delete it by hand, then erase again."
             elif file.data is not None and file.group not in recorded:

@@ -30,7 +30,7 @@ CREATION_TOKEN = "0-0-0"
 # Tables before this version are read by releases whose HFiles came from HBase.
 _FIRST_NATIVE_VERSION = 9
 # Bytes of keys and values in a data block; a log file takes as many blocks as it needs.
-_BLOCK_BYTES = 64 << 20
+_LOG_BLOCK_BYTES = 64 << 20
 # Bytes of entries in a block of a base file. Hudi's default is four times as many; a lookup inflates a block for each
 # key of a large shard, and all blocks of a small one either way.
 _BASE_BLOCK_BYTES = 256 << 10
@@ -251,7 +251,7 @@ def _blocks(
 
 def _pieces(keys: pa.Array, values: pa.Array) -> Iterator[Entries]:
     """The entries in runs of no more than the bytes of a block (or one entry); none for none."""
-    if keys.nbytes + values.nbytes <= _BLOCK_BYTES:
+    if keys.nbytes + values.nbytes <= _LOG_BLOCK_BYTES:
         if len(keys):
             yield keys, values
         return
@@ -259,7 +259,7 @@ def _pieces(keys: pa.Array, values: pa.Array) -> Iterator[Entries]:
     ends, first = np.cumsum(sizes), 0
     while first < len(ends):
         before = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, before + _BLOCK_BYTES, side="right")), first + 1)
+        last = max(int(np.searchsorted(ends, before + _LOG_BLOCK_BYTES, side="right")), first + 1)
         yield keys.slice(first, last - first), values.slice(first, last - first)
         first = last
 
@@ -271,7 +271,7 @@ def _put(storage: Storage, path: str, parts: Iterator[bytes], durable: Durable) 
     if second is None:
         storage.write(path, first, durable=durable)
         return len(first)
-    if len(first) + len(second) <= _BLOCK_BYTES:
+    if len(first) + len(second) <= _LOG_BLOCK_BYTES:
         rest = [first, second, *parts]
         storage.write(path, b"".join(rest), durable=durable)
         return sum(map(len, rest))
