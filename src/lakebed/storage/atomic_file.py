@@ -60,25 +60,25 @@ def sync_folder(folder: str, *, missing_ok: bool = False) -> None:
 
 
 def _close(fd: int) -> None:
-    """Close what was synced before, or need not last: an error does not concern the data, and the descriptor is
-    closed."""
+    """Close a file whose bytes are synced already or need not last. An error does not concern the data, and the
+    descriptor is closed anyway."""
     with contextlib.suppress(OSError):
         os.close(fd)
 
 
 class UnsyncedFolders:
-    """Folders of one table that got names which a power cut may still take back, but not alone: no file with bytes gets
-    its name, and no file is deleted, before they are synced.
+    """Folders of one table in which files got names that a power cut may still undo. They are synced before a file with
+    bytes gets its name and before a file is deleted, so no later change outlasts an earlier name.
 
-    They are synced at the same time as the bytes of that file. A file system commits with a sync all that was done
-    before it, so all of them together take about as long as one.
+    They are synced at the same time as the bytes of that file. One sync commits all earlier changes of the file system,
+    so all syncs together take about as long as one.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        self._folders: dict[str, int] = {}  # the number of the first of its names that is not durable
+        self._folders: dict[str, int] = {}  # by folder the number of its first name that is not durable
         self._names = 0
         self._lock = threading.Lock()
 
@@ -92,12 +92,12 @@ class UnsyncedFolders:
 
     @property
     def names(self) -> int:
-        """How many names there have been; a change comes after those that there are when it begins."""
+        """How many names were added so far. A change comes after all names that exist when it begins."""
         return self._names
 
     def sync(self, names: int | None = None) -> None:
-        """Make so many of the names durable (None: all). Who comes meanwhile waits: what another thread is syncing is
-        not durable yet."""
+        """Make the first `names` names durable (None: all). Another thread that calls this meanwhile waits until they
+        are durable."""
         if not self._folders:
             return
         with self._lock:
@@ -160,7 +160,8 @@ def locked_folder(fd: int) -> Generator[bool]:
 
 
 def remove_aside(folder: str, name: str) -> bool:
-    """Remove what an unfinished writer of this file left; one that is replacing the file right now is let finish."""
+    """Remove what an unfinished writer of this file left. A writer that is replacing the file right now finishes
+    first."""
     aside = f"{folder}/{aside_name(name)}"
     if not os.path.lexists(aside):
         return False
@@ -179,7 +180,8 @@ class AtomicFile:
     """An open file that gets its name last, by `publish` or `publish_new`. `discard` removes it.
 
     `unlinked=False` asks for the hidden neighbour; `shared` for a neighbour whose name no other writer of the same path
-    uses. `unsynced` are the folders that are synced before the file gets its name; "later" adds its own to them.
+    uses. `unsynced` are the folders that are synced before the file gets its name; with "later" the file's folder is
+    added to them.
     """
 
     def __init__(
@@ -196,7 +198,7 @@ class AtomicFile:
         self._path = folder
         self._durable = durable
         self._unsynced = unsynced
-        self._after = unsynced.names if shared else None  # one that is open for long comes after all
+        self._after = unsynced.names if shared else None  # a file that is open for long comes after all names
         self._folder = self._open_folder(folder)
         self._aside: str | None = None
         self.size = 0
@@ -243,7 +245,8 @@ class AtomicFile:
         return self.publish_as([self._name])
 
     def publish_as(self, names: Sequence[str]) -> bool:
-        """Give the file several names that no file has; False if one is taken: the file then has those before it."""
+        """Give the file several names that no file has. False if a name is taken: the file then has the names before
+        it."""
         try:
             self._sync()
             for name in names:
@@ -269,7 +272,7 @@ class AtomicFile:
             self.discard()
 
     def _keep_names(self) -> None:
-        """Make the names durable that the file got, and that it lost its aside one."""
+        """Remove the aside name, and make the file's names durable."""
         with contextlib.suppress(OSError):
             self._drop_aside()
         if self._durable == "later":
@@ -292,9 +295,9 @@ class AtomicFile:
         return True
 
     def _replace(self) -> None:
-        """Take the name from another file. A link that another writer removed cannot be made again (the file has lost
-        its last name), so the one aside name that all replacements of a file share is used by one at a time; whatever
-        has it then was left by the dead."""
+        """Take the name from another file. All replacements of a file share one aside name, and the folder's lock lets
+        one of them use it at a time; a file that has the aside name then was left by a dead process. (A link that
+        another writer removed could not be made again, since the file has lost its last name.)"""
         with locked_folder(self._folder) as alone:
             aside = aside_name(self._name if alone else f"{self._name}.{uuid.uuid4().hex[:8]}")
             self._unlink(aside)
@@ -360,12 +363,12 @@ class AtomicFile:
         """Close; a file that has no name by now is removed."""
         if self._fd < 0:
             return
-        with contextlib.suppress(OSError):  # a leftover is no reason to take a published file for a failed one
+        with contextlib.suppress(OSError):  # a leftover must not make a published file count as failed
             self._drop_aside()
         self.leave()
 
     def leave(self) -> None:
-        """Close without tidying up, as a process does that dies here."""
+        """Close without tidying up, like a process that dies here."""
         if self._fd >= 0:
             _close(self._fd)
             _close(self._folder)

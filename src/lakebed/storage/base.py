@@ -17,9 +17,9 @@ import pyarrow as pa
 from lakebed.errors import CorruptFile, InvalidOption, StorageError
 
 Durable = bool | Literal["later"]
-"""What a power cut may do to a file that was written. True: nothing, once the call returned. "later": it may take the
-file back, but then also what this process changes in the table after it, empty files that are "later" too apart. False:
-it may take it back, or leave it empty. Storages without that difference make it durable at once."""
+"""What a power cut may do to a file that was written. True: nothing after the call has returned. "later": it may undo
+the file, but then also all that this process changed in the table after it, except empty files that are "later" too.
+False: it may undo the file, or leave it empty. Storages without this distinction make every file durable at once."""
 
 
 class FileInfo(NamedTuple):
@@ -59,9 +59,9 @@ class Upload(BinaryIO):
 
 
 class Storage(Protocol):
-    """One table's files. Paths are relative, with `/`; a missing file raises `FileNotFoundError`; anything the
-    store refuses raises `StorageError`. A mutation that returned is durable, but where the caller asks for less: see
-    `Durable`."""
+    """One table's files. Paths are relative, with `/`; a missing file raises `FileNotFoundError`; anything the store
+    refuses raises `StorageError`. A mutation is durable when it returns, unless the caller asks for less (see
+    `Durable`)."""
 
     @property
     def spec(self) -> StorageSpec: ...
@@ -71,7 +71,7 @@ class Storage(Protocol):
         ...
 
     def list_names(self, prefix: str = "") -> Sequence[str]:
-        """Names of the files directly in the folder `prefix`: for a folder of many where size and time do not
+        """Names of the files directly in the folder `prefix`, for folders of many files whose size and time do not
         matter."""
         ...
 
@@ -94,13 +94,13 @@ class Storage(Protocol):
     def read_versioned(self, path: str) -> Versioned: ...
 
     def write(self, path: str, data: bytes, *, durable: Durable = True) -> None:
-        """Write or replace a whole small file, atomically. It may be there although this raises: when the answer was
-        lost, or it could not be made to last."""
+        """Write or replace a small file atomically. The file may exist although this raises: the answer was lost, or
+        the file could not be made durable."""
         ...
 
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
-        """Write the same bytes to several files of one folder; none of them may be needed before all are there. Cut
-        short, some are. They are durable "later"."""
+        """Write the same bytes to several files of one folder. If interrupted, some of them exist, so no file may be
+        needed before all exist. They are durable "later"."""
         ...
 
     def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
@@ -109,14 +109,14 @@ class Storage(Protocol):
         ...
 
     def put_if_match(self, path: str, data: bytes, version: str | None, *, durable: bool = True) -> bool:
-        """Replace the file if it still is that version (None: absent). False if it is not. Doubt is as above; context
-        `{"busy": True}` means that another process is in the middle of a replacement, here and in `read_versioned`.
-        Without `durable`, `read_versioned` alone never sees half of a replacement."""
+        """Replace the file if it still has that version (None: absent). False if it has not. An answer in doubt raises
+        as in `put_if_absent`. Here and in `read_versioned` context `{"busy": True}` means that another process is in
+        the middle of a replacement. Without `durable`, `read_versioned` alone never sees half of a replacement."""
         ...
 
     def move(self, path: str, to: str) -> None:
-        """Give a file another name, replacing what has it. On an object store a copy comes first: cut short, the file
-        is there twice."""
+        """Rename a file, replacing a file that has the new name. An object store copies it first: if interrupted, both
+        names exist."""
         ...
 
     def create(self, path: str) -> Upload:
@@ -132,7 +132,7 @@ class Storage(Protocol):
         ...
 
     def make_folder(self, prefix: str) -> None:
-        """Make an empty folder, and those above it, where folders exist; one that is there stays."""
+        """Make an empty folder and the folders above it, where the storage has folders. An existing folder stays."""
         ...
 
     def url(self, path: str = "") -> str:
@@ -156,7 +156,7 @@ def refused(message: str, hint: str = "", *, url: str, retryable: bool = False, 
 
 
 def ends_early(url: str, offset: int, requested: int, got: int) -> CorruptFile:
-    """A file that is shorter than what was asked of it."""
+    """The error for a file that ends before the requested range."""
     return CorruptFile(
         f"{url} ends early: {requested} bytes wanted at offset {offset}, {got} there",
         hint="the file is cut off or was replaced while it was read",
@@ -198,12 +198,13 @@ _NO_ANSWER = frozenset({errno.EIO, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT, e
 
 
 class InDoubt(OSError):
-    """An operating system's error of a change that may have happened, or that did and may not last."""
+    """An operating system's error for a change that may have happened, or that happened and may not be durable."""
 
 
 @contextlib.contextmanager
 def in_doubt(*, always: bool = True, but: type[OSError] | None = None) -> Generator[None]:
-    """Around what publishes a file, or (`always`) comes after that: an error does not mean that it is not there."""
+    """Raise `InDoubt` for an error after which a published file may exist nevertheless: any error with `always`, else a
+    request without an answer."""
     try:
         yield
     except OSError as error:

@@ -1,5 +1,5 @@
-"""Clocks: a monotonic one for durations, which goes on while the machine sleeps; and whether a storage stamps its
-files itself or by the clocks of those who write.
+"""Clocks: a monotonic one for durations, which continues while the machine sleeps; and whether a storage sets
+modification times by one clock or by those of the writing hosts.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def monotonic_seconds() -> float:
-    """Seconds since some moment, the same one for as long as this process runs. `time.monotonic` alone stops
-    while the machine is suspended (Linux), and a writer would not notice that its time is over."""
+    """Seconds since a moment that stays the same while this process runs. `time.monotonic` alone stops while the
+    machine is suspended (Linux), and a writer would not notice that its time is over."""
     return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)

@@ -12,11 +12,11 @@ _log = logging.getLogger("lakebed")
 
 
 def create_exactly_once(storage: Storage, path: str, data: bytes, *, durable: Durable = True) -> bool:
-    """Create a file that must not exist. True if it now holds our bytes by our doing, False if it is someone else's.
+    """Create a file that must not exist. True if this call created it, False if another writer did.
 
     An answer in doubt is resolved by reading back and comparing bytes, and by asking again while nothing is there.
-    Equal bytes prove nothing for an empty file, so one that was there before any doubt counts as someone else's. Raises
-    `StorageError`; with `{"doubtful": True}` in its context the file may or may not be there.
+    Equal bytes prove nothing for an empty file, so an empty file that existed before any doubt counts as another
+    writer's. Raises `StorageError`; with `{"doubtful": True}` in its context the file may or may not be there.
     """
     doubt: StorageError | None = None
     for _ in range(_ATTEMPTS):
@@ -41,7 +41,8 @@ def create_exactly_once(storage: Storage, path: str, data: bytes, *, durable: Du
 
 
 def write_settled(storage: Storage, path: str, data: bytes) -> None:
-    """Write a small file that readers go by from then on: an error after which it is there was none."""
+    """Write a small file that decides what readers do from then on. An error is ignored (and logged) if the file has
+    these bytes nevertheless."""
     try:
         storage.write(path, data)
     except StorageError as cause:

@@ -1,5 +1,5 @@
-"""Storages over another one: `WrappedStorage` for those that change something of it, and `FolderStorage`, a folder of
-another storage as a storage of its own; what counts or fails there still does. `BufferedFile` reads a file once.
+"""Storages over another one, which still gets all requests. `WrappedStorage` is the base of those that change some of
+them. `FolderStorage` shows a folder as a storage of its own. `BufferedFile` reads a file once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class WrappedStorage:
         self._inner = inner
 
     def _before(self, verb: str, path: str) -> None:
-        """Called before a request: the method's name and the path, of `move` the new one; of `write_same` once for each
-        path, as a `write`."""
+        """Called before a request with the method's name and the path: for `move` the new path, for `write_same` each
+        path as a `write`."""
 
     def _inner_path(self, path: str) -> str:
         """The path at which the inner storage has a file or folder."""
@@ -104,7 +104,7 @@ class WrappedStorage:
 
 
 class BufferedFile(WrappedStorage):
-    """A storage of which one small file is read once, when it is first asked for.
+    """A storage that reads one small file once, at the first request for it.
 
     >>> from lakebed.storage.memory import MemoryStorage
     >>> storage = MemoryStorage("buffered")

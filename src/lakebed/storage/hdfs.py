@@ -54,7 +54,7 @@ class HdfsStorage:
         self._spec = StorageSpec(location.uri, dict(options or {}))
         self._native = _module()
         self._client: Any = self._connect()
-        # the guard that another one had when it was last wanted here, and since when it is the same
+        # the guard of another process at the last attempt here, and since when it is unchanged
         self._guards_seen: dict[str, tuple[FileInfo, float]] = {}
 
     def __repr__(self) -> str:
@@ -210,8 +210,8 @@ class HdfsStorage:
             self._client.rename(aside, full, overwrite)
             return True
         except (OSError, RuntimeError) as error:
-            # whether the rename happened shows in the other name: it is ours alone, and when we can still delete
-            # it, no late rename can come
+            # the aside name shows whether the rename happened: only this writer uses it, and if it can still be
+            # deleted, no late rename can follow
             try:
                 undone = self._client.delete(aside)
             except (OSError, RuntimeError):
@@ -259,9 +259,9 @@ class HdfsStorage:
 
     @contextlib.contextmanager
     def _guarded(self, path: str) -> Generator[Callable[[], bool]]:
-        """HDFS has no conditional replacement: a side file that only one can create serves as a guard. One that was
-        there unchanged for a minute, by the monotonic clock, was left by a dead process; a process that has it for
-        longer than a third of that does not use it any more. Gives a function: whether it may still be used."""
+        """HDFS has no conditional replacement, so a side file that only one process can create serves as a guard. A
+        guard that is unchanged for a minute, by the monotonic clock, was left by a dead process. A process stops using
+        its guard after a third of that time. Gives a function that returns whether the guard may still be used."""
         folder, _, name = path.rpartition("/")
         guard = f"{folder}/.{name}.guard".lstrip("/")
         mark = uuid.uuid4().hex.encode()
@@ -281,13 +281,13 @@ class HdfsStorage:
         try:
             yield lambda: monotonic_seconds() - acquired_at < _GUARD_USE
         finally:
-            # what was done is done; a guard that stays is taken for left in a minute
+            # the change is complete; a guard that stays counts as left by a dead process after a minute
             with contextlib.suppress(StorageError, FileNotFoundError):
                 if monotonic_seconds() - acquired_at < _GUARD_STALE:
                     self.delete(guard)
 
     def _unchanged(self, guard: str) -> float:
-        """For how many seconds the same guard has been there; one that is stale is cleared away."""
+        """For how many seconds the same guard has existed. A stale guard is deleted."""
         info = self.head(guard)
         observation = self._guards_seen.get(guard)
         if info is None or observation is None or observation[0] != info:
@@ -376,7 +376,7 @@ class HdfsUpload(StreamUpload):
         self._storage.drop_aside(self._aside)
 
     def leave(self) -> None:
-        """Let go of the file without tidying up, as a process does that dies here. For fault tests."""
+        """Abandon the file without tidying up, like a process that dies here. For fault tests."""
         self._closed = True
         self._writer = None
 

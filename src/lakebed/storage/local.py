@@ -80,7 +80,7 @@ _unsynced_lock = threading.Lock()
 
 
 def _forget_unsynced() -> None:
-    """A child process has changed nothing, and has not the threads that may hold these locks."""
+    """A child process has changed nothing yet, and lacks the threads that may hold these locks."""
     global _unsynced_lock
     _unsynced_lock = threading.Lock()
     for folders in [*_unsynced.values()]:
@@ -91,12 +91,12 @@ os.register_at_fork(after_in_child=_forget_unsynced)
 
 
 class LocalStorage:
-    """Files under one folder. Every mutation is synced to disk, the file as well as its name, before it returns, or
-    ("later") its name before the next one is visible, unless the caller does without.
+    """Files under one folder. A mutation syncs the file and its name to disk before it returns. With "later" the name
+    is synced before the next mutation is visible. A caller can also do without (see `Durable`).
 
-    Files appear whole: but for a file of less than a sector that `put_if_match` changes without `durable` (a lock that
-    changes hands), they are written aside and linked or renamed into place. A file's Hadoop checksum neighbour
-    (`.<name>.crc`, which the JVM leaves and checks) goes whenever the file changes.
+    Files appear complete: they are written aside and linked or renamed into place. The exception is a file of less than
+    a sector that `put_if_match` changes without `durable` (a lock that changes hands). When a file changes, its Hadoop
+    checksum file (`.<name>.crc`, which the JVM leaves and checks) is deleted.
     """
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None, *, unlinked: bool = True) -> None:
@@ -149,8 +149,8 @@ class LocalStorage:
     def _listed(self, folder: str, *, follows: bool) -> tuple[builtins.list[FileInfo], builtins.list[str]]:
         """The files directly in a folder, as it was at one moment, and the paths of the folders in it.
 
-        Where a file is deleted before its size is known the names are read again: who deletes the oldest files first
-        would otherwise leave an old one in the listing and not one that was deleted after it.
+        Where a file is deleted before its size is known, the names are read again. Otherwise, if another process
+        deletes the oldest files first, the listing could have an old file and lack one that was deleted after it.
         """
         cached: dict[str, FileInfo] = {}
         while True:
@@ -269,8 +269,8 @@ class LocalStorage:
             return True
 
     def _overwrite(self, path: str, data: bytes, current: bytes) -> None:
-        """Change a file of less than a sector where it is: by one write, so that a dying process or machine leaves the
-        old or the new one, and back again where that is cut short. Only for those who read it under the guard."""
+        """Change a file of less than a sector in place. One write does it, so a dying process or machine leaves the old
+        or the new bytes; a write that is cut short is undone. Only for files that are read under the guard."""
         folder, name = self._split(path)
         try:
             fd = os.open(os.path.join(folder, name), os.O_RDWR)
@@ -291,8 +291,8 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def _guarded(self, path: str, *, shared: bool = False) -> Generator[None]:
-        """One conditional replacement of a path at a time, across processes; several who read it (`shared`). The side
-        file stays: removing a locked file would let two in."""
+        """Lets one process replace a path conditionally at a time, or several read it (`shared`). The side file stays:
+        if a locked file were removed, two processes could hold the lock."""
         folder, name = self._split(path)
         side = os.path.join(folder, f".{name}.guard")
         try:
@@ -315,7 +315,8 @@ class LocalStorage:
                 os.close(fd)
 
     def _take_turn(self, fd: int, side: str, shared: bool) -> None:
-        """Each has it for some microseconds: who holds it longer is stopped, and may be so for ever."""
+        """Lock the side file. A process needs it for some microseconds; one that holds it longer is suspended, perhaps
+        for ever."""
         deadline = time.monotonic() + _GUARD_SECONDS
         pause = 0.0005
         while True:
@@ -457,7 +458,7 @@ class LocalUpload(StreamUpload):
         self._file.discard()
 
     def leave(self) -> None:
-        """Let go of the file without tidying up, as a process does that dies here. For fault tests."""
+        """Abandon the file without tidying up, like a process that dies here. For fault tests."""
         self._closed = True
         self._file.leave()
 

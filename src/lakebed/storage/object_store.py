@@ -177,7 +177,7 @@ class ObjectStorage:
             raise from_store_error(error, doing, self.url(path), self._settings.secrets) from None
 
     def _check_bucket(self, error: BaseException, doing: str, path: str) -> None:
-        """A missing bucket is no missing file: a reader would take the table for an empty one."""
+        """Raise for a missing bucket. Taken for a missing file, it would make the table look empty."""
         if any(code in str(error) for code in _NO_BUCKET):
             raise refused(
                 f"cannot {doing} {self.url(path)}: there is no bucket {self._settings.bucket}",
@@ -203,9 +203,9 @@ class ObjectStorage:
             yield _info(entry)
 
     def _without_folder_markers(self, entries: Iterator[Any]) -> Iterator[Any]:
-        """Hadoop marks folders by empty objects whose keys end in a slash, which obstore shows without it. One is
-        recognised by the object after it, which is inside; an empty folder's by asking, where the name could be a
-        folder's."""
+        """Leave out Hadoop's folder markers: empty objects whose keys end in a slash, which obstore shows without the
+        slash. A marker shows by the next object, which is inside its folder. Where an empty object may be the marker of
+        an empty folder, the store is asked for it."""
         entry = next(entries, None)
         while entry is not None:
             following = next(entries, None)
@@ -371,8 +371,8 @@ class ObjectStorage:
 
 
 class ObjectUpload(StreamUpload):
-    """An object sent in parts. Nothing is visible before `close`; parts of a dead writer are the bucket's lifecycle
-    rules' to remove (there is no call that would)."""
+    """An object sent in parts. Nothing is visible before `close`; the bucket's lifecycle rules remove the parts of a
+    dead writer (no call does)."""
 
     def __init__(self, path: str, writer: Any, do: Callable[[Callable[[], Any]], Any]) -> None:
         super().__init__(path)

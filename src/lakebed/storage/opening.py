@@ -63,7 +63,7 @@ def _open(location: Location, options: dict[str, str]) -> Storage:
 
 
 def _object_storage(location: Location, options: dict[str, str]) -> ObjectStorage:
-    """Stores are kept, since each has its connections; not across a fork, which those do not survive."""
+    """Stores are cached, since each has its connections, but not across a fork, which connections do not survive."""
     from lakebed.storage.object_store import ObjectStorage
 
     key = (os.getpid(), location.uri, tuple(sorted(options.items())))

@@ -1,5 +1,5 @@
-"""Several things at a time, by threads that the process keeps, since most of each is waiting for storage; and values
-that are made once without a lock.
+"""Runs several calls at a time on threads that the process keeps, since the calls mostly wait for storage; and
+properties that are computed once, without a lock.
 
 `functools.cached_property` of Python 3.11 lets one object of a class compute at a time; `once` is for objects that
 threads share.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 _MOST_THREADS = 32
-# So many small files are written or deleted at a time where an answer is long under way.
+# How many small files are written or deleted at a time where answers are slow.
 _AT_A_TIME = 16
 _pool: ThreadPoolExecutor | None = None
 _log = logging.getLogger("lakebed")
@@ -67,8 +67,8 @@ def parallel_map(work: Callable[[T], R], items: Sequence[T], threads: int = 8) -
 
 
 def is_remote(storage: Storage) -> bool:
-    """Whether an answer of this storage is long under way: of one that is not, threads for a little work cost more than
-    they save."""
+    """Whether answers of this storage are slow. Where they are quick, threads for a little work cost more than they
+    save."""
     return not storage.url().startswith(("file:", "memory:"))
 
 
@@ -87,8 +87,8 @@ def delete_files(
 
 
 def write_each(storage: Storage, paths: Sequence[str], data: bytes) -> None:
-    """`Storage.write_same` where a file has one name: several at a time where that is quicker. They are made to last
-    together with the last of them."""
+    """`Storage.write_same` for a storage whose files have one name each: several at a time where that is quicker. The
+    last write makes all of them durable."""
 
     def write(path: str) -> None:
         storage.write(path, data, durable="later" if path == paths[-1] else False)
@@ -103,7 +103,8 @@ def _one_last(storage: Storage, work: Callable[[T], R], items: Sequence[T]) -> N
 
 
 def in_background(work: Callable[[], R]) -> Callable[[], R]:
-    """Begin something; the call that this gives waits for its end, or does it itself where no thread has come to it."""
+    """Start `work` on another thread. The returned function waits for its result, or calls `work` itself if no thread
+    has begun it."""
     future = _threads().submit(work)
 
     def result() -> R:
@@ -113,14 +114,14 @@ def in_background(work: Callable[[], R]) -> Callable[[], R]:
 
 
 def at_once(storage: Storage, *work: Callable[[], object]) -> list[Any]:
-    """Do several things of which none needs another: at the same time where answers are slow, elsewhere one after the
-    other. Gives their results; the error of the first one that had one is raised."""
+    """Make several independent calls: at the same time where answers are slow, elsewhere one after the other. Returns
+    their results, or raises the error of the first call that has one."""
     return parallel_map(_call, work, _AT_A_TIME if is_remote(storage) else 1)
 
 
 def begun(storage: Storage, work: Callable[[], R]) -> Callable[[], R]:
-    """Begin something whose result is needed later; the call that this gives waits for it, and raises what it raised.
-    Where answers are quick it is done when this is called."""
+    """Start `work`, whose result is needed later. The returned function waits for the result, and raises what `work`
+    raised. Where answers are quick, `work` runs at once."""
     if is_remote(storage):
         return in_background(work)
     result = work()
@@ -128,8 +129,8 @@ def begun(storage: Storage, work: Callable[[], R]) -> Callable[[], R]:
 
 
 def aside(storage: Storage, work: Callable[[], object]) -> None:
-    """Do something that no later step of this thread needs: where answers are slow by a thread of its own, for which
-    the process waits when it ends. What it raises is logged."""
+    """Call `work`, which no later step of this thread needs. Where answers are slow, a thread of its own does it: the
+    process waits for it when it ends, and its errors are logged."""
 
     def run() -> None:
         try:
@@ -165,7 +166,8 @@ os.register_at_fork(after_in_child=_forget)
 
 
 class once(Generic[T]):  # noqa: N801 (reads like a property)
-    """A property whose value is kept by its object, which one thread uses."""
+    """A property whose value its object caches. There is no lock: threads that ask at the same time may each compute
+    it."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make
