@@ -1,8 +1,8 @@
 """The append handle: the incoming rows of a file group go to log files, and no stored row is read to write them.
 
-A delete without an ordering value gives way, in a log, to any row that follows it. Where that row is older than the
-base file's, readers would show the deleted row again; so such deletes carry the ordering values of the rows they
-delete. Many small file groups of one process are encoded together: a thousand rows for 256 buckets cost about what
+In a log, a delete without an ordering value gives way to any row that follows it. If that row is older than the base
+file's row, readers would show the deleted row again. So such a delete carries the ordering value of the row that it
+deletes. Many small file groups of one process are encoded together: a thousand rows for 256 buckets cost about what
 they cost for one. Rows that lack columns become partial blocks where the table's version has them.
 """
 
@@ -58,8 +58,8 @@ from lakebed.write_status import WriteStatus
 
 
 def without_stored(group: GroupWrite, incoming: Incoming) -> Incoming:
-    """The rows whose keys the slice does not hold, for an insert that leaves known keys out; `InvalidRecord` for one
-    that refuses them. Other writes do not look."""
+    """For an insert that skips stored keys, the rows whose keys the slice does not hold. Raises `InvalidRecord` for an
+    insert that refuses stored keys. For any other write, all rows; nothing is read."""
     if not group.job.takes_new_keys_only:
         return incoming
     is_stored = np.zeros(incoming.rows, bool)
@@ -76,9 +76,9 @@ def without_stored(group: GroupWrite, incoming: Incoming) -> Incoming:
 def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[LogFile]) -> KeyChanges | None:
     """The keys that log files, just written, add to the slice and remove from it; None if not requested.
 
-    A key that an index found is there, and stays with a new row; a delete that wins whatever the ordering value is
-    removes it. All else (a delete that may lose, a key that was not looked up, a value of an indexed field) shows
-    when the rows of the keys are merged without these files and with them.
+    A key that an index found is stored already: a new row keeps it, and a delete that wins whatever the ordering value
+    is removes it. In all other cases (a delete that may lose, a key that was not looked up, a value of an indexed
+    field) the rows of the keys are merged without these files and with them, and compared.
     """
     changes = group.job.format.key_changes()
     if changes is None:
@@ -140,10 +140,12 @@ class DeletedRows:
 
 
 def without_absent(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, DeletedRows | None]:
-    """The rows without deletes of keys that the file group does not hold, and the stored rows that the others delete.
+    """The rows without deletes of keys that the file group does not hold, and the stored rows that the remaining
+    deletes remove.
 
-    Nothing is read, and None is returned, where no delete lacks an ordering value or none would count: under commit
-    time, by the rules of payload classes whose delete blocks always win, and under `lakebed.delete.lookup=false`.
+    Nothing is read, and None is returned, where every delete has an ordering value, or where ordering values do not
+    matter: under commit time, by the rules of payload classes whose delete blocks always win, and under
+    `lakebed.delete.lookup=false`.
     """
     rules, slices = group.job.rules, group.target.stored_in
     counts = bool(rules.ordering) and not rules.delete_blocks_win and group.job.delete_lookup
@@ -229,7 +231,7 @@ def _plain(values: pa.Array) -> pa.Array:
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
-# From about so many rows a file group on, threads that each take in one are as fast.
+# From about this many rows in each file group on, threads that each ingest one group are as fast.
 _MOST_ROWS = 4096
 
 
@@ -253,7 +255,7 @@ class IngestedGroups:
 
 
 def are_small(groups: Sequence[GroupOfRows]) -> bool:
-    """Whether file groups are so many, and so small, that taking them in together pays."""
+    """Whether there are several file groups, so small that ingesting them together pays."""
     return len(groups) > 1 and sum(group.rows for group in groups) <= _MOST_ROWS * len(groups)
 
 
@@ -325,10 +327,10 @@ def _plain_keys(rows: pa.RecordBatch, edges: Sequence[tuple[int, int]], format_:
 def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[str, ...]]:
     """The rows of a log file, and the columns that its blocks leave out.
 
-    Before table version 8 there are no such blocks, and real Hudi does not read them right in slices without a base
-    file, nor where they lack the column that marks deletes: there the rows are filled from the stored ones, and rows
-    that lose to them are left out. So they are where a key was deleted: a record after a delete takes the columns that
-    it lacks from the base file, where the deleted row still is.
+    Blocks leave no columns out in four cases. Before table version 8 there are no partial blocks. Real Hudi misreads
+    them in slices without a base file, and where they lack the column that marks deletes. And where a key was deleted,
+    a record after the delete takes its missing columns from the base file, where the deleted row still is. In these
+    cases the rows are filled from the stored rows, and rows that lose to them are left out.
     """
     if not incoming.absent and not incoming.required:
         return incoming, ()
@@ -365,7 +367,7 @@ def partial_schema(avro: str, absent: Sequence[str]) -> str:
 
 
 def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
-    """Whole rows: what the merge with the stored rows makes of known keys."""
+    """Complete rows: those of stored keys are merged with the stored rows."""
     schema = pa.schema([f for f in group.job.format.schema if f.name not in META_COLUMNS])
     loose = pa.schema([f.with_nullable(True) for f in schema])
     names = [RECORD_KEY, *schema.names]
@@ -404,9 +406,9 @@ def most_block_bytes(format_: FileFormat, memory: int) -> int:
 class AppendHandle:
     """Writes data blocks, then one delete block. Which row of a key counts is found when the slice is read.
 
-    Rows that came `encoded` are not encoded again. Those for a file group that is there count as updates, whether their
-    keys are or not: there is no lookup. The rows of a new file group, which non-blocking writers begin with a log file,
-    are inserts. A delete counts where it is written. One without an ordering value is written where a row is stored for
+    Rows that came `encoded` are not encoded again. Rows for an existing file group count as updates even if their keys
+    are new: there is no lookup. Rows of a new file group, which non-blocking writers begin with a log file, count as
+    inserts. A delete counts if it is written. A delete without an ordering value is written only if a row is stored for
     it."""
 
     def __init__(self, group: GroupWrite, encoded: EncodedRows | None = None) -> None:
@@ -425,9 +427,9 @@ class AppendHandle:
         group, received, combined, members = self._group, incoming.received, incoming.combined, incoming.members
         incoming, absent = appendable(group, without_stored(group, incoming))
         incoming, stored = without_absent(group, incoming.by_position())
-        # of a file group that a pending clustering is about to make a reader sees more than what is written here
+        # of a file group that a pending clustering makes, readers see more rows than those written here
         is_new = group.target.slice is None and group.target.log_instant is None
-        # what a new file group could forget, it never held
+        # a new file group stores no row that a forced delete could remove
         deletes = np.flatnonzero(incoming.deletes & ~incoming.forced if is_new else incoming.deletes)
         unchanged = received - combined - incoming.alive - len(deletes)
         counts: dict[str, Any] = {"rows_in": received, "num_unchanged": unchanged, "num_combined": combined}
@@ -529,7 +531,7 @@ class AppendHandle:
         return positions if (positions >= 0).all() else None
 
     def _position_headers(self, positions: Positions | None) -> dict[int, str]:
-        """As in real Hudi's blocks: where one row comes twice the base file is named and the rows are not."""
+        """As in real Hudi's blocks: if a row occurs twice, the headers name the base file but not the rows."""
         base = self._group.base_of_positions
         if positions is None or base is None:
             return {}
@@ -541,7 +543,7 @@ class AppendHandle:
     def _append_block(
         self, log: LogWriter, rows: list[pa.RecordBatch], absent: Sequence[str], positions: Positions | None
     ) -> Positions | None:
-        """One block; gives the `positions` of the rows of later ones."""
+        """Append one block. Returns the `positions` of the rows of later blocks."""
         format_ = self._group.job.format
         count = sum(part.num_rows for part in rows)
         headers = {int(HeaderKey.INSTANT_TIME): self._group.instant}
@@ -577,7 +579,8 @@ class AppendHandle:
     def _append_deletes(
         self, log: LogWriter, incoming: Incoming, deletes: npt.NDArray[np.int64], stored: DeletedRows | None
     ) -> None:
-        """One block of all deletes. Those that win whatever the ordering value is carry that of the `stored` row."""
+        """Append one block of all deletes. A delete that wins whatever the ordering value is carries that of its
+        `stored` row."""
         group = self._group
         ordering, forced = delete_ordering(group.job.rules, incoming, deletes, stored)
         content = encode_ordered_deletes(incoming.keys.take(pa.array(deletes)), group.partition, ordering, forced)
@@ -590,7 +593,7 @@ class AppendHandle:
         log.append(replace(block, headers={**block.headers, **position_headers}))
 
     def _statuses(self, incoming: Incoming, counts: dict[str, Any], files: list[WrittenLogFile]) -> list[WriteStatus]:
-        """One status a file; the first has what is known of the rows as a whole."""
+        """One status for each file. The first one has the counts and the key changes of all rows."""
         statuses = [self._status(file, files[: n + 1]) for n, file in enumerate(files)]
         changes = appended_changes(self._group, incoming, [self._log_file(file) for file in files])
         if changes is not None:
@@ -610,7 +613,7 @@ class AppendHandle:
         group, file_slice = self._group, self._group.target.slice
         names = [log.name for log in written]
         prev_commit, base = group.instant, ""
-        # readers of changes, and versions before 8, find what the file is based on in its write stat
+        # readers of changes, and all readers below version 8, learn from the write stat what the file is based on
         if file_slice is not None and (not has_completion_times(self._version) or group.job.reader.config.cdc_enabled):
             log_instant = group.target.log_instant  # a slice that a pending compaction has begun has no base file yet
             prev_commit = log_instant or file_slice.instant

@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """File groups of a partition path split: their numbers were those of the hash `before`, and become those of
-    `after`."""
+    """A split of the file groups of a partition path. The hash `before` gave their numbers; the hash `after` gives the
+    new ones."""
 
     before: KeyHash
     after: KeyHash
 
     @property
     def factor(self) -> int:
-        """How many new file groups come of each."""
+        """Into how many new file groups each one splits."""
         return self.after.groups // self.before.groups
 
     def numbers(self, number: int) -> tuple[int, ...]:
-        """Those of the file groups that one splits into."""
+        """The numbers of the file groups that this one splits into."""
         numbers = self.before.spread(number, self.after)
         assert numbers is not None
         return numbers
@@ -54,12 +54,12 @@ class Target:
     """A file group to write to; `slice` is its latest file slice, None for a new group. `size_limited`: may grow to the
     maximum file size only, further rows open another file group.
 
-    `rewrites`: the base file is rewritten, where the rows of a merge-on-read table are else appended. `log_instant`
-    is that of the slice which a pending compaction has begun: before table version 8 its log files are named with it.
-    Of a bucket with several file groups, `among` are those that are there, and `bucket` is its number, by which further
-    ones are named. Without a `slice`, `log_instant` is that of the clustering which is about to make the file group:
-    its log files are named so, and `parents` are the slices that hold its rows until then. With `split`
-    the rows go to new file groups, those of the `slice` with them.
+    `rewrites`: the base file is rewritten; otherwise a merge-on-read table appends the rows. `log_instant` is the
+    instant of a slice that a pending compaction has begun: before table version 8 it is in the names of the slice's log
+    files. Without a `slice` it is the instant of a clustering that is going to make the file group: it is in the names
+    of the group's log files, and `parents` are the slices that hold its rows until then. For a bucket with several file
+    groups, `among` are the existing ones, and `bucket` is the number that names further ones. With `split` the incoming
+    rows and those of the `slice` go to new file groups.
     """
 
     file_id: str
@@ -74,7 +74,8 @@ class Target:
 
     @property
     def stored_in(self) -> tuple[FileSlice, ...]:
-        """The file slices that hold the rows of the file group: of one that a resize makes, those it is made of."""
+        """The file slices that hold the rows of the file group. For a file group that a resize makes, these are its
+        parents."""
         if self.among is not None:
             return self.among
         return self.parents if self.slice is None else (self.slice,)
@@ -96,8 +97,7 @@ class PlannedTargets:
 
 @dataclass(frozen=True, slots=True)
 class NamedTargets:
-    """Targets by partition path and number: those that are `existing`, others are new file groups that have their name
-    from the index."""
+    """Targets by partition path and number: the `existing` ones, else new file groups, which the index names."""
 
     existing: Mapping[tuple[str, int], Target]
     names: GroupNames
@@ -109,9 +109,9 @@ class NamedTargets:
 
 @dataclass(frozen=True, slots=True)
 class HashedTargets:
-    """One file group per (partition path, number), or `several`; a number without one gets it from the instant. With
-    `fixed_ids` its id follows from the number alone (and from the ids that were `replaced`, which no reader looks at
-    any more): writers that do not know of each other then mean the same file group."""
+    """One file group per (partition path, number), or `several`; a number without one gets an id made from the instant.
+    With `fixed_ids` the id follows from the number alone, so that writers that do not know of each other mean the same
+    file group. Ids that were `replaced`, which no reader looks at any more, are skipped."""
 
     instant: str
     existing: dict[tuple[str, int], FileSlice]
@@ -157,12 +157,12 @@ class Handle(Protocol):
 class GroupJob:
     """What the file groups of one write have in common.
 
-    `on_match` is what happens to a stored row of the same key, `located` whether the keys of rows for existing file
-    groups were looked up: a stored row is there for each. With `delete_lookup` deletes without an ordering value take
-    that of the stored row. With `merge` the rows are those of a merge's source, and its clauses say what is written;
-    with `stored` they are stored rows, so that each delete counts. With `skip_unchanged` rows that would leave the
-    stored row of their key as it is are not written. `durable` is "later" where the process that writes the files also
-    completes the write.
+    `on_match` is what happens to a stored row of the same key. `located`: the keys of rows for existing file groups
+    were looked up, so each has a stored row. With `delete_lookup` a delete without an ordering value takes that of the
+    stored row. With `merge` the rows are a merge's source, and its clauses decide what is written. With `stored` the
+    rows are stored rows, so that each delete counts. With `skip_unchanged` rows that would leave the stored row of
+    their key unchanged are not written. `durable` is "later" where the process that writes the files also completes the
+    write.
     """
 
     reader: SliceReader
@@ -200,9 +200,8 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class GroupWrite:
-    """One file group of a write, as its handle gets it. `new_partition`: the partition path may not be there yet, but
-    for those that other groups of the process have `prepared`. `marked`: the marker of a new group's first base file is
-    there."""
+    """One file group of a write, as its handle gets it. `new_partition`: the partition path may not exist yet, unless
+    other groups of the process have `prepared` it. `marked`: the marker of a new group's first base file is written."""
 
     job: GroupJob
     partition: str

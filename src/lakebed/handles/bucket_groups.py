@@ -43,7 +43,7 @@ class BucketHandle:
             target = replace(self._group.target, among=None)
             written.append(CreateHandle(replace(self._group, target=target)).write(_part(incoming, new)))
         first, *others = [status for statuses in written for status in statuses]
-        # rows of one key that were made one count as received
+        # rows that were combined into one row of their key count as received
         more = incoming.combined
         counted = replace(first, rows_in=first.rows_in + more, num_combined=first.num_combined + more, lookup=lookup)
         return [counted, *others]

@@ -40,8 +40,9 @@ class BaseFiles:
 
     @contextmanager
     def marking(self, file_id: str) -> Generator[None]:
-        """In the block the file group's next base file is probably written. Where answers of storage are slow, its
-        marker is written while the one before is read: a marker without a file goes with those of the write."""
+        """While the block runs, the file group's next base file is probably written. Where storage is slow, its marker
+        is written while the previous base file is read. A marker without a file is removed with the other markers of
+        the write."""
         group = self._group
         if is_remote(group.job.storage):
             name = next_file_name(file_id, group.task, group.instant)

@@ -35,7 +35,8 @@ from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage
 from lakebed.write_status import WriteStatus
 
-# Shares of the maximum size of a file: less room is not worth filling, and so much is written without asking.
+# Parts (one in so many) of the maximum file size: less free space is not worth filling, and as much is written without
+# asking.
 _AS_GOOD_AS_FULL = 32
 _PART = 20
 
@@ -156,8 +157,8 @@ class FileWriter:
         """How many rows of a batch to write before asking again whether the file is below `limit` bytes; 0 when it is
         as good as full.
 
-        Rows that were written before show nothing about these: as many are admitted as fit even if they do not get
-        smaller in the file, or a small part of the limit, by which a file may outgrow it.
+        Earlier rows show nothing about the size of these. So as many rows are admitted as fit if they do not get
+        smaller in the file, or a small part of the limit, by which the file may exceed it.
         """
         left = limit - (self._writer.most_bytes if self._writer else 0)
         if left < batch.nbytes and self.rows:

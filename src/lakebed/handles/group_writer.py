@@ -106,9 +106,9 @@ def with_shares(statuses: list[WriteStatus], shares: Shares | None) -> list[Writ
 class GroupWriter:
     """Sent to the tasks. Called with a partition path, a group number and the group's batches.
 
-    `insert_handle` writes the rows of new file groups. With `early` it looks for writers that are at a file group
-    before it is. Of groups that were `started` before, the batches are not looked at.
-    An error of the rows comes back in the status, so that the driver can raise it as it was.
+    `insert_handle` writes the rows of new file groups. With `early` it looks for concurrent writers of a file group
+    before it writes. The batches of groups that were `started` before are ignored. An error of the rows comes back in
+    the status, so that the driver can raise it as it was.
     """
 
     job: GroupJob
@@ -184,10 +184,10 @@ class GroupWriter:
         ]
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupWriter:
-        """The writer of these groups. Small ones of log files are taken in and begun together, which is quicker; what
-        fails is left to be tried again group by group, so that the error names the group. Base files of new groups get
-        their markers together: those of a partition path are names of one file, and one that gets no file goes with
-        the others of the write."""
+        """The writer of these groups. Small groups of log files are ingested and begun together, which is quicker. What
+        fails is tried again group by group, so that the error names the group. The markers of new base files are
+        written together: those of a partition path are names of one file. A marker whose file is not written is removed
+        with the other markers of the write."""
         if not are_small(groups):
             return self
         writes = [self._group(group.partition, group.number, group.task) for group in groups]
@@ -230,7 +230,7 @@ class GroupWriter:
             self.early.check(self.job.storage, to.partition, to.target.file_id)
 
     def _takes_in_together(self, rows: pa.Table) -> bool:
-        """Whether the rows of a group are those that its log file gets, in one block, whatever is stored."""
+        """Whether the log file of a group gets exactly its rows, in one block, whatever is stored."""
         intake, format_ = self.job.intake, self.job.format
         in_one_block = rows.nbytes <= most_block_bytes(format_, intake.memory)
         has_full_rows = not intake.absent and intake.auto_keys is None and POSITION not in rows.column_names

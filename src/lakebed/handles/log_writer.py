@@ -27,8 +27,8 @@ _TOKEN_NUMBERS = (1 << 31) - 1
 
 
 def token_of(instant: str, partition: int, attempt: int) -> str:
-    """The write token of a log file whose name carries its slice's instant, and does not tell who writes: no other
-    instant has it."""
+    """The write token of a log file whose name has its slice's instant and so does not show the writer. Each instant
+    has its own."""
     return f"{partition}-{int(instant) % _TOKEN_NUMBERS}-{attempt}"
 
 
@@ -61,8 +61,8 @@ class LogWriter:
     """Writes blocks to log files of one file group; `done` are those that are closed.
 
     `log_instant` is the instant in their names: from table version 8 on that of the write, before it that of the file
-    slice. No file is written over: where a name is taken the next version is, and no byte is added to a file that is
-    there. A file's marker is there before the file. `durable` is when a closed one outlasts a power cut.
+    slice. No file is overwritten or appended to: where a name is taken, the next version is used. A file's marker is
+    written before the file. `durable` is when a closed one outlasts a power cut.
     """
 
     storage: Storage

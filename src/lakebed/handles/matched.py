@@ -1,7 +1,7 @@
 """The clauses of a MERGE in a write task: the source rows of a file group against the rows it stores.
 
-Only the stored rows of the source's keys are read, and of those the columns that the clauses name. What the clauses
-make goes on as incoming rows of an upsert: updated rows without the columns that they keep, deletes, new rows.
+Only the stored rows of the source's keys are read, and of those the columns that the clauses name. The rows that the
+clauses make become the incoming rows of an upsert: updated rows without the columns that they keep, deletes, new rows.
 """
 
 from __future__ import annotations

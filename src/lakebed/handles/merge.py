@@ -1,9 +1,9 @@
 """The merge handle: a file slice and the incoming rows are merged into the group's next base file.
 
-Row groups that no incoming row changes are copied as bytes. Of a row group that no incoming key falls into only the
-key column is read, and not even that where its range rules the keys out. Where all rows of a row group stay, the
-unchanged columns are copied. Added or removed rows make the row group new, together with its neighbours where it
-would be small.
+Row groups that no incoming row changes are copied as bytes. If no incoming key is in a row group, only its key column
+is read, or nothing where its key range rules the keys out. If all rows of a row group stay, its unchanged columns are
+copied. If rows are added or removed, the row group is encoded again, together with its neighbours where it would be
+small.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class GroupMerge:
         return not isinstance(self._rows, SortedRowMerge) or self._following is not None
 
     def run(self) -> None:
-        """Merge into all row groups. `writer` has taken them, or is None where nothing changes; incoming rows that
-        found no place are left to `RowMerge.rest`."""
+        """Merge into all row groups. `writer` has taken them, or is None where nothing changes; incoming rows that were
+        not merged are left to `RowMerge.rest`."""
         try:
             if self._rows.changes_for_sure:
                 self._begin()
@@ -141,7 +141,8 @@ class GroupMerge:
             self._update(first, stop, keys, touch)
 
     def _merge_halves(self, first: int, stop: int, keys: pa.RecordBatch, touch: Touch) -> None:
-        """Merge into some row groups, then into the others: what makes a row group new leaves its neighbours."""
+        """Merge into some row groups, then into the others: a row group that has to be encoded again does not affect
+        the others."""
         middle = (first + stop) // 2
         at = sum(group.rows for group in self._source.groups[first:middle])
         for start, end, part, positions in (
@@ -305,7 +306,7 @@ class MergeHandle:
             ]
         try:
             if isinstance(rows, SortedRowMerge) and writer.rows:
-                # what found no place in the order of this file goes to another
+                # rows that have no space in this sorted file go to another one
                 files.finish(writer, rows.counts.inserts)
                 files.add(rows.rest())
             else:
@@ -354,7 +355,7 @@ class MergeHandle:
 
 
 def _if_changed(rows: RowMerge, writer: FileWriter | None) -> FileWriter | None:
-    """None where no row changed: of pairs of rows that is known when they are merged."""
+    """None where no row changed. For rows that are merged in pairs this is known only after the merge."""
     if writer is None or rows.changed:
         return writer
     writer.abort()

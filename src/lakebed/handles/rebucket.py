@@ -101,7 +101,7 @@ class SliceNumberer:
 
     @property
     def schema(self) -> pa.Schema:
-        """That of the rows."""
+        """The schema of the rows."""
         return pa.schema([pa.field(GROUP, pa.int32()), *self.mover.format.schema])
 
     def __call__(self, number: int, task: Task) -> Iterator[pa.RecordBatch]:

@@ -30,11 +30,12 @@ from lakebed.schema.evolution import project
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import once
 
-# Meta columns with few different values: read and written as dictionaries, as are those the old file stores so.
+# Meta columns with few different values: read and written as dictionaries, like the columns that the old file stores as
+# dictionaries.
 _DICTIONARY_META = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 # Rows that are read at a time only to see whether anything changes: the first of them mostly show it.
 _PROBED_ROWS = 16_384
-# Fewer rows in a single row group are encoded again as fast as looked at more closely.
+# A single row group of fewer rows is encoded again as fast as it is examined.
 _WORTH_COPYING = 16_384
 
 
@@ -203,7 +204,7 @@ def _one_batch(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without dictionaries, of which a file of batches can have one a column only."""
+    """The batch without dictionaries: a file of batches can have only one for each column."""
     columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
@@ -217,8 +218,8 @@ def put_file(writer: FileWriter, reader: SliceReader, format_: FileFormat, file_
     """Put the rows of a slice without log files after those of an open file (with `copies`), in their order and with
     their meta columns but for the file's name; gives how many.
 
-    The new file's key range, bloom filter and key changes take them in. Of a row group that is copied nothing is
-    decoded but the columns that these need, which is none where a key range is all.
+    The new file's key range, bloom filter and key changes take them in. Of a copied row group only the columns that
+    these need are decoded: none where only the key range is needed.
     """
     base = reader.base_file(file_slice)
     if base is None:
