@@ -194,8 +194,8 @@ def _are_numbers(*kinds: pa.DataType) -> bool:
 
 
 def check_unambiguous(keys: pa.Array, actions: npt.NDArray[np.str_], partitions: pa.Array | None = None) -> Flags:
-    """Which acts to carry out: of several deletes of a key one. Raises `AmbiguousMerge` where several source rows would
-    change one stored row, or insert one key. With `partitions` a key is another one in each partition path."""
+    """Which acts to carry out; of several deletes of a key only one. Raises `AmbiguousMerge` where several source rows
+    would change one stored row, or insert one key. With `partitions` a key is another one in each partition path."""
     every = np.ones(len(keys), np.bool_)
     if len(keys) == pc.count_distinct(keys, mode="all").as_py():
         return every

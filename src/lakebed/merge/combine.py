@@ -1,12 +1,14 @@
-"""Several rows of a key in one batch made one, by the table's merge rules.
+"""Combines the rows of each key in one batch into one row, by the table's merge rules.
 
-Many records of a key made one in one go, where `pairs` would take a round for each: for partial updates.
+`folded` combines all records of a key at once, for partial updates; `pairs` would take a round for each record.
 
-The same answers as merging them two at a time, oldest first. Which record wins is known from deletes and ordering
-values alone: after the last commit-time delete, each record that is not smaller than any before it. A value is then
-that of the last winner that has one, after the last delete that won, or else of the first record that has one.
+The result is the same as merging the records two at a time, oldest first. Deletes and ordering values alone decide
+which records win: after the last commit-time delete, each record that is not smaller than any before it. A column's
+value comes from the last winner that has one, after the last delete that won; if no winner has one, from the first
+record that has one.
 
-Combining duplicates of a key before a global index looks it up: a shuffle by key, then one row per key.
+`combine_by_key` combines the rows of a key before a global index looks the key up: a shuffle by key, then one row per
+key.
 """
 
 from __future__ import annotations
@@ -155,13 +157,13 @@ class _Runs:
 
 Positions = npt.NDArray[np.int64]
 
-# More records of a key than these are not merged in rounds, where there is another way.
+# More records of a key than this are merged in rounds only where there is no other way.
 _FEW = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """Rows of which those of one key became one.
+    """Rows after the rows of each key became one.
 
     `row_numbers` are their positions in `rows`: the rows as they came, followed by those made of several. `last` is the
     position of each key's last row among those that came.

@@ -43,9 +43,9 @@ class Incoming:
     `forced` marks deletes that win whatever the ordering value is (the delete operation, a move to another location).
     `absent` are columns of the table that the rows lack: existing keys keep their stored values. `required` are columns
     that the rows may lack and that are not to be null. `positions` are the rows of the group's base file that these are
-    for, as an index found them, -1 where it did not. `before` counts for each incoming row how many more of its key
-    went into each; `received` counts those as well. Where several upserts are one action, `shares` has the counts of
-    each.
+    for, as an index found them, -1 where it did not. `before` counts for each incoming row how many other rows of its
+    key were combined into it; `received` counts those as well. Where several upserts are one action, `shares` has the
+    counts of each.
     """
 
     keys: pa.Array
@@ -96,7 +96,7 @@ class Incoming:
         return replace(self, shares=Shares(received, members, self.before))
 
     def part(self, start: int, stop: int, first: int, last: int) -> Incoming:
-        """Rows from `start` to `stop`, which are all that are left of those that came as `first` to `last`."""
+        """Rows from `start` to `stop`: all that are left of the received rows from `first` to `last`."""
         part = replace(
             self,
             keys=self.keys.slice(start, stop - start),
@@ -142,7 +142,7 @@ class Incoming:
         return self.at(np.argsort(self.positions, kind="stable"))
 
     def with_rows(self, data: pa.Table, deletes: npt.NDArray[np.bool_]) -> Incoming:
-        """Whole rows in place of the same rows, some of them deletes now."""
+        """The same rows with complete `data`; some of them are `deletes` now."""
         incoming = replace(self, deletes=deletes, _data=data, _row_numbers=None, absent=(), required=())
         return replace(incoming, _members=self.members)
 
@@ -272,7 +272,7 @@ class Intake:
 
     def _of_delete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """What rows of a delete have in addition to their keys: the key fields, if two rows can share a key text, and
-        the ordering columns that came with them, in the table's types; null what has no such value."""
+        the ordering columns that came with them, in the table's types; null where a row has no such value."""
         fields = self.rules.key_fields
         columns = {name: batch.column(name) for name in ([] if fields is None else fields.columns(batch.schema))}
         for name in self.rules.ordering_columns:
@@ -317,7 +317,7 @@ class Intake:
         keys = one_array(table.column(RECORD_KEY))
         data = table.select([n for n in table.column_names if n not in _CARRIED])
         required = tuple(name for name in self.absent if not self.schema.field(name).nullable)
-        # where nulls give way to stored values, a null is enough
+        # where stored values replace nulls, a null stands for a missing column
         absent = () if self.rules.partial == "IGNORE_DEFAULTS" else self.absent
         positions: Positions | None = None
         if POSITION in table.column_names:

@@ -1,4 +1,5 @@
-"""Composite keys whose text other field values have, too: `a:x,b:y,b:z` is that of (`x`, `y,b:z`) and (`x,b:y`, `z`).
+"""Composite keys whose text other field values give as well: `a:x,b:y,b:z` is the text of (`x`, `y,b:z`) and (`x,b:y`,
+`z`).
 
 Hudi compares key texts alone. Where the fields are at hand, rows of one text whose fields differ are refused.
 """

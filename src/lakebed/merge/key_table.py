@@ -1,7 +1,7 @@
-"""Keys that are found among many others by eight bytes of each; whole texts are compared only where those are equal.
+"""A table that finds keys among many by eight bytes of each; full texts are compared only where these bytes are equal.
 
-A hash table of texts is read at random for each key that is looked for; that most keys are not in it is seen from the
-eight bytes alone, for a fifth of the work.
+A hash table of texts needs a random read for each key that is looked for. Here eight bytes show that a key is missing,
+as most keys are, for a fifth of the work.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 # Slots a key, at least; and of few keys.
 _ROOM: Final = 4
 _FEWEST_SLOTS_LOG: Final = 6
-# Among fewer keys, and where every so manieth shares its slot, a table of texts is as good.
+# A table of texts is as good for fewer keys than the first number, or if more than one key in the second shares its
+# slot.
 _MANY: Final = 1 << 12
 _MOST_CROWDED: Final = 5
 # Keys that are sampled for the bytes in which they differ, and how far into a key these are looked for.

@@ -1,4 +1,4 @@
-"""Row expressions about places: a location out of a stored file name, and what a row that moves turns into."""
+"""Row expressions for locations: the location in a stored file name, and which rows move to another partition path."""
 
 from __future__ import annotations
 

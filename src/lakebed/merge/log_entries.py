@@ -1,12 +1,12 @@
-"""What decides between the records of a slice's log blocks, as columns: key, ordering values, deletes.
+"""The columns that decide between the records of a slice's log blocks: key, ordering values, deletes.
 
-Of several log records of one key the one that stays, for all keys of a slice at once: no loop over records.
+`fold` selects which of several log records of a key stays, for all keys of a slice at once: no loop over records.
 
-The rules are Hudi's fold of a log into one record a key. A commit-time delete takes the place of whatever is before it,
-and ordered deletes after it do nothing until a data record comes; of the rest the greatest ordering value stays, of
-equals the latest.
+The rules are Hudi's fold of a log into one record a key. A commit-time delete replaces all records before it, and
+ordered deletes after it have no effect until a data record follows. Of the rest the record with the greatest ordering
+value stays; of equal ones the latest.
 
-Which blocks of a file slice's log files count, and in which order they are merged.
+`blocks_in_merge_order` gives the blocks of a slice's log files that count, in the order in which they are merged.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def _latest_or_greatest(entries: LogEntries, codes: Positions, rules: MergeRules
 
 
 def _undone(entries: LogEntries, codes: Positions, distinct: int, row_numbers: Positions) -> Flags:
-    """Entries that commit-time deletes leave out: what is before the last one of a key, ordered deletes after it that
-    no data record is before, and the delete itself where a data record follows."""
+    """Entries that commit-time deletes discard: all before the last such delete of a key, ordered deletes after it
+    without a data record in between, and the delete itself where a data record follows."""
     forced = entries.forced
     last = np.full(distinct, -1)
     last[codes[forced]] = row_numbers[forced]
@@ -140,7 +140,7 @@ def _undone(entries: LogEntries, codes: Positions, distinct: int, row_numbers: P
 
 
 def _last_of(codes: Positions, distinct: int, row_numbers: Positions) -> Positions:
-    """The last of the places of each code that there is."""
+    """The last row number of each code that occurs."""
     last = np.full(distinct, -1)
     last[codes] = row_numbers
     return last[last >= 0]
@@ -287,7 +287,8 @@ def _deletes(rows: pa.RecordBatch, rules: MergeRules) -> Flags:
 
 
 def _is_default(ordering: pa.Array) -> Flags:
-    """Where an ordering value is none: null, or the int 0 that Hudi takes for it (a long 0 is a value)."""
+    """Where an ordering value counts as missing: null, or the int 0, which Hudi takes for null (a long 0 is a
+    value)."""
     flags = ordering.is_null()
     if pt.is_int32(ordering.type):
         flags = pc.or_kleene(flags, pc.equal(ordering, 0))
@@ -360,7 +361,7 @@ def blocks_in_merge_order(
     blocks: Iterable[BlockHead], is_visible: Callable[[str], bool], *, by_instant: bool = False
 ) -> list[BlockHead]:
     """Data and delete blocks, oldest first, from all blocks of a slice in the order of its files; with `by_instant` in
-    the order of their instants: the names of files that a resize of buckets wrote do not show it.
+    the order of their instants, which the names of files of a bucket resize do not show.
 
     `is_visible(instant)` is whether a block's instant counts. Damaged blocks are left out, and so are those in
     front of a rollback command for their instant. The blocks of one instant stay together; a log-compacted block

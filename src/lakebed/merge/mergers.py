@@ -192,7 +192,7 @@ def _strategy_id(merger: Merger) -> str:
 
 
 def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """Names and types: whether a column may hold nulls is the table's to say."""
+    """Names and types: the table decides whether a column may hold nulls."""
     return [(field.name, field.type) for field in schema]
 
 

@@ -24,7 +24,7 @@ Positions = npt.NDArray[np.int64]
 
 # Texts that are compared first to see whether a column changes.
 _PROBED_TEXTS = 32
-# So many rows, or fewer, are put among texts without a take of all.
+# Up to this many rows are put among texts without a take of all texts.
 _SPLICED = 64
 
 
@@ -109,7 +109,7 @@ def stacked(batch: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
 
 
 Flags = npt.NDArray[np.bool_]
-# Those that records of one key differ in.
+# The meta columns in which records of one key differ.
 CHANGING_META = (COMMIT_TIME, COMMIT_SEQNO, FILE_NAME)
 
 
@@ -122,9 +122,9 @@ class Side:
     whatever the ordering values are. `ordering` are the values of the rules' ordering fields where the rows do not
     hold them (a field inside a struct); None: they are columns of `rows`.
 
-    `present` is None if no record comes from a partial block, or from a block after one. Otherwise field by field
-    merging is in force, and for each column that some records lack it marks the records that have it; a column that it
-    does not name is in all of them. `rows` is null where a column is absent.
+    `present` is None if no record comes from a partial block, or from a block after one. Otherwise records are merged
+    field by field: for each column that some records lack, `present` marks the records that have it. Columns that it
+    does not name are in all records. `rows` is null where a column is absent.
     """
 
     rows: pa.RecordBatch
@@ -199,11 +199,11 @@ class Side:
 
 
 def merge_pairs(rules: MergeRules, older: Side, newer: Side) -> Side:
-    """Row by row the record that the two make; `older` may be the stored rows, and `newer` their changes in the log.
+    """The merge of both sides, row by row; `older` may be the stored rows, and `newer` their changes in the log.
 
     Both sides have the same keys, row by row, and the same columns and types (dictionaries aside); so has the result.
-    Its deletes are still there: a stored row is deleted by them, and among log records they are an outcome that
-    later rounds merge on. Meta columns are those of the record that wins, unless the rules state otherwise.
+    The result still has its deletes: they delete a stored row, and among log records later rounds merge them further.
+    Meta columns are those of the record that wins, unless the rules state otherwise.
     """
     return merge_into(rules, older, newer)[0]
 

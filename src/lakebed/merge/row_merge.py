@@ -97,7 +97,7 @@ class Merged:
 @dataclass(frozen=True, slots=True)
 class Touch:
     """What incoming rows may do to some stored ones: for each stored row the incoming one with its key (-1: none),
-    whether there are such, and whether rows go or come."""
+    whether there are any, and whether rows are deleted or added."""
 
     positions: Positions
     matches: bool = False
@@ -176,8 +176,8 @@ class RowMerge:
         return self._touch(self._positions(batch) if touched_positions is None else touched_positions)
 
     def touched_columns(self, names: Sequence[str]) -> list[str]:
-        """The columns that are needed of stored rows of which none goes, and among which none comes; the others stay as
-        they are."""
+        """The columns that a merge needs of stored rows if it deletes and adds none; all other columns stay as they
+        are."""
         unchanged = {PARTITION_PATH, FILE_NAME}
         if self.rules.merger is None:
             unchanged |= set(self.incoming.absent)
@@ -206,7 +206,7 @@ class RowMerge:
 
     @property
     def changed(self) -> bool:
-        """Whether a row came or went, or will be added, as far as stored rows were seen."""
+        """Whether a row was updated, deleted or added, or will be added, as far as stored rows were seen."""
         return bool(self.counts.updates or self.counts.deletes or self.counts.inserts or self.new_rows)
 
     @property
@@ -220,7 +220,7 @@ class RowMerge:
         return int((~self._matched & self.incoming.deletes).sum())
 
     def refuse_stored(self) -> None:
-        """Raise `InvalidRecord` where stored rows must not be met and some were."""
+        """Raise `InvalidRecord` where no incoming row may have the key of a stored row, and one has."""
         self._refuse_stored(self._matched)
 
     def merge(self, batch: pa.RecordBatch, following: str | None = None, touch: Touch | None = None) -> Merged:

@@ -97,10 +97,10 @@ class MergeRules:
 
     `partial` selects the fields of the winner that take the other row's value: IGNORE_DEFAULTS those that are null,
     FILL_UNAVAILABLE texts that are `unavailable`; empty: none. With `late_fills` only a newer row that wins takes them.
-    `batch_ordering` are the fields by which one of several rows of a batch is picked, as it is, where that is not by
-    the rules themselves. With a `merger` a function of the user's merges two rows; it leaves the `fixed`
-    fields, of key and partition path, as one of the rows has them. `key_fields` are those
-    of a composite key: rows of one key text that differ in them are refused.
+    `batch_ordering` are the fields by which one of several rows of a batch is picked unchanged, where the rules
+    themselves do not decide that. With a `merger` a function of the user's merges two rows; it leaves the `fixed`
+    fields, of key and partition path, as one of the rows has them. `key_fields` are those of a composite key: rows of
+    one key text that differ in them are refused.
     """
 
     ordering: tuple[str, ...] = ()

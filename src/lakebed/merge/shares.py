@@ -28,7 +28,8 @@ class Shares:
     """Counts of rows by member: the number of the upsert that a row is of.
 
     `received` are the members of the rows as they came, `rows` those of the rows that are left once rows of a key are
-    combined, and `before` counts how many more rows went into each that came. What becomes of the rows is added to it.
+    combined, and `before` counts how many other rows were combined into each received row. Counts of what becomes of
+    the rows are added.
 
     >>> shares = Shares(np.array([0, 1, 1]), np.array([0, 1]))
     >>> shares.add("num_updates", np.array([1]))
@@ -53,8 +54,8 @@ class Shares:
         self._counts[:, _AT[name]] -= np.bincount(members, minlength=len(self._counts))
 
     def see_stored(self, new: Numbers, absent: Numbers) -> None:
-        """Rows that log files took without a lookup were looked up all the same: the members of rows whose key is new,
-        and those of deletes that meet no stored row."""
+        """Correct the counts of rows that went to log files without a lookup, once stored rows were compared: `new` are
+        the members of rows whose key is new, `absent` those of deletes without a stored row."""
         moves: tuple[tuple[CountName, CountName, CountName, Numbers], ...] = (
             ("num_blind_rows", "num_updates", "num_inserts", new),
             ("num_blind_deletes", "num_deletes", "num_unchanged", absent),

@@ -1,4 +1,5 @@
-"""Which incoming rows of an upsert change nothing: what the merge rules make of them and the stored row is that row.
+"""Which incoming rows of an upsert change nothing: merging them with the stored row by the merge rules gives the stored
+row.
 
 Pure: Arrow in, masks out.
 """
@@ -52,6 +53,6 @@ class Comparison:
     @property
     def to_write(self) -> Flags:
         """The incoming rows that have to be written: changes, new keys, and deletes of absent keys where an older row
-        may follow, which they outlive by their ordering value."""
+        may follow, against which the delete has to win."""
         new = ~self.incoming.deletes | self.incoming.forced | bool(self.rules.ordering)
         return np.where(self.stored, self.changes, new)
