@@ -88,7 +88,7 @@ class BaseFileRows:
 
 @dataclass(frozen=True)
 class RowsOfInstants:
-    """Those of other rows that some instants wrote."""
+    """The rows of another `BaseRows` that some instants wrote."""
 
     of: BaseRows
     instants: Set[str]
@@ -115,7 +115,7 @@ class RowsOfInstants:
 
 @dataclass(frozen=True)
 class BufferedRows:
-    """Rows of a base file that were read before, in columns enough."""
+    """Rows of a base file that were read before, with all columns that are needed."""
 
     batches: Sequence[pa.RecordBatch]
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
@@ -132,7 +132,7 @@ class BufferedRows:
 
 
 def stored_name(name: str, schema: pa.Schema, names: StoredNames) -> str | None:
-    """The column of a file that holds a column of the table: of its name, if need be in another case; None for none."""
+    """The name that a column of the table has in a file, perhaps in another case; None if the file lacks it."""
     stored = names.get(name, name)
     if stored is None or stored in schema.names:
         return stored

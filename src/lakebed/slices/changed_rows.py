@@ -1,9 +1,9 @@
 """The rows of a slice that commits from some instant on wrote, without reading all of its base file.
 
-Where the base file of a slice with log files is older than that, none of its rows is among them. They are read only as
-far as they decide which log records win: not at all where the later record always wins, else keys and ordering values,
-and these only where the file's statistics do not decide. Where records are merged with stored rows, the rows of the
-records' keys are read. Of a base file without log files, row groups whose rows are all older are left out.
+If the base file of a slice with log files is older than that instant, none of its rows is in the result. They are read
+only as far as they decide which log records win: not at all where the later record always wins, else keys and ordering
+values, and these only where the file's statistics do not decide. If records are merged with stored rows, the rows of
+the records' keys are read. In a base file without log files, row groups whose rows are all older are skipped.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import once
 
-# The rows of so few keys, one of so many rows of the base file, are found by a search: for more, reading the file costs
-# less.
+# Rows are searched by key if there is at most one key for this many rows of the base file. For more keys, reading the
+# file costs less.
 _SEARCHED = 1_000
 
 
@@ -72,7 +72,8 @@ def row_groups_since(reader: SliceReader, base: BaseFile, since: str) -> tuple[F
 
 @dataclass(frozen=True)
 class StoredRows:
-    """All rows of a slice's base file, and what is known of them without them. The file is opened when it is needed."""
+    """All rows of a slice's base file, and what is known of them without reading them. The file is opened when it is
+    needed."""
 
     reader: SliceReader
     file_slice: FileSlice
@@ -97,7 +98,7 @@ class StoredRows:
         return rows.read(columns)
 
     def of(self, keys: pa.Array, columns: Sequence[str]) -> BaseRows:
-        """Those of few keys, or all."""
+        """The rows of these keys if they are few, else all rows."""
         if len(keys) * _SEARCHED > self.rows:
             return self
         ordered = keys.take(pc.sort_indices(keys))

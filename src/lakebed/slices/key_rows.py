@@ -32,7 +32,7 @@ from lakebed.storage.parallel import begun
 _LARGE_ROW_GROUP = 256 << 20
 # So many rows are decoded at a time, and none after the last that has a key.
 _TAKE_ROWS = 8_192
-# Where so large a part of the pages holds a row, row groups are decoded as they are: pages are not put together again.
+# If at least this share of the pages holds a requested row, full row groups are decoded instead of single pages.
 _MOST_PAGES = 0.75
 # So few keys are searched one by one.
 _FEW_KEYS = 1_000
@@ -242,8 +242,8 @@ def _by_pages(
     columns: Sequence[str],
 ) -> list[pa.RecordBatch] | None:
     """Rows of row groups (ascending numbers), of which only the pages that hold them are read. None where most pages
-    hold some, or the file does not show its pages, or not rightly: then its row groups are read, or show what is
-    broken. `parquet` is the opened file (None: it is not), from which columns without pages are read."""
+    hold some of the rows, or where the file has no page index or a wrong one: the caller then reads row groups, which
+    also reports damage. `parquet` is the opened file (None: it is not), from which columns without pages are read."""
     batches: list[pa.RecordBatch] = []
     try:
         paged = footer.pages

@@ -47,8 +47,8 @@ def groups_of_ids(file_ids: Collection[str], *, or_smaller_than: int = 0) -> Fil
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is under the table folder, by kind; nothing is judged yet. Of a listing of some partition paths,
-    `partitions` are those that were found."""
+    """The files under the table folder, by kind, whether they count or not. If only some partition paths were listed,
+    `partitions` are those that exist."""
 
     base_files: tuple[BaseFile, ...]
     log_files: tuple[LogFile, ...]
@@ -161,9 +161,9 @@ def _size(storage: Storage, folder: str, name: str) -> int:
 
 @dataclass(slots=True)
 class NamedFiles:
-    """The base files that write stats name, and those that were asked for and that none names. `sizes` are the sizes of
-    the named files by instant and path; they are shared by the views of a table. Those of an instant that
-    names no files, or is archived, are empty."""
+    """The base files that write stats name, and those that the caller asked for and that no write stat names. `sizes`
+    are the sizes of the named files by instant and path; they are shared by the views of a table. Those of an instant
+    that names no files, or is archived, are empty."""
 
     timeline: Timeline
     sizes: dict[str, dict[str, int]]
@@ -191,9 +191,9 @@ class NamedFiles:
         return True
 
     def check(self, listed: Collection[BaseFile], latest: Iterable[FileSlice], *, every_group: bool) -> None:
-        """Raise `CorruptFile` where a file that no write stat names is not that of a lost task attempt: the commit
-        states that it wrote to the file group, and the file that it names is not there. Where `every_group` of the
-        partition paths was listed, also where it states so of a file group that is not there."""
+        """Raise `CorruptFile` where a file that no write stat names was not left by a lost task attempt: its commit
+        names another file of the file group, which is missing. Where `every_group` of the partition paths was listed,
+        also where the commit names a missing file of a group that has no file."""
         if not self._unnamed:
             return
         paths = {base.path for base in listed}
@@ -218,8 +218,8 @@ class NamedFiles:
         )
 
     def _missing(self, file: BaseFile, listed: Collection[str], groups: Collection[FileGroupId]) -> str | None:
-        """A base file that the commit names in the partition path of this one, of a file group that has no file at all
-        and that nothing replaced: cleaning leaves the newest of each."""
+        """The path of a base file that the commit of `file` names in the same partition path, and whose file group has
+        no file at all and was not replaced. Cleaning is not the reason: it leaves the newest file of each group."""
         replaced = self.timeline.replaced_files()
         for stat, base in self._base_stats(file):
             ids = {(file.partition, name) for name in (stat.file_id, base.file_id if base is not None else "")}

@@ -63,7 +63,7 @@ class LogRows:
         self._spilled = spill.table(schema)
 
     def hold(self) -> None:
-        """Decode all records that are no deletes, for few of them."""
+        """Decode all records that are no deletes into memory, where they are few."""
         every = np.flatnonzero(~self.entries.deletes)
         rows = self.take(every)
         self._positions = np.zeros(len(self.entries), np.int64)
@@ -134,7 +134,7 @@ class LogRows:
 
 
 def rows_of_batch(rows: int, stored: int) -> int:
-    """How many of so many rows, which take so many bytes, one batch has."""
+    """How many rows a batch has, where `rows` rows take `stored` bytes."""
     return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, stored)))
 
 
@@ -217,7 +217,7 @@ class LogRecords:
         )
 
     def alive(self, positions: Positions) -> Iterator[pa.RecordBatch]:
-        """Those of the places that are no deletes."""
+        """The rows at these positions that are no deletes."""
         live = positions[~self.deletes[positions]]
         size = rows_of_batch(self.rows.num_rows, self.rows.nbytes)
         for start in range(0, len(live), size):
@@ -238,7 +238,7 @@ class PairwiseFold:
     data_blocks: frozenset[int]
 
     def run(self, spill: Spill, data_bytes: int, memory: int) -> tuple[LogEntries, LogRecords]:
-        """One entry a key, to be found by, and its record, in the same order."""
+        """One entry for each key, by which base rows find it, and its record, in the same order."""
         codes, distinct = record_codes(self.entries, by_position=self.entries.positions is not None)
         shares = max(1, min(distinct, -(-data_bytes * _DECODED // max(1, memory))))
         firsts: list[Positions] = []

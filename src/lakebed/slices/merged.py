@@ -311,7 +311,7 @@ class MergedSlice:
         return keys.take(pc.sort_indices(keys))
 
     def may_share_keys(self, since: str) -> bool:
-        """Whether some of these may be the key text of other key fields, too, so that stored rows tell."""
+        """Whether other key fields may give one of these key texts, so that stored rows have to be compared."""
         fields = self.rules.key_fields
         return fields is not None and len(fields.may_share(self.keys_since(since))) > 0
 
@@ -321,7 +321,7 @@ class MergedSlice:
         return np.flatnonzero(late[entries.block] & ~entries.deletes)
 
     def _wins(self, entries: LogEntries, older: OlderRows) -> Flags:
-        """Which of the entries win against the base rows that they are for, or are for none."""
+        """Which of the entries win against their base row, or have none."""
         assert self.base is not None
         matching = self._matching(entries, self.rules)
         deciding = matching.columns(self.base.schema)
@@ -359,8 +359,8 @@ class MergedSlice:
 
     @property
     def needs_every_row(self) -> bool:
-        """Whether a merge of some `keys` cannot decide which of several base rows of a key log records are for, and one
-        of all rows can: log blocks name their rows by number."""
+        """Whether only a merge of all rows, not one of some `keys`, can decide which of several base rows of a key a
+        log record is for: log blocks name their rows by number."""
         return self.keys is not None and self._matched.repeated and self.logs.has_positions(self.base_instant)
 
     def _winning(self, spill: Spill) -> Iterator[Part]:
@@ -453,7 +453,8 @@ class MergedSlice:
         self, columns: Sequence[pa.Array], at: Positions, new: pa.RecordBatch, keys: pa.Array
     ) -> None:
         """Raise `InvalidRecord` where a log record takes the place of a base row, at `at`, that has the same key text
-        and other key fields, as far as these are among the columns. One that the log deletes in between made room."""
+        and other key fields, as far as these are among the columns. A key that the log deletes in between is not
+        compared."""
         fields = self.rules.key_fields
         if fields is None or not (names := fields.columns(self.schema)):
             return
@@ -470,7 +471,7 @@ class MergedSlice:
 
     @once
     def _matched(self) -> Matching:
-        """All base rows matched, nothing but what decides read of them."""
+        """All base rows, matched with the log; only the columns that decide are read."""
         matching = self._matching(self._folded, self.rules)
         if self.base is not None and len(matching.entries):
             for stretch in matching.stretches(self.base.read(matching.columns(self.base.schema))):

@@ -1,7 +1,7 @@
-"""Whether a table holds record keys several times, so that a record index, with one place of each, misses rows.
+"""Whether a table holds record keys several times: a record index has one location of each key, so it misses rows then.
 
-Lakebed notes it in the table's properties. Real Hudi does not: where it has inserted rows, the numbers of rows and of
-the index's entries are compared, unless that takes reading much. Without them keys count as repeated.
+Lakebed records this in the table's properties. Real Hudi does not: where it has inserted rows, the number of rows is
+compared with the number of index entries. If counting would read too much, keys count as repeated.
 """
 
 from __future__ import annotations

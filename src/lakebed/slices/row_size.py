@@ -25,7 +25,8 @@ _LIST_ITEMS = 4
 
 
 def from_commits(snapshot: Snapshot, settings: WriteSettings) -> float | None:
-    """Hudi's rule for rows to come: the newest of the last commits whose files are big enough together; else None."""
+    """The size of future rows by Hudi's rule: that of the newest of the last commits whose files are big enough
+    together; else None."""
     if settings.record_size_estimate is not None:
         return float(settings.record_size_estimate)
     commits = [i for i in reversed(snapshot.commits) if i.action is not Action.REPLACECOMMIT]

@@ -97,7 +97,7 @@ class SchemaHistory:
 
 
 def schema_history(storage: Storage, timeline: Timeline, instant: str) -> SchemaHistory | None:
-    """The schema history as of an instant of a table whose commits carry one; None where its files are gone.
+    """The schema history as of an instant of a table whose commits carry one; None where its files are missing.
 
     Raises `UnsupportedFeature` where a field inside a struct was renamed, or dropped and added again: those are not
     matched by id.

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 
 class CleanedView(StorageError):
-    """Files of a view were deleted between the listing of its timeline and that of its files. Those that are left are
-    an older state of their file groups, or none: the table must be looked at again."""
+    """Files of a view were deleted between the listing of its timeline and that of its files. The remaining files are
+    an older state of their file groups, or no state, so the table must be listed again."""
 
     retryable = True
 
@@ -64,8 +64,9 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
     """Raise `CleanedView` where a clean or a restore was requested after this timeline was listed, or a commit was
     taken back, and before the files were listed: those of the metadata table, or, without one, of the folders.
 
-    A plan from before spares what this timeline shows last. The timeline is listed again only where the metadata table
-    has an action that this timeline does not show: nothing else has taken files from what it lists.
+    A clean that was planned earlier leaves the newest state that this timeline shows. The timeline is listed again only
+    where the metadata table has an action that this timeline does not show: otherwise no file has been removed from
+    what it lists.
     """
     if metadata is not None and not metadata.is_later_than(timeline):
         return
@@ -74,7 +75,7 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> Non
         return
     listed_times = {i.time for i in timeline.instants if i.action in _DELETING}
     change = next((i for i in now.instants if i.action in _DELETING and i.time not in listed_times), None)
-    # where commits of then are archived cleans may be, too
+    # where commits of that time are archived, cleans may be archived as well
     if change is None and not timeline.commit_times <= now.commit_times:
         later = (i for i in now.archived().instants if i.time > timeline.latest_time)
         change = next((i for i in later if i.action in _DELETING), None)
@@ -144,7 +145,7 @@ class Snapshot:
     as_of: str | None = None
     use_metadata: bool = True
     base_below_logs: bool = False
-    """Show of the file slices nothing but the base files of those that have log files, too."""
+    """Show only the base files of file slices that have log files as well."""
     _cache: _SnapshotCache = field(default_factory=_SnapshotCache, repr=False, compare=False)
 
     def for_another_process(self) -> Snapshot:
@@ -284,7 +285,7 @@ class Snapshot:
     def is_latest(self) -> bool:
         """Whether this view shows every commit of the table, and the metadata table has no later ones.
 
-        Only then does a key's place in an index mean its place in this view.
+        Only then is a key's location in an index its location in this view.
         """
         newest = self.timeline.last_completed
         if newest is None or (self.as_of is not None and self.as_of < newest.time):
@@ -293,8 +294,8 @@ class Snapshot:
 
     @cached_property
     def repeats_keys(self) -> bool:
-        """Whether inserts have stored keys several times, or may have: those of other writers, which do not look. A
-        record index, which holds one place of each key, does not answer for all rows then."""
+        """Whether inserts have stored keys several times, or may have, since other writers do not check. A record index
+        has one location of each key, so it does not answer for all rows then."""
         config = self.config
         if config.repeats_keys or RECORD_INDEX not in config.metadata_partitions:
             return config.repeats_keys
@@ -438,8 +439,8 @@ class Snapshot:
         }
 
     def _may_show(self, log: LogFile) -> bool:
-        """Below version 8 a log file goes by its slice's instant: of a slice that began later, that a pending
-        clustering is about to begin, or that was taken back, nothing is shown."""
+        """Below version 8 a log file has the instant of its slice in its name. It is hidden if the slice began later,
+        was rolled back, or belongs to a pending clustering."""
         if self.config.version >= 8:
             return True
         if not self.timeline.begins_slices(log.instant):
